@@ -1,0 +1,312 @@
+"""Checkpoints of both worlds: TensorFlow's, and Hugging Face's BERT as safetensors.
+
+Both are seen through `Checkpoint`: published variable names, shapes, and one tensor at a time as a NumPy array. Files
+that would have to be unpickled are never opened.
+"""
+
+import glob
+import json
+import os
+import re
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import logging
+from safetensors import SafetensorError, safe_open
+
+# What training adds to a model's variables.
+_TRAINING_STATE = re.compile(r"(^|/)(global_step|adam_m|adam_v)$")
+_MOST_DIFFERENCES_SHOWN = 12
+
+
+class Checkpoint(object):
+    """The tensors of a checkpoint under their published names.
+
+    Attributes:
+      path: what the user named.
+      shapes: {name: shape as a tuple of ints}.
+    """
+
+    def __init__(self, path, shapes, read):
+        self.path = path
+        self.shapes = shapes
+        self._read = read
+
+    def read(self, name):
+        """Returns one tensor as an array, 16-bit floats widened to float32.
+
+        Raises:
+          ValueError: the file is damaged there.
+        """
+        try:
+            value = self._read(name)
+        except (tf.errors.OpError, SafetensorError, OSError) as error:
+            raise ValueError(f"{self.path} is damaged: {name} cannot be read ({_first_line(error)}). "
+                             "Copy or download the checkpoint again.") from error
+        return value.astype(np.float32) if value.dtype.itemsize == 2 else value
+
+
+def open_checkpoint(path):
+    """Opens a TensorFlow checkpoint prefix or directory, a Hugging Face directory or a `.safetensors` file.
+
+    Raises:
+      FileNotFoundError: there is no such checkpoint.
+      ValueError: it is damaged, or of a kind that is not read.
+    """
+    path = os.fspath(path)
+    if path.endswith(".safetensors"):
+        return _open_safetensors(path, [path])
+    if tf.gfile.IsDirectory(path):
+        return _open_directory(path)
+    if path.endswith((".bin", ".pt", ".pth", ".pkl")):
+        raise ValueError(f"{path}: {_NO_PICKLE}")
+    return _open_tensorflow(path)
+
+
+_NO_PICKLE = ("PyTorch's pickle files are not read, because opening one can run any code. Save the model as safetensors: "
+              "model.save_pretrained(directory, safe_serialization=True).")
+
+
+def _open_directory(path):
+    index = os.path.join(path, "model.safetensors.index.json")
+    if tf.gfile.Exists(index):
+        with tf.gfile.GFile(index) as reader:
+            names = sorted(set(json.load(reader)["weight_map"].values()))
+        return _open_safetensors(path, [os.path.join(path, name) for name in names])
+    files = sorted(tf.gfile.Glob(os.path.join(path, "*.safetensors")))
+    single = os.path.join(path, "model.safetensors")
+    if single in files or len(files) == 1:
+        return _open_safetensors(path, [single if single in files else files[0]])
+    latest = latest_checkpoint(path)
+    if latest:
+        return _open_tensorflow(latest)
+    if tf.gfile.Glob(os.path.join(path, "*.bin")):
+        raise ValueError(f"{path} has no model.safetensors. {_NO_PICKLE}")
+    prefixes = sorted(name[:-len(".index")] for name in tf.gfile.Glob(os.path.join(path, "*.index")))
+    hint = f" Name a checkpoint, such as {prefixes[-1]}." if prefixes else ""
+    raise FileNotFoundError(f"The directory {path} holds neither model.safetensors nor a TensorFlow checkpoint.{hint}")
+
+
+def _open_tensorflow(prefix):
+    if not tf.train.checkpoint_exists(prefix):
+        stem = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", prefix)
+        if stem != prefix and tf.train.checkpoint_exists(stem):
+            raise FileNotFoundError(f"{prefix} is one file of a checkpoint; name the prefix: {stem}")
+        near = sorted({name[:-len(".index")] for name in tf.gfile.Glob(os.path.join(os.path.dirname(prefix), "*.index"))})
+        hint = f" That directory has: {', '.join(near[:5])}." if near else ""
+        raise FileNotFoundError(f"There is no checkpoint {prefix} (looked for {prefix}.index).{hint}")
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    except (tf.errors.OpError, ValueError) as error:
+        raise ValueError(f"The checkpoint {prefix} cannot be read ({_first_line(error)}). "
+                         "It is truncated or damaged: copy or download it again.") from error
+    return Checkpoint(prefix, shapes, reader.get_tensor)
+
+
+def _open_safetensors(path, files):
+    tensors = {}  # published name -> (open file, name there, transpose)
+    shapes = {}
+    for file in files:
+        if not os.path.exists(file):
+            raise FileNotFoundError(f"There is no file {file}.")
+        try:
+            handle = safe_open(file, framework="numpy")
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{file} is not a whole safetensors file ({_first_line(error)}). "
+                             "It is truncated or damaged: copy or download it again.") from error
+        for key in handle.keys():
+            name, transpose = published_name(key)
+            if name is not None:
+                shape = tuple(handle.get_slice(key).get_shape())
+                tensors[name] = (handle, key, transpose)
+                shapes[name] = shape[::-1] if transpose else shape
+
+    def read(name):
+        handle, key, transpose = tensors[name]
+        value = handle.get_tensor(key)
+        return value.T if transpose else value
+
+    return Checkpoint(path, shapes, read)
+
+
+# A head in Hugging Face's classes and in the published scripts. PyTorch's linear layers hold [outputs, inputs], as the
+# published heads do; the published dense layers hold the transpose.
+_HEADS = {
+    "classifier.weight": "output_weights",
+    "classifier.bias": "output_bias",
+    "qa_outputs.weight": "cls/squad/output_weights",
+    "qa_outputs.bias": "cls/squad/output_bias",
+    "cls.predictions.bias": "cls/predictions/output_bias",
+    "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
+    "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
+}
+# Buffers, and the masked-LM decoder, which is the word embeddings again.
+_NOT_VARIABLES = re.compile(r"(position_ids|token_type_ids|cls\.predictions\.decoder\.(weight|bias))$")
+_SCOPES = re.compile(r"^(embeddings|encoder|pooler)\.")
+
+
+def published_name(key):
+    """Translates a tensor's name in a Hugging Face BERT.
+
+    Returns:
+      (published variable name, whether the tensor has to be transposed); (None, False) for what is no variable.
+    """
+    if _NOT_VARIABLES.search(key):
+        return None, False
+    if key in _HEADS:
+        return _HEADS[key], False
+    if _SCOPES.match(key):  # saved from the bare BertModel
+        key = "bert." + key
+    name = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", key)
+    # PyTorch's LayerNorm has weight and bias; conversions of 2018 kept gamma and beta.
+    name = re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", name)
+    name = re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", name)
+    name = re.sub(r"embeddings\.weight$", "embeddings", name)
+    transpose = name.endswith(".weight")
+    name = re.sub(r"\.weight$", ".kernel", name)
+    return name.replace(".", "/"), transpose
+
+
+# --- Does it fit? -------------------------------------------------------------------------------------
+
+
+def check_fits(checkpoint, expected, optional=()):
+    """Checks that a checkpoint holds a model's variables in their shapes.
+
+    Args:
+      checkpoint: a `Checkpoint`.
+      expected: {name: shape} of the model.
+      optional: names that may be missing, but not differ.
+
+    Raises:
+      ValueError: lists the differences and says what is probably wrong.
+    """
+    missing = [name for name in expected if name not in checkpoint.shapes and name not in optional]
+    differing = [name for name, shape in expected.items() if checkpoint.shapes.get(name, shape) != shape]
+    if not missing and not differing:
+        return
+    lines = [f"  {name}: the checkpoint has {list(checkpoint.shapes[name])}, the model {list(expected[name])}"
+             for name in differing]
+    lines += [f"  {name}: not in the checkpoint; the model has {list(expected[name])}" for name in missing]
+    shown = lines[:_MOST_DIFFERENCES_SHOWN]
+    if len(lines) > len(shown):
+        shown.append(f"  … and {len(lines) - len(shown)} more")
+    raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model:\n" + "\n".join(shown) + "\n"
+                     + _probable_cause(checkpoint.shapes, expected, missing, differing))
+
+
+def _probable_cause(found, expected, missing, differing):
+    """One sentence on what the user most likely did."""
+    layers_found, layers_expected = _layer_count(found), _layer_count(expected)
+    words = next((name for name in differing if name.endswith("/word_embeddings")), None)
+    if not any(name in found for name in expected):
+        examples = ", ".join(sorted(name for name in found if not _TRAINING_STATE.search(name))[:3])
+        return f"Probably this is a checkpoint of something else: none of the names agree (it holds {examples}, …)."
+    if any(name.endswith("LayerNorm/gamma") for name in differing):
+        return ("Probably the configuration is that of a model of another size: use the bert_config.json that came with "
+                "the checkpoint.")
+    if layers_found != layers_expected:
+        return (f"Probably num_hidden_layers is wrong in the configuration: it says {layers_expected}, the checkpoint has "
+                f"{layers_found} layers.")
+    if words:
+        return (f"Probably vocab_size is wrong in the configuration: it says {expected[words][0]}, the checkpoint has "
+                f"{found[words][0]} words. Use the configuration and the vocabulary that came with it.")
+    if not missing and all(name.split("/")[-1].startswith("output_") for name in differing):
+        return "Probably it was fine-tuned with another number of labels, for another task."
+    if differing:
+        return "Probably the configuration is not the one that came with the checkpoint."
+    return "Probably the checkpoint is incomplete, or was saved under other variable names."
+
+
+def _layer_count(names):
+    return len({match.group(1) for match in (re.search(r"/layer_(\d+)/", name) for name in names) if match})
+
+
+def check_readable(checkpoint, names):
+    """Reads the named tensors once, so that damage shows before training starts.
+
+    Raises:
+      ValueError: a tensor cannot be read, or holds NaN or infinity.
+    """
+    for name in names:
+        if name in checkpoint.shapes and not np.isfinite(checkpoint.read(name)).all():
+            raise ValueError(f"{checkpoint.path} is damaged: {name} holds values that are not finite.")
+
+
+# --- Starting from it -----------------------------------------------------------------------------------
+
+
+def initializer_from(init_checkpoint, variables):
+    """Returns what a `tf.train.Scaffold` takes as `init_fn`: loads the variables that the checkpoint has.
+
+    It runs after random initialization, and only if no checkpoint of this training was restored. The graph stays free
+    of restore ops and file names. Feeding one variable at a time holds one tensor in memory.
+
+    Args:
+      init_checkpoint: see `open_checkpoint`.
+      variables: variables of the current graph; those that the checkpoint lacks keep their random values.
+
+    Raises:
+      ValueError: a variable has another shape in the checkpoint.
+    """
+    checkpoint = open_checkpoint(init_checkpoint)
+    shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}
+    check_fits(checkpoint, shapes, optional=shapes)
+    found = [variable for variable in variables if variable.op.name in checkpoint.shapes]
+    others = [name for name in shapes if name not in checkpoint.shapes]
+
+    def init_fn(scaffold, session):
+        del scaffold
+        for variable in found:
+            # The initializer is an assignment; its second input is the value.
+            session.run(variable.initializer, {variable.initializer.inputs[1]: checkpoint.read(variable.op.name)})
+        logging.info("Starting weights: %d of %d variables from %s; random: %s.", len(found), len(shapes),
+                     checkpoint.path, ", ".join(others) or "none")
+
+    return init_fn
+
+
+def latest_checkpoint(model_dir):
+    """Returns the prefix of the newest checkpoint that a directory's `checkpoint` file names, or None.
+
+    In a directory that was moved or copied, that file may name absolute paths of the old place: a checkpoint of the same
+    name beside it goes first.
+    """
+    prefixes = all_checkpoints(model_dir)
+    return prefixes[-1] if prefixes else None
+
+
+def all_checkpoints(model_dir):
+    """Returns the prefixes of all checkpoints that a directory's `checkpoint` file names and that exist, oldest first.
+
+    Raises:
+      FileNotFoundError: the newest does not exist.
+    """
+    state = tf.train.get_checkpoint_state(model_dir)
+    if state is None or not state.model_checkpoint_path:
+        return []
+    prefixes = []
+    for named in [*state.all_model_checkpoint_paths, state.model_checkpoint_path]:
+        beside = os.path.join(model_dir, os.path.basename(named))
+        prefix = beside if tf.train.checkpoint_exists(beside) else named
+        if tf.train.checkpoint_exists(prefix) and prefix not in prefixes:
+            prefixes.append(prefix)
+    newest = os.path.basename(state.model_checkpoint_path)
+    if not prefixes or os.path.basename(prefixes[-1]) != newest:
+        raise FileNotFoundError(
+            f"{os.path.join(model_dir, 'checkpoint')} names {newest}, but there is no {newest}.index beside it. Restore "
+            "the file, or edit `checkpoint` to name an older one, or use another directory.")
+    return prefixes
+
+
+def remove_leftovers(model_dir):
+    """Removes what a process killed while saving left behind: temporary directories that no checkpoint uses."""
+    for path in glob.glob(os.path.join(glob.escape(model_dir), "*_temp")):
+        if os.path.isdir(path) and re.search(r"\.ckpt-\d+_temp$", path):
+            tf.gfile.DeleteRecursively(path)
+
+
+def _first_line(error):
+    text = getattr(error, "message", None) or str(error)
+    return text.strip().splitlines()[0] if text.strip() else type(error).__name__

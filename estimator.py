@@ -1,0 +1,675 @@
+"""A compact Estimator: train, evaluate, predict and export a `model_fn` in graph mode.
+
+TensorFlow removed `tf.estimator` in 2.16. This keeps its published semantics over what TensorFlow still ships
+(`MonitoredSession`, `Scaffold`, `Saver`, `SessionRunHook`), runs an unmodified `model_fn(features, labels, mode,
+params)` and takes `TPUEstimator`'s arguments on CPU and GPU. Each call builds a fresh graph.
+
+Which weights a call starts from: a checkpoint in model_dir beats what the model_fn initializes from
+(`init_checkpoint`), which beats random initialization.
+"""
+
+import collections
+import glob
+import inspect
+import os
+import sys
+import time
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import logging
+from tensorflow.python.saved_model.model_utils import export_utils
+from tqdm import tqdm
+
+import checkpoints
+
+# Collection of scalar tensors that are logged besides the loss; `optimization` fills it.
+_LOGGED_SCALARS = "logged_scalars"
+
+
+class ModeKeys(object):
+    """What a `model_fn` is called for."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+class NanLossError(RuntimeError):
+    """The loss of a training step is NaN or infinite."""
+
+
+class ServingInputReceiver(collections.namedtuple("ServingInputReceiver",
+                                                  ["features", "receiver_tensors", "receiver_tensors_alternatives"])):
+    """What a serving_input_receiver_fn returns.
+
+    features: tensor or dict of tensors that the model_fn gets. receiver_tensors: the placeholders that a request feeds.
+    """
+
+    def __new__(cls, features, receiver_tensors, receiver_tensors_alternatives=None):
+        if isinstance(receiver_tensors, tf.Tensor):
+            receiver_tensors = {"input": receiver_tensors}
+        return super().__new__(cls, features, receiver_tensors, receiver_tensors_alternatives)
+
+
+_SPEC_FIELDS = ["mode", "predictions", "loss", "train_op", "eval_metric_ops", "export_outputs",
+                "training_chief_hooks", "training_hooks", "scaffold", "evaluation_hooks", "prediction_hooks"]
+
+
+class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
+    """What a `model_fn` returns: the fields of EstimatorSpec and of TPUEstimatorSpec."""
+
+    def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metric_ops=None, export_outputs=None,
+                training_chief_hooks=None, training_hooks=None, scaffold=None, evaluation_hooks=None,
+                prediction_hooks=None, eval_metrics=None, host_call=None, scaffold_fn=None):
+        """Creates a spec.
+
+        Args:
+          mode: a `ModeKeys`.
+          predictions: dict of tensors, or a tensor; needed to predict.
+          loss: scalar; needed to train and evaluate.
+          train_op: one training step, which must count the global step; needed to train.
+          eval_metric_ops: {name: (value, update op)}.
+          export_outputs: {signature: ExportOutput}.
+          training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: lists of SessionRunHook.
+          scaffold: tf.train.Scaffold.
+          eval_metrics: TPUEstimatorSpec's (function, tensors): the function returns eval_metric_ops and is called with
+            the tensors, a list or dict.
+          host_call: TPUEstimatorSpec's; there is no host here, so its function is called like that of eval_metrics and
+            runs with each training step.
+          scaffold_fn: TPUEstimatorSpec's: returns the scaffold.
+
+        Raises:
+          ValueError: a field that the mode needs is missing.
+        """
+        needed = {ModeKeys.TRAIN: {"loss": loss, "train_op": train_op}, ModeKeys.EVAL: {"loss": loss},
+                  ModeKeys.PREDICT: {"predictions": predictions}}
+        if mode not in needed:
+            raise ValueError(f"Unknown mode {mode!r}; known: {', '.join(needed)}.")
+        missing = [name for name, value in needed[mode].items() if value is None]
+        if missing:
+            raise ValueError(f"The model_fn returned no {' and no '.join(missing)}, which mode {mode!r} needs.")
+        if mode == ModeKeys.EVAL and eval_metrics is not None:
+            eval_metric_ops = {**(eval_metric_ops or {}), **_call_with_tensors(*eval_metrics)}
+        if mode == ModeKeys.TRAIN and host_call is not None:
+            train_op = tf.group(train_op, *tf.nest.flatten(_call_with_tensors(*host_call)))
+        if scaffold is None and scaffold_fn is not None:
+            scaffold = scaffold_fn()
+        return super().__new__(cls, mode, predictions, loss, train_op, eval_metric_ops or {}, export_outputs,
+                               list(training_chief_hooks or []), list(training_hooks or []), scaffold,
+                               list(evaluation_hooks or []), list(prediction_hooks or []))
+
+
+def _call_with_tensors(function, tensors):
+    return function(**tensors) if isinstance(tensors, dict) else function(*tensors)
+
+
+class RunConfig(object):
+    """How a run behaves besides its model: seed, checkpoints, logging, session."""
+
+    def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
+                 save_checkpoints_secs=None, session_config=None, keep_checkpoint_max=5,
+                 keep_checkpoint_every_n_hours=10000, log_step_count_steps=100):
+        """Creates a configuration.
+
+        Args:
+          model_dir: directory of checkpoints and summaries.
+          tf_random_seed: the graph's seed. TensorFlow's default was none; here runs repeat unless asked otherwise.
+          save_summary_steps: steps between summaries; None or 0 for none.
+          save_checkpoints_steps: steps between checkpoints.
+          save_checkpoints_secs: seconds between checkpoints; 600 if neither is given.
+          session_config: tf.ConfigProto.
+          keep_checkpoint_max: checkpoints kept; None or 0 for all.
+          keep_checkpoint_every_n_hours: keep one more every n hours.
+          log_step_count_steps: steps between log lines; None or 0 for none.
+
+        Raises:
+          ValueError: both save_checkpoints_steps and save_checkpoints_secs are given, or one is not positive.
+        """
+        if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
+            raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")
+        if save_checkpoints_steps is None and save_checkpoints_secs is None:
+            save_checkpoints_secs = 600
+        for name, value in (("save_checkpoints_steps", save_checkpoints_steps),
+                            ("save_checkpoints_secs", save_checkpoints_secs)):
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} is {value}; it must be positive.")
+        self.model_dir = model_dir
+        self.tf_random_seed = tf_random_seed
+        self.save_summary_steps = save_summary_steps
+        self.save_checkpoints_steps = save_checkpoints_steps
+        self.save_checkpoints_secs = save_checkpoints_secs
+        self.session_config = session_config
+        self.keep_checkpoint_max = keep_checkpoint_max
+        self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
+        self.log_step_count_steps = log_step_count_steps
+
+    def replace(self, **changes):
+        """Returns a copy with some settings changed."""
+        settings = {**vars(self), **changes}
+        for given, other in (("save_checkpoints_steps", "save_checkpoints_secs"),
+                             ("save_checkpoints_secs", "save_checkpoints_steps")):
+            if changes.get(given) is not None and other not in changes:
+                settings[other] = None
+        return type(self)(**settings)
+
+
+class Estimator(object):
+    """Trains, evaluates, runs and exports the model that a `model_fn` builds."""
+
+    def __init__(self, model_fn, model_dir=None, config=None, params=None, use_tpu=False, train_batch_size=None,
+                 eval_batch_size=None, predict_batch_size=None):
+        """Creates an Estimator.
+
+        Args:
+          model_fn: function of features, labels, mode, params and config (labels and the following may be absent) that
+            returns an `EstimatorSpec`.
+          model_dir: directory of checkpoints and summaries; the configuration's if None.
+          config: a `RunConfig`.
+          params: dict for the model_fn and the input_fn.
+          use_tpu: must be false.
+          train_batch_size, eval_batch_size, predict_batch_size: given to both as params["batch_size"].
+
+        Raises:
+          ValueError: TPUs are asked for, there is no model_dir, or two different ones, or params has a batch_size too.
+        """
+        if use_tpu:
+            raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
+        config = config or RunConfig()
+        if model_dir and config.model_dir and model_dir != config.model_dir:
+            raise ValueError(f"model_dir is {model_dir}, but the RunConfig says {config.model_dir}.")
+        self._model_dir = model_dir or config.model_dir
+        if not self._model_dir:
+            raise ValueError("An Estimator needs a model_dir.")
+        self._batch_sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
+                             ModeKeys.PREDICT: predict_batch_size}
+        if "batch_size" in (params or {}) and any(size is not None for size in self._batch_sizes.values()):
+            raise ValueError("params must not hold batch_size: the Estimator puts it there.")
+        self._config = config.replace(model_dir=self._model_dir)
+        self._params = dict(params or {})
+        self._model_fn = model_fn
+
+    @property
+    def model_dir(self):
+        """The directory of checkpoints and summaries."""
+        return self._model_dir
+
+    @property
+    def config(self):
+        """The `RunConfig`."""
+        return self._config
+
+    @property
+    def params(self):
+        """A copy of the parameters."""
+        return dict(self._params)
+
+    @property
+    def model_fn(self):
+        """The model_fn."""
+        return self._model_fn
+
+    # --- Training
+
+    def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
+        """Trains the model until the input ends or a limit is reached.
+
+        Args:
+          input_fn: returns a dataset of features or (features, labels), or the tensors themselves; may take params.
+          hooks: list of SessionRunHook.
+          steps: train that many steps more.
+          max_steps: train until the global step is this.
+          saving_listeners: list of CheckpointSaverListener.
+
+        Returns:
+          self.
+
+        Raises:
+          ValueError: both limits are given, or one is not positive; the checkpoint in model_dir does not fit the model.
+          NanLossError: the loss became NaN or infinite; the checkpoints are those of before.
+        """
+        if steps is not None and max_steps is not None:
+            raise ValueError("Give steps or max_steps, not both.")
+        for name, value in (("steps", steps), ("max_steps", max_steps)):
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} is {value}; it must be positive.")
+        checkpoint = self.latest_checkpoint()
+        start = self._step_of(checkpoint)
+        if max_steps is not None and start >= max_steps:
+            logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start, max_steps)
+            return self
+
+        with tf.Graph().as_default():
+            spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.TRAIN), ModeKeys.TRAIN)
+            tf.summary.scalar("loss", spec.loss)
+            scaffold = self._scaffold(spec, checkpoint)
+            last_step = max_steps if max_steps is not None else start + steps if steps is not None else None
+            hooks = list(hooks or [])
+            if last_step is not None:
+                hooks.append(tf.train.StopAtStepHook(last_step=last_step))
+            all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, saving_listeners, checkpoint, last_step)
+            self._log_start(checkpoint, start, last_step)
+            tf.gfile.MakeDirs(self._model_dir)
+            checkpoints.remove_leftovers(self._model_dir)
+            with self._session(scaffold, checkpoint, all_hooks) as session:
+                while not session.should_stop():
+                    session.run([spec.train_op, spec.loss])
+        tf.summary.FileWriterCache.clear()
+        return self
+
+    def _training_hooks(self, spec, scaffold, worker_hooks, saving_listeners, checkpoint, last_step):
+        """All hooks of a training session, in `tf.estimator`'s order, but for the check of the loss, which goes first.
+
+        After a step hooks run in this order: a checkpoint saved before the check would keep broken weights.
+        """
+        config = self._config
+        saver_hooks = [hook for hook in worker_hooks + spec.training_chief_hooks + spec.training_hooks
+                       if isinstance(hook, tf.train.CheckpointSaverHook)]
+        hooks = [_StopOnNanHook(spec.loss)]
+        if saver_hooks:
+            saver_hooks[0]._listeners.extend(saving_listeners or [])
+        else:
+            hooks.append(_SaveWholeHook(self._model_dir, save_secs=config.save_checkpoints_secs,
+                                        save_steps=config.save_checkpoints_steps, scaffold=scaffold,
+                                        listeners=saving_listeners, restored=checkpoint))
+        hooks += spec.training_chief_hooks
+        if config.save_summary_steps:
+            hooks.append(tf.train.SummarySaverHook(save_steps=config.save_summary_steps, output_dir=self._model_dir,
+                                                   scaffold=scaffold))
+        hooks.append(_ProgressHook(self._model_dir, spec.loss, config.log_step_count_steps, last_step,
+                                   self._params_for(ModeKeys.TRAIN).get("batch_size")))
+        return hooks + worker_hooks + spec.training_hooks
+
+    def _log_start(self, checkpoint, start, last_step):
+        where = f"to step {last_step}" if last_step is not None else "until the input ends"
+        if checkpoint:
+            logging.info("Resuming from %s: step %d %s. init_checkpoint, if given, is not used.", checkpoint, start, where)
+        else:
+            logging.info("Training in %s, from step 0 %s.", self._model_dir, where)
+
+    # --- Evaluation and prediction
+
+    def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None):
+        """Evaluates the newest checkpoint.
+
+        Args:
+          input_fn: see `train`.
+          steps: batches to evaluate; all if None.
+          hooks: list of SessionRunHook.
+          checkpoint_path: the checkpoint to evaluate.
+          name: names the summary directory: eval_<name> in model_dir, or eval.
+
+        Returns:
+          dict with the model_fn's metrics, "loss" (mean over the batches) and "global_step".
+        """
+        if steps is not None and steps <= 0:
+            raise ValueError(f"steps is {steps}; it must be positive.")
+        checkpoint = self._checkpoint_for(checkpoint_path, "evaluating")
+        with tf.Graph().as_default():
+            spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.EVAL), ModeKeys.EVAL)
+            metrics = dict(spec.eval_metric_ops)
+            for reserved in ("loss", "global_step"):
+                if reserved in metrics:
+                    raise ValueError(f"The model_fn has a metric named {reserved!r}; that name is taken.")
+            metrics["loss"] = tf.metrics.mean(spec.loss)
+            update = tf.group(*[update for _, update in metrics.values()])
+            values = {key: value for key, (value, _) in metrics.items()}
+            values["global_step"] = tf.train.get_global_step()
+            # The values are read once, when the input has ended: reading is not free, and updates may still run.
+            final = tf.train.FinalOpsHook(values)
+            all_hooks = input_hooks + list(hooks or []) + spec.evaluation_hooks + [final]
+            with self._session(self._scaffold(spec, checkpoint), checkpoint, all_hooks) as session:
+                with _progress_bar(steps, "evaluating", "batch") as progress:
+                    batches = 0
+                    while not session.should_stop() and (steps is None or batches < steps):
+                        session.run(update)
+                        batches += 1
+                        progress.update()
+            results = final.final_ops_values
+        self._write_eval_summary(results, name)
+        return results
+
+    def _write_eval_summary(self, results, name):
+        scalars = {key: float(value) for key, value in results.items() if np.ndim(value) == 0 and key != "global_step"}
+        summary = tf.Summary(value=[tf.Summary.Value(tag=key, simple_value=value) for key, value in scalars.items()])
+        writer = tf.summary.FileWriterCache.get(os.path.join(self._model_dir, f"eval_{name}" if name else "eval"))
+        writer.add_summary(summary, results["global_step"])
+        writer.flush()
+
+    def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None, yield_single_examples=True):
+        """Yields predictions, running the model only as they are asked for.
+
+        Args:
+          input_fn: see `train`; labels are ignored.
+          predict_keys: names of the predictions wanted; all if None.
+          hooks: list of SessionRunHook.
+          checkpoint_path: the checkpoint to use.
+          yield_single_examples: yield example by example; otherwise whole batches.
+
+        Yields:
+          The model_fn's predictions as NumPy arrays, a dict if they are one.
+        """
+        checkpoint = self._checkpoint_for(checkpoint_path, "predicting")
+        graph = tf.Graph()
+        # The graph must not stay the default one while the caller has control.
+        with graph.as_default():
+            spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.PREDICT), ModeKeys.PREDICT)
+            predictions = _choose(spec.predictions, predict_keys)
+            all_hooks = input_hooks + list(hooks or []) + spec.prediction_hooks
+            session = self._session(self._scaffold(spec, checkpoint), checkpoint, all_hooks)
+        with session:
+            while not session.should_stop():
+                batch = session.run(predictions)
+                if not yield_single_examples:
+                    yield batch
+                elif isinstance(batch, dict):
+                    sizes = {key: len(value) for key, value in batch.items()}
+                    if len(set(sizes.values())) != 1:
+                        raise ValueError(f"The predictions have different batch sizes: {sizes}. Pass "
+                                         "yield_single_examples=False to get them as they are.")
+                    for index in range(next(iter(sizes.values()))):
+                        yield {key: value[index] for key, value in batch.items()}
+                else:
+                    yield from batch
+
+    def export_saved_model(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
+                           checkpoint_path=None):
+        """Writes the model as a SavedModel into a new directory, named by the time, under `export_dir_base`.
+
+        Args:
+          serving_input_receiver_fn: returns a `ServingInputReceiver`.
+          assets_extra: {path under assets.extra: file to copy there}.
+          as_text: write the graph as text.
+          checkpoint_path: the checkpoint to export; the newest if None.
+
+        Returns:
+          the directory, as bytes.
+
+        Raises:
+          ValueError: there is no checkpoint.
+        """
+        checkpoint = checkpoint_path or self.latest_checkpoint()
+        if not checkpoint:
+            raise ValueError(f"There is no checkpoint in {self._model_dir} to export; train first.")
+        with tf.Graph().as_default() as graph:
+            receiver = None
+
+            def features_fn():
+                nonlocal receiver
+                receiver = serving_input_receiver_fn()
+                return receiver.features, None, []
+
+            spec, _ = self._build(features_fn, ModeKeys.PREDICT)
+            outputs = export_utils.get_export_outputs(spec.export_outputs, spec.predictions)
+            signatures = export_utils.build_all_signature_defs(
+                receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
+            scaffold = self._scaffold(spec, checkpoint)
+            scaffold.finalize()
+            final_dir = export_utils.get_timestamped_export_dir(export_dir_base)
+            temporary_dir = export_utils.get_temp_export_dir(final_dir)
+            with tf.Session(graph=graph, config=self._config.session_config) as session:
+                scaffold.saver.restore(session, checkpoint)
+                builder = tf.saved_model.builder.SavedModelBuilder(tf.compat.as_str(temporary_dir))
+                builder.add_meta_graph_and_variables(
+                    session, [tf.saved_model.tag_constants.SERVING], signature_def_map=signatures,
+                    assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS),
+                    main_op=scaffold.local_init_op, strip_default_attrs=True)
+                builder.save(as_text)
+        for target, source in (assets_extra or {}).items():
+            path = os.path.join(tf.compat.as_str(temporary_dir), "assets.extra", target)
+            tf.gfile.MakeDirs(os.path.dirname(path))
+            tf.gfile.Copy(source, path)
+        tf.gfile.Rename(temporary_dir, final_dir)
+        return final_dir
+
+    # --- Checkpoints
+
+    def latest_checkpoint(self):
+        """Returns the prefix of the newest checkpoint in model_dir, or None."""
+        return checkpoints.latest_checkpoint(self._model_dir)
+
+    def get_variable_names(self):
+        """Returns the names in the newest checkpoint."""
+        return [name for name, _ in tf.train.list_variables(self._trained_checkpoint())]
+
+    def get_variable_value(self, name):
+        """Returns the value of a variable in the newest checkpoint."""
+        return tf.train.load_variable(self._trained_checkpoint(), name)
+
+    def _trained_checkpoint(self):
+        checkpoint = self.latest_checkpoint()
+        if not checkpoint:
+            raise ValueError(f"There is no checkpoint in {self._model_dir}; train first.")
+        return checkpoint
+
+    def _checkpoint_for(self, checkpoint_path, doing):
+        checkpoint = checkpoint_path or self.latest_checkpoint()
+        if checkpoint:
+            logging.info("Weights for %s: %s.", doing, checkpoint)
+        else:
+            logging.warning("There is no checkpoint in %s: %s with the model's starting weights.", self._model_dir, doing)
+        return checkpoint
+
+    @staticmethod
+    def _step_of(checkpoint):
+        """The global step that a checkpoint holds; 0 without one."""
+        if not checkpoint:
+            return 0
+        found = checkpoints.open_checkpoint(checkpoint)
+        return int(found.read("global_step")) if "global_step" in found.shapes else 0
+
+    # --- Building
+
+    def _call_input_fn(self, input_fn, mode):
+        """Calls the input_fn and returns (features, labels, hooks)."""
+        result = _call_with_known(input_fn, {"mode": mode, "params": self._params_for(mode), "config": self._config})
+        hooks = []
+        if isinstance(result, tf.data.Dataset):
+            iterator = tf.data.make_initializable_iterator(result)
+            hooks.append(_InitializeHook(iterator.initializer))
+            result = iterator.get_next()
+        if isinstance(result, (tuple, list)):
+            if len(result) != 2:
+                raise ValueError(f"The input_fn must give features or (features, labels); it gave {len(result)} items.")
+            return (*result, hooks)
+        return result, None, hooks
+
+    def _params_for(self, mode):
+        params = dict(self._params)
+        if self._batch_sizes[mode] is not None:
+            params["batch_size"] = self._batch_sizes[mode]
+        return params
+
+    def _build(self, features_fn, mode):
+        """Builds input and model into the current graph; returns (spec, hooks of the input)."""
+        tf.set_random_seed(self._config.tf_random_seed)
+        tf.train.create_global_step()
+        # Iterators and queues stay on the CPU.
+        with tf.device("/cpu:0"):
+            features, labels, input_hooks = features_fn()
+        arguments = {"labels": labels, "mode": mode, "params": self._params_for(mode), "config": self._config}
+        names = inspect.signature(self._model_fn).parameters
+        if "labels" not in names and labels is not None and not _takes_any(names):
+            raise ValueError("The input_fn gives labels, but the model_fn has no argument for them.")
+        spec = _call_with_known(self._model_fn, arguments, features)
+        if not isinstance(spec, EstimatorSpec):
+            raise ValueError(f"The model_fn must return an EstimatorSpec; it returned {type(spec).__name__}.")
+        return spec, input_hooks
+
+    def _scaffold(self, spec, checkpoint):
+        """The spec's scaffold with a saver of ours if it has none; checks first that the checkpoint fits."""
+        scaffold = spec.scaffold or tf.train.Scaffold()
+        if scaffold.saver is None and not tf.get_collection(tf.GraphKeys.SAVERS):
+            saved = tf.global_variables() + tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
+            scaffold._saver = tf.train.Saver(
+                saved, sharded=True, max_to_keep=self._config.keep_checkpoint_max,
+                keep_checkpoint_every_n_hours=self._config.keep_checkpoint_every_n_hours, allow_empty=True,
+                save_relative_paths=True)
+            if checkpoint:
+                shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in tf.global_variables()}
+                checkpoints.check_fits(checkpoints.open_checkpoint(checkpoint), shapes)
+        return scaffold
+
+    def _session(self, scaffold, checkpoint, hooks):
+        creator = tf.train.ChiefSessionCreator(scaffold, config=self._config.session_config,
+                                               checkpoint_filename_with_path=checkpoint)
+        try:
+            session = tf.train.MonitoredSession(creator, hooks=hooks)
+        except tf.errors.DataLossError as error:
+            raise ValueError(f"The checkpoint {checkpoint} is damaged ({error.message.splitlines()[0]}). Edit "
+                             f"{os.path.join(os.path.dirname(checkpoint or ''), 'checkpoint')} to name an older one, or "
+                             "remove it to start again.") from error
+        if checkpoint and os.path.dirname(checkpoint) == self._model_dir.rstrip("/"):
+            # So that pruning counts the checkpoints of earlier runs.
+            scaffold.saver.recover_last_checkpoints(checkpoints.all_checkpoints(self._model_dir))
+        return session
+
+
+def _call_with_known(function, arguments, *positional):
+    """Calls a function with those of the named arguments that it takes."""
+    names = inspect.signature(function).parameters
+    return function(*positional, **{name: value for name, value in arguments.items()
+                                    if name in names or _takes_any(names)})
+
+
+def _takes_any(parameters):
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+def _choose(predictions, keys):
+    if keys is None:
+        return predictions
+    if not isinstance(predictions, dict):
+        raise ValueError("predict_keys needs predictions that are a dict.")
+    chosen = {key: value for key, value in predictions.items() if key in keys}
+    if not chosen:
+        raise ValueError(f"None of predict_keys={list(keys)} is predicted; there are {sorted(predictions)}.")
+    return chosen
+
+
+# --- Hooks --------------------------------------------------------------------------------------------
+
+
+class _InitializeHook(tf.train.SessionRunHook):
+    """Starts the input once variables have their values: where it starts may depend on the global step."""
+
+    def __init__(self, initializer):
+        self._initializer = initializer
+
+    def after_create_session(self, session, coord):
+        session.run(self._initializer)
+
+
+class _StopOnNanHook(tf.train.SessionRunHook):
+    """Ends training when the loss is not finite."""
+
+    def __init__(self, loss):
+        self._loss = loss
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(self._loss)
+
+    def after_run(self, run_context, run_values):
+        if not np.all(np.isfinite(run_values.results)):
+            step = run_context.session.run(tf.train.get_global_step())
+            raise NanLossError(f"The loss of step {step} is {run_values.results}. The checkpoints of before are kept. "
+                               "A lower learning rate or a longer warm-up may help; so may a look at the data.")
+
+
+class _SaveWholeHook(tf.train.CheckpointSaverHook):
+    """Saves checkpoints at the start, at intervals and at the end, each whole or not at all.
+
+    TensorFlow writes the new files first, then renames the file `checkpoint` that names them into place, then removes
+    old ones. So files that `checkpoint` names must not be written again: a process killed then would leave none.
+    """
+
+    def __init__(self, model_dir, save_secs, save_steps, scaffold, listeners, restored):
+        super().__init__(model_dir, save_secs=save_secs, save_steps=save_steps, scaffold=scaffold, listeners=listeners)
+        self._model_dir = model_dir
+        self._restored = restored
+
+    def after_create_session(self, session, coord):
+        step = session.run(self._global_step_tensor)
+        if self._restored and os.path.basename(self._restored) == f"model.ckpt-{step}":
+            self._timer.update_last_triggered_step(step)
+        else:
+            super().after_create_session(session, coord)
+
+    def _save(self, session, step):
+        try:
+            return super()._save(session, step)
+        except (tf.errors.OpError, OSError) as error:
+            prefix = os.path.join(self._model_dir, f"model.ckpt-{step}")
+            for path in glob.glob(glob.escape(prefix) + "[._]*"):
+                tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else os.remove(path)
+            last = checkpoints.latest_checkpoint(self._model_dir)
+            reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
+            raise OSError(f"The checkpoint of step {step} could not be saved in {self._model_dir} ({reason}). The last "
+                          f"whole one is {last or 'none'}. Make room on the disk, then run the same command again.") from error
+
+
+class _ProgressHook(tf.train.SessionRunHook):
+    """Logs the loss, what `optimization` asks for, and the speed; shows a progress bar on a terminal."""
+
+    def __init__(self, model_dir, loss, every_steps, last_step, batch_size):
+        self._model_dir = model_dir
+        self._loss = loss
+        self._every_steps = every_steps
+        self._last_step = last_step
+        self._batch_size = batch_size
+
+    def begin(self):
+        self._fetches = {"loss": self._loss}
+        self._fetches.update({tensor.op.name: tensor for tensor in tf.get_collection(_LOGGED_SCALARS)})
+        self._global_step = tf.train.get_global_step()
+
+    def after_create_session(self, session, coord):
+        self._first_step = self._logged_step = self._step = int(session.run(self._global_step))
+        self._logged_time = time.time()
+        devices = [device.name for device in session.list_devices() if not device.device_type.startswith("XLA")]
+        logging.info("Devices: %s.", ", ".join(sorted(name.split("task:0/")[-1] for name in devices)))
+        self._bar = _progress_bar(self._last_step, "training", "step", self._step)
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context, run_values):
+        step = int(run_context.session.run(self._global_step))
+        self._bar.set_postfix(loss=f"{run_values.results['loss']:.4f}", refresh=False)
+        self._bar.update(step - self._step)
+        due = self._step == self._first_step or step % (self._every_steps or 1) == 0 or step == self._last_step
+        self._step = step
+        if self._every_steps and due and step > self._logged_step:
+            self._log(run_values.results)
+
+    def _log(self, values):
+        now = time.time()
+        speed = (self._step - self._logged_step) / max(now - self._logged_time, 1e-9)
+        speeds = {"global_step/sec": speed}
+        if self._batch_size:
+            speeds["examples/sec"] = speed * self._batch_size
+        of_last = f"/{self._last_step}" if self._last_step is not None else ""
+        logging.info("step %d%s  %s", self._step, of_last,
+                     "  ".join(f"{name} {value:.5g}" for name, value in {**values, **speeds}.items()))
+        summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in speeds.items()])
+        tf.summary.FileWriterCache.get(self._model_dir).add_summary(summary, self._step)
+        self._logged_step, self._logged_time = self._step, now
+
+    def end(self, session):
+        self._bar.close()
+
+
+def _progress_bar(total, doing, unit, initial=0):
+    """A progress bar on stderr if that is a terminal; elsewhere it counts silently."""
+    shown = sys.stderr.isatty()
+    if shown:
+        logging.get_absl_logger().addFilter(_clear_bars)
+    return tqdm(total=total, initial=initial, desc=doing, unit=unit, file=sys.stderr, leave=False, disable=not shown)
+
+
+def _clear_bars(record):
+    """A logging filter that lets everything pass, on a line of its own."""
+    del record
+    for bar in list(getattr(tqdm, "_instances", ())):
+        bar.clear()
+    return True

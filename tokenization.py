@@ -1,0 +1,472 @@
+"""Text to WordPiece tokens to ids, and back.
+
+    text --BasicTokenizer--> words --WordpieceTokenizer--> pieces --vocabulary--> ids
+
+    tokenizer = FullTokenizer("vocab.txt", do_lower_case=True)
+    tokens = tokenizer.tokenize("unaffable!")        # ["una", "##ffa", "##ble", "!"]
+    ids = tokenizer.convert_tokens_to_ids(tokens)    # [14477, 20961, 3468, 999]
+
+WordPiece as BERT uses it: Wu et al. 2016, https://arxiv.org/abs/1609.08144, section 4.1.
+"""
+
+import collections
+import functools
+import os
+import re
+import unicodedata
+
+# What the scripts put around and in place of text; without them no example can be built.
+REQUIRED_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+# Models padded for fast kernels round vocab_size up to a multiple of one of these.
+_PADDING_STEPS = (8, 16, 32, 64, 128)
+
+# Marks a piece that continues a word.
+CONTINUATION = "##"
+
+# Directory names of the released checkpoints, by the text they were trained on.
+_LOWER_CASED_MODELS = re.compile(
+    r"(wwm_)?uncased_L-\d+_H-\d+_A-\d+"
+    r"|multilingual_L-12_H-768_A-12"
+    r"|chinese_L-12_H-768_A-12"
+)
+_CASED_MODELS = re.compile(
+    r"cased_L-12_H-768_A-12"
+    r"|(wwm_)?cased_L-24_H-1024_A-16"
+    r"|multi_cased_L-12_H-768_A-12"
+)
+
+# First and last code point of each block of Chinese characters. Japanese kana and Korean
+# Hangul are absent on purpose: those scripts are written with words of several characters.
+_CHINESE_BLOCKS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
+# Characters are classified one at a time, and a corpus repeats a few thousand of them.
+_remember = functools.lru_cache(maxsize=1 << 16)
+
+
+def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
+    """Stops a run that would feed a released checkpoint text in the wrong case.
+
+    The case is read off the directory in `<model_name>/bert_model.ckpt`; any other path, and
+    any model name that was never released, passes.
+
+    Args:
+      do_lower_case: bool, whether the tokenizer lower-cases.
+      init_checkpoint: path of the checkpoint to start from, or None.
+
+    Raises:
+      ValueError: the model of that name was trained on text in the other case.
+    """
+    if not init_checkpoint:
+        return
+    path = os.fsdecode(init_checkpoint)
+    match = re.search(r"([A-Za-z0-9_-]+)/bert_model.ckpt", path)
+    if match is None:
+        return
+    model_name = match.group(1)
+    if _LOWER_CASED_MODELS.fullmatch(model_name) and not do_lower_case:
+        _raise_wrong_case(path, model_name, "False", "lower-cased", "True")
+    if _CASED_MODELS.fullmatch(model_name) and do_lower_case:
+        _raise_wrong_case(path, model_name, "True", "cased", "False")
+
+
+def _raise_wrong_case(path, model_name, flag, trained_on, remedy):
+    raise ValueError(
+        f"--do_lower_case={flag} does not suit --init_checkpoint={path}: {model_name} was "
+        f"trained on {trained_on} text. Pass --do_lower_case={remedy}, or start from another "
+        "checkpoint."
+    )
+
+
+def convert_to_unicode(text):
+    """Returns text as str, whether it came as str or as UTF-8 bytes.
+
+    Args:
+      text: str or bytes; bytes that are not UTF-8 are dropped.
+
+    Returns:
+      str.
+
+    Raises:
+      ValueError: text is neither str nor bytes.
+    """
+    if isinstance(text, str):
+        return text
+    if isinstance(text, bytes):
+        return text.decode("utf-8", errors="ignore")
+    raise ValueError(f"Text must be str or UTF-8 bytes, not {type(text).__name__}: {text!r}")
+
+
+def printable_text(text):
+    """Returns text in the form `print` and log messages take, which is str.
+
+    Args, returns and errors are those of `convert_to_unicode`.
+    """
+    return convert_to_unicode(text)
+
+
+def load_vocab(vocab_file):
+    """Reads a vocabulary file: one token a line, the first line has id 0.
+
+    Nothing is verified here (see `check_vocab`). White space around a token is dropped; of a
+    token that occurs twice, the last id counts.
+
+    Args:
+      vocab_file: path, local or remote (`gs://...`), str or os.PathLike.
+
+    Returns:
+      OrderedDict from token (str) to id (int), in file order.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      UnicodeDecodeError: the file is not UTF-8.
+    """
+    text = _read_bytes(vocab_file).decode("utf-8")
+    lines = _split_lines(text, "\n")
+    return collections.OrderedDict((line.strip(), index) for index, line in enumerate(lines))
+
+
+def _read_bytes(path):
+    path = os.fsdecode(path)
+    if "://" not in path:
+        with open(path, "rb") as reader:
+            return reader.read()
+    # Imported here, so that tokenizing local text never waits for TensorFlow to load.
+    import tensorflow as tf
+
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"No such file: {path!r}")
+    with tf.io.gfile.GFile(path, "rb") as reader:
+        return reader.read()
+
+
+def _split_lines(content, newline):
+    # str.splitlines would also break at U+2028 and its like, which released vocabularies hold
+    # as tokens, and so shift every later id.
+    lines = content.split(newline)
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def check_vocab(vocab_file, vocab_size=None):
+    """Verifies that a vocabulary file can serve a model, before a run depends on it.
+
+    One blank last line is tolerated and not counted. So are tokens made of Unicode white space
+    only: the multilingual and Chinese vocabularies have them, and no text ever reaches them.
+
+    Args:
+      vocab_file: path, local or remote, str or os.PathLike.
+      vocab_size: `vocab_size` of the model's config, which the number of entries must equal, or
+        give when rounded up to a multiple of 8, 16, 32, 64 or 128, as some padded models have it;
+        None leaves the number open.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: the file is empty, is not UTF-8, has a blank line or a duplicate token, lacks
+        one of `REQUIRED_TOKENS`, or has another number of entries than `vocab_size`.
+    """
+    path = os.fsdecode(vocab_file)
+    lines = _decode_lines(path)
+    if lines and _is_blank(lines[-1]):
+        lines.pop()
+    if not lines:
+        raise ValueError(f"{path} is empty: pass the vocab.txt that came with the checkpoint.")
+    _check_distinct(path, lines)
+    _check_required(path, lines)
+    if vocab_size is not None:
+        _check_size(path, len(lines), vocab_size)
+
+
+def _decode_lines(path):
+    try:
+        content = _read_bytes(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"There is no vocabulary file at {path!r}: pass the path of the vocab.txt that came "
+            "with the checkpoint."
+        ) from None
+    lines = []
+    for number, line in enumerate(_split_lines(content, b"\n"), start=1):
+        try:
+            lines.append(line.decode("utf-8"))
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"{path}, line {number}: {line!r} is not UTF-8. Convert the file to UTF-8, or "
+                "fetch it again."
+            ) from None
+    return lines
+
+
+def _is_blank(line):
+    # ASCII only: a line of other white space is a token of its own, however it looks.
+    return not line.strip(" \t\r")
+
+
+def _check_distinct(path, lines):
+    first_seen = {}
+    for number, line in enumerate(lines, start=1):
+        if _is_blank(line):
+            raise ValueError(
+                f"{path}, line {number}: blank line. It takes an id and so shifts those below "
+                "it: remove it if it came in by mistake, else write [unused-blank] or the like."
+            )
+        token = line.strip()
+        if token and first_seen.setdefault(token, number) != number:
+            raise ValueError(
+                f"{path}, lines {first_seen[token]} and {number}: both are {token!r}. Fetch the "
+                "file again; in a vocabulary of your own, rename the first (the last is the one "
+                "in use) and remove neither, which would shift the ids below it."
+            )
+
+
+def _check_required(path, lines):
+    tokens = {line.strip() for line in lines}
+    missing = [token for token in REQUIRED_TOKENS if token not in tokens]
+    if not missing:
+        return
+    message = (
+        f"{path} ({len(lines)} lines) has no line {', '.join(missing)}: pass a BERT vocabulary, "
+        "or rename unused entries to these."
+    )
+    if lines[0].startswith("\ufeff"):
+        message += " Line 1 begins with a byte order mark: save the file as UTF-8 without it."
+    raise ValueError(message)
+
+
+def _check_size(path, entries, vocab_size):
+    if entries == vocab_size or vocab_size in (-(-entries // step) * step for step in _PADDING_STEPS):
+        return
+    message = f"{path} has {entries} entries, but the config's vocab_size is {vocab_size}: "
+    if entries > vocab_size:
+        message += f"from line {vocab_size + 1} on, tokens have no embedding. "
+    else:
+        message += f"it ends at line {entries}, with embeddings left over. "
+    raise ValueError(message + "Pass the vocab.txt and the bert_config.json of one and the same checkpoint.")
+
+
+def convert_by_vocab(vocab, items):
+    """Looks up each item in a vocabulary.
+
+    Args:
+      vocab: dict from token to id, or from id to token.
+      items: iterable of its keys.
+
+    Returns:
+      list of the values, in the order of the items.
+
+    Raises:
+      KeyError: an item is not in the vocabulary.
+    """
+    try:
+        return [vocab[item] for item in items]
+    except KeyError as error:
+        raise KeyError(
+            f"{error.args[0]!r} is not in the vocabulary: tokens and ids must come from the "
+            "vocab file this tokenizer was given."
+        ) from None
+
+
+def convert_tokens_to_ids(vocab, tokens):
+    """Returns the ids (list of int) of tokens; see `convert_by_vocab`."""
+    return convert_by_vocab(vocab, tokens)
+
+
+def convert_ids_to_tokens(inv_vocab, ids):
+    """Returns the tokens (list of str) of ids; see `convert_by_vocab`."""
+    return convert_by_vocab(inv_vocab, ids)
+
+
+def whitespace_tokenize(text):
+    """Returns the list of maximal runs of text without white space.
+
+    White space is what `str.split` takes for it, a superset of `_is_whitespace`.
+    """
+    return text.split()
+
+
+class FullTokenizer:
+    """Text to the WordPiece tokens of one vocabulary, and tokens to ids and back.
+
+    Attributes:
+      vocab: OrderedDict from token to id.
+      inv_vocab: dict from id to token.
+      basic_tokenizer: the BasicTokenizer that finds the words.
+      wordpiece_tokenizer: the WordpieceTokenizer that splits them.
+    """
+
+    def __init__(self, vocab_file, do_lower_case=True):
+        """Reads the vocabulary.
+
+        Args:
+          vocab_file: path, see `load_vocab`.
+          do_lower_case: bool, whether to lower-case and to strip accents; it must suit the
+            checkpoint, see `validate_case_matches_checkpoint`.
+        """
+        self.vocab = load_vocab(vocab_file)
+        self.inv_vocab = {index: token for token, index in self.vocab.items()}
+        self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
+        self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
+
+    def tokenize(self, text):
+        """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes)."""
+        pieces = []
+        for word in self.basic_tokenizer.tokenize(text):
+            pieces.extend(self.wordpiece_tokenizer.tokenize(word))
+        return pieces
+
+    def convert_tokens_to_ids(self, tokens):
+        """Returns the ids (list of int) of tokens; KeyError on a token not in the vocabulary."""
+        return convert_tokens_to_ids(self.vocab, tokens)
+
+    def convert_ids_to_tokens(self, ids):
+        """Returns the tokens (list of str) of ids; KeyError on an id not in the vocabulary."""
+        return convert_ids_to_tokens(self.inv_vocab, ids)
+
+
+class BasicTokenizer:
+    """Text to words: punctuation marks and Chinese characters each become a word."""
+
+    def __init__(self, do_lower_case=True):
+        """Sets the case.
+
+        Args:
+          do_lower_case: bool, whether to lower-case and to strip accents.
+        """
+        self.do_lower_case = do_lower_case
+
+    def tokenize(self, text):
+        """Splits text into words.
+
+        Args:
+          text: str or UTF-8 bytes.
+
+        Returns:
+          list of str, none empty, none with white space in it.
+        """
+        text = self._clean_text(convert_to_unicode(text))
+        # Done for every language: an English model's corpus has Chinese characters too, and
+        # words made of several of them would hardly ever be in a vocabulary.
+        text = self._tokenize_chinese_chars(text)
+        words = []
+        for word in whitespace_tokenize(text):
+            if self.do_lower_case:
+                # Accents go after the case does: lower-casing can produce one ("İ" -> "i̇").
+                word = self._run_strip_accents(word.lower())
+            words.extend(self._run_split_on_punc(word))
+        # A subclass's own steps may return blanks or empty strings.
+        return whitespace_tokenize(" ".join(words))
+
+    def _run_strip_accents(self, text):
+        """Returns text decomposed (NFD), without its non-spacing marks."""
+        decomposed = unicodedata.normalize("NFD", text)
+        return "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
+
+    def _run_split_on_punc(self, text):
+        """Returns the parts (list of str) of text, each punctuation mark a part of its own."""
+        parts = []
+        start = 0
+        for index, char in enumerate(text):
+            if _is_punctuation(char):
+                if start < index:
+                    parts.append(text[start:index])
+                parts.append(char)
+                start = index + 1
+        if start < len(text):
+            parts.append(text[start:])
+        return parts
+
+    def _tokenize_chinese_chars(self, text):
+        """Returns text with a space on either side of each Chinese character."""
+        return "".join(f" {c} " if self._is_chinese_char(ord(c)) else c for c in text)
+
+    def _is_chinese_char(self, cp):
+        """Returns whether a code point (int) is in one of Unicode's CJK ideograph blocks."""
+        # Spares most text the blocks: nothing below the first of them is Chinese.
+        return cp >= 0x3400 and any(first <= cp <= last for first, last in _CHINESE_BLOCKS)
+
+    def _clean_text(self, text):
+        """Returns text without control characters, with each white space a plain space."""
+        output = []
+        for char in text:
+            # U+FFFD stands for bytes that some earlier program could not decode.
+            if char == "\ufffd" or _is_control(char):
+                continue
+            output.append(" " if _is_whitespace(char) else char)
+        return "".join(output)
+
+
+class WordpieceTokenizer:
+    """Words to pieces of a vocabulary, the longest possible piece first."""
+
+    def __init__(self, vocab, unk_token="[UNK]", max_input_chars_per_word=200):
+        """Sets the vocabulary.
+
+        Args:
+          vocab: container of pieces; those that continue a word begin with "##".
+          unk_token: str, stands for a word that cannot be split into pieces.
+          max_input_chars_per_word: int, a longer word becomes `unk_token` unseen.
+        """
+        self.vocab = vocab
+        self.unk_token = unk_token
+        self.max_input_chars_per_word = max_input_chars_per_word
+
+    def tokenize(self, text):
+        """Splits words into pieces: "unaffable" into "una", "##ffa", "##ble".
+
+        Args:
+          text: str or UTF-8 bytes, words separated by white space, best from BasicTokenizer.
+
+        Returns:
+          list of str, each in the vocabulary or `unk_token`.
+        """
+        pieces = []
+        for word in whitespace_tokenize(convert_to_unicode(text)):
+            pieces.extend(self._split_word(word))
+        return pieces
+
+    def _split_word(self, word):
+        if len(word) > self.max_input_chars_per_word:
+            return [self.unk_token]
+        pieces = []
+        rest, marker = word, ""
+        while rest != marker:
+            end = len(rest)
+            while end > len(marker) and rest[:end] not in self.vocab:
+                end -= 1
+            if end == len(marker):
+                # One part without a piece makes the whole word unknown.
+                return [self.unk_token]
+            pieces.append(rest[:end])
+            marker = CONTINUATION
+            rest = marker + rest[end:]
+        return pieces
+
+
+@_remember
+def _is_whitespace(char):
+    """Returns whether char is a space, tab, line end or other space separator (Zs)."""
+    return char in (" ", "\t", "\n", "\r") or unicodedata.category(char) == "Zs"
+
+
+@_remember
+def _is_control(char):
+    """Returns whether char is a control (Cc) or format (Cf) character and no white space."""
+    # Unicode files tab and line ends under control characters; to a tokenizer they separate.
+    return char not in ("\t", "\n", "\r") and unicodedata.category(char) in ("Cc", "Cf")
+
+
+@_remember
+def _is_punctuation(char):
+    """Returns whether char is punctuation (P*) or an ASCII sign such as "$", "+" or "^"."""
+    # To Unicode those ASCII signs are symbols; splitting at all of them keeps ASCII uniform.
+    is_ascii_sign = "!" <= char <= "~" and not char.isalnum()
+    return is_ascii_sign or unicodedata.category(char).startswith("P")
