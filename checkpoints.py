@@ -40,7 +40,8 @@ class Checkpoint(object):
         """
         try:
             value = self._read(name)
-        except (tf.errors.OpError, SafetensorError, OSError) as error:
+        # TensorFlow reports the end of a truncated file as an IndexError.
+        except (tf.errors.OpError, SafetensorError, OSError, IndexError) as error:
             raise ValueError(f"{self.path} is damaged: {name} cannot be read ({_first_line(error)}). "
                              "Copy or download the checkpoint again.") from error
         return value.astype(np.float32) if value.dtype.itemsize == 2 else value
@@ -70,9 +71,7 @@ _NO_PICKLE = ("PyTorch's pickle files are not read, because opening one can run 
 def _open_directory(path):
     index = os.path.join(path, "model.safetensors.index.json")
     if tf.gfile.Exists(index):
-        with tf.gfile.GFile(index) as reader:
-            names = sorted(set(json.load(reader)["weight_map"].values()))
-        return _open_safetensors(path, [os.path.join(path, name) for name in names])
+        return _open_safetensors(path, _files_of_index(index))
     files = sorted(tf.gfile.Glob(os.path.join(path, "*.safetensors")))
     single = os.path.join(path, "model.safetensors")
     if single in files or len(files) == 1:
@@ -87,11 +86,22 @@ def _open_directory(path):
     raise FileNotFoundError(f"The directory {path} holds neither model.safetensors nor a TensorFlow checkpoint.{hint}")
 
 
+def _files_of_index(index):
+    """The files that hold the tensors, of a model saved in several."""
+    try:
+        with tf.gfile.GFile(index) as reader:
+            names = sorted(set(json.load(reader)["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index} is damaged: it holds no JSON object with a \"weight_map\". "
+                         "Copy or download the checkpoint again.") from error
+    return [os.path.join(os.path.dirname(index), name) for name in names]
+
+
 def _open_tensorflow(prefix):
+    stem = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", prefix)
+    if stem != prefix and tf.train.checkpoint_exists(stem):
+        raise FileNotFoundError(f"{prefix} is one file of a checkpoint; name the prefix: {stem}")
     if not tf.train.checkpoint_exists(prefix):
-        stem = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", prefix)
-        if stem != prefix and tf.train.checkpoint_exists(stem):
-            raise FileNotFoundError(f"{prefix} is one file of a checkpoint; name the prefix: {stem}")
         near = sorted({name[:-len(".index")] for name in tf.gfile.Glob(os.path.join(os.path.dirname(prefix), "*.index"))})
         hint = f" That directory has: {', '.join(near[:5])}." if near else ""
         raise FileNotFoundError(f"There is no checkpoint {prefix} (looked for {prefix}.index).{hint}")
@@ -282,10 +292,18 @@ def all_checkpoints(model_dir):
 
     Raises:
       FileNotFoundError: the newest does not exist.
+      ValueError: the file is damaged.
     """
-    state = tf.train.get_checkpoint_state(model_dir)
-    if state is None or not state.model_checkpoint_path:
+    path = os.path.join(model_dir, "checkpoint")
+    if not tf.gfile.Exists(path) or tf.gfile.IsDirectory(path):
         return []
+    try:
+        state = tf.train.get_checkpoint_state(model_dir)
+    except ValueError:  # it names no checkpoint
+        state = None
+    if state is None:
+        raise ValueError(f"{path} is damaged: it names no checkpoint. Write model_checkpoint_path: \"NAME\" into it, or "
+                         "delete it to start anew.")
     prefixes = []
     for named in [*state.all_model_checkpoint_paths, state.model_checkpoint_path]:
         beside = os.path.join(model_dir, os.path.basename(named))
@@ -301,10 +319,12 @@ def all_checkpoints(model_dir):
 
 
 def remove_leftovers(model_dir):
-    """Removes what a process killed while saving left behind: temporary directories that no checkpoint uses."""
-    for path in glob.glob(os.path.join(glob.escape(model_dir), "*_temp")):
-        if os.path.isdir(path) and re.search(r"\.ckpt-\d+_temp$", path):
+    """Removes what a process killed while saving left behind: directories and files that were to be moved into place."""
+    for path in glob.glob(os.path.join(glob.escape(model_dir), "*")):
+        if re.search(r"\.ckpt-\d+_temp$", path) and os.path.isdir(path):
             tf.gfile.DeleteRecursively(path)
+        elif re.search(r"\.tmp[0-9a-f]{32}$", path) and os.path.isfile(path):
+            tf.gfile.Remove(path)
 
 
 def _first_line(error):

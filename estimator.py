@@ -9,6 +9,7 @@ Which weights a call starts from: a checkpoint in model_dir beats what the model
 """
 
 import collections
+import contextlib
 import glob
 import inspect
 import os
@@ -134,7 +135,7 @@ class RunConfig(object):
                             ("save_checkpoints_secs", save_checkpoints_secs)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
-        self.model_dir = model_dir
+        self.model_dir = model_dir and os.fspath(model_dir)
         self.tf_random_seed = tf_random_seed
         self.save_summary_steps = save_summary_steps
         self.save_checkpoints_steps = save_checkpoints_steps
@@ -176,6 +177,7 @@ class Estimator(object):
         if use_tpu:
             raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
         config = config or RunConfig()
+        model_dir = model_dir and os.fspath(model_dir)
         if model_dir and config.model_dir and model_dir != config.model_dir:
             raise ValueError(f"model_dir is {model_dir}, but the RunConfig says {config.model_dir}.")
         self._model_dir = model_dir or config.model_dir
@@ -241,7 +243,7 @@ class Estimator(object):
 
         with tf.Graph().as_default():
             spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.TRAIN), ModeKeys.TRAIN)
-            tf.summary.scalar("loss", spec.loss)
+            _summarize_loss(spec.loss)
             scaffold = self._scaffold(spec, checkpoint)
             last_step = max_steps if max_steps is not None else start + steps if steps is not None else None
             hooks = list(hooks or [])
@@ -351,9 +353,14 @@ class Estimator(object):
         """
         checkpoint = self._checkpoint_for(checkpoint_path, "predicting")
         graph = tf.Graph()
+
+        def features_fn():
+            features, _, hooks = self._call_input_fn(input_fn, ModeKeys.PREDICT)
+            return features, None, hooks
+
         # The graph must not stay the default one while the caller has control.
         with graph.as_default():
-            spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.PREDICT), ModeKeys.PREDICT)
+            spec, input_hooks = self._build(features_fn, ModeKeys.PREDICT)
             predictions = _choose(spec.predictions, predict_keys)
             all_hooks = input_hooks + list(hooks or []) + spec.prediction_hooks
             session = self._session(self._scaffold(spec, checkpoint), checkpoint, all_hooks)
@@ -403,23 +410,24 @@ class Estimator(object):
             outputs = export_utils.get_export_outputs(spec.export_outputs, spec.predictions)
             signatures = export_utils.build_all_signature_defs(
                 receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
+            # The graph must not be finalized: the builder adds to it.
             scaffold = self._scaffold(spec, checkpoint)
-            scaffold.finalize()
-            final_dir = export_utils.get_timestamped_export_dir(export_dir_base)
-            temporary_dir = export_utils.get_temp_export_dir(final_dir)
+            saver = scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS)[0]
+            main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
             with tf.Session(graph=graph, config=self._config.session_config) as session:
-                scaffold.saver.restore(session, checkpoint)
-                builder = tf.saved_model.builder.SavedModelBuilder(tf.compat.as_str(temporary_dir))
-                builder.add_meta_graph_and_variables(
-                    session, [tf.saved_model.tag_constants.SERVING], signature_def_map=signatures,
-                    assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS),
-                    main_op=scaffold.local_init_op, strip_default_attrs=True)
-                builder.save(as_text)
-        for target, source in (assets_extra or {}).items():
-            path = os.path.join(tf.compat.as_str(temporary_dir), "assets.extra", target)
-            tf.gfile.MakeDirs(os.path.dirname(path))
-            tf.gfile.Copy(source, path)
-        tf.gfile.Rename(temporary_dir, final_dir)
+                with _explaining_damage(checkpoint):
+                    saver.restore(session, checkpoint)
+                with _new_export_dir(export_dir_base) as (temporary_dir, final_dir):
+                    builder = tf.saved_model.builder.SavedModelBuilder(temporary_dir)
+                    builder.add_meta_graph_and_variables(
+                        session, [tf.saved_model.tag_constants.SERVING], signature_def_map=signatures,
+                        assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS), main_op=main_op,
+                        strip_default_attrs=True, saver=saver)
+                    builder.save(as_text)
+                    for target, source in (assets_extra or {}).items():
+                        path = os.path.join(temporary_dir, "assets.extra", target)
+                        tf.gfile.MakeDirs(os.path.dirname(path))
+                        tf.gfile.Copy(source, path)
         return final_dir
 
     # --- Checkpoints
@@ -464,7 +472,7 @@ class Estimator(object):
         """Calls the input_fn and returns (features, labels, hooks)."""
         result = _call_with_known(input_fn, {"mode": mode, "params": self._params_for(mode), "config": self._config})
         hooks = []
-        if isinstance(result, tf.data.Dataset):
+        if isinstance(result, tf.compat.v2.data.Dataset):  # the base class of both versions
             iterator = tf.data.make_initializable_iterator(result)
             hooks.append(_InitializeHook(iterator.initializer))
             result = iterator.get_next()
@@ -505,23 +513,24 @@ class Estimator(object):
                 saved, sharded=True, max_to_keep=self._config.keep_checkpoint_max,
                 keep_checkpoint_every_n_hours=self._config.keep_checkpoint_every_n_hours, allow_empty=True,
                 save_relative_paths=True)
+            tf.add_to_collection(tf.GraphKeys.SAVERS, scaffold._saver)  # where a user's CheckpointSaverHook looks
             if checkpoint:
                 shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in tf.global_variables()}
-                checkpoints.check_fits(checkpoints.open_checkpoint(checkpoint), shapes)
+                found = checkpoints.open_checkpoint(checkpoint)
+                checkpoints.check_fits(found, shapes)
+                found.read(tf.train.get_global_step().op.name)  # TensorFlow takes a missing file for a wrong name
         return scaffold
 
     def _session(self, scaffold, checkpoint, hooks):
         creator = tf.train.ChiefSessionCreator(scaffold, config=self._config.session_config,
                                                checkpoint_filename_with_path=checkpoint)
-        try:
+        with _explaining_damage(checkpoint):
             session = tf.train.MonitoredSession(creator, hooks=hooks)
-        except tf.errors.DataLossError as error:
-            raise ValueError(f"The checkpoint {checkpoint} is damaged ({error.message.splitlines()[0]}). Edit "
-                             f"{os.path.join(os.path.dirname(checkpoint or ''), 'checkpoint')} to name an older one, or "
-                             "remove it to start again.") from error
-        if checkpoint and os.path.dirname(checkpoint) == self._model_dir.rstrip("/"):
-            # So that pruning counts the checkpoints of earlier runs.
-            scaffold.saver.recover_last_checkpoints(checkpoints.all_checkpoints(self._model_dir))
+        # So that pruning counts the checkpoints of earlier runs; but not those in a directory that this one is a copy of.
+        here = [path for path in checkpoints.all_checkpoints(self._model_dir)
+                if os.path.dirname(path) == self._model_dir.rstrip("/")]
+        if checkpoint in here:
+            scaffold.saver.recover_last_checkpoints(here)
         return session
 
 
@@ -534,6 +543,38 @@ def _call_with_known(function, arguments, *positional):
 
 def _takes_any(parameters):
     return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+@contextlib.contextmanager
+def _new_export_dir(export_dir_base):
+    """Gives a directory to fill and the one that it becomes when the block ends; removes it if the block fails."""
+    final_dir = export_utils.get_timestamped_export_dir(export_dir_base)
+    temporary_dir = tf.compat.as_str(export_utils.get_temp_export_dir(final_dir))
+    try:
+        yield temporary_dir, final_dir
+        tf.gfile.Rename(temporary_dir, final_dir)
+    except BaseException:
+        if tf.gfile.Exists(temporary_dir):
+            tf.gfile.DeleteRecursively(temporary_dir)
+        raise
+
+
+@contextlib.contextmanager
+def _explaining_damage(checkpoint):
+    """Says what can be done about a checkpoint that cannot be restored in the block."""
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        raise ValueError(f"The checkpoint {checkpoint} is damaged ({error.message.splitlines()[0]}). Edit "
+                         f"{os.path.join(os.path.dirname(checkpoint or ''), 'checkpoint')} to name an older one, or "
+                         "remove it to start again.") from error
+
+
+def _summarize_loss(loss):
+    """Writes the loss as a summary unless the model_fn does. Its tag is "loss" even where a scope has that name."""
+    summaries = tf.get_collection(tf.GraphKeys.SUMMARIES)
+    if not any(summary.op.name == "loss" for summary in summaries):
+        tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags="loss", values=loss))
 
 
 def _choose(predictions, keys):
@@ -595,17 +636,32 @@ class _SaveWholeHook(tf.train.CheckpointSaverHook):
         else:
             super().after_create_session(session, coord)
 
-    def _save(self, session, step):
+    def _get_saver(self):
+        return _WholeSaver(self._model_dir, super()._get_saver())
+
+
+class _WholeSaver(object):
+    """A saver that removes what it wrote when it fails. Listeners of the hook that uses it fail on their own account."""
+
+    def __init__(self, model_dir, saver):
+        self._model_dir = model_dir
+        self._saver = saver
+        self.saver_def = saver.saver_def
+
+    def save(self, session, save_path, global_step, **options):
         try:
-            return super()._save(session, step)
+            return self._saver.save(session, save_path, global_step=global_step, **options)
         except (tf.errors.OpError, OSError) as error:
-            prefix = os.path.join(self._model_dir, f"model.ckpt-{step}")
-            for path in glob.glob(glob.escape(prefix) + "[._]*"):
-                tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else os.remove(path)
+            prefix = f"{save_path}-{global_step}"
             last = checkpoints.latest_checkpoint(self._model_dir)
+            # If it was the last file that failed, the graph's, the checkpoint is there.
+            for path in glob.glob(glob.escape(prefix) + (".meta*" if last == prefix else "[._]*")):
+                tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
+            checkpoints.remove_leftovers(self._model_dir)
             reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
-            raise OSError(f"The checkpoint of step {step} could not be saved in {self._model_dir} ({reason}). The last "
-                          f"whole one is {last or 'none'}. Make room on the disk, then run the same command again.") from error
+            raise OSError(f"The checkpoint of step {global_step} could not be saved in {self._model_dir} ({reason}). The "
+                          f"last whole one is {last or 'none'}. Make room on the disk, then run the same command "
+                          "again.") from error
 
 
 class _ProgressHook(tf.train.SessionRunHook):

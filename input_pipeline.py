@@ -6,6 +6,7 @@ resumed run needs no iterator state.
 """
 
 import collections
+import contextlib
 import functools
 import threading
 
@@ -57,19 +58,31 @@ def write_records(path, fields, rows):
     Returns:
       the number of records.
     """
-    partial = f"{path}.partial"
     count = 0
+    with _replacing(path) as partial, tf.python_io.TFRecordWriter(partial) as writer:
+        for row in rows:
+            writer.write(encode(fields, row))
+            count += 1
+    return count
+
+
+def write_text(path, text):
+    """Writes a text file whole or not at all."""
+    with _replacing(path) as partial, tf.gfile.GFile(partial, "w") as writer:
+        writer.write(text)
+
+
+@contextlib.contextmanager
+def _replacing(path):
+    """Gives the name of a file that takes the place of `path` when the block ends, and is removed if the block fails."""
+    partial = f"{path}.partial"
     try:
-        with tf.python_io.TFRecordWriter(partial) as writer:
-            for row in rows:
-                writer.write(encode(fields, row))
-                count += 1
+        yield partial
         tf.gfile.Rename(partial, path, overwrite=True)
     except BaseException:
         if tf.gfile.Exists(partial):
             tf.gfile.Remove(partial)
         raise
-    return count
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -210,11 +223,3 @@ def array_dataset(arrays, batch_size, is_training, drop_remainder):
 
     dataset = _index_dataset(num_examples, batch_size, is_training, drop_remainder)
     return dataset.map(gather).prefetch(4)
-
-
-def write_text(path, text):
-    """Writes a text file whole or not at all."""
-    partial = f"{path}.partial"
-    with tf.gfile.GFile(partial, "w") as writer:
-        writer.write(text)
-    tf.gfile.Rename(partial, path, overwrite=True)

@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 
 # Graph collection of scalar tensors that a training loop should log besides the loss, each under its op's name.
 LOGGED_SCALARS = "logged_scalars"
+_SLOTS = ("adam_m", "adam_v")
 
 
 def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu):
@@ -137,8 +138,9 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
     def _update(self, gradient, variable, scale):
         """The op that updates one variable and its slots."""
         name = self._get_variable_name(variable.name)
-        slots = [tf.get_variable(f"{name}/adam_{slot}", shape=variable.shape.as_list(), dtype=variable.dtype.base_dtype,
-                                 trainable=False, initializer=tf.zeros_initializer()) for slot in ("m", "v")]
+        slots = [tf.get_variable(f"{name}/{slot}", shape=variable.shape.as_list(), dtype=variable.dtype.base_dtype,
+                                 trainable=False, initializer=tf.zeros_initializer(),
+                                 use_resource=_handle(variable).dtype == tf.resource) for slot in _SLOTS]
         if scale is not None:
             gradient *= scale
         rate = tf.cast(self.learning_rate, gradient.dtype)
@@ -160,9 +162,20 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         return match.group(1) if match else param_name
 
 
+def slot_shapes(shapes):
+    """Returns the variables that the optimizer adds to those of {name: shape}, in the same form."""
+    return {f"{name}/{slot}": shape for name, shape in shapes.items() for slot in _SLOTS}
+
+
+def _handle(variable):
+    """A variable's handle or, of a reference variable, its reference."""
+    return variable.op.outputs[0]
+
+
 def _apply_adam(variable, m, v, rate, beta_1, beta_2, epsilon, gradient):
     """The fused kernel on one variable, resource or reference. Its bias correction is 1 at β powers of 0."""
-    arguments = dict(beta1_power=0.0, beta2_power=0.0, lr=rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon, grad=gradient)
-    if variable.handle.dtype == tf.resource:
-        return tf.raw_ops.ResourceApplyAdam(var=variable.handle, m=m.handle, v=v.handle, **arguments)
-    return tf.raw_ops.ApplyAdam(var=variable.handle, m=m.handle, v=v.handle, **arguments).op
+    arguments = dict(var=_handle(variable), m=_handle(m), v=_handle(v), beta1_power=0.0, beta2_power=0.0, lr=rate,
+                     beta1=beta_1, beta2=beta_2, epsilon=epsilon, grad=gradient)
+    if arguments["var"].dtype == tf.resource:
+        return tf.raw_ops.ResourceApplyAdam(**arguments)
+    return tf.raw_ops.ApplyAdam(**arguments).op

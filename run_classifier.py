@@ -213,7 +213,7 @@ def resolve_flags():
     """Fills in what was not given; returns the task's processor.
 
     Raises:
-      ValueError: a flag has no default for this task.
+      ValueError, NotADirectoryError: a flag has no default for this task, or cannot be right.
     """
     if not FLAGS.task_name:
         raise ValueError(f"--task_name is required; known tasks: {', '.join(sorted(PROCESSORS))}.")
@@ -226,6 +226,8 @@ def resolve_flags():
         if not os.path.isdir(sample):
             raise ValueError(f"--data_dir is required: there is a sample of MRPC only, not of {FLAGS.task_name}.")
         runner.take_default("data_dir", sample, "a small sample made for this repository, not the real corpus")
+    if not tf.gfile.IsDirectory(FLAGS.data_dir):
+        raise NotADirectoryError(f"--data_dir={FLAGS.data_dir}: there is no such directory.")
     runner.resolve_model_flags()
     if FLAGS.output_dir is None:
         runner.take_default("output_dir", os.path.join("output", task))
@@ -269,7 +271,8 @@ def main(_):
     bert_config = runner.load_config()
     tokenizer = runner.load_tokenizer(bert_config)
     label_list = processor.get_labels()
-    runner.check_starting_weights(bert_config, head_shapes(bert_config, len(label_list)))
+    runner.check_output_dir()
+    runner.check_starting_weights(bert_config, head_shapes(bert_config, len(label_list)), FLAGS.do_train)
     examples, test_has_labels = read_examples(processor)
 
     num_train_steps = train_steps(examples.get("train", ()))

@@ -35,11 +35,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if glob.glob("/dev/nvidia[0-9]
 with _native_messages_hidden():
     import tensorflow.compat.v1 as tf
 
+if os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1"):
+    tf.logging.set_verbosity(tf.logging.ERROR)  # else it warns of what the scripts need, such as graph mode
+
 from absl import app, flags, logging  # noqa: E402
 
 import checkpoints  # noqa: E402
 import estimator  # noqa: E402
 import modeling  # noqa: E402
+import optimization  # noqa: E402
 import tokenization  # noqa: E402
 
 FLAGS = flags.FLAGS
@@ -70,14 +74,16 @@ def define_training_flags():
     flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
     flags.DEFINE_float("learning_rate", 5e-5, "Highest learning rate, reached when warm-up ends.")
     flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training data; a fraction is allowed.")
-    flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps in which the learning rate rises.",
-                       lower_bound=0.0, upper_bound=1.0)
+    flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps in which the learning rate rises.")
     flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
     flags.DEFINE_integer("log_steps", 10, "Steps between lines in the log and points in TensorBoard.", lower_bound=1)
     flags.DEFINE_integer("seed", 12345, "Seed of everything random: the same seed repeats the run.")
     for name in ("learning_rate", "num_train_epochs"):
         flags.register_validator(name, lambda value: value is not None and 0 < value < math.inf,
                                  "must be a positive number")
+    # Not as bounds of the flag: NaN is within any.
+    flags.register_validator("warmup_proportion", lambda value: value is not None and 0 <= value <= 1,
+                             "must be a number from 0 to 1")
 
 
 def define_tpu_flags():
@@ -109,16 +115,28 @@ def run(main):
         except (ValueError, OSError, estimator.NanLossError) as error:
             if FLAGS.traceback:
                 raise
-            print(f"{os.path.basename(sys.argv[0])}: error: {error}", file=sys.stderr)
-            sys.exit(1)
+            _fail(error)
+        except tf.errors.OpError as error:
+            # Of an op in the graph the traceback tells more; the others come from the file system.
+            if FLAGS.traceback or error.op is not None:
+                raise
+            _fail(error.message)
+        except KeyboardInterrupt:
+            print(f"{os.path.basename(sys.argv[0])}: interrupted. The same command goes on from the last checkpoint.",
+                  file=sys.stderr)
+            sys.exit(130)
 
     app.run(guarded)
+
+
+def _fail(message):
+    print(f"{os.path.basename(sys.argv[0])}: error: {message}", file=sys.stderr)
+    sys.exit(1)
 
 
 def _set_up_logging():
     if not FLAGS["verbosity"].present:
         logging.set_verbosity(logging.INFO)
-    tf.logging.set_verbosity(tf.logging.ERROR)
     logging.get_absl_handler().setFormatter(_Formatter())
 
 
@@ -203,16 +221,8 @@ def load_config():
     Raises:
       ValueError, FileNotFoundError: it is missing, is not JSON, or lacks, misspells or contradicts a setting.
     """
-    path = FLAGS.bert_config_file
-    if not tf.gfile.Exists(path):
-        raise FileNotFoundError(f"--bert_config_file: there is no file {path}.")
-    try:
-        with tf.gfile.GFile(path) as reader:
-            settings = json.loads(reader.read())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"--bert_config_file: {path} is not JSON: {error}.") from error
-    if not isinstance(settings, dict):
-        raise ValueError(f"--bert_config_file: {path} must hold a JSON object, not a {type(settings).__name__}.")
+    path = _file_of_flag("bert_config_file")
+    settings = _json_object(path)
     problems = _config_problems(settings)
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n" + "\n".join(f"  {problem}" for problem in problems))
@@ -221,6 +231,27 @@ def load_config():
         raise ValueError(f"--max_seq_length={FLAGS.max_seq_length} is above max_position_embeddings="
                          f"{config.max_position_embeddings} in {path}: the model has no positions beyond. Lower it.")
     return config
+
+
+def _file_of_flag(name):
+    """Returns the path that a flag gives, checked to be a file."""
+    path = FLAGS[name].value
+    if tf.gfile.IsDirectory(path):
+        raise IsADirectoryError(f"--{name}={path} is a directory; name the file.")
+    if not tf.gfile.Exists(path):
+        raise FileNotFoundError(f"--{name}={path}: there is no such file.")
+    return path
+
+
+def _json_object(path):
+    try:
+        with tf.gfile.GFile(path) as reader:
+            found = json.loads(reader.read())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object, not a {type(found).__name__}.")
+    return found
 
 
 def _config_problems(settings):
@@ -238,6 +269,8 @@ def _config_problems(settings):
             problems.append(f"{name} is {value!r}; it must be a positive integer.")
         elif isinstance(default, float) and (not isinstance(value, (int, float)) or not 0 <= value < 1):
             problems.append(f"{name} is {value!r}; it must be at least 0 and below 1.")
+        elif isinstance(default, str) and not isinstance(value, (str, type(None))):
+            problems.append(f"{name} is {value!r}; it must be a string.")
     if not problems and settings["hidden_size"] % settings["num_attention_heads"]:
         problems.append(f"num_attention_heads={settings['num_attention_heads']} does not divide "
                         f"hidden_size={settings['hidden_size']}.")
@@ -259,26 +292,41 @@ def load_tokenizer(config):
     Returns:
       a `tokenization.FullTokenizer`.
     """
-    tokenization.check_vocab(FLAGS.vocab_file, config.vocab_size)
+    tokenization.check_vocab(_file_of_flag("vocab_file"), config.vocab_size)
     tokenization.validate_case_matches_checkpoint(FLAGS.do_lower_case, FLAGS.init_checkpoint)
     for directory in filter(None, (FLAGS.init_checkpoint, os.path.dirname(FLAGS.vocab_file))):
         settings = os.path.join(directory, "tokenizer_config.json")
         if not os.path.isfile(settings):
             continue
-        with open(settings, encoding="utf-8") as reader:
-            lower = json.load(reader).get("do_lower_case")
+        lower = _json_object(settings).get("do_lower_case")
         if isinstance(lower, bool) and lower != FLAGS.do_lower_case:
             raise ValueError(f"--do_lower_case={str(FLAGS.do_lower_case).lower()}, but {settings} says the model was trained "
                              f"with do_lower_case={str(lower).lower()}. Pass --do_lower_case={str(lower).lower()}.")
     return tokenization.FullTokenizer(FLAGS.vocab_file, do_lower_case=FLAGS.do_lower_case)
 
 
-def check_starting_weights(config, head_shapes):
+def check_output_dir():
+    """Checks that --output_dir is a directory or can become one.
+
+    Raises:
+      NotADirectoryError, ValueError: it cannot.
+    """
+    if not FLAGS.output_dir:
+        raise ValueError("--output_dir is empty; name a directory.")
+    existing = FLAGS.output_dir
+    while existing and not tf.gfile.Exists(existing):
+        existing = os.path.dirname(existing)
+    if existing and not tf.gfile.IsDirectory(existing):
+        raise NotADirectoryError(f"--output_dir={FLAGS.output_dir}: {existing} is not a directory. Use another one.")
+
+
+def check_starting_weights(config, head_shapes, training=True):
     """Checks that --init_checkpoint and the checkpoints in --output_dir fit the model and can be read.
 
     Args:
       config: the `BertConfig`.
       head_shapes: {name: shape} of the variables that the script adds to the encoder.
+      training: whether a checkpoint in --output_dir would have to hold the optimizer's variables too.
 
     Raises:
       ValueError, FileNotFoundError: one does not.
@@ -287,11 +335,16 @@ def check_starting_weights(config, head_shapes):
     newest = checkpoints.latest_checkpoint(FLAGS.output_dir)
     if newest:
         found = checkpoints.open_checkpoint(newest)
+        model = {**encoder, **head_shapes}
+        state = {"global_step": (), **(optimization.slot_shapes(model) if training else {})}
+        # A head that does not look at the pooler leaves it untrained, and so without slots.
+        optional = {name for name in state if "/pooler/" in name}
         try:
-            checkpoints.check_fits(found, {**encoder, **head_shapes})
+            checkpoints.check_fits(found, model)  # first and by itself: its differences say what is wrong
+            checkpoints.check_fits(found, {**model, **state}, optional)
         except ValueError as error:
-            raise ValueError(f"--output_dir={FLAGS.output_dir} holds checkpoints of another model. Use another directory, or "
-                             f"remove them.\n{error}") from error
+            raise ValueError(f"--output_dir={FLAGS.output_dir} holds checkpoints that do not fit this run; probably they "
+                             f"are another model's. Use another directory, or remove them.\n{error}") from error
         checkpoints.check_readable(found, found.shapes)
     elif FLAGS.init_checkpoint:
         found = checkpoints.open_checkpoint(FLAGS.init_checkpoint)

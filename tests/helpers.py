@@ -1,0 +1,59 @@
+"""What several test modules need."""
+
+import json
+import pathlib
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+import modeling
+
+DATA = pathlib.Path(__file__).parent / "data"
+
+
+class Recording:
+    """A model recorded with the published code (data/model_*.npz), and the same model built here.
+
+    `arrays` holds the file's arrays by their names.
+    """
+
+    def __init__(self, name):
+        with np.load(DATA / f"model_{name}.npz") as file:
+            self.arrays = {key: file[key] for key in file.files}
+        self.config = modeling.BertConfig.from_dict(json.loads(str(self.arrays["config"])))
+        self.optimizer = json.loads(str(self.arrays["optimizer"]))
+        self.inputs = [self.arrays[f"in/{key}"] for key in ("input_ids", "input_mask", "segment_ids")]
+
+    def group(self, prefix):
+        """{name: array} of the arrays whose names start with "<prefix>/"."""
+        return {key[len(prefix) + 1:]: value for key, value in self.arrays.items() if key.startswith(prefix + "/")}
+
+    def build_model(self, **options):
+        return modeling.BertModel(self.config, True, *map(tf.constant, self.inputs), **options)
+
+    def build_loss(self, model):
+        """The recorded head on top of the model: (logits, loss)."""
+        labels = self.arrays["in/labels"]
+        weights = tf.get_variable("output_weights", self.arrays["var/output_weights"].shape)
+        bias = tf.get_variable("output_bias", self.arrays["var/output_bias"].shape)
+        logits = tf.matmul(model.get_pooled_output(), weights, transpose_b=True) + bias
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        return logits, tf.reduce_mean(losses)
+
+    def load_weights(self, session):
+        """Initializes everything, then sets the trainable variables to the recorded values."""
+        session.run(tf.global_variables_initializer())
+        for variable in tf.trainable_variables():
+            variable.load(self.arrays["var/" + variable.op.name], session)
+
+
+def ancestors(op):
+    """All ops that run before this one: its inputs and control inputs, theirs, and so on."""
+    seen, waiting = set(), [op]
+    while waiting:
+        op = waiting.pop()
+        for before in [tensor.op for tensor in op.inputs] + list(op.control_inputs):
+            if before not in seen:
+                seen.add(before)
+                waiting.append(before)
+    return seen

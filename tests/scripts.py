@@ -1,0 +1,154 @@
+"""Runs scripts as a user does: arguments in; exit code, stdout, stderr and files out.
+
+Loading TensorFlow takes seconds of CPU. So one process, the server, loads what every script loads first, `runner`, and
+each run is a fork of it, with a process id, arguments, environment and working directory of its own.
+"""
+
+import atexit
+import collections
+import json
+import os
+import pathlib
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+_TIME_LIMIT_SECONDS = 300
+
+Finished = collections.namedtuple("Finished", ["code", "out", "err"])
+Finished.__doc__ = "How a run ended: its exit code (-n if signal n ended it), stdout and stderr."
+
+
+def environment(**changes):
+    """The environment of a run: ours, less what pytest and conftest.py put there."""
+    ours = {name: value for name, value in os.environ.items()
+            if not name.startswith("PYTEST_") and name != "TF_CPP_MIN_LOG_LEVEL"}
+    return {**ours, **changes}
+
+
+def run_fresh(script, *flags, cwd):
+    """Runs a script in an interpreter of its own; returns `Finished`."""
+    done = subprocess.run([sys.executable, ROOT / script, *flags], cwd=cwd, env=environment(), stdin=subprocess.DEVNULL,
+                          capture_output=True, encoding="utf-8", timeout=_TIME_LIMIT_SECONDS)
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+class Scripts(object):
+    """Starts the server; a context manager that stops it."""
+
+    def __init__(self):
+        self._server = subprocess.Popen([sys.executable, __file__], cwd=ROOT, env=environment(), stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, encoding="utf-8")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._server.communicate()
+
+    def start(self, script, *flags, cwd, **changes):
+        """Starts a script; returns `Running`. The one before must have been waited for.
+
+        Args:
+          script: file name in the repository root.
+          flags: command-line arguments.
+          cwd: working directory.
+          changes: environment variables.
+        """
+        return Running(self._server, {"argv": [str(ROOT / script), *map(str, flags)], "cwd": str(cwd),
+                                      "environment": environment(**changes)})
+
+    def run(self, script, *flags, cwd, **changes):
+        """Runs a script to its end; returns `Finished`. Arguments are those of `start`."""
+        return self.start(script, *flags, cwd=cwd, **changes).wait()
+
+
+class Running(object):
+    """A script that was started. `pid` is its process id."""
+
+    def __init__(self, server, request):
+        self._server = server
+        self._output = tempfile.TemporaryDirectory()
+        self._files = {name: os.path.join(self._output.name, name) for name in ("stdout", "stderr")}
+        server.stdin.write(json.dumps({**request, **self._files}) + "\n")
+        server.stdin.flush()
+        self.pid = int(server.stdout.readline())
+
+    def read(self, name):
+        """What was written to "stdout" or "stderr" so far."""
+        with open(self._files[name], encoding="utf-8", newline="") as reader:
+            return reader.read()
+
+    def wait(self):
+        """Waits for the end; returns `Finished`."""
+        code = int(self._server.stdout.readline())
+        with self._output:
+            return Finished(code, self.read("stdout"), self.read("stderr"))
+
+
+# --- The server ------------------------------------------------------------------------------------------
+
+
+def _serve():
+    """Forks a child for each request, a line of JSON on stdin. Returns the request in the child, None in the end."""
+    replies = os.dup(1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        # Made here: they must exist when `Running` reads them.
+        outputs = [os.open(request[name], os.O_WRONLY | os.O_CREAT, 0o600) for name in ("stdout", "stderr")]
+        pid = os.fork()
+        if not pid:
+            os.close(replies)
+            _become(request, outputs)
+            return request
+        for output in outputs:
+            os.close(output)
+        os.write(replies, f"{pid}\n".encode())
+        os.write(replies, f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
+    return None
+
+
+def _become(request, outputs):
+    """Gives this process what a request asks for."""
+    for number, file in enumerate([os.open(os.devnull, os.O_RDONLY), *outputs]):
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    sys.argv[:] = request["argv"]
+    signal.alarm(_TIME_LIMIT_SECONDS)
+
+
+def _run(script):
+    """Runs the script and ends the process as the interpreter would, but does not take modules apart.
+
+    For TensorFlow's that takes longer than most tests.
+    """
+    code = 0
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as request:
+        code = request.code or 0
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)
+    import runner  # noqa: F401
+
+    if _serve():
+        _run(sys.argv[0])

@@ -1,0 +1,592 @@
+"""Bad input gets an answer: exit code 1 and one message that says what, where and what to do. Nothing is written.
+
+A case is a function that spoils the input of a run that would train, evaluate and predict. Its decorator says what must
+be in the message; {data}, {model}, {output} and {here} stand for directories.
+"""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import tiny
+from safetensors import numpy as safetensors
+
+import input_pipeline
+import run_classifier
+
+
+class Input(object):
+    """What a run is given: files under `here`, and `flags`. All good to begin with."""
+
+    def __init__(self, here, model):
+        self.here = here
+        self.data = tiny.write_task(here / "data", "mrpc", train=4, dev=2, test=2)
+        self.model = here / "model"
+        shutil.copytree(model.directory, self.model)
+        self.output = here / "output"
+        self.flags = dict(
+            task_name="mrpc", data_dir=self.data, vocab_file=self.model / "vocab.txt",
+            bert_config_file=self.model / "bert_config.json", init_checkpoint=self.model / "bert_model.ckpt",
+            output_dir=self.output, max_seq_length=tiny.SEQ_LENGTH, train_batch_size=2, do_train=True, do_eval=True,
+            do_predict=True)
+        self.weights = dict(model.weights)
+        self.arguments = []
+
+    def configure(self, **changes):
+        """Changes the configuration; a value of None removes a setting."""
+        path = self.flags["bert_config_file"]
+        settings = {**json.loads(path.read_text()), **changes}
+        path.write_text(json.dumps({name: value for name, value in settings.items() if value is not None}))
+
+    def edit_row(self, file, line, change):
+        """Replaces a line of a data file, counted from 1, by change(line)."""
+        path = self.data / file
+        lines = path.read_bytes().splitlines(keepends=True)
+        lines[line - 1] = change(lines[line - 1])
+        path.write_bytes(b"".join(lines))
+
+    def use_hugging_face(self):
+        """Takes the model from its Hugging Face directory; returns that."""
+        directory = self.model / "hugging_face"
+        for flag in ("vocab_file", "bert_config_file"):
+            del self.flags[flag]
+        self.flags["init_checkpoint"] = directory
+        return directory
+
+    def train_there(self, **arguments):
+        """Leaves a training checkpoint in the output directory; see `tiny.write_training`."""
+        tiny.write_training(self.output, self.weights, **arguments)
+
+
+CASES = []
+
+
+def case(*expected, **arguments):
+    """Decorates a function that spoils an `Input`: what the message must contain. Arguments go to the function."""
+    def register(spoil):
+        label = " ".join([spoil.__name__, *(f"{name}={value}" for name, value in arguments.items())]).strip()
+        CASES.append(pytest.param(spoil, arguments, expected, id=label))
+        return spoil
+    return register
+
+
+def truncate(path, size=None):
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size // 2 if size is None else size)
+
+
+def snapshot(directory):
+    """{path: content} of everything in a directory; None for directories."""
+    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(directory.rglob("*"))}
+
+
+LOG_LINE = re.compile(r"\d\d:\d\d:\d\d ")
+# What the scripts say, and absl of flags it cannot parse.
+ERROR = re.compile(r"(?:run_classifier\.py: error: |FATAL Flags parsing error:\s)(.*?)"
+                   r"(?:\nPass --helpshort or --helpfull to see help on flags\.)?\n", re.DOTALL)
+
+
+def message_of(finished):
+    """The error message of a run that must have failed with one, after nothing but its log."""
+    assert finished.code == 1, finished
+    assert not finished.out
+    lines = finished.err.splitlines(keepends=True)
+    while lines and LOG_LINE.match(lines[0]):
+        lines.pop(0)
+    found = ERROR.fullmatch("".join(lines))
+    assert found, finished.err
+    return found.group(1)
+
+
+@pytest.mark.parametrize("spoil, arguments, expected", CASES)
+def test_bad_input_is_refused_in_one_message_before_anything_is_written(spoil, arguments, expected, scripts, tiny_model,
+                                                                        tmp_path):
+    given = Input(tmp_path, tiny_model)
+    spoil(given, **arguments)
+    before = snapshot(tmp_path)
+    message = message_of(scripts.run("run_classifier.py", *tiny.flags(**given.flags), *given.arguments, cwd=tmp_path))
+    for part in expected:
+        assert part.format(**vars(given)) in message
+    assert "Traceback" not in message and "Errno" not in message
+    assert snapshot(tmp_path) == before
+
+
+# --- Data ------------------------------------------------------------------------------------------------
+
+
+@case("{data}/train.tsv does not exist: MrpcProcessor looks in the data directory {data} for dev.tsv, test.tsv, "
+      "train.tsv", file="train.tsv")
+@case("{data}/dev.tsv does not exist", file="dev.tsv")
+@case("{data}/test.tsv does not exist", file="test.tsv")
+def missing_data_file(given, file):
+    (given.data / file).unlink()
+
+
+@case("{data}/train.tsv: the file is empty; it should hold the train examples", file="train.tsv")
+@case("{data}/dev.tsv: the file is empty", file="dev.tsv")
+@case("{data}/test.tsv: the file is empty", file="test.tsv")
+def empty_data_file(given, file):
+    truncate(given.data / file, 0)
+
+
+@case("{data}/dev.tsv:1: there is a header row and nothing after it")
+def data_file_without_rows(given):
+    path = given.data / "dev.tsv"
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+
+
+@case("{data}/train.tsv:3: expected at least 5 tab-separated columns, found 4; complete the row or remove it",
+      file="train.tsv")
+@case("{data}/test.tsv:3: expected at least 5 tab-separated columns, found 4", file="test.tsv")
+def row_with_too_few_columns(given, file):
+    given.edit_row(file, 3, lambda line: line.rsplit(b"\t", 1)[0] + b"\n")
+
+
+@case("{data}/train.tsv:2: label '2' is not one of 0, 1: correct the row or remove it", file="train.tsv")
+@case("{data}/dev.tsv:2: label '2' is not one of 0, 1", file="dev.tsv")
+@case("{data}/test.tsv:2: label '2' is not one of 0, 1", file="test.tsv")
+def unknown_label(given, file):
+    given.edit_row(file, 2, lambda line: b"2" + line[1:])
+
+
+@case("{data}/test.tsv:2: byte 0xff at offset", "is not UTF-8; convert the file to UTF-8")
+def data_that_is_not_utf8(given):
+    given.edit_row("test.tsv", 2, lambda line: line.replace(b" ", b"\xff", 1))
+
+
+@case("{data}/dev.tsv; Is a directory")
+def data_file_that_is_a_directory(given):
+    (given.data / "dev.tsv").unlink()
+    (given.data / "dev.tsv").mkdir()
+
+
+@case("--data_dir={here}/none: there is no such directory")
+def missing_data_directory(given):
+    given.flags["data_dir"] = given.here / "none"
+
+
+@case("--data_dir={data}/train.tsv: there is no such directory")
+def data_directory_that_is_a_file(given):
+    given.flags["data_dir"] = given.data / "train.tsv"
+
+
+@case("--data_dir is required", "sample of MRPC only, not of CoLA")
+def task_without_a_sample(given):
+    del given.flags["data_dir"]
+    given.flags["task_name"] = "CoLA"
+
+
+@case("4 training examples", "--train_batch_size=5", "--num_train_epochs=1", "Lower the batch size", train_batch_size=5,
+      num_train_epochs=1)
+@case("4 training examples", "--train_batch_size=2", "--num_train_epochs=0.4", train_batch_size=2, num_train_epochs=0.4)
+def fewer_examples_than_a_batch(given, **flags):
+    given.flags.update(flags)
+
+
+# --- Vocabulary ------------------------------------------------------------------------------------------
+
+SIZE = len(tiny.VOCABULARY)
+
+
+@case("{model}/vocab.txt", "has no line [PAD]: pass a BERT vocabulary", token="[PAD]")
+@case("{model}/vocab.txt", "has no line [UNK]:", token="[UNK]")
+@case("{model}/vocab.txt", "has no line [CLS]:", token="[CLS]")
+@case("{model}/vocab.txt", "has no line [SEP]:", token="[SEP]")
+def vocabulary_without(given, token):
+    path = given.flags["vocab_file"]
+    path.write_text(path.read_text().replace(token + "\n", "other\n"))
+
+
+@case(f"{{model}}/vocab.txt has {SIZE + 1} entries, but the config's vocab_size is {SIZE}: from line {SIZE + 1} on",
+      "of one and the same checkpoint", line=b"more")
+@case(f"{{model}}/vocab.txt, lines 6 and {SIZE + 1}: both are 'a'", line=b"a")
+@case(f"{{model}}/vocab.txt, line {SIZE + 1}:", "is not UTF-8. Convert", line=b"\xe9t\xe9")
+def vocabulary_with_one_more(given, line):
+    with open(given.flags["vocab_file"], "ab") as file:
+        file.write(line + b"\n")
+
+
+@case("{model}/vocab.txt has 50 entries", f"vocab_size is {SIZE}: it ends at line 50")
+def vocabulary_too_short(given):
+    path = given.flags["vocab_file"]
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:50]))
+
+
+@case("{model}/vocab.txt is empty: pass the vocab.txt that came with the checkpoint")
+def empty_vocabulary(given):
+    truncate(given.flags["vocab_file"], 0)
+
+
+@case("--vocab_file={model}/vocab.txt: there is no such file")
+def missing_vocabulary(given):
+    given.flags["vocab_file"].unlink()
+
+
+@case("--vocab_file={model} is a directory; name the file")
+def vocabulary_that_is_a_directory(given):
+    given.flags["vocab_file"] = given.model
+
+
+# --- Configuration ---------------------------------------------------------------------------------------
+
+
+@case("--max_seq_length=41 is above max_position_embeddings=40 in {model}/bert_config.json", "Lower it")
+def sequences_longer_than_the_positions(given):
+    given.flags["max_seq_length"] = 41
+
+
+@case("--bert_config_file={model}/none.json: there is no such file")
+def missing_configuration(given):
+    given.flags["bert_config_file"] = given.model / "none.json"
+
+
+@case("--bert_config_file={model} is a directory; name the file")
+def configuration_that_is_a_directory(given):
+    given.flags["bert_config_file"] = given.model
+
+
+@case("{model}/bert_config.json is not JSON", "line 1 column 2", text="{vocab_size: 3}")
+@case("{model}/bert_config.json is not JSON", text="")
+@case("{model}/bert_config.json must hold a JSON object, not a list", text="[]")
+def configuration_of(given, text):
+    given.flags["bert_config_file"].write_text(text)
+
+
+@case("{model}/bert_config.json is not JSON", "utf-8")
+def configuration_that_is_not_utf8(given):
+    given.flags["bert_config_file"].write_bytes(b'{"vocab_size": "\xff"}')
+
+
+@case("bert_config.json", "hidden_sise is unknown; did you mean hidden_size?", hidden_sise=16)
+@case("bert_config.json", "flavour is unknown.", flavour="vanilla")
+@case("bert_config.json", "num_attention_heads is missing.", num_attention_heads=None)
+@case("bert_config.json", "num_attention_heads=3 does not divide hidden_size=16", num_attention_heads=3)
+@case("bert_config.json", "hidden_size is '16'; it must be a positive integer", hidden_size="16")
+@case("bert_config.json", "num_hidden_layers is 0; it must be a positive integer", num_hidden_layers=0)
+@case("bert_config.json", "intermediate_size is True; it must be a positive integer", intermediate_size=True)
+@case("bert_config.json", "hidden_dropout_prob is 1.5; it must be at least 0 and below 1", hidden_dropout_prob=1.5)
+@case("bert_config.json", "attention_probs_dropout_prob is nan; it must be", attention_probs_dropout_prob=float("nan"))
+@case("bert_config.json", "initializer_range is '0.02'; it must be", initializer_range="0.02")
+@case("bert_config.json", "hidden_act: Unknown activation 'swish'; known: gelu,", hidden_act="swish")
+@case("bert_config.json", "hidden_act is 3; it must be a string", hidden_act=3)
+@case("bert_config.json", "model_type='roberta' is not supported, only 'bert'", model_type="roberta")
+def configuration_with(given, **changes):
+    given.configure(**changes)
+
+
+@case("hidden_size is 0; it must", "hidden_sise is unknown", "type_vocab_size is missing")
+def configuration_with_several_mistakes(given):
+    given.configure(hidden_size=0, hidden_sise=16, type_vocab_size=None)
+
+
+# --- Checkpoints -----------------------------------------------------------------------------------------
+
+
+@case("{model}/bert_model.ckpt does not fit",
+      "bert/embeddings/position_embeddings: not in the checkpoint; the model has [40, 16]",
+      "bert/encoder/layer_1/output/LayerNorm/beta: not in the checkpoint; the model has [16]",
+      "incomplete, or was saved under other variable names")
+def checkpoint_that_lacks_variables(given):
+    for name in ("bert/encoder/layer_1/output/LayerNorm/beta", "bert/embeddings/position_embeddings"):
+        del given.weights[name]
+    tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
+
+
+@case("bert/embeddings/LayerNorm/gamma: the checkpoint has [16], the model [24]", "bert_config.json that came with",
+      hidden_size=24)
+@case("bert/encoder/layer_1/intermediate/dense/kernel: the checkpoint has [16, 24], the model [16, 32]",
+      "the configuration is not the one that came with the checkpoint", intermediate_size=32)
+@case("num_hidden_layers", "says 3, the checkpoint has 2 layers", "bert/encoder/layer_2/", num_hidden_layers=3)
+@case("bert/embeddings/position_embeddings: the checkpoint has [40, 16], the model [50, 16]",
+      max_position_embeddings=50)
+def checkpoint_of_another_configuration(given, **changes):
+    given.configure(**changes)
+
+
+@case(f"bert/embeddings/word_embeddings: the checkpoint has [50, 16], the model [{SIZE}, 16]",
+      f"vocab_size is wrong in the configuration: it says {SIZE}, the checkpoint has 50 words")
+def checkpoint_of_another_vocabulary(given):
+    words = "bert/embeddings/word_embeddings"
+    tiny.write_tensorflow(given.flags["init_checkpoint"], {**given.weights, words: given.weights[words][:50]})
+
+
+@case("output_weights: the checkpoint has [3, 16], the model [2, 16]", "another number of labels")
+def checkpoint_of_another_task(given):
+    head = {"output_weights": np.zeros((3, 16), np.float32), "output_bias": np.zeros(3, np.float32)}
+    tiny.write_tensorflow(given.flags["init_checkpoint"], {**given.weights, **head})
+
+
+@case("none of the names agree (it holds a, b, …)")
+def checkpoint_of_something_else(given):
+    tiny.write_tensorflow(given.flags["init_checkpoint"], {"b": np.zeros(1, np.float32), "a": np.zeros(1, np.float32)})
+
+
+@case("{model}/bert_model.ckpt is damaged: bert/", "cannot be read", "Copy or download the checkpoint again")
+def checkpoint_with_truncated_data(given):
+    truncate(given.model / "bert_model.ckpt.data-00000-of-00001")
+
+
+@case("{model}/bert_model.ckpt is damaged: bert/", "cannot be read", "Copy or download the checkpoint again")
+def checkpoint_with_a_wrong_byte(given):
+    path = given.model / "bert_model.ckpt.data-00000-of-00001"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@case("{model}/bert_model.ckpt is damaged", "bert_model.ckpt.data-00000-of-00001; No such file")
+def checkpoint_without_data(given):
+    (given.model / "bert_model.ckpt.data-00000-of-00001").unlink()
+
+
+@case("The checkpoint {model}/bert_model.ckpt cannot be read", "truncated or damaged: copy or download it again")
+def checkpoint_with_truncated_index(given):
+    truncate(given.model / "bert_model.ckpt.index")
+
+
+@case("There is no checkpoint {model}/bert_model.ckpt (looked for {model}/bert_model.ckpt.index)")
+def checkpoint_without_index(given):
+    (given.model / "bert_model.ckpt.index").unlink()
+
+
+@case("There is no checkpoint {model}/model.ckpt", "That directory has: {model}/bert_model.ckpt")
+def misspelt_checkpoint(given):
+    given.flags["init_checkpoint"] = given.model / "model.ckpt"
+
+
+@case("one file of a checkpoint; name the prefix: {model}/bert_model.ckpt")
+def one_file_of_a_checkpoint(given):
+    given.flags["init_checkpoint"] = given.model / "bert_model.ckpt.index"
+
+
+@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias holds values that are not finite")
+def checkpoint_with_nan(given):
+    given.weights["bert/pooler/dense/bias"] = np.full(16, np.nan, np.float32)
+    tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
+
+
+@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "copy or download it again", left=0.5)
+@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0.01)
+@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0)
+def truncated_safetensors(given, left):
+    path = given.use_hugging_face() / "model.safetensors"
+    truncate(path, int(path.stat().st_size * left))
+
+
+@case("{model}/hugging_face does not fit",
+      "bert/encoder/layer_0/output/dense/kernel: not in the checkpoint; the model has [24, 16]")
+def safetensors_that_lack_variables(given):
+    directory = given.use_hugging_face()
+    del given.weights["bert/encoder/layer_0/output/dense/kernel"]
+    safetensors.save_file(tiny.hugging_face(given.weights), directory / "model.safetensors")
+
+
+@case("There is no file {here}/none.safetensors")
+def missing_safetensors(given):
+    given.flags["init_checkpoint"] = given.here / "none.safetensors"
+
+
+@case("The directory {model}/hugging_face holds neither model.safetensors nor a TensorFlow checkpoint")
+def directory_without_weights(given):
+    (given.use_hugging_face() / "model.safetensors").unlink()
+
+
+@case("{model}/hugging_face has no model.safetensors", "can run any code", "safe_serialization=True")
+def directory_with_pickled_weights(given):
+    directory = given.use_hugging_face()
+    (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
+
+
+@case("{here}/pytorch_model.bin: ", "can run any code", "safe_serialization=True")
+def pickled_weights(given):
+    given.flags["init_checkpoint"] = given.here / "pytorch_model.bin"
+    given.flags["init_checkpoint"].write_bytes(b"\x80\x04")
+
+
+@case("--vocab_file is required: there is no vocab.txt beside --init_checkpoint={model}/hugging_face")
+def directory_without_vocabulary(given):
+    (given.use_hugging_face() / "vocab.txt").unlink()
+
+
+@case("--vocab_file is required")
+def configuration_alone(given):
+    del given.flags["vocab_file"], given.flags["init_checkpoint"]
+
+
+# --- Casing ----------------------------------------------------------------------------------------------
+
+
+@case("--do_lower_case=True does not suit", "cased_L-12_H-768_A-12 was trained on cased text. Pass "
+      "--do_lower_case=False", name="cased_L-12_H-768_A-12", do_lower_case=True)
+@case("--do_lower_case=False does not suit", "trained on lower-cased text. Pass --do_lower_case=True",
+      name="uncased_L-2_H-128_A-2", do_lower_case=False)
+def casing_against_the_models_name(given, name, do_lower_case):
+    renamed = given.model.rename(given.here / name)
+    given.flags.update(vocab_file=renamed / "vocab.txt", bert_config_file=renamed / "bert_config.json",
+                       init_checkpoint=renamed / "bert_model.ckpt", do_lower_case=do_lower_case)
+
+
+@case("--do_lower_case=false", "{model}/hugging_face/tokenizer_config.json says", "Pass --do_lower_case=true")
+def casing_against_the_tokenizers_configuration(given):
+    given.use_hugging_face()
+    given.flags["do_lower_case"] = False
+
+
+@case("{model}/hugging_face/tokenizer_config.json is not JSON", text="")
+@case("{model}/hugging_face/tokenizer_config.json must hold a JSON object, not a list", text="[]")
+def tokenizer_configuration_of(given, text):
+    (given.use_hugging_face() / "tokenizer_config.json").write_text(text)
+
+
+# --- Output directory ------------------------------------------------------------------------------------
+
+
+@case("--output_dir={output} holds checkpoints that do not fit this run; probably they are another model's. Use "
+      "another directory, or remove them", "{output}/model.ckpt-3",
+      "output_weights: the checkpoint has [3, 16], the model [2, 16]", "another number of labels")
+def output_of_another_task(given):
+    given.train_there(num_labels=3)
+
+
+@case("--output_dir={output} holds checkpoints that do not fit this run", "the checkpoint has [16], the model [24]")
+def output_of_another_configuration(given):
+    given.train_there()
+    given.configure(hidden_size=24)
+
+
+@case("--output_dir={output}", "global_step: not in the checkpoint", global_step=None)
+@case("--output_dir={output}", "output_bias/adam_m: not in the checkpoint", **{"output_bias/adam_m": None})
+def output_that_lacks(given, **names):
+    given.train_there(**names)
+
+
+@case("{output}/model.ckpt-3 is damaged", "cannot be read", file="model.ckpt-3.data-00000-of-00001", left=0.9)
+@case("{output}/model.ckpt-3 cannot be read", "truncated or damaged", file="model.ckpt-3.index", left=0.5)
+@case("{output}/checkpoint is damaged", file="checkpoint", left=0.5)
+@case("{output}/checkpoint is damaged", file="checkpoint", left=0)
+def output_with_truncated(given, file, left):
+    given.train_there()
+    path = given.output / file
+    truncate(path, int(path.stat().st_size * left))
+
+
+@case("{output}/checkpoint names model.ckpt-3, but there is no model.ckpt-3.index beside it")
+def output_without_the_checkpoint_it_names(given):
+    given.train_there()
+    (given.output / "model.ckpt-3.index").unlink()
+
+
+@case("--output_dir={output}: {output} is not a directory. Use another", below="")
+@case("--output_dir={output}/below/deeper: {output} is not a directory. Use another", below="below/deeper")
+def output_directory_that_is_a_file(given, below):
+    given.output.write_text("mine")
+    given.flags["output_dir"] = given.output / below
+
+
+# --- Flags -----------------------------------------------------------------------------------------------
+
+
+@case("unknown task 'mprc'; the tasks are cola, mnli, mrpc, xnli. Did you mean mrpc?")
+def unknown_task(given):
+    given.flags["task_name"] = "mprc"
+
+
+@case("--task_name is required; known tasks: cola, mnli, mrpc, xnli")
+def no_task(given):
+    del given.flags["task_name"]
+
+
+@case("--train_batch_size=0", "not a positive integer", train_batch_size=0)
+@case("--train_batch_size=-8", "not a positive integer", train_batch_size=-8)
+@case("--eval_batch_size=0", "not a positive integer", eval_batch_size=0)
+@case("--predict_batch_size=-1", "not a positive integer", predict_batch_size=-1)
+@case("--train_batch_size=nan", "int()", train_batch_size="nan")
+@case("--train_batch_size=3.5", "int()", train_batch_size="3.5")
+@case("--num_train_epochs=0", "must be a positive number", num_train_epochs=0)
+@case("--num_train_epochs=-1", "must be a positive number", num_train_epochs=-1)
+@case("--num_train_epochs=nan", "must be a positive number", num_train_epochs="nan")
+@case("--num_train_epochs=inf", "must be a positive number", num_train_epochs="inf")
+@case("--learning_rate=0", "must be a positive number", learning_rate=0)
+@case("--learning_rate=-2e-05", "must be a positive number", learning_rate=-2e-5)
+@case("--learning_rate=nan", "must be a positive number", learning_rate="nan")
+@case("--warmup_proportion=-0.1", "must be a number from 0 to 1", warmup_proportion=-0.1)
+@case("--warmup_proportion=1.1", "must be a number from 0 to 1", warmup_proportion=1.1)
+@case("--warmup_proportion=nan", "must be a number from 0 to 1", warmup_proportion="nan")
+@case("--max_seq_length=2", "not integer >= 3", max_seq_length=2)
+@case("--save_checkpoints_steps=0", "not a positive integer", save_checkpoints_steps=0)
+@case("--log_steps=-1", "not a positive integer", log_steps=-1)
+@case("--seed=x", "int()", seed="x")
+@case("--do_train=maybe", "boolean flag", do_train="maybe")
+@case("Unknown command line flag 'max_seq_lenght'. Did you mean: max_seq_length", max_seq_lenght=20)
+@case("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU", use_tpu=True)
+@case("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true",
+      do_train=False, do_eval=False, do_predict=False)
+@case("--data_dir=: there is no such directory", data_dir="")
+@case("--vocab_file=: there is no such file", vocab_file="")
+@case("--bert_config_file=: there is no such file", bert_config_file="")
+@case("--output_dir is empty; name a directory", output_dir="")
+def flag(given, **flags):
+    given.flags.update(flags)
+
+
+@case("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true")
+def only_do_train_and_false(given):
+    del given.flags["do_eval"], given.flags["do_predict"]
+    given.flags["do_train"] = False
+
+
+@case("Arguments that are no flags: stray 3. Flags are --name=value")
+def stray_argument(given):
+    given.arguments = ["stray", "3"]
+
+
+# --- TFRecords -------------------------------------------------------------------------------------------
+
+
+# The script writes the records it reads; other programs call this function with files of their own.
+def read_records(path, seq_length=4):
+    run_classifier.file_based_input_fn_builder(str(path), seq_length, False, False)({"batch_size": 2})
+
+
+@pytest.fixture
+def records(tmp_path):
+    """A file of three records of four tokens."""
+    path = tmp_path / "train.tf_record"
+    row = {"input_ids": [1, 2, 3, 0], "input_mask": [1, 1, 1, 0], "segment_ids": [0] * 4, "label_ids": 1,
+           "is_real_example": 1}
+    input_pipeline.write_records(str(path), run_classifier.feature_fields(4), [row] * 3)
+    return path
+
+
+def test_missing_records(tmp_path):
+    with pytest.raises(FileNotFoundError, match=re.escape(f"There is no file {tmp_path / 'none'}")):
+        read_records(tmp_path / "none")
+
+
+def test_truncated_records_are_named_and_located(records):
+    read_records(records)
+    size = records.stat().st_size
+    for left, number in ((size - 1, 2), (size // 3 + 5, 1), (5, 0)):
+        truncate(records, left)
+        with pytest.raises(ValueError) as error:
+            read_records(records)
+        assert (f"{records} is damaged or truncated at record {number} (byte {size // 3 * number} of {left}). Delete it"
+                in str(error.value))
+    truncate(records, 0)
+    with pytest.raises(ValueError, match=f"{re.escape(str(records))} is empty"):
+        read_records(records)
+
+
+def test_a_wrong_byte_in_records_is_found(records):
+    content = bytearray(records.read_bytes())
+    content[len(content) // 2] ^= 1
+    records.write_bytes(content)
+    with pytest.raises(ValueError, match="is damaged or truncated at record 1"):
+        read_records(records)
+
+
+def test_records_of_another_sequence_length(records):
+    with pytest.raises(ValueError, match="input_ids has 4 int64 values .* not 5. .* another sequence length"):
+        read_records(records, seq_length=5)

@@ -1,0 +1,93 @@
+"""The published interface (data/interface.json): every name, signature and flag is there.
+
+Published parameters come first, in their order and with their defaults; ours come after them and have defaults.
+"""
+
+import ast
+import importlib
+import inspect
+import json
+
+import pytest
+import tensorflow.compat.v1 as tf
+from absl import flags
+from helpers import DATA
+
+INTERFACE = json.loads((DATA / "interface.json").read_text(encoding="utf-8"))
+MODULES = ["tokenization", "modeling", "optimization", "run_classifier"]
+FUNCTIONS = [(module, name) for module in MODULES for name in INTERFACE[module]["functions"]]
+CLASSES = [(module, name) for module in MODULES for name in INTERFACE[module].get("classes", {})]
+METHODS = [(module, name, method) for module, name in CLASSES
+           for method in INTERFACE[module]["classes"][name]["methods"]]
+
+
+def load(module):
+    return importlib.import_module(module)
+
+
+def default_of(source, module):
+    """The value of a default as the published file writes it: a literal, or a name of that module."""
+    try:
+        return ast.literal_eval(source)
+    except ValueError:
+        return getattr(module, source)
+
+
+def assert_signature(function, published, module):
+    parameters = list(inspect.signature(function).parameters.values())
+    assert [parameter.name for parameter in parameters[:len(published)]] == [text.split("=")[0] for text in published]
+    for parameter, text in zip(parameters, published):
+        _, has_default, source = text.partition("=")
+        assert parameter.kind == parameter.POSITIONAL_OR_KEYWORD
+        if has_default:
+            assert parameter.default == default_of(source, module), parameter
+        else:
+            assert parameter.default is parameter.empty, parameter
+    for parameter in parameters[len(published):]:
+        optional = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        assert optional or parameter.default is not parameter.empty, f"new and without a default: {parameter}"
+
+
+@pytest.mark.parametrize("module_name, name", FUNCTIONS)
+def test_function(module_name, name):
+    module = load(module_name)
+    assert_signature(getattr(module, name), INTERFACE[module_name]["functions"][name], module)
+
+
+@pytest.mark.parametrize("module_name, name", CLASSES)
+def test_class_has_its_published_bases(module_name, name):
+    module = load(module_name)
+    published = getattr(module, name)
+    for base in INTERFACE[module_name]["classes"][name]["bases"]:
+        known = {"object": object, "tf.train.Optimizer": tf.train.Optimizer}
+        assert issubclass(published, known.get(base) or getattr(module, base))
+
+
+@pytest.mark.parametrize("module_name, name, method", METHODS)
+def test_method(module_name, name, method):
+    module = load(module_name)
+    found = inspect.getattr_static(getattr(module, name), method)
+    published = INTERFACE[module_name]["classes"][name]["methods"][method]
+    assert isinstance(found, classmethod) == (published[:1] == ["cls"])
+    assert_signature(getattr(found, "__func__", found), published, module)
+
+
+@pytest.fixture(scope="module")
+def defined_flags():
+    """The flags of run_classifier.py, {name: flag}; taken back afterwards."""
+    before = set(flags.FLAGS)
+    if "task_name" not in before:
+        load("run_classifier").define_flags()
+    yield {name: flags.FLAGS[name] for name in flags.FLAGS}
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+
+
+@pytest.mark.parametrize("name", INTERFACE["run_classifier"]["flags"])
+def test_flag_has_its_published_type_and_default(defined_flags, name):
+    # Not its "required": what was required has a default now, or is asked for when the script has seen the others.
+    published = INTERFACE["run_classifier"]["flags"][name]
+    flag = defined_flags[name]
+    assert flag.flag_type() == {"integer": "int"}.get(published["type"], published["type"])
+    assert flag.default == published["default"]
+    assert type(flag.default) is type(published["default"])

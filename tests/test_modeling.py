@@ -1,0 +1,502 @@
+"""The encoder against the recording of the published code, and each layer against NumPy."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from helpers import Recording
+
+import modeling
+
+pytestmark = pytest.mark.usefixtures("graph")
+
+TINY = dict(vocab_size=11, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
+            max_position_embeddings=6, type_vocab_size=2)
+
+
+def evaluate(*tensors, feed=None):
+    """Values of tensors in a new session with initialized variables."""
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        return session.run(tensors[0] if len(tensors) == 1 else tensors, feed)
+
+
+def random(*shape):
+    return np.random.RandomState(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+# --- The recording of the published code --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["gelu", "relu"])
+def replay(request):
+    """(recording, the same tensors computed here): {"out/…", "grad/…": array}, {name: shape}."""
+    recording = Recording(request.param)
+    with tf.Graph().as_default(), tf.Session() as session:
+        model = recording.build_model()
+        logits, loss = recording.build_loss(model)
+        variables = tf.trainable_variables()
+        tensors = {f"out/layer_{index}": layer for index, layer in enumerate(model.get_all_encoder_layers())}
+        tensors.update({
+            "out/embedding_output": model.get_embedding_output(), "out/sequence_output": model.get_sequence_output(),
+            "out/pooled_output": model.get_pooled_output(), "out/logits": logits, "out/loss": loss})
+        tensors.update({f"grad/{variable.op.name}": tf.convert_to_tensor(gradient)
+                        for variable, gradient in zip(variables, tf.gradients(loss, variables))})
+        recording.load_weights(session)
+        shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}
+        return recording, session.run(tensors), shapes
+
+
+def test_activations_pooled_output_logits_and_loss_are_the_recorded_ones(replay):
+    recording, computed, _ = replay
+    recorded = recording.group("out")
+    del recorded["losses"]  # of training: see test_optimization.py
+    assert len(recorded) == recording.config.num_hidden_layers + 5
+    for name, values in recorded.items():
+        np.testing.assert_allclose(computed[f"out/{name}"], values, rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_gradients_are_the_recorded_ones(replay):
+    recording, computed, _ = replay
+    recorded = recording.group("grad")
+    assert {f"grad/{name}" for name in recorded} == {name for name in computed if name.startswith("grad/")}
+    for name, values in recorded.items():
+        tolerance = 1e-5 * np.abs(values).max()
+        if name.endswith("/self/key/bias"):
+            # A key's bias adds q·b to all scores of a query alike, which the softmax cancels: the gradient is zero, and
+            # the 1e-11 recorded are rounding errors, which no other order of additions repeats.
+            tolerance = 1e-9
+        np.testing.assert_allclose(computed[f"grad/{name}"], values, rtol=0, atol=tolerance, err_msg=name)
+
+
+def test_variable_names_and_shapes_are_the_recorded_ones(replay):
+    recording, _, shapes = replay
+    assert shapes == {name: values.shape for name, values in recording.group("var").items()}
+
+
+def test_variable_shapes_tells_a_models_variables_without_building_it(replay):
+    recording, _, shapes = replay
+    encoder = {name: shape for name, shape in shapes.items() if name.startswith("bert/")}
+    assert modeling.variable_shapes(recording.config) == encoder
+    renamed = modeling.variable_shapes(recording.config, scope="teacher/bert")
+    assert renamed == {f"teacher/{name}": shape for name, shape in encoder.items()}
+
+
+def test_one_hot_embeddings_give_the_recorded_activations_too():
+    recording = Recording("relu")
+    model = recording.build_model(use_one_hot_embeddings=True)
+    with tf.Session() as session:
+        recording.load_weights(session)
+        np.testing.assert_allclose(session.run(model.get_sequence_output()), recording.arrays["out/sequence_output"],
+                                   rtol=0, atol=1e-5)
+
+
+def test_batch_and_length_may_be_unknown_when_the_graph_is_built():
+    recording = Recording("relu")
+    inputs = [tf.placeholder(tf.int32, [None, None]) for _ in recording.inputs]
+    model = modeling.BertModel(recording.config, True, *inputs)
+    with tf.Session() as session:
+        recording.load_weights(session)
+        feed = dict(zip(inputs, recording.inputs))
+        np.testing.assert_allclose(session.run(model.get_pooled_output(), feed), recording.arrays["out/pooled_output"],
+                                   rtol=0, atol=1e-5)
+        too_long = np.ones([1, recording.config.max_position_embeddings + 1], np.int32)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            session.run(model.get_pooled_output(), dict.fromkeys(inputs, too_long))
+
+
+# --- BertModel ----------------------------------------------------------------------------------------------
+
+
+def tiny_model(ids, is_training=False, config=None, **options):
+    return modeling.BertModel(config or modeling.BertConfig(**TINY), is_training, tf.constant(ids, tf.int32), **options)
+
+
+def test_mask_defaults_to_ones_and_segments_to_zeros():
+    ids = [[1, 2, 3], [4, 5, 6]]
+    ones, zeros = tf.ones([2, 3], tf.int32), tf.zeros([2, 3], tf.int32)
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        default = tiny_model(ids, scope="bert")
+        explicit = tiny_model(ids, scope="bert", input_mask=ones, token_type_ids=zeros)
+        others = tiny_model(ids, scope="bert", input_mask=ones, token_type_ids=ones)
+    a, b, c = evaluate(*[model.get_sequence_output() for model in (default, explicit, others)])
+    np.testing.assert_array_equal(a, b)
+    assert np.abs(a - c).max() > 1e-3
+
+
+def test_what_stands_at_padding_does_not_reach_the_real_positions():
+    mask = tf.constant([[1, 1, 1, 0]], tf.int32)
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        outputs = [tiny_model([[1, 2, 3, filler]], scope="bert", input_mask=mask).get_sequence_output()
+                   for filler in (0, 9)]
+    a, b = evaluate(*outputs)
+    np.testing.assert_allclose(a[:, :3], b[:, :3], rtol=0, atol=1e-6)
+    assert np.abs(a[:, 3] - b[:, 3]).max() > 1e-3
+
+
+def test_dropout_is_off_unless_training_and_the_callers_config_stays_as_it_is():
+    config = modeling.BertConfig(**TINY, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
+    before = config.to_dict()
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        models = [tiny_model([[1, 2, 3]], is_training, config, scope="bert") for is_training in (False, False, True)]
+    a, b, training = evaluate(*[model.get_sequence_output() for model in models])
+    np.testing.assert_array_equal(a, b)
+    assert np.abs(a - training).max() > 1e-2
+    assert config.to_dict() == before
+
+
+def test_a_second_model_in_a_graph_shares_the_weights_under_reuse():
+    first = tiny_model([[1, 2, 3]], scope="bert")
+    count = len(tf.global_variables())
+    with pytest.raises(ValueError, match="already exists"):
+        tiny_model([[1, 2, 3]], scope="bert")
+    with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+        second = tiny_model([[1, 2, 3]], scope="bert")
+    assert len(tf.global_variables()) == count
+    assert first.get_embedding_table() is second.get_embedding_table()
+    a, b = evaluate(first.get_pooled_output(), second.get_pooled_output())
+    np.testing.assert_array_equal(a, b)
+
+
+def test_a_second_model_without_a_scope_gets_its_own_weights():
+    tiny_model([[1, 2]])
+    tiny_model([[1, 2]])
+    names = [variable.op.name for variable in tf.trainable_variables()]
+    shapes = modeling.variable_shapes(modeling.BertConfig(**TINY))
+    assert set(names) == set(shapes) | {name.replace("bert/", "bert_1/", 1) for name in shapes}
+
+
+def test_a_sequence_longer_than_the_position_table_is_refused():
+    with pytest.raises(ValueError, match="7.*max_position_embeddings=6"):
+        tiny_model([[1] * 7])
+
+
+def test_heads_that_do_not_divide_the_hidden_size_are_refused():
+    with pytest.raises(ValueError, match="hidden_size=8.*num_attention_heads=3"):
+        tiny_model([[1]], config=modeling.BertConfig(**{**TINY, "num_attention_heads": 3}))
+
+
+def test_ids_of_another_rank_are_refused():
+    with pytest.raises(ValueError, match="rank 1"):
+        tiny_model([1, 2])
+
+
+# --- BertConfig ---------------------------------------------------------------------------------------------
+
+
+def test_a_config_survives_json(tmp_path):
+    config = modeling.BertConfig(**TINY, hidden_act="relu", initializer_range=0.5)
+    path = tmp_path / "bert_config.json"
+    path.write_text(config.to_json_string())
+    assert modeling.BertConfig.from_json_file(str(path)).to_dict() == config.to_dict()
+    assert modeling.BertConfig.from_json_file(path).to_dict() == config.to_dict()
+    assert config.to_json_string().endswith("}\n")
+    assert list(json.loads(config.to_json_string())) == sorted(config.to_dict())
+
+
+def test_unknown_keys_of_a_config_are_kept():
+    # Published models have such keys, the multilingual ones for example.
+    published = {"vocab_size": 5, "hidden_size": 4, "directionality": "bidi", "pooler_fc_size": 768}
+    config = modeling.BertConfig.from_dict(published)
+    assert config.directionality == "bidi"
+    assert json.loads(config.to_json_string()).items() >= published.items()
+    assert config.num_attention_heads == 12  # what is not given keeps its default
+
+
+def test_to_dict_is_a_deep_copy():
+    config = modeling.BertConfig.from_dict({"vocab_size": 5, "labels": [1]})
+    config.to_dict()["labels"].append(2)
+    assert config.labels == [1]
+
+
+@pytest.mark.parametrize("theirs, ours", [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu"),
+                                          ("relu", "relu")])
+def test_hugging_faces_activation_names_are_translated(theirs, ours):
+    for mark in ({"model_type": "bert"}, {"transformers_version": "4.8.2"}):
+        assert modeling.BertConfig.from_dict({"vocab_size": 5, "hidden_act": theirs, **mark}).hidden_act == ours
+
+
+def test_the_published_gelu_keeps_its_name_and_a_translated_config_survives_json():
+    assert modeling.BertConfig.from_dict({"vocab_size": 5, "hidden_act": "gelu"}).hidden_act == "gelu"
+    translated = modeling.BertConfig.from_dict({"vocab_size": 5, "hidden_act": "gelu", "model_type": "bert"})
+    again = modeling.BertConfig.from_dict(json.loads(translated.to_json_string()))
+    assert again.hidden_act == "gelu_erf"
+
+
+# --- Activations, normalization, dropout --------------------------------------------------------------------
+
+
+def test_gelu_is_the_tanh_form_and_gelu_erf_the_exact_one():
+    points = np.linspace(-4, 4, 33)
+    tanh_form = [0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) for x in points]
+    exact = [0.5 * x * (1 + math.erf(x / math.sqrt(2))) for x in points]
+    x = tf.constant(points, tf.float32)
+    gelu, gelu_erf = evaluate(modeling.gelu(x), modeling.gelu_erf(x))
+    np.testing.assert_allclose(gelu, tanh_form, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(gelu_erf, exact, rtol=0, atol=1e-6)
+    assert np.abs(gelu - gelu_erf).max() > 1e-4  # the test can tell them apart
+
+
+def test_get_activation_knows_the_published_names():
+    assert modeling.get_activation("gelu") is modeling.gelu
+    assert modeling.get_activation("GELU") is modeling.gelu
+    assert modeling.get_activation("gelu_erf") is modeling.gelu_erf
+    assert modeling.get_activation("relu") is tf.nn.relu
+    assert modeling.get_activation("tanh") is tf.tanh
+    assert modeling.get_activation("linear") is None
+    assert modeling.get_activation("") is None
+    assert modeling.get_activation(None) is None
+    assert modeling.get_activation(tf.nn.elu) is tf.nn.elu
+
+
+def test_get_activation_names_what_it_does_not_know_and_what_it_knows():
+    with pytest.raises(ValueError, match="'swish'.*gelu, gelu_erf, linear, relu, tanh"):
+        modeling.get_activation("swish")
+
+
+def normalized(x):
+    centered = x - x.mean(-1, keepdims=True)
+    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-12)
+
+
+def test_layer_norm_normalizes_the_last_dimension_then_scales_and_shifts():
+    x, gamma, beta = 3 * random(2, 3, 4) + 5, random(4), random(4) + 1
+    output = modeling.layer_norm(tf.constant(x), name="norm")
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        np.testing.assert_allclose(session.run(output), normalized(x), rtol=0, atol=1e-5)
+        for variable in tf.trainable_variables():
+            variable.load({"norm/gamma": gamma, "norm/beta": beta}[variable.op.name], session)
+        np.testing.assert_allclose(session.run(output), normalized(x) * gamma + beta, rtol=0, atol=1e-5)
+
+
+def test_layer_norm_and_dropout_without_dropout_is_layer_norm():
+    x = random(3, 4)
+    np.testing.assert_allclose(evaluate(modeling.layer_norm_and_dropout(tf.constant(x), 0.0)), normalized(x), atol=1e-5)
+    assert [variable.op.name for variable in tf.global_variables()] == ["LayerNorm/beta", "LayerNorm/gamma"]
+
+
+@pytest.mark.parametrize("probability", [None, 0.0])
+def test_no_dropout_is_the_identity(probability):
+    x = tf.constant(random(2, 3))
+    assert modeling.dropout(x, probability) is x
+
+
+def test_dropout_zeroes_about_the_given_share_and_scales_the_rest():
+    output = evaluate(modeling.dropout(tf.ones([100, 100]), 0.3))
+    assert set(np.unique(output)) == {np.float32(0), np.float32(1 / 0.7)}
+    assert abs((output == 0).mean() - 0.3) < 0.02  # four standard deviations
+
+
+# --- Embeddings ---------------------------------------------------------------------------------------------
+
+
+def test_one_hot_lookup_equals_gather():
+    ids = tf.constant([[0, 4, 4], [2, 1, 0]])
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        gathered, table = modeling.embedding_lookup(ids, vocab_size=5, embedding_size=3)
+        multiplied, _ = modeling.embedding_lookup(ids, vocab_size=5, embedding_size=3, use_one_hot_embeddings=True)
+    a, b, rows = evaluate(gathered, multiplied, table)
+    np.testing.assert_array_equal(a, rows[[[0, 4, 4], [2, 1, 0]]])
+    np.testing.assert_array_equal(a, b)
+    assert [variable.op.name for variable in tf.global_variables()] == ["word_embeddings"]
+
+
+def test_several_ids_a_position_give_their_embeddings_side_by_side():
+    ids = np.array([[[0, 1], [2, 3], [4, 0]]])
+    output, table = modeling.embedding_lookup(tf.constant(ids), vocab_size=5, embedding_size=3)
+    values, rows = evaluate(output, table)
+    np.testing.assert_array_equal(values, rows[ids].reshape(1, 3, 6))
+
+
+def test_postprocessor_adds_segments_and_positions_then_normalizes():
+    x = random(2, 3, 4)
+    output = modeling.embedding_postprocessor(
+        tf.constant(x), use_token_type=True, token_type_ids=tf.constant([[0, 1, 1], [0, 0, 1]]),
+        token_type_vocab_size=2, max_position_embeddings=5, dropout_prob=0.0, initializer_range=1.0)
+    with tf.variable_scope("", reuse=True):
+        tables = tf.get_variable("token_type_embeddings"), tf.get_variable("position_embeddings")
+    values, segments, positions = evaluate(output, *tables)
+    expected = normalized(x + segments[[[0, 1, 1], [0, 0, 1]]] + positions[:3])
+    np.testing.assert_allclose(values, expected, rtol=0, atol=1e-5)
+
+
+def test_postprocessor_adds_nothing_that_was_not_asked_for():
+    x = random(2, 3, 4)
+    output = modeling.embedding_postprocessor(tf.constant(x), use_position_embeddings=False, dropout_prob=0.0)
+    np.testing.assert_allclose(evaluate(output), normalized(x), rtol=0, atol=1e-5)
+    assert [variable.op.name for variable in tf.global_variables()] == ["LayerNorm/beta", "LayerNorm/gamma"]
+
+
+def test_postprocessor_needs_segment_ids_to_add_segments():
+    with pytest.raises(ValueError, match="token_type_ids"):
+        modeling.embedding_postprocessor(tf.zeros([1, 2, 4]), use_token_type=True)
+
+
+def test_initializer_range_is_the_standard_deviation():
+    values = evaluate(modeling.create_initializer(0.5)([10000]))
+    assert np.abs(values).max() <= 1.0  # cut at two standard deviations
+    assert 0.43 < values.std() < 0.45  # 0.88 of that of the distribution before the cut
+
+
+# --- Attention ----------------------------------------------------------------------------------------------
+
+
+def softmax(x):
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def attention(from_array, to_array, weights, heads, mask=None, activations=(np.asarray,) * 3):
+    """Multi-head attention, written from the paper: one head after the other."""
+    query, key, value = [act(x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]) for x, name, act in zip(
+        (from_array, to_array, to_array), ("query", "key", "value"), activations)]
+    size = query.shape[-1] // heads
+    outputs = []
+    for head in range(heads):
+        part = slice(head * size, (head + 1) * size)
+        scores = query[..., part] @ key[..., part].swapaxes(1, 2) / math.sqrt(size)
+        if mask is not None:
+            scores = np.where(mask, scores, -1e9)
+        outputs.append(softmax(scores) @ value[..., part])
+    return np.concatenate(outputs, -1)
+
+
+def evaluate_attention(*arguments, **options):
+    """(output of attention_layer, its weights by name)"""
+    output = modeling.attention_layer(*arguments, initializer_range=1.0, **options)
+    variables = {variable.op.name: variable for variable in tf.trainable_variables()}
+    return evaluate(output, variables)
+
+
+FROM, TO = random(2, 3, 6), random(2, 5, 4)
+MASK = np.array([[1, 1, 0, 1, 0], [1, 1, 1, 1, 1]])
+
+
+def test_attention_between_two_sequences_is_the_papers():
+    output, weights = evaluate_attention(tf.constant(FROM), tf.constant(TO), num_attention_heads=2, size_per_head=4)
+    assert output.shape == (2, 3, 8)
+    assert {name: array.shape for name, array in weights.items()} == {
+        "query/kernel": (6, 8), "key/kernel": (4, 8), "value/kernel": (4, 8),
+        "query/bias": (8,), "key/bias": (8,), "value/bias": (8,)}
+    np.testing.assert_allclose(output, attention(FROM, TO, weights, heads=2), rtol=0, atol=1e-5)
+
+
+def test_attention_keeps_to_the_mask():
+    mask = np.repeat(MASK[:, None, :], 3, axis=1)
+    output, weights = evaluate_attention(tf.constant(FROM), tf.constant(TO), tf.constant(mask), 2, 4)
+    np.testing.assert_allclose(output, attention(FROM, TO, weights, 2, mask), rtol=0, atol=1e-5)
+    assert np.abs(output - attention(FROM, TO, weights, 2)).max() > 1e-2
+
+
+def test_attention_applies_its_activations():
+    output, weights = evaluate_attention(tf.constant(FROM), tf.constant(TO), None, 2, 4, tf.tanh, tf.sin, tf.nn.relu)
+    expected = attention(FROM, TO, weights, 2, activations=(np.tanh, np.sin, lambda x: np.maximum(x, 0)))
+    np.testing.assert_allclose(output, expected, rtol=0, atol=1e-5)
+
+
+def test_attention_takes_and_returns_matrices():
+    output, weights = evaluate_attention(
+        tf.constant(FROM.reshape(6, 6)), tf.constant(TO.reshape(10, 4)), num_attention_heads=2, size_per_head=4,
+        do_return_2d_tensor=True, batch_size=2, from_seq_length=3, to_seq_length=5)
+    np.testing.assert_allclose(output, attention(FROM, TO, weights, 2).reshape(6, 8), rtol=0, atol=1e-5)
+
+
+def test_attention_on_matrices_needs_their_lengths():
+    matrix = tf.constant(FROM.reshape(6, 6))
+    with pytest.raises(ValueError, match="batch_size, from_seq_length and to_seq_length"):
+        modeling.attention_layer(matrix, matrix, batch_size=2, from_seq_length=3)
+
+
+def test_attention_refuses_tensors_of_different_ranks():
+    with pytest.raises(ValueError, match="rank 3.*2"):
+        modeling.attention_layer(tf.constant(FROM), tf.constant(FROM.reshape(6, 6)))
+
+
+@pytest.mark.parametrize("from_shape", [(2, 3), (2, 3, 6)])
+def test_the_attention_mask_repeats_the_input_mask_for_every_position(from_shape):
+    mask = evaluate(modeling.create_attention_mask_from_input_mask(tf.zeros(from_shape), tf.constant(MASK)))
+    assert mask.dtype == np.float32
+    np.testing.assert_array_equal(mask, np.repeat(MASK[:, None, :], 3, axis=1))
+
+
+def test_transformer_model_returns_the_last_layer_or_all():
+    options = dict(hidden_size=6, num_hidden_layers=2, num_attention_heads=2, intermediate_size=5,
+                   hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.5)
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        last = modeling.transformer_model(tf.constant(FROM), **options)
+        layers = modeling.transformer_model(tf.constant(FROM), do_return_all_layers=True, **options)
+    assert len(layers) == 2
+    a, first, b = evaluate(last, *layers)
+    np.testing.assert_array_equal(a, b)
+    assert first.shape == FROM.shape and np.abs(a - first).max() > 1e-2
+
+
+def test_transformer_model_needs_an_input_of_the_hidden_size():
+    with pytest.raises(ValueError, match="6, 8"):
+        modeling.transformer_model(tf.constant(FROM), hidden_size=8, num_attention_heads=2)
+
+
+# --- Shapes -------------------------------------------------------------------------------------------------
+
+
+def test_get_shape_list_is_static_where_it_can_be():
+    tensor = tf.placeholder(tf.float32, [None, 4])
+    batch, width = modeling.get_shape_list(tensor, expected_rank=2)
+    assert width == 4 and isinstance(width, int)
+    assert evaluate(batch, feed={tensor: np.zeros([3, 4])}) == 3
+    assert modeling.get_shape_list(tf.zeros([2, 3])) == [2, 3]
+
+
+def test_get_shape_list_checks_the_rank():
+    with pytest.raises(ValueError, match="input has rank 2"):
+        modeling.get_shape_list(tf.zeros([2, 3]), expected_rank=3, name="input")
+
+
+def test_assert_rank_takes_one_rank_or_several_and_names_the_tensor():
+    tensor = tf.zeros([2, 3], name="ids")
+    modeling.assert_rank(tensor, 2)
+    modeling.assert_rank(tensor, [2, 3])
+    with tf.variable_scope("here"), pytest.raises(ValueError, match=r"ids:0 has rank 2.*\(2, 3\).*'here'.*1 or 3"):
+        modeling.assert_rank(tensor, [1, 3])
+    with pytest.raises(ValueError, match="labels has rank 2"):
+        modeling.assert_rank(tensor, 1, name="labels")
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (2, 3, 4), (2, 3, 5, 4)])
+def test_reshaping_to_a_matrix_and_back_is_the_identity(shape):
+    array = random(*shape)
+    matrix = modeling.reshape_to_matrix(tf.constant(array))
+    assert matrix.shape.as_list() == [int(np.prod(shape[:-1])), 4]
+    np.testing.assert_array_equal(evaluate(modeling.reshape_from_matrix(matrix, list(shape))), array)
+
+
+def test_reshape_from_matrix_keeps_the_matrixs_width():
+    # The caller may have changed it since: [B·F, W] -> [B, F, W'].
+    assert modeling.reshape_from_matrix(tf.zeros([6, 9]), [2, 3, 4]).shape.as_list() == [2, 3, 9]
+
+
+def test_reshape_to_matrix_refuses_a_vector():
+    with pytest.raises(ValueError, match="at least 2"):
+        modeling.reshape_to_matrix(tf.zeros([3]))
+
+
+# --- Starting weights ---------------------------------------------------------------------------------------
+
+
+def test_assignment_map_matches_by_name_and_init_from_checkpoint_takes_it(tmp_path):
+    prefix = str(tmp_path / "model.ckpt")
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("bert/kept", initializer=[1.0, 2.0])
+        tf.get_variable("bert/not_in_the_model", initializer=3.0)
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, prefix)
+    kept = tf.get_variable("bert/kept", initializer=[0.0, 0.0])
+    new = tf.get_variable("output_bias", initializer=[0.0])
+    assignments, names = modeling.get_assignment_map_from_checkpoint([kept, new], prefix)
+    assert list(assignments) == ["bert/kept"]
+    assert dict(names) == {"bert/kept": 1, "bert/kept:0": 1}
+    tf.train.init_from_checkpoint(prefix, assignments)
+    np.testing.assert_array_equal(evaluate(kept), [1.0, 2.0])

