@@ -319,7 +319,7 @@ def all_checkpoints(model_dir):
 
 
 def remove_leftovers(model_dir):
-    """Removes what a process killed while saving left behind: directories and files that were to be moved into place."""
+    """Removes what a process killed while saving left behind: directories and files not yet moved into place."""
     for path in glob.glob(os.path.join(glob.escape(model_dir), "*")):
         if re.search(r"\.ckpt-\d+_temp$", path) and os.path.isdir(path):
             tf.gfile.DeleteRecursively(path)

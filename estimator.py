@@ -526,11 +526,11 @@ class Estimator(object):
                                                checkpoint_filename_with_path=checkpoint)
         with _explaining_damage(checkpoint):
             session = tf.train.MonitoredSession(creator, hooks=hooks)
-        # So that pruning counts the checkpoints of earlier runs; but not those in a directory that this one is a copy of.
-        here = [path for path in checkpoints.all_checkpoints(self._model_dir)
-                if os.path.dirname(path) == self._model_dir.rstrip("/")]
-        if checkpoint in here:
-            scaffold.saver.recover_last_checkpoints(here)
+        directory = self._model_dir.rstrip("/")
+        if checkpoint and os.path.dirname(checkpoint) == directory:
+            # So that pruning counts the checkpoints of earlier runs; not those of a directory that this is a copy of.
+            scaffold.saver.recover_last_checkpoints(
+                [path for path in checkpoints.all_checkpoints(directory) if os.path.dirname(path) == directory])
         return session
 
 
@@ -641,7 +641,7 @@ class _SaveWholeHook(tf.train.CheckpointSaverHook):
 
 
 class _WholeSaver(object):
-    """A saver that removes what it wrote when it fails. Listeners of the hook that uses it fail on their own account."""
+    """A saver that removes what it wrote when it fails. Errors of the hook's listeners are not its own."""
 
     def __init__(self, model_dir, saver):
         self._model_dir = model_dir
@@ -659,8 +659,8 @@ class _WholeSaver(object):
                 tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
             checkpoints.remove_leftovers(self._model_dir)
             reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
-            raise OSError(f"The checkpoint of step {global_step} could not be saved in {self._model_dir} ({reason}). The "
-                          f"last whole one is {last or 'none'}. Make room on the disk, then run the same command "
+            raise OSError(f"The checkpoint of step {global_step} could not be saved in {self._model_dir} ({reason}). "
+                          f"The last whole one is {last or 'none'}. Make room on the disk, then run the same command "
                           "again.") from error
 
 

@@ -76,7 +76,8 @@ def log_scalar(name, tensor):
     """Asks the training loop to log a scalar, and writes it as a summary."""
     with tf.name_scope(None):
         tf.add_to_collection(LOGGED_SCALARS, tf.identity(tensor, name=name))
-        tf.summary.scalar(name, tensor)
+        # Not tf.summary.scalar: it would make the tag unique beside the op above, as "<name>_1".
+        tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags=name, values=tensor))
 
 
 class AdamWeightDecayOptimizer(tf.train.Optimizer):

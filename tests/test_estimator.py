@@ -1,7 +1,7 @@
-"""`estimator`: TensorFlow's published semantics on models of a few numbers, and what killed processes and full disks leave.
+"""`estimator`: TensorFlow's published semantics on models of a few numbers; what killed processes and full disks leave.
 
-`counting_model` counts its steps in a variable, so its weight tells what was trained. `regression_model` has an optimizer
-with slots and data that depend on the step, as the scripts have.
+`counting_model` counts its steps in a variable, so its weight tells what was trained. `regression_model` has an
+optimizer with slots, and data that depend on the step, as the scripts have.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ import struct
 import sys
 import termios
 import threading
+from logging import WARNING
 
 import numpy as np
 import pytest
@@ -104,8 +105,8 @@ def endless():
 
 def steps_of(model_dir, basename="model.ckpt"):
     """The steps of the checkpoints that are there."""
-    names = [re.fullmatch(re.escape(basename) + r"-(\d+)\.index", path.name) for path in pathlib.Path(model_dir).iterdir()]
-    return sorted(int(name.group(1)) for name in names if name)
+    found = [re.fullmatch(re.escape(basename) + r"-(\d+)\.index", name) for name in os.listdir(model_dir)]
+    return sorted(int(match.group(1)) for match in found if match)
 
 
 def checkpoint_values(prefix):
@@ -341,7 +342,7 @@ class InputObject:
 @pytest.mark.parametrize("input_fn", [
     lambda: {"x": tf.fill([2], 5.0)},
     lambda params: {"x": tf.fill([2], params["value"])},
-    lambda params, mode, config: {"x": tf.fill([2], params["value"] + (mode != "eval") + (config.tf_random_seed != 99))},
+    lambda params, mode, config: {"x": tf.fill([2], params["value"] + (mode != "eval") + config.tf_random_seed - 99)},
     lambda mode: {"x": tf.fill([2], 5.0 if mode == ModeKeys.EVAL else 0.0)},
     lambda config: {"x": tf.fill([2], 5.0 if config.tf_random_seed == 99 else 0.0)},
     lambda **everything: {"x": tf.fill([2], everything["params"]["value"])},
@@ -362,7 +363,7 @@ def labelled(labels, mode, extra):
     lambda features, labels: labelled(labels, "eval", 5.0),
     lambda features, labels, mode: labelled(labels, mode, 5.0),
     lambda features, labels, mode, params: labelled(labels, mode, params["value"]),
-    lambda features, labels, mode, params, config: labelled(labels, mode, params["value"] + (config.tf_random_seed != 99)),
+    lambda features, labels, mode, params, config: labelled(labels, mode, params["value"] + config.tf_random_seed - 99),
     lambda features, labels, mode, config: labelled(labels, mode, 5.0 if config.tf_random_seed == 99 else 0.0),
     lambda features, **rest: labelled(rest["labels"], rest["mode"], rest["params"]["value"]),
     lambda features, params, mode, labels: labelled(labels, mode, params["value"]),
@@ -530,7 +531,8 @@ def test_evaluation_and_prediction_hooks_run_after_the_users(trained):
 
     model = Estimator(model_fn, trained.model_dir)
     model.evaluate(batches([1.0]), hooks=[Recorder("user", calls)])
-    once = ["begin", "after_create_session", "before_run", "after_run", "before_run", "end"]  # the input ends in the 2nd run
+    # The input ends in the second run.
+    once = ["begin", "after_create_session", "before_run", "after_run", "before_run", "end"]
     assert calls == [f"{hook}.{call}" for call in once for hook in ("user", "eval")]
     calls.clear()
     assert len(list(model.predict(batches([1.0]), hooks=[Recorder("user", calls)]))) == 1
@@ -546,6 +548,7 @@ def test_checkpoints_are_saved_at_the_start_every_n_steps_and_at_the_end(countin
     for step in (0, 2, 4, 5):
         values = checkpoint_values(f"{model.model_dir}/model.ckpt-{step}")
         assert values == {"total": step, "global_step": step}
+    assert model.model_dir not in pathlib.Path(model.model_dir, "checkpoint").read_text()  # so that it can be moved
 
 
 def test_a_long_interval_saves_at_the_start_and_at_the_end(counting):
@@ -554,7 +557,7 @@ def test_a_long_interval_saves_at_the_start_and_at_the_end(counting):
 
 def test_resuming_does_not_write_the_restored_checkpoint_again(trained):
     def saved(model_dir):
-        return {path.name: state for path, state in snapshot(model_dir).items() if path.name.startswith("model.ckpt-3.")}
+        return {path: state for path, state in snapshot(model_dir).items() if path.name.startswith("model.ckpt-3.")}
 
     before = saved(trained.model_dir)
     trained.train(endless, steps=2)
@@ -709,7 +712,7 @@ def test_reserved_metric_names_are_refused(trained, name):
 def test_without_a_checkpoint_a_warning_names_the_starting_weights(counting, trained_dir, log, call, doing):
     model = counting({"init_checkpoint": str(trained_dir / "model.ckpt-3")})
     assert call(model) == (0 if doing == "evaluating" else [1.0 + 3.0])
-    warnings = [record.getMessage() for record in log.records if record.name == "absl" and record.levelname == "WARNING"]
+    warnings = [message for logger, level, message in log.record_tuples if (logger, level) == ("absl", WARNING)]
     assert warnings == [f"There is no checkpoint in {model.model_dir}: {doing} with the model's starting weights."]
     assert "Starting weights: 1 of 1 variables" in log.text
 
@@ -844,7 +847,8 @@ def test_an_exported_model_predicts_the_same_in_a_fresh_session(tmp_path):
 
     x = np.random.RandomState(0).standard_normal([3, 4]).astype(np.float32)
     directory = model.export_saved_model(str(tmp_path / "export"), receiver)
-    assert isinstance(directory, bytes) and [directory.decode()] == [str(path) for path in (tmp_path / "export").iterdir()]
+    assert isinstance(directory, bytes) and os.path.dirname(directory.decode()) == str(tmp_path / "export")
+    assert os.listdir(tmp_path / "export") == [os.path.basename(directory.decode())]
     assert re.fullmatch(r"\d+", os.path.basename(directory.decode()))
     expected = list(model.predict(lambda: tf.data.Dataset.from_tensors({"x": x})))
     shutil.rmtree(model.model_dir)
@@ -937,7 +941,8 @@ def test_a_copied_directory_resumes_by_itself_and_leaves_the_old_one_alone(train
     shutil.copytree(trained.model_dir, tmp_path / "moved", ignore=None if moved_files == "all" else (
         shutil.ignore_patterns("model.ckpt-[012].*")))
     before = snapshot(trained.model_dir)
-    moved = Estimator(counting_model, str(tmp_path / "moved"), RunConfig(save_checkpoints_steps=1, keep_checkpoint_max=4))
+    config = RunConfig(save_checkpoints_steps=1, keep_checkpoint_max=4)
+    moved = Estimator(counting_model, str(tmp_path / "moved"), config)
     assert moved.latest_checkpoint() == str(tmp_path / "moved" / "model.ckpt-3")
     moved.train(endless, steps=3)
     assert moved.get_variable_value("total") == 6 and steps_of(moved.model_dir) == [3, 4, 5, 6]
@@ -952,10 +957,15 @@ def test_a_moved_directory_resumes_when_the_old_one_is_gone(trained, tmp_path):
     assert moved.get_variable_value("total") == 4 and not os.path.exists(trained.model_dir)
 
 
-@pytest.mark.parametrize("call", [
-    lambda model: model.train(endless, steps=1), lambda model: model.evaluate(endless, steps=1),
-    lambda model: next(model.predict(endless)), lambda model: model.export_saved_model(f"{model.model_dir}/x", serving_input),
+each_call = pytest.mark.parametrize("call", [
+    lambda model: model.train(endless, steps=1),
+    lambda model: model.evaluate(endless, steps=1),
+    lambda model: next(model.predict(endless)),
+    lambda model: model.export_saved_model(f"{model.model_dir}/export", serving_input),
 ], ids=["train", "evaluate", "predict", "export"])
+
+
+@each_call
 def test_a_checkpoint_of_another_model_is_refused_by_the_names_of_its_variables(trained, call):
     def model_fn(features, labels, mode, params):
         tf.get_variable("added", [2, 3])
@@ -986,17 +996,14 @@ def damage_data(path):
     ("index", lambda path: path.write_bytes(path.read_bytes()[:20])),
     ("index", lambda path: path.write_bytes(b"")),
 ], ids=["changed data", "truncated data", "empty data", "no data", "truncated index", "empty index"])
-@pytest.mark.parametrize("call", [
-    lambda model: model.train(endless, steps=1), lambda model: model.evaluate(endless, steps=1),
-    lambda model: next(model.predict(endless)), lambda model: model.export_saved_model(f"{model.model_dir}/x", serving_input),
-], ids=["train", "evaluate", "predict", "export"])
+@each_call
 def test_a_damaged_checkpoint_is_refused_with_a_remedy(trained, file, damage, call):
     damage(pathlib.Path(trained.model_dir, f"model.ckpt-3.{file}"))
     before = snapshot(trained.model_dir)
     with pytest.raises(ValueError, match="damaged") as error:
         call(trained)
     assert f"{trained.model_dir}/model.ckpt-3" in str(error.value)
-    assert re.search(r"Edit .*/trained/checkpoint to name an older one|copy or download", str(error.value), re.IGNORECASE)
+    assert re.search(r"Edit .*/trained/checkpoint to name an older one|[Cc]opy or download", str(error.value))
     assert {path: state for path, state in snapshot(trained.model_dir).items() if "tfevents" not in path.name} == {
         path: state for path, state in before.items() if "tfevents" not in path.name}
 
@@ -1019,7 +1026,8 @@ def test_only_leftovers_of_a_killed_save_are_removed(tmp_path):
     for name in ("model.ckpt-7_temp", "own.ckpt-8_temp", "notes_temp", "model.ckpt_temp", f"directory.tmp{unique}"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part").write_text("")
-    for name in ("file.ckpt-9_temp", f"checkpoint.tmp{unique}", f"model.ckpt-7.meta.tmp{unique}", "notes.tmp", "data.tmp1"):
+    for name in ("file.ckpt-9_temp", f"checkpoint.tmp{unique}", f"model.ckpt-7.meta.tmp{unique}", "notes.tmp",
+                 "data.tmp1"):
         (tmp_path / name).write_text("")
     checkpoints.remove_leftovers(str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == [
@@ -1064,7 +1072,6 @@ def test_summaries_hold_loss_and_speed(tmp_path, log):
         assert examples == pytest.approx(2 * steps) and steps > 0
 
 
-@pytest.mark.xfail(strict=True, reason="optimization.log_scalar: tags are learning_rate_1 and gradient_norm_1")
 def test_summaries_hold_learning_rate_and_gradient_norm(tmp_path):
     regression(tmp_path, save_summary_steps=1).train(examples_from_step, max_steps=3)
     found = summaries_in(tmp_path)
@@ -1128,8 +1135,9 @@ def test_a_terminal_shows_progress_bars(counting, monkeypatch, log):
 
 def test_run_config_defaults_are_the_published_ones_with_a_seed():
     assert vars(RunConfig()) == dict(
-        model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None, save_checkpoints_secs=600,
-        session_config=None, keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000, log_step_count_steps=100)
+        model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
+        save_checkpoints_secs=600, session_config=None, keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000,
+        log_step_count_steps=100)
     assert RunConfig(save_checkpoints_steps=7).save_checkpoints_secs is None
 
 
@@ -1249,7 +1257,8 @@ def die_while_writing():
 
 def kill_between_two_removals():
     remove = checkpoint_management._delete_file_if_exists
-    checkpoint_management._delete_file_if_exists = lambda name: kill_this_process() if ".data-" in name else remove(name)
+    checkpoint_management._delete_file_if_exists = (
+        lambda name: kill_this_process() if ".data-" in name else remove(name))
 
 
 def kill_at(owner, name):
@@ -1316,8 +1325,8 @@ def assert_finishes_as_if_nothing_had_happened(model_dir, left_at, uninterrupted
 
 def test_the_uninterrupted_run_has_slots_that_move(uninterrupted):
     assert sorted(uninterrupted) == [0, 2, 4, 6, 8]
-    assert sorted(uninterrupted[0]) == ["bias", "bias/adam_m", "bias/adam_v", "global_step", "weights", "weights/adam_m",
-                                        "weights/adam_v"]
+    assert sorted(uninterrupted[0]) == ["bias", "bias/adam_m", "bias/adam_v", "global_step",
+                                        "weights", "weights/adam_m", "weights/adam_v"]
     for name, value in uninterrupted[6].items():
         assert (value != uninterrupted[8][name]).all()
 
@@ -1378,9 +1387,9 @@ def train_on_a_full_disk(model_dir, report, estimator_of, limit, full_after):
 def test_a_full_disk_costs_no_whole_checkpoint(tmp_path):
     model_dir, report = str(tmp_path / "model"), tmp_path / "report"
     assert exit_code_of(train_on_a_full_disk, model_dir, report, with_ballast, 1_000_000, 3) == 3
-    assert re.fullmatch(rf"OSError: The checkpoint of step 4 could not be saved in {model_dir} \(.+\)\. The last whole one "
-                        rf"is {model_dir}/model\.ckpt-2\. Make room on the disk, then run the same command again\.",
-                        report.read_text())
+    assert re.fullmatch(
+        rf"OSError: The checkpoint of step 4 could not be saved in {model_dir} \(.+\)\. The last whole one is "
+        rf"{model_dir}/model\.ckpt-2\. Make room on the disk, then run the same command again\.", report.read_text())
     assert not [name for name in os.listdir(model_dir) if "ckpt-4" in name or ".tmp" in name or "temp" in name]
     assert steps_of(model_dir) == [0, 2]
     assert checkpoint_values(f"{model_dir}/model.ckpt-2")["global_step"] == 2
