@@ -602,19 +602,25 @@ class _InitializeHook(tf.train.SessionRunHook):
 
 
 class _StopOnNanHook(tf.train.SessionRunHook):
-    """Ends training when the loss is not finite."""
+    """Ends training when the loss, or another scalar that is logged, such as the gradient's norm, is not finite."""
 
     def __init__(self, loss):
         self._loss = loss
 
     def before_run(self, run_context):
-        return tf.train.SessionRunArgs(self._loss)
+        return tf.train.SessionRunArgs(_watched_scalars(self._loss))
 
     def after_run(self, run_context, run_values):
-        if not np.all(np.isfinite(run_values.results)):
-            step = run_context.session.run(tf.train.get_global_step())
-            raise NanLossError(f"The loss of step {step} is {run_values.results}. The checkpoints of before are kept. "
-                               "A lower learning rate or a longer warm-up may help; so may a look at the data.")
+        for name, value in run_values.results.items():
+            if not np.all(np.isfinite(value)):
+                step = run_context.session.run(tf.train.get_global_step())
+                raise NanLossError(f"The {name} of step {step} is {value}. The checkpoints of before are kept. A lower "
+                                   "learning rate or a longer warm-up may help; so may a look at the data.")
+
+
+def _watched_scalars(loss):
+    """{name: tensor} of the loss and of what `optimization` asks to log."""
+    return {"loss": loss, **{tensor.op.name: tensor for tensor in tf.get_collection(_LOGGED_SCALARS)}}
 
 
 class _SaveWholeHook(tf.train.CheckpointSaverHook):
@@ -675,8 +681,7 @@ class _ProgressHook(tf.train.SessionRunHook):
         self._batch_size = batch_size
 
     def begin(self):
-        self._fetches = {"loss": self._loss}
-        self._fetches.update({tensor.op.name: tensor for tensor in tf.get_collection(_LOGGED_SCALARS)})
+        self._fetches = _watched_scalars(self._loss)
         self._global_step = tf.train.get_global_step()
 
     def after_create_session(self, session, coord):

@@ -181,6 +181,14 @@ def _index_dataset(num_examples, batch_size, is_training, drop_remainder):
     return tf.data.Dataset.range(start, tf.int64.max).map(indices)
 
 
+def _prefetched(dataset):
+    """Keeps some batches ready. Nothing here is left to tf.data's tuner, whose thread can hold up a session's end for a
+    minute: it sleeps that long between its rounds."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.prefetch(4).with_options(options)
+
+
 def record_dataset(path, fields, batch_size, is_training, drop_remainder):
     """Returns a dataset of batches {name: tensor [B, …]} from a TFRecord file; int64 fields become int32.
 
@@ -204,7 +212,7 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder):
         return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor for name, tensor in batch.items()}
 
     dataset = _index_dataset(len(records), batch_size, is_training, drop_remainder)
-    return dataset.map(parse).prefetch(4)
+    return _prefetched(dataset.map(parse))
 
 
 def array_dataset(arrays, batch_size, is_training, drop_remainder):
@@ -222,4 +230,4 @@ def array_dataset(arrays, batch_size, is_training, drop_remainder):
         return dict(zip(names, values))
 
     dataset = _index_dataset(num_examples, batch_size, is_training, drop_remainder)
-    return dataset.map(gather).prefetch(4)
+    return _prefetched(dataset.map(gather))

@@ -1431,3 +1431,15 @@ def test_an_error_of_a_listener_is_not_taken_for_a_full_disk(tmp_path, uninterru
     with pytest.raises(OSError, match="^the listener's own$"):
         killable(tmp_path).train(examples_from_step, max_steps=LAST_STEP, saving_listeners=[Fail()])
     assert_finishes_as_if_nothing_had_happened(str(tmp_path), 2 if when == "before_save" else 4, uninterrupted, log)
+
+
+def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_path):
+    def root_model(features, labels, mode, params):
+        weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
+        loss = tf.sqrt(weight) + 0.0 * tf.reduce_mean(features["x"])  # 0, with the slope of infinity
+        return EstimatorSpec(mode, loss=loss, train_op=optimization.create_optimizer(loss, 0.1, 100, 0, use_tpu=False))
+
+    model = Estimator(root_model, str(tmp_path), RunConfig(save_checkpoints_steps=1), params={"batch_size": 2})
+    with pytest.raises(NanLossError, match="gradient_norm of step 1 is inf"):
+        model.train(examples_from_step, max_steps=3)
+    assert np.isfinite(model.get_variable_value("weight"))
