@@ -115,23 +115,21 @@ def run(main):
         except (ValueError, OSError, estimator.NanLossError) as error:
             if FLAGS.traceback:
                 raise
-            _fail(error)
+            _fail(f"error: {error}")
         except tf.errors.OpError as error:
             # Of an op in the graph the traceback tells more; the others come from the file system.
             if FLAGS.traceback or error.op is not None:
                 raise
-            _fail(error.message)
+            _fail(f"error: {error.message}")
         except KeyboardInterrupt:
-            print(f"{os.path.basename(sys.argv[0])}: interrupted. The same command goes on from the last checkpoint.",
-                  file=sys.stderr)
-            sys.exit(130)
+            _fail("interrupted. The same command goes on from the last checkpoint.", code=130)
 
     app.run(guarded)
 
 
-def _fail(message):
-    print(f"{os.path.basename(sys.argv[0])}: error: {message}", file=sys.stderr)
-    sys.exit(1)
+def _fail(message, code=1):
+    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
+    sys.exit(code)
 
 
 def _set_up_logging():

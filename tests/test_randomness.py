@@ -1,5 +1,7 @@
 """Random numbers are a function of (seed, step, place, site), and of nothing else."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -14,14 +16,21 @@ CONFIG = modeling.BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=2, 
 IDS = np.arange(12).reshape(2, 6)
 
 
-def draw(shape=(4, 6), site="here#0", seed=None, step=0, part=None):
-    """One draw in a graph and a session of its own."""
+@contextlib.contextmanager
+def keyed_session(seed, part):
+    """Gives (session, global step) of a new graph with that seed, for that part of the batch."""
     with tf.Graph().as_default(), tf.Session() as session:
         if seed is not None:
             tf.set_random_seed(seed)
         global_step = tf.train.get_or_create_global_step()
         if part is not None:
             randomness.set_part(tf.constant(part))
+        yield session, global_step
+
+
+def draw(shape=(4, 6), site="here#0", seed=None, step=0, part=None):
+    """One draw in a graph and a session of its own."""
+    with keyed_session(seed, part) as (session, global_step):
         numbers = randomness.uniform(shape, site)
         global_step.load(step, session)
         return session.run(numbers)
@@ -120,12 +129,7 @@ def test_sites_are_counted_by_scope_and_kind(graph):
 
 def run_model(steps=(0,), seed=None, before=False, after=False, part=None, ids=IDS):
     """The sequence outputs at those steps, in a graph and a session of its own."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        if seed is not None:
-            tf.set_random_seed(seed)
-        global_step = tf.train.get_or_create_global_step()
-        if part is not None:
-            randomness.set_part(tf.constant(part))
+    with keyed_session(seed, part) as (session, global_step):
         if before:
             tf.get_variable("head", [3], initializer=modeling.create_initializer())
             modeling.dropout(tf.ones([2, 8]), 0.3)
