@@ -1,9 +1,10 @@
 """Checkpoints of both worlds: TensorFlow's, and Hugging Face's BERT as safetensors.
 
-Both are seen through `Checkpoint`: published variable names, shapes, and one tensor at a time as a NumPy array. Files
-that would have to be unpickled are never opened.
+Both are seen through `Checkpoint`: published variable names, shapes, and one tensor at a time as a NumPy array; both can
+be written from one. Files that would have to be unpickled are never opened.
 """
 
+import functools
 import glob
 import json
 import os
@@ -15,7 +16,7 @@ from absl import logging
 from safetensors import SafetensorError, safe_open
 
 # What training adds to a model's variables.
-_TRAINING_STATE = re.compile(r"(^|/)(global_step|adam_m|adam_v)$")
+_TRAINING_STATE = re.compile(r"(^|/)(global_step|adam_m|adam_v|beta[12]_power|(current_)?loss_scale|learning_rate)(_\d+)?$")
 _MOST_DIFFERENCES_SHOWN = 12
 
 
@@ -23,13 +24,17 @@ class Checkpoint(object):
     """The tensors of a checkpoint under their published names.
 
     Attributes:
-      path: what the user named.
+      path: what the user named; of a directory of TensorFlow checkpoints the newest one's prefix.
       shapes: {name: shape as a tuple of ints}.
+      dtypes: {name: `tf.DType` in the file}.
+      kind: "tensorflow" or "hugging_face".
     """
 
-    def __init__(self, path, shapes, read):
+    def __init__(self, path, shapes, read, dtypes=None, kind="tensorflow"):
         self.path = path
         self.shapes = shapes
+        self.dtypes = dtypes or {}
+        self.kind = kind
         self._read = read
 
     def read(self, name):
@@ -45,6 +50,10 @@ class Checkpoint(object):
             raise ValueError(f"{self.path} is damaged: {name} cannot be read ({_first_line(error)}). "
                              "Copy or download the checkpoint again.") from error
         return value.astype(np.float32) if value.dtype.itemsize == 2 else value
+
+    def dtype_read(self, name):
+        """Returns the `tf.DType` of what `read` returns."""
+        return tf.float32 if self.dtypes[name] in (tf.float16, tf.bfloat16) else self.dtypes[name]
 
 
 def open_checkpoint(path):
@@ -111,12 +120,17 @@ def _open_tensorflow(prefix):
     except (tf.errors.OpError, ValueError) as error:
         raise ValueError(f"The checkpoint {prefix} cannot be read ({_first_line(error)}). "
                          "It is truncated or damaged: copy or download it again.") from error
-    return Checkpoint(prefix, shapes, reader.get_tensor)
+    return Checkpoint(prefix, shapes, reader.get_tensor, reader.get_variable_to_dtype_map())
+
+
+# Of safetensors; what no BERT is saved in is left out.
+_DTYPES = {"F64": tf.float64, "F32": tf.float32, "F16": tf.float16, "BF16": tf.bfloat16, "I64": tf.int64, "I32": tf.int32,
+           "I16": tf.int16, "I8": tf.int8, "U8": tf.uint8, "BOOL": tf.bool}
 
 
 def _open_safetensors(path, files):
     tensors = {}  # published name -> (open file, name there, transpose)
-    shapes = {}
+    shapes, dtypes = {}, {}
     for file in files:
         if not os.path.exists(file):
             raise FileNotFoundError(f"There is no file {file}.")
@@ -128,17 +142,21 @@ def _open_safetensors(path, files):
         for key in handle.keys():
             name, transpose = published_name(key)
             if name is not None:
-                shape = tuple(handle.get_slice(key).get_shape())
+                view = handle.get_slice(key)
+                shape = tuple(view.get_shape())
                 tensors[name] = (handle, key, transpose)
                 shapes[name] = shape[::-1] if transpose else shape
+                dtypes[name] = _DTYPES.get(view.get_dtype())
 
     def read(name):
         handle, key, transpose = tensors[name]
         value = handle.get_tensor(key)
         return value.T if transpose else value
 
-    return Checkpoint(path, shapes, read)
+    return Checkpoint(path, shapes, read, dtypes, "hugging_face")
 
+
+# --- Names -----------------------------------------------------------------------------------------------
 
 # A head in Hugging Face's classes and in the published scripts. PyTorch's linear layers hold [outputs, inputs], as the
 # published heads do; the published dense layers hold the transpose.
@@ -151,13 +169,21 @@ _HEADS = {
     "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
     "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
 }
+# How other names end in Hugging Face's classes and, with dots, in the published scripts, and whether one tensor is the
+# transpose of the other. The first that fits counts.
+_ENDINGS = [
+    ("LayerNorm.weight", "LayerNorm.gamma", False),
+    ("LayerNorm.bias", "LayerNorm.beta", False),
+    ("embeddings.weight", "embeddings", False),
+    (".weight", ".kernel", True),
+]
 # Buffers, and the masked-LM decoder, which is the word embeddings again.
 _NOT_VARIABLES = re.compile(r"(position_ids|token_type_ids|cls\.predictions\.decoder\.(weight|bias))$")
 _SCOPES = re.compile(r"^(embeddings|encoder|pooler)\.")
 
 
 def published_name(key):
-    """Translates a tensor's name in a Hugging Face BERT.
+    """Translates a tensor's name in a Hugging Face BERT; `hugging_face_name` does the opposite.
 
     Returns:
       (published variable name, whether the tensor has to be transposed); (None, False) for what is no variable.
@@ -168,14 +194,94 @@ def published_name(key):
         return _HEADS[key], False
     if _SCOPES.match(key):  # saved from the bare BertModel
         key = "bert." + key
-    name = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", key)
-    # PyTorch's LayerNorm has weight and bias; conversions of 2018 kept gamma and beta.
-    name = re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", name)
-    name = re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", name)
-    name = re.sub(r"embeddings\.weight$", "embeddings", name)
-    transpose = name.endswith(".weight")
-    name = re.sub(r"\.weight$", ".kernel", name)
-    return name.replace(".", "/"), transpose
+    # Conversions of 2018 kept gamma and beta; those names pass unchanged.
+    name, transpose = _with_other_ending(key, _ENDINGS)
+    return re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).replace(".", "/"), transpose
+
+
+def hugging_face_name(name):
+    """Translates a published variable name; see `published_name`.
+
+    Returns:
+      (the tensor's name in a Hugging Face BERT with any head, whether the tensor has to be transposed).
+    """
+    for key, head in _HEADS.items():
+        if name == head:
+            return key, False
+    key = re.sub(r"/layer_(\d+)/", r".layer.\1.", name).replace("/", ".")
+    return _with_other_ending(key, [(ours, theirs, transpose) for theirs, ours, transpose in _ENDINGS])
+
+
+def _with_other_ending(name, endings):
+    for old, new, transpose in endings:
+        if name.endswith(old):
+            return name[:-len(old)] + new, transpose
+    return name, False
+
+
+def weight_names(checkpoint):
+    """Returns the names of a TensorFlow checkpoint's variables that are no state of a training.
+
+    State is what is no floating-point number (the step, counters, positions in the data), what has the name of another
+    variable and more after it (an optimizer's slots, `<variable>/adam_m`), and some scalars.
+    """
+    def is_slot(name):
+        parts = name.split("/")
+        return any("/".join(parts[:end]) in checkpoint.shapes for end in range(1, len(parts)))
+
+    return [name for name, dtype in checkpoint.dtypes.items()
+            if dtype and dtype.is_floating and not _TRAINING_STATE.search(name) and not is_slot(name)]
+
+
+# --- Writing ---------------------------------------------------------------------------------------------
+
+
+def write_tensorflow(prefix, checkpoint, names):
+    """Writes tensors of a checkpoint as a TensorFlow checkpoint, without a graph. 16-bit floats become float32.
+
+    TensorFlow writes all tensors in one op, so all are in memory.
+
+    Args:
+      prefix: path of the new checkpoint.
+      checkpoint: a `Checkpoint`.
+      names: published names of the tensors.
+    """
+    # The op runs on the CPU: a GPU, if there is one, stays free.
+    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
+        # Constants would be copied, and limited to 2 GB.
+        tensors = [tf.numpy_function(functools.partial(checkpoint.read, name), [], checkpoint.dtype_read(name))
+                   for name in names]
+        session.run(tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names),
+                                      tensors=tensors))
+
+
+def write_safetensors(path, checkpoint, names):
+    """Writes tensors of a checkpoint under Hugging Face's names, one at a time. 16-bit floats become float32.
+
+    Without a head the names are the bare BertModel's.
+
+    Args:
+      path: the new file.
+      checkpoint: a `Checkpoint`.
+      names: published names of the tensors.
+    """
+    bare = all(name.startswith("bert/") for name in names)
+    codes = {dtype: code for code, dtype in _DTYPES.items()}
+    keys = {name: hugging_face_name(name) for name in names}
+    # The format: length of the header, header, data.
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, (key, transpose) in keys.items():
+        shape, dtype = checkpoint.shapes[name], checkpoint.dtype_read(name)
+        start, end = end, end + dtype.size * int(np.prod(shape))
+        header[key.removeprefix("bert.") if bare else key] = {
+            "dtype": codes[dtype], "shape": shape[::-1] if transpose else shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name, (_, transpose) in keys.items():
+            values = checkpoint.read(name)
+            file.write((values.T if transpose else values).tobytes())
 
 
 # --- Does it fit? -------------------------------------------------------------------------------------

@@ -134,6 +134,16 @@ def test_heads_have_their_published_names_and_orientation(tmp_path, theirs, ours
     assert_holds(checkpoints.open_checkpoint(tmp_path), {ours: values.T if transposed else values})
 
 
+def test_every_name_translates_there_and_back():
+    heads = ["output_weights", "cls/squad/output_bias", "cls/predictions/output_bias", "cls/seq_relationship/output_weights",
+             "cls/predictions/transform/dense/kernel", "cls/predictions/transform/LayerNorm/beta"]
+    names = [*modeling.variable_shapes(CONFIG), *heads]
+    there = {name: checkpoints.hugging_face_name(name) for name in names}
+    assert len({key for key, _ in there.values()}) == len(names)
+    for name, (key, transposed) in there.items():
+        assert checkpoints.published_name(key) == (name, transposed)
+
+
 @pytest.mark.parametrize("name", [
     "embeddings.position_ids", "bert.embeddings.position_ids", "bert.embeddings.token_type_ids",
     "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"])

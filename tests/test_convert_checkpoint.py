@@ -1,0 +1,464 @@
+"""convert_checkpoint.py as a user runs it: what arrives at the other side and comes back, and what is refused."""
+
+import json
+import pathlib
+import re
+import shutil
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+from safetensors import numpy as safetensors
+
+import checkpoints
+import convert_checkpoint
+
+WIDTH, WORDS = tiny.CONFIG["hidden_size"], len(tiny.VOCABULARY)
+CLASSIFIER = {"output_weights": (3, WIDTH), "output_bias": (3,)}
+SQUAD = {"cls/squad/output_weights": (2, WIDTH), "cls/squad/output_bias": (2,)}
+MASKED_LM = {
+    "cls/predictions/output_bias": (WORDS,), "cls/predictions/transform/dense/kernel": (WIDTH, WIDTH),
+    "cls/predictions/transform/dense/bias": (WIDTH,), "cls/predictions/transform/LayerNorm/gamma": (WIDTH,),
+    "cls/predictions/transform/LayerNorm/beta": (WIDTH,)}
+NEXT_SENTENCE = {"cls/seq_relationship/output_weights": (2, WIDTH), "cls/seq_relationship/output_bias": (2,)}
+# Hugging Face's names of the heads' tensors that do not follow the encoder's rule, spelled out.
+HEAD_NAMES = {
+    "output_weights": "classifier.weight", "output_bias": "classifier.bias",
+    "cls/squad/output_weights": "qa_outputs.weight", "cls/squad/output_bias": "qa_outputs.bias",
+    "cls/predictions/output_bias": "cls.predictions.bias",
+    "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
+    "cls/seq_relationship/output_bias": "cls.seq_relationship.bias"}
+
+
+def random_arrays(shapes):
+    generator = np.random.RandomState(5)
+    return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def their_arrays(arrays):
+    """The arrays as Hugging Face's classes hold them; without a head, as BertModel does."""
+    heads = {HEAD_NAMES[name]: array for name, array in arrays.items() if name in HEAD_NAMES}
+    others = tiny.hugging_face({name: array for name, array in arrays.items() if name not in HEAD_NAMES})
+    if not heads:
+        return {name.removeprefix("bert."): array for name, array in others.items()}
+    return {**others, **heads}
+
+
+def tensors_of(prefix):
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same(found, expected):
+    """Bit for bit."""
+    assert set(found) == set(expected)
+    for name, values in expected.items():
+        assert (found[name].dtype, found[name].shape) == (values.dtype, values.shape), name
+        assert found[name].tobytes() == values.tobytes(), name
+
+
+def write_published(directory, arrays, config=tiny.CONFIG):
+    """A published model's directory, without the file `checkpoint`, as in the downloads."""
+    tiny.write_tensorflow(directory / "bert_model.ckpt", arrays)
+    (directory / "checkpoint").unlink()
+    (directory / "bert_model.ckpt.meta").unlink()
+    (directory / "bert_config.json").write_text(json.dumps(config))
+    (directory / "vocab.txt").write_text("".join(word + "\n" for word in tiny.VOCABULARY))
+    return directory
+
+
+def snapshot(directory):
+    """{path: content} of everything in a directory; None for directories."""
+    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(directory.rglob("*"))}
+
+
+@pytest.fixture
+def convert(scripts, tmp_path):
+    """Runs the script, which must succeed; returns its log's messages."""
+    def run(**flags):
+        finished = scripts.run("convert_checkpoint.py", *tiny.flags(**flags), cwd=tmp_path)
+        assert finished.code == 0 and not finished.out, finished.err
+        lines = finished.err.splitlines()
+        assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in lines), finished.err
+        return [line[len("00:00:00 "):] for line in lines]
+    return run
+
+
+@pytest.fixture
+def refusal(scripts, tmp_path):
+    """Runs the script, which must end with one message and leave every file as it was; returns the message."""
+    def run(**flags):
+        before = snapshot(tmp_path)
+        finished = scripts.run("convert_checkpoint.py", *tiny.flags(**flags), cwd=tmp_path)
+        assert finished.code == 1 and not finished.out, finished
+        assert snapshot(tmp_path) == before
+        log, _, message = finished.err.partition("convert_checkpoint.py: error: ")
+        assert message and not re.sub(r"(?m)^\d\d:\d\d:\d\d .*\n", "", log), finished.err
+        assert "Traceback" not in message and "Errno" not in message
+        return message
+    return run
+
+
+# --- There and back --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head, architecture", [
+    (CLASSIFIER, "BertForSequenceClassification"), (SQUAD, "BertForQuestionAnswering"),
+    ({**MASKED_LM, **NEXT_SENTENCE}, "BertForPreTraining"), (MASKED_LM, "BertForMaskedLM"),
+    (NEXT_SENTENCE, "BertForNextSentencePrediction"), ({}, "BertModel")],
+    ids=["classifier", "squad", "pretraining", "masked LM", "next sentence", "no head"])
+def test_tensorflow_to_hugging_face_and_back(convert, tmp_path, head, architecture):
+    arrays = {**tiny.weights(), **random_arrays(head)}
+    config = {**tiny.CONFIG, "pooler_type": "first_token_transform"}
+    published = write_published(tmp_path / "published", arrays, config)
+    theirs, back = tmp_path / "a" / "b", tmp_path / "back"
+    log = convert(input=published / "bert_model.ckpt", output=theirs)
+    assert {path.name for path in theirs.iterdir()} == {
+        "config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"}
+    assert_same(safetensors.load_file(theirs / "model.safetensors"), their_arrays(arrays))
+    settings = json.loads((theirs / "config.json").read_text())
+    labels = {name: settings.pop(name, None) for name in ("id2label", "label2id")}
+    assert settings == {**config, "architectures": [architecture], "hidden_act": "gelu_new", "layer_norm_eps": 1e-12,
+                        "model_type": "bert"}
+    if head is CLASSIFIER:
+        assert labels == {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"},
+                          "label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}}
+    else:
+        assert not any(labels.values())
+    assert not any(line.startswith("WARNING") for line in log)
+    assert f"The tensors are a {architecture}'s." in log
+    assert log[-1].startswith(f"{len(arrays)} of {len(arrays)} tensors of {published / 'bert_model.ckpt'} are in {theirs}: ")
+
+    convert(input=theirs, output=back)
+    assert {path.name for path in back.iterdir()} == {
+        "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "tokenizer_config.json",
+        "vocab.txt"}
+    assert_same(tensors_of(back / "bert_model.ckpt"), arrays)
+    assert json.loads((back / "bert_config.json").read_text()) == config
+    assert (back / "vocab.txt").read_bytes() == (published / "vocab.txt").read_bytes()
+    assert (back / "tokenizer_config.json").read_bytes() == (theirs / "tokenizer_config.json").read_bytes()
+
+
+def test_hugging_face_to_tensorflow_and_back(convert, tiny_model, tmp_path):
+    start = tmp_path / "start"
+    shutil.copytree(tiny_model.hugging_face, start)
+    arrays = {**tiny_model.weights, **random_arrays(CLASSIFIER)}
+    config = {**tiny.CONFIG, "architectures": ["BertForSequenceClassification"], "layer_norm_eps": 1e-12,
+              "model_type": "bert", "id2label": {"0": "no", "1": "maybe", "2": "LABEL_2"}, "transformers_version": "5"}
+    (start / "config.json").write_text(json.dumps(config))
+    tokenizer = {"do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer", "never_split": None}
+    (start / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    # With a buffer and the tied decoder, which are no variables.
+    safetensors.save_file({**their_arrays(arrays), "bert.embeddings.position_ids": np.arange(40)[None],
+                           "cls.predictions.decoder.weight": np.ones((WORDS, WIDTH), np.float32)},
+                          start / "model.safetensors")
+    log = convert(input=start / "model.safetensors", output=tmp_path / "tensorflow")
+    assert_same(tensors_of(tmp_path / "tensorflow" / "bert_model.ckpt"), arrays)
+    assert json.loads((tmp_path / "tensorflow" / "bert_config.json").read_text()) == {
+        **tiny.CONFIG, "hidden_act": "gelu_erf"}
+    warnings = [line for line in log if line.startswith("WARNING: ")]
+    assert len(warnings) == 2 and "0 is no, 1 is maybe" in warnings[0] and "gelu_erf" in warnings[1]
+
+    convert(input=tmp_path / "tensorflow", output=tmp_path / "back")
+    assert_same(safetensors.load_file(tmp_path / "back" / "model.safetensors"), their_arrays(arrays))
+    settings = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert {name: settings[name] for name in tiny.CONFIG} == tiny.CONFIG  # its gelu is gelu again
+    assert json.loads((tmp_path / "back" / "tokenizer_config.json").read_text()) == tokenizer
+    assert (tmp_path / "back" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
+
+
+def test_a_converted_checkpoint_is_restored_by_a_saver(convert, tiny_model, tmp_path, graph):
+    convert(input=tiny_model.hugging_face, output=tmp_path / "tensorflow")
+    variables = [tf.get_variable(name, array.shape) for name, array in tiny_model.weights.items()]
+    with tf.Session() as session:
+        tf.train.Saver().restore(session, str(tmp_path / "tensorflow" / "bert_model.ckpt"))
+        assert_same(dict(zip(tiny_model.weights, session.run(variables))), tiny_model.weights)
+
+
+def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp_path):
+    """Several files, bfloat16, and the vocabulary in tokenizer.json only."""
+    start = tmp_path / "start"
+    start.mkdir()
+    theirs = {name: array.astype(ml_dtypes.bfloat16) for name, array in tiny.hugging_face(tiny_model.weights).items()}
+    weight_map = {name: f"model-0000{1 + index % 2}-of-00002.safetensors" for index, name in enumerate(theirs)}
+    for file in set(weight_map.values()):
+        safetensors.save_file({name: theirs[name] for name in theirs if weight_map[name] == file}, start / file)
+    (start / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    shutil.copy(tiny_model.hugging_face / "config.json", start)
+    ids = {word: index for index, word in enumerate(tiny.VOCABULARY)}
+    (start / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": dict(reversed(ids.items()))}}))
+    log = convert(input=start, output=tmp_path / "out")
+    assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), {
+        name: array.astype(ml_dtypes.bfloat16).astype(np.float32) for name, array in tiny_model.weights.items()})
+    assert "WARNING: 39 tensors of 16 bits are written as float32: the same values, twice the size." in log
+    assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
+    assert not (tmp_path / "out" / "tokenizer_config.json").exists()  # nothing is known of letter case
+
+
+# --- Trainings -------------------------------------------------------------------------------------------
+
+FORK = {"crf/transitions": (3, 3), "bert/adapter/kernel": (WIDTH, 2), "temperature": ()}
+
+
+@pytest.fixture
+def training(tmp_path):
+    """(a training's directory, without .meta files; the model's arrays, a fork's own among them)."""
+    weights = tiny.weights()
+    own = random_arrays(FORK)
+    slots = {f"{name}/{slot}": np.ones_like(array) for name, array in own.items()
+             for slot in ("adam_m", "adam_v", "Momentum", "lamb/m")}
+    written = tiny.write_training(tmp_path / "training", weights, 3, **own, **slots, beta1_power=np.float32(0.9),
+                                  loss_scale=np.float32(8), good_steps=np.int32(4))
+    for path in (tmp_path / "training").glob("*.meta"):
+        path.unlink()
+    return tmp_path / "training", {name: written[name] for name in (*weights, *CLASSIFIER, *own)}
+
+
+def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_variables(convert, training, tmp_path):
+    directory, model = training
+    log = convert(input=directory, output=tmp_path / "out", weights_only=True)
+    assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), model)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index"}
+    assert "--to not given: using tensorflow" in log
+    assert f"{len(model)} of " in log[-1] and str(directory / "model.ckpt-3") in log[-1]
+
+
+def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(convert, training, tiny_model, tmp_path):
+    directory, _ = training
+    (directory / "bert_config.json").write_text('{"of": "a fork"}')
+    (directory / "tokenizer_config.json").write_text('{"do_lower_case":   true}')
+    convert(input=directory / "model.ckpt-3", output=tmp_path / "out", weights_only=True, vocab_file=tiny_model.vocab)
+    assert (tmp_path / "out" / "bert_config.json").read_text() == '{"of": "a fork"}'
+    assert (tmp_path / "out" / "tokenizer_config.json").read_text() == '{"do_lower_case":   true}'
+    assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
+
+
+def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_named(convert, training, tiny_model,
+                                                                                     tmp_path):
+    directory, model = training
+    log = convert(input=directory, output=tmp_path / "out", vocab_file=tiny_model.vocab, to="hugging_face",
+                  bert_config_file=tiny_model.config, do_lower_case=False, weights_only=True)
+    own = [name for name in model if name in FORK]
+    assert_same(safetensors.load_file(tmp_path / "out" / "model.safetensors"),
+                their_arrays({name: array for name, array in model.items() if name not in own}))
+    assert f"WARNING: Left out, as no part of a published BERT: {', '.join(sorted(own))}." in log
+    assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text()) == {
+        "do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer"}
+
+
+@pytest.mark.parametrize("name, lower", [("cased_L-12_H-768_A-12", False), ("my_model", True)])
+def test_letter_case_is_taken_from_a_released_models_name(convert, tmp_path, name, lower):
+    published = write_published(tmp_path / name, tiny.weights())
+    log = convert(input=published, output=tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())["do_lower_case"] is lower
+    assert any(line.startswith(f"--do_lower_case not given: using {lower} ") for line in log)
+
+
+# --- What is in the way ----------------------------------------------------------------------------------
+
+
+def test_nothing_is_replaced_without_force(convert, refusal, tiny_model, tmp_path):
+    out = tmp_path / "with [brackets]"  # which are no pattern
+    out.mkdir()
+    old = ["config.json", "model-00001-of-00001.safetensors", "model.safetensors.index.json", "tokenizer.json"]
+    for name in (*old, "README.md"):
+        (out / name).write_text("old")
+    message = refusal(input=tiny_model.checkpoint, output=out)
+    assert f"--output={out} holds files that would be replaced: {', '.join(old)}. " in message and "--force" in message
+
+    convert(input=tiny_model.checkpoint, output=out, force=True)
+    assert {path.name for path in out.iterdir()} == {
+        "README.md", "config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"}
+    assert_same(safetensors.load_file(out / "model.safetensors"), their_arrays(tiny_model.weights))
+
+    (out / "config.json").unlink()
+    (out / "config.json").mkdir()
+    assert "config.json in it is a directory" in refusal(input=tiny_model.checkpoint, output=out, force=True)
+
+
+@pytest.mark.parametrize("kind", ["tensorflow", "hugging_face"])
+@pytest.mark.parametrize("existing", [True, False], ids=["old files", "new directory"])
+def test_a_failure_half_way_leaves_everything_as_it_was(tiny_model, tmp_path, kind, existing):
+    out = tmp_path / "a" / "out"
+    if existing:
+        out.mkdir(parents=True)
+        for name in ("bert_model.ckpt.index", "model.safetensors", "vocab.txt"):
+            (out / name).write_text("old")
+    whole = checkpoints.open_checkpoint(tiny_model.checkpoint)
+    names = sorted(whole.shapes)
+
+    def read(name):
+        if name == names[20]:
+            raise OSError("The disk is gone.")
+        return whole.read(name)
+
+    before = snapshot(tmp_path)
+    source = checkpoints.Checkpoint("gone", whole.shapes, read, whole.dtypes)
+    with pytest.raises((ValueError, tf.errors.OpError), match="cannot be read"):
+        convert_checkpoint.write(str(out), kind, source, names, {"vocab.txt": b"new"})
+    assert snapshot(tmp_path) == before
+
+
+# --- What is refused -------------------------------------------------------------------------------------
+
+
+class Given(object):
+    """A copy of the tiny model to spoil, and flags that convert it."""
+
+    def __init__(self, here, model, kind):
+        shutil.copytree(model.directory, here / "model")
+        self.here = here
+        self.model = here / "model"
+        if kind == "hugging_face":
+            self.model = self.model / "hugging_face"
+        self.flags = dict(input=self.model if kind == "hugging_face" else self.model / "bert_model.ckpt",
+                          output=here / "out")
+
+    def configure(self, **changes):
+        path = self.model / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+CASES = []
+
+
+def case(*expected, kind="hugging_face"):
+    """Decorates a function that spoils a `Given`: what the message must contain, {model} and {here} being directories."""
+    def register(spoil):
+        CASES.append(pytest.param(spoil, kind, expected, id=spoil.__name__))
+        return spoil
+    return register
+
+
+@case("--input is required")
+def no_input(given):
+    given.flags["input"] = ""
+
+
+@case("--output is required")
+def no_output(given):
+    del given.flags["output"]
+
+
+@case("--input={model}/nothing: There is no checkpoint")
+def missing_input(given):
+    given.flags["input"] = given.model / "nothing"
+
+
+@case("--input={model}: ", "holds neither model.safetensors nor")
+def nothing_in_the_directory(given):
+    (given.model / "model.safetensors").unlink()
+
+
+@case("not a whole safetensors file", "download")
+def truncated_safetensors(given):
+    path = given.model / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@case("is damaged: bert/", kind="tensorflow")
+def truncated_checkpoint(given):
+    path = pathlib.Path(f"{given.flags['input']}.data-00000-of-00001")
+    path.write_bytes(path.read_bytes()[:5000])
+    given.flags["weights_only"] = True
+
+
+@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias holds values that are not finite", kind="tensorflow")
+def not_a_number(given):
+    weights = {**tiny.weights(), "bert/pooler/dense/bias": np.full(WIDTH, np.nan, np.float32)}
+    tiny.write_tensorflow(given.flags["input"], weights)
+
+
+@case("--bert_config_file is required: there is no bert_config.json or config.json beside --input={model}.")
+def no_configuration(given):
+    (given.model / "config.json").unlink()
+
+
+@case("--bert_config_file={here}/x.json: there is no such file")
+def configuration_that_is_not_there(given):
+    given.flags["bert_config_file"] = given.here / "x.json"
+
+
+@case("{model}/config.json is not usable", "position_embedding_type='relative_key' is not supported",
+      "tie_word_embeddings=false is not supported")
+def what_the_published_model_does_not_have(given):
+    given.configure(position_embedding_type="relative_key", tie_word_embeddings=False)
+
+
+@case("does not fit the model", "num_hidden_layers is wrong")
+def configuration_of_another_model(given):
+    given.configure(num_hidden_layers=3)
+
+
+@case("output_weights: the checkpoint has [16, 3], the model [16, 16]", kind="tensorflow")
+def transposed_head(given):
+    given.flags["input"] = tiny.write_tensorflow(given.model / "other.ckpt", {
+        **tiny.weights(), "output_weights": np.zeros((WIDTH, 3), np.float32)})
+
+
+@case("checkpoint of something else")
+def no_encoder(given):
+    safetensors.save_file({"roberta.pooler.dense.weight": np.ones((2, 2), np.float32)}, given.model / "model.safetensors")
+
+
+@case("--vocab_file is required: there is no vocab.txt or tokenizer.json beside --input={model}/bert_model.ckpt.",
+      kind="tensorflow")
+def no_vocabulary(given):
+    (given.model / "vocab.txt").unlink()
+
+
+@case("vocab.txt has 53 entries, but the config's vocab_size is 51", kind="tensorflow")
+def vocabulary_of_another_model(given):
+    with open(given.model / "vocab.txt", "a") as file:
+        file.write("more\nwords\n")
+
+
+@case("{model}/tokenizer.json has no WordPiece vocabulary of at most 51 entries")
+def tokenizer_of_another_kind(given):
+    (given.model / "vocab.txt").unlink()
+    (given.model / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}}}')
+
+
+@case("--to=hugging_face: {model} is a Hugging Face model already")
+def same_kind(given):
+    given.flags["to"] = "hugging_face"
+
+
+@case("--to=tensorflow: {model}/bert_model.ckpt is a TensorFlow checkpoint already", "--weights_only", kind="tensorflow")
+def same_kind_of_tensorflow(given):
+    given.flags["to"] = "tensorflow"
+
+
+@case("holds no weights", kind="tensorflow")
+def nothing_but_state(given):
+    given.flags["input"] = tiny.write_tensorflow(given.model / "step.ckpt", {"global_step": np.int64(1)})
+    given.flags["weights_only"] = True
+
+
+@case("--output={model}/../hugging_face is the input's directory")
+def output_to_the_input(given):
+    given.flags["output"] = f"{given.model}/../hugging_face"
+    given.flags["force"] = True
+
+
+@case("--output={here}/out/bert_model.ckpt names a file; name the directory")
+def output_to_a_prefix(given):
+    given.flags["output"] = given.here / "out" / "bert_model.ckpt"
+
+
+@case("--output={here}/file/out: {here}/file is not a directory")
+def output_below_a_file(given):
+    (given.here / "file").touch()
+    given.flags["output"] = given.here / "file" / "out"
+
+
+@pytest.mark.parametrize("spoil, kind, expected", CASES)
+def test_what_cannot_be_converted_is_refused_in_one_message(refusal, tiny_model, tmp_path, spoil, kind, expected):
+    given = Given(tmp_path, tiny_model, kind)
+    spoil(given)
+    message = refusal(**given.flags)
+    for part in expected:
+        assert part.format(**vars(given)) in message
