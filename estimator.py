@@ -14,6 +14,7 @@ import glob
 import inspect
 import os
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -23,9 +24,12 @@ from tensorflow.python.saved_model.model_utils import export_utils
 from tqdm import tqdm
 
 import checkpoints
+import input_position
 
 # Collection of scalar tensors that are logged besides the loss; `optimization` fills it.
 _LOGGED_SCALARS = "logged_scalars"
+# Collection that is not empty if the input starts at the global step by itself; `input_pipeline` fills it.
+_STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
 
 
 class ModeKeys(object):
@@ -110,7 +114,9 @@ class RunConfig(object):
 
     def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
                  save_checkpoints_secs=None, session_config=None, keep_checkpoint_max=5,
-                 keep_checkpoint_every_n_hours=10000, log_step_count_steps=100):
+                 keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, train_distribute=None, device_fn=None,
+                 protocol=None, eval_distribute=None, experimental_distribute=None,
+                 experimental_max_worker_delay_secs=None, session_creation_timeout_secs=7200):
         """Creates a configuration.
 
         Args:
@@ -123,9 +129,14 @@ class RunConfig(object):
           keep_checkpoint_max: checkpoints kept; None or 0 for all.
           keep_checkpoint_every_n_hours: keep one more every n hours.
           log_step_count_steps: steps between log lines; None or 0 for none.
+          train_distribute, eval_distribute: a tf.distribute strategy of one replica, which changes nothing.
+          device_fn: function of an op that returns its device.
+          protocol, experimental_distribute, experimental_max_worker_delay_secs, session_creation_timeout_secs: of clusters;
+            ignored.
 
         Raises:
-          ValueError: both save_checkpoints_steps and save_checkpoints_secs are given, or one is not positive.
+          ValueError: a strategy has several replicas; both save_checkpoints_steps and save_checkpoints_secs are given, or
+            one is not positive.
         """
         if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")
@@ -135,6 +146,17 @@ class RunConfig(object):
                             ("save_checkpoints_secs", save_checkpoints_secs)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
+        for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
+            if strategy is not None and strategy.num_replicas_in_sync > 1:
+                raise ValueError(f"{name} has {strategy.num_replicas_in_sync} replicas, and only one is supported. Leave it "
+                                 "out; the run then uses one device.")
+        self.train_distribute = train_distribute
+        self.eval_distribute = eval_distribute
+        self.device_fn = device_fn
+        self.protocol = protocol
+        self.experimental_distribute = experimental_distribute
+        self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
+        self.session_creation_timeout_secs = session_creation_timeout_secs
         self.model_dir = model_dir and os.fspath(model_dir)
         self.tf_random_seed = tf_random_seed
         self.save_summary_steps = save_summary_steps
@@ -144,6 +166,15 @@ class RunConfig(object):
         self.keep_checkpoint_max = keep_checkpoint_max
         self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
         self.log_step_count_steps = log_step_count_steps
+
+    # What programs ask of a run on one machine.
+    is_chief = True
+    task_type = "worker"
+    task_id = 0
+    num_worker_replicas = 1
+    num_ps_replicas = 0
+    master = ""
+    evaluation_master = ""
 
     def replace(self, **changes):
         """Returns a copy with some settings changed."""
@@ -159,20 +190,23 @@ class Estimator(object):
     """Trains, evaluates, runs and exports the model that a `model_fn` builds."""
 
     def __init__(self, model_fn, model_dir=None, config=None, params=None, use_tpu=False, train_batch_size=None,
-                 eval_batch_size=None, predict_batch_size=None):
+                 eval_batch_size=None, predict_batch_size=None, warm_start_from=None):
         """Creates an Estimator.
 
         Args:
           model_fn: function of features, labels, mode, params and config (labels and the following may be absent) that
             returns an `EstimatorSpec`.
-          model_dir: directory of checkpoints and summaries; the configuration's if None.
+          model_dir: directory of checkpoints and summaries; the configuration's if None, and a new temporary one if that is
+            None too.
           config: a `RunConfig`.
           params: dict for the model_fn and the input_fn.
           use_tpu: must be false.
           train_batch_size, eval_batch_size, predict_batch_size: given to both as params["batch_size"].
+          warm_start_from: a checkpoint, or an object with the arguments of `tf.train.warm_start` as attributes
+            (`WarmStartSettings`), from which training starts if model_dir has no checkpoint.
 
         Raises:
-          ValueError: TPUs are asked for, there is no model_dir, or two different ones, or params has a batch_size too.
+          ValueError: TPUs are asked for, there are two different model_dirs, or params has a batch_size too.
         """
         if use_tpu:
             raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
@@ -182,7 +216,8 @@ class Estimator(object):
             raise ValueError(f"model_dir is {model_dir}, but the RunConfig says {config.model_dir}.")
         self._model_dir = model_dir or config.model_dir
         if not self._model_dir:
-            raise ValueError("An Estimator needs a model_dir.")
+            self._model_dir = tempfile.mkdtemp()
+            logging.warning("No model_dir: checkpoints go to the temporary directory %s.", self._model_dir)
         self._batch_sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
                              ModeKeys.PREDICT: predict_batch_size}
         if "batch_size" in (params or {}) and any(size is not None for size in self._batch_sizes.values()):
@@ -190,6 +225,7 @@ class Estimator(object):
         self._config = config.replace(model_dir=self._model_dir)
         self._params = dict(params or {})
         self._model_fn = model_fn
+        self._warm_start_from = warm_start_from
 
     @property
     def model_dir(self):
@@ -210,6 +246,10 @@ class Estimator(object):
     def model_fn(self):
         """The model_fn."""
         return self._model_fn
+
+    def eval_dir(self, name=None):
+        """Returns the directory of the summaries of `evaluate` with that name."""
+        return os.path.join(self._model_dir, f"eval_{name}" if name else "eval")
 
     # --- Training
 
@@ -241,23 +281,50 @@ class Estimator(object):
             logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start, max_steps)
             return self
 
-        with tf.Graph().as_default():
-            spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.TRAIN), ModeKeys.TRAIN)
+        last_step = max_steps if max_steps is not None else start + steps if steps is not None else None
+        hooks = list(hooks or [])
+        if last_step is not None:
+            hooks.append(tf.train.StopAtStepHook(last_step=last_step))
+        self._log_start(checkpoint, start, last_step)
+        session_arguments = input_fn, hooks, saving_listeners, checkpoint, last_step
+        if not self._train_session(*session_arguments, continue_input=True):
+            self._train_session(*session_arguments, continue_input=False)
+        tf.summary.FileWriterCache.clear()
+        return self
+
+    def _train_session(self, input_fn, hooks, saving_listeners, checkpoint, last_step, continue_input):
+        """Trains in one session.
+
+        Returns:
+          False if nothing was trained because the input, which goes on where it was in the checkpoint, was at its end.
+        """
+        with tf.Graph().as_default() as graph:
+            position = None
+
+            def input_and_position():
+                nonlocal position
+                found = self._call_input_fn(input_fn, ModeKeys.TRAIN)
+                position = None if graph.get_collection(_STARTS_AT_GLOBAL_STEP) else input_position.InputPosition(graph)
+                return found
+
+            spec, input_hooks = self._build(input_and_position, ModeKeys.TRAIN)
+            _count_after_reading(tf.train.get_global_step())
+            if self._warm_start_from is not None and checkpoint is None:
+                _warm_start(self._warm_start_from)
             _summarize_loss(spec.loss)
             scaffold = self._scaffold(spec, checkpoint)
-            last_step = max_steps if max_steps is not None else start + steps if steps is not None else None
-            hooks = list(hooks or [])
-            if last_step is not None:
-                hooks.append(tf.train.StopAtStepHook(last_step=last_step))
-            all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, saving_listeners, checkpoint, last_step)
-            self._log_start(checkpoint, start, last_step)
+            listeners = list(saving_listeners or [])
+            if position:
+                keeper = _InputPositionKeeper(position, self._model_dir, checkpoint if continue_input else None)
+                input_hooks.append(keeper)
+                listeners.append(keeper.listener)
+            all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint, last_step)
             tf.gfile.MakeDirs(self._model_dir)
             checkpoints.remove_leftovers(self._model_dir)
             with self._session(scaffold, checkpoint, all_hooks) as session:
                 while not session.should_stop():
                     session.run([spec.train_op, spec.loss])
-        tf.summary.FileWriterCache.clear()
-        return self
+            return not position or keeper.trained or not position.moved
 
     def _training_hooks(self, spec, scaffold, worker_hooks, saving_listeners, checkpoint, last_step):
         """All hooks of a training session, in `tf.estimator`'s order, but for the check of the loss, which goes first.
@@ -269,7 +336,10 @@ class Estimator(object):
                        if isinstance(hook, tf.train.CheckpointSaverHook)]
         hooks = [_StopOnNanHook(spec.loss)]
         if saver_hooks:
-            saver_hooks[0]._listeners.extend(saving_listeners or [])
+            users = saver_hooks[0]
+            # A hook may serve several calls; the position of a graph's input dies with that graph.
+            users._listeners = [listener for listener in users._listeners if not isinstance(listener, _PositionListener)]
+            users._listeners.extend(saving_listeners)
         else:
             hooks.append(_SaveWholeHook(self._model_dir, save_secs=config.save_checkpoints_secs,
                                         save_steps=config.save_checkpoints_steps, scaffold=scaffold,
@@ -334,7 +404,7 @@ class Estimator(object):
     def _write_eval_summary(self, results, name):
         scalars = {key: float(value) for key, value in results.items() if np.ndim(value) == 0 and key != "global_step"}
         summary = tf.Summary(value=[tf.Summary.Value(tag=key, simple_value=value) for key, value in scalars.items()])
-        writer = tf.summary.FileWriterCache.get(os.path.join(self._model_dir, f"eval_{name}" if name else "eval"))
+        writer = tf.summary.FileWriterCache.get(self.eval_dir(name))
         writer.add_summary(summary, results["global_step"])
         writer.flush()
 
@@ -430,6 +500,12 @@ class Estimator(object):
                         tf.gfile.Copy(source, path)
         return final_dir
 
+    def export_savedmodel(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
+                          checkpoint_path=None, strip_default_attrs=True):
+        """`export_saved_model` under its older name; attributes with default values are always left out."""
+        del strip_default_attrs
+        return self.export_saved_model(export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path)
+
     # --- Checkpoints
 
     def latest_checkpoint(self):
@@ -473,7 +549,7 @@ class Estimator(object):
         result = _call_with_known(input_fn, {"mode": mode, "params": self._params_for(mode), "config": self._config})
         hooks = []
         if isinstance(result, tf.compat.v2.data.Dataset):  # the base class of both versions
-            iterator = tf.data.make_initializable_iterator(result)
+            iterator = tf.data.make_initializable_iterator(_without_tuner(result))
             hooks.append(_InitializeHook(iterator.initializer))
             result = iterator.get_next()
         if isinstance(result, (tuple, list)):
@@ -495,6 +571,10 @@ class Estimator(object):
         # Iterators and queues stay on the CPU.
         with tf.device("/cpu:0"):
             features, labels, input_hooks = features_fn()
+        with tf.device(self._config.device_fn):
+            return self._call_model_fn(features, labels, mode), input_hooks
+
+    def _call_model_fn(self, features, labels, mode):
         arguments = {"labels": labels, "mode": mode, "params": self._params_for(mode), "config": self._config}
         names = inspect.signature(self._model_fn).parameters
         if "labels" not in names and labels is not None and not _takes_any(names):
@@ -502,7 +582,7 @@ class Estimator(object):
         spec = _call_with_known(self._model_fn, arguments, features)
         if not isinstance(spec, EstimatorSpec):
             raise ValueError(f"The model_fn must return an EstimatorSpec; it returned {type(spec).__name__}.")
-        return spec, input_hooks
+        return spec
 
     def _scaffold(self, spec, checkpoint):
         """The spec's scaffold with a saver of ours if it has none; checks first that the checkpoint fits."""
@@ -541,6 +621,14 @@ def _call_with_known(function, arguments, *positional):
                                     if name in names or _takes_any(names)})
 
 
+def _without_tuner(dataset):
+    """Turns tf.data's tuner off unless the dataset says otherwise: its thread can hold up a session's end for a minute."""
+    options = tf.data.Options()
+    if dataset.options().autotune.enabled is None:
+        options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 def _takes_any(parameters):
     return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
 
@@ -577,6 +665,41 @@ def _summarize_loss(loss):
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags="loss", values=loss))
 
 
+def _count_after_reading(global_step):
+    """Makes the ops that change the global step wait for those that read it.
+
+    Schedules and dropout read it. Published optimizers leave open whether they read it before it is counted, and so two
+    runs of the same program differ.
+    """
+    consumers = _handle_of(global_step).consumers()
+    reads = [op for op in consumers if op.type == "ReadVariableOp" and op._get_control_flow_context() is None]
+    for op in consumers:
+        if op.type in ("AssignVariableOp", "AssignAddVariableOp") and op is not global_step.initializer:
+            later = _following(op)
+            op._add_control_inputs([read for read in reads if read not in later])
+
+
+def _handle_of(variable):
+    return variable.op.outputs[0]
+
+
+def _following(op):
+    """The set of all ops that run after an op because of an edge between them."""
+    found, waiting = set(), [op]
+    while waiting:
+        op = waiting.pop()
+        following = {consumer for output in op.outputs for consumer in output.consumers()} | set(op._control_outputs)
+        waiting.extend(following - found)
+        found |= following
+    return found
+
+
+def _warm_start(settings):
+    """Changes initializers to start from another checkpoint: its path, or WarmStartSettings."""
+    arguments = {"ckpt_to_initialize_from": settings} if isinstance(settings, (str, os.PathLike)) else vars(settings)
+    tf.train.warm_start(**arguments)
+
+
 def _choose(predictions, keys):
     if keys is None:
         return predictions
@@ -599,6 +722,46 @@ class _InitializeHook(tf.train.SessionRunHook):
 
     def after_create_session(self, session, coord):
         session.run(self._initializer)
+
+
+class _InputPositionKeeper(tf.train.SessionRunHook):
+    """Brings the input to where it was in a checkpoint, and saves where it is with each new one.
+
+    Only before the first step are all iterators initialized: a model_fn's hooks may be what does it.
+
+    Attributes:
+      listener: what makes a saver hook save the position.
+      trained: whether a step was done.
+    """
+
+    def __init__(self, position, model_dir, checkpoint):
+        self._position = position
+        self._checkpoint = checkpoint
+        self._restored = self.trained = False
+        self.listener = _PositionListener(position, model_dir)
+
+    def begin(self):
+        self._global_step = tf.train.get_global_step()
+
+    def before_run(self, run_context):
+        if not self._restored:
+            self._restored = True
+            step = int(run_context.session.run(self._global_step))
+            self._position.restore(run_context.session, self._checkpoint, step)
+
+    def after_run(self, run_context, run_values):
+        self.trained = True
+
+
+class _PositionListener(tf.train.CheckpointSaverListener):
+    """Saves the position of the input before each checkpoint."""
+
+    def __init__(self, position, model_dir):
+        self._position = position
+        self._model_dir = model_dir
+
+    def before_save(self, session, global_step_value):
+        self._position.save(session, os.path.join(self._model_dir, f"model.ckpt-{global_step_value}"))
 
 
 class _StopOnNanHook(tf.train.SessionRunHook):

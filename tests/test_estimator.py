@@ -87,6 +87,7 @@ def examples_from_step(params):
         x = tf.random.stateless_normal([params["batch_size"], 4], seed=tf.stack([step, 7]))
         return {"x": x}, tf.reduce_sum(x, axis=1) + 1.0
     step = tf.cast(tf.train.get_global_step(), tf.int64)
+    tf.add_to_collection("input_starts_at_global_step", True)
     return tf.data.Dataset.range(step, 1000).map(batch)
 
 
@@ -557,7 +558,8 @@ def test_a_long_interval_saves_at_the_start_and_at_the_end(counting):
 
 def test_resuming_does_not_write_the_restored_checkpoint_again(trained):
     def saved(model_dir):
-        return {path: state for path, state in snapshot(model_dir).items() if path.name.startswith("model.ckpt-3.")}
+        return {path: state for path, state in snapshot(model_dir).items()
+                if path.name.startswith("model.ckpt-3.") and path.parent.name != "input_position"}
 
     before = saved(trained.model_dir)
     trained.train(endless, steps=2)
@@ -632,8 +634,8 @@ def test_a_loss_that_is_not_finite_ends_training_and_reaches_no_checkpoint(count
     assert steps_of(model.model_dir) == kept
     for step in kept:
         assert checkpoint_values(f"{model.model_dir}/model.ckpt-{step}") == {"total": step, "global_step": step}
-    model.train(batches([1.0], [1.0], [1.0]), max_steps=4)
-    assert model.get_variable_value("global_step") == min(4, kept[-1] + 3)
+    model.train(endless, max_steps=4)
+    assert model.get_variable_value("global_step") == 4
 
 
 # --- Evaluation ---------------------------------------------------------------------------------------

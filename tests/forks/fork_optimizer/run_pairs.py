@@ -1,0 +1,200 @@
+"""Whether two sentences belong together: TPUEstimator with an encoder, an optimizer and sharded records of one's own."""
+
+import collections
+import os
+
+import modeling
+import optimization
+import tf1 as tf
+import tokenization
+
+flags = tf.flags
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("data_dir", None, "Where train.tsv, dev.tsv and test.tsv are: 0 or 1, sentence, sentence.")
+flags.DEFINE_string("output_dir", None, "Where checkpoints, records and results go.")
+flags.DEFINE_string("bert_config_file", None, "The model's configuration.")
+flags.DEFINE_string("vocab_file", None, "The model's vocabulary.")
+flags.DEFINE_string("init_checkpoint", None, "The pretrained model.")
+flags.DEFINE_integer("max_seq_length", 64, "Tokens of a pair.")
+flags.DEFINE_bool("do_train", False, "Whether to train.")
+flags.DEFINE_bool("do_eval", False, "Whether to evaluate on dev.tsv.")
+flags.DEFINE_bool("do_predict", False, "Whether to predict test.tsv.")
+flags.DEFINE_bool("do_export", False, "Whether to export the model, and to predict test.tsv with the exported one.")
+flags.DEFINE_integer("train_batch_size", 32, "Pairs of a training step.")
+flags.DEFINE_integer("eval_batch_size", 8, "Pairs of an evaluation or prediction step.")
+flags.DEFINE_float("learning_rate", 5e-5, "The highest learning rate.")
+flags.DEFINE_integer("num_train_steps", 1000, "Training steps.")
+flags.DEFINE_integer("num_warmup_steps", 100, "Steps of warm-up.")
+flags.DEFINE_integer("save_checkpoints_steps", 500, "Steps between checkpoints.")
+flags.DEFINE_integer("num_shards", 3, "Files of training records.")
+flags.DEFINE_bool("use_tpu", False, "Whether to use a TPU.")
+flags.DEFINE_string("tpu_name", None, "Name of the TPU.")
+
+
+class RateHook(tf.train.SessionRunHook):
+    """Says every few steps how far training is."""
+
+    def begin(self):
+        self._step = tf.train.get_global_step()
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs([self._step])
+
+    def after_run(self, run_context, run_values):
+        if run_values.results[0] % 10 == 0:
+            tf.logging.info("About step %d of %d.", run_values.results[0], FLAGS.num_train_steps)
+
+
+def write_shards(part, num_shards, tokenizer):
+    """Writes a file's examples in turn to the shards; returns a pattern that they match."""
+    pattern = os.path.join(FLAGS.output_dir, f"{part}-*.tfrecord")
+    writers = [tf.python_io.TFRecordWriter(pattern.replace("*", str(index))) for index in range(num_shards)]
+    with tf.gfile.GFile(os.path.join(FLAGS.data_dir, part + ".tsv")) as reader:
+        for index, line in enumerate(reader):
+            label, first, second = line.rstrip("\n").split("\t")
+            first, second = tokenizer.tokenize(first), tokenizer.tokenize(second)
+            while len(first) + len(second) > FLAGS.max_seq_length - 3:
+                (first if len(first) > len(second) else second).pop()
+            ids = tokenizer.convert_tokens_to_ids(["[CLS]", *first, "[SEP]", *second, "[SEP]"])
+            padding = [0] * (FLAGS.max_seq_length - len(ids))
+            values = collections.OrderedDict(
+                input_ids=ids + padding, input_mask=[1] * len(ids) + padding,
+                segment_ids=[0] * (len(first) + 2) + [1] * (len(second) + 1) + padding, label=[int(label)])
+            writers[index % num_shards].write(tf.train.Example(features=tf.train.Features(feature={
+                name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+                for name, value in values.items()})).SerializeToString())
+    for writer in writers:
+        writer.close()
+    return pattern
+
+
+def input_fn_builder(pattern, is_training):
+    length = FLAGS.max_seq_length
+    name_to_features = {name: tf.io.FixedLenFeature([length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
+    name_to_features["label"] = tf.io.FixedLenFeature([], tf.int64)
+
+    def decode(record):
+        example = tf.parse_single_example(record, name_to_features)
+        return {name: tf.to_int32(value) if value.dtype == tf.int64 else value for name, value in example.items()}
+
+    def input_fn(params):
+        files = sorted(tf.gfile.Glob(pattern))
+        dataset = tf.data.Dataset.from_tensor_slices(tf.constant(files))
+        if is_training:
+            dataset = dataset.repeat()
+            dataset = dataset.shuffle(buffer_size=len(files))
+            dataset = dataset.apply(tf.contrib.data.parallel_interleave(
+                tf.data.TFRecordDataset, sloppy=is_training, cycle_length=min(2, len(files))))
+            dataset = dataset.shuffle(buffer_size=20)
+        else:
+            dataset = tf.data.TFRecordDataset(files)
+        return dataset.apply(tf.contrib.data.map_and_batch(
+            decode, batch_size=params["batch_size"], num_parallel_batches=2, drop_remainder=is_training))
+
+    return input_fn
+
+
+def model_fn_builder(config):
+    def model_fn(features, labels, mode, params):
+        is_training = mode == tf.estimator.ModeKeys.TRAIN
+        encoder = modeling.Encoder(config, is_training, features["input_ids"], features["input_mask"],
+                                   features["segment_ids"])
+        logits = tf.layers.dense(modeling.drop(encoder.pooled, 0.1 if is_training else 0.0), 2, name="same",
+                                 kernel_initializer=tf.truncated_normal_initializer(stddev=0.02))
+        probabilities = tf.nn.softmax(logits)
+
+        def scaffold_fn():
+            if FLAGS.init_checkpoint:
+                known = {name for name, _ in tf.train.list_variables(FLAGS.init_checkpoint)}
+                assignment_map = {var.op.name: var for var in tf.trainable_variables() if var.op.name in known}
+                tf.train.init_from_checkpoint(FLAGS.init_checkpoint, assignment_map)
+            return tf.train.Scaffold()
+
+        if mode == tf.estimator.ModeKeys.PREDICT:
+            return tf.contrib.tpu.TPUEstimatorSpec(mode, predictions={"probabilities": probabilities},
+                                                   scaffold_fn=scaffold_fn)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=features["label"], logits=logits)
+        loss = tf.reduce_mean(losses)
+        if mode == tf.estimator.ModeKeys.EVAL:
+            def metric_fn(labels, logits, losses):
+                predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
+                return {"eval_accuracy": tf.metrics.accuracy(labels=labels, predictions=predictions),
+                        "eval_loss": tf.metrics.mean(values=losses)}
+
+            return tf.contrib.tpu.TPUEstimatorSpec(mode, loss=loss, scaffold_fn=scaffold_fn, eval_metrics=(
+                metric_fn, {"labels": features["label"], "logits": logits, "losses": losses}))
+        train_op = optimization.create_train_op(loss, FLAGS.learning_rate, FLAGS.num_train_steps,
+                                                FLAGS.num_warmup_steps, FLAGS.use_tpu)
+        return tf.contrib.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=scaffold_fn,
+                                               training_hooks=[RateHook()])
+
+    return model_fn
+
+
+def write_probabilities(path, rows):
+    with tf.gfile.GFile(path, "w") as writer:
+        for row in rows:
+            writer.write("\t".join(str(value) for value in row) + "\n")
+
+
+def serving_input_receiver_fn():
+    # A client sends ids and segments; padding is 0.
+    inputs = {name: tf.placeholder(tf.int32, [None, FLAGS.max_seq_length], name=name)
+              for name in ("input_ids", "segment_ids")}
+    return tf.estimator.export.ServingInputReceiver(
+        {**inputs, "input_mask": tf.sign(inputs["input_ids"])}, inputs)
+
+
+def read_inputs(pattern):
+    inputs = {"input_ids": [], "segment_ids": []}
+    for path in sorted(tf.gfile.Glob(pattern)):
+        for record in tf.python_io.tf_record_iterator(path):
+            example = tf.train.Example()
+            example.ParseFromString(record)
+            for name, rows in inputs.items():
+                rows.append(list(example.features.feature[name].int64_list.value))
+    return inputs
+
+
+def main(_):
+    tf.logging.set_verbosity(tf.logging.INFO)
+    tf.gfile.MakeDirs(FLAGS.output_dir)
+    tokenizer = tokenization.FullTokenizer(vocab_file=FLAGS.vocab_file, do_lower_case=True)
+    resolver = None
+    if FLAGS.use_tpu:
+        resolver = tf.contrib.cluster_resolver.TPUClusterResolver(FLAGS.tpu_name)
+    estimator = tf.contrib.tpu.TPUEstimator(
+        model_fn=model_fn_builder(modeling.BertConfig.from_json_file(FLAGS.bert_config_file)),
+        use_tpu=FLAGS.use_tpu,
+        config=tf.contrib.tpu.RunConfig(
+            cluster=resolver, model_dir=FLAGS.output_dir, save_checkpoints_steps=FLAGS.save_checkpoints_steps,
+            keep_checkpoint_max=10, session_config=tf.ConfigProto(allow_soft_placement=True),
+            tpu_config=tf.contrib.tpu.TPUConfig(iterations_per_loop=100, num_shards=8)),
+        train_batch_size=FLAGS.train_batch_size, eval_batch_size=FLAGS.eval_batch_size,
+        predict_batch_size=FLAGS.eval_batch_size)
+
+    if FLAGS.do_train:
+        pattern = write_shards("train", FLAGS.num_shards, tokenizer)
+        estimator.train(input_fn_builder(pattern, is_training=True), max_steps=FLAGS.num_train_steps)
+    if FLAGS.do_eval:
+        result = estimator.evaluate(input_fn_builder(write_shards("dev", 1, tokenizer), is_training=False))
+        with tf.gfile.Open(os.path.join(FLAGS.output_dir, "eval_results.txt"), "w") as writer:
+            for key in sorted(result.keys()):
+                writer.write(f"{key} = {result[key]}\n")
+    if FLAGS.do_predict or FLAGS.do_export:
+        pattern = write_shards("test", 1, tokenizer)
+    if FLAGS.do_predict:
+        write_probabilities(os.path.join(FLAGS.output_dir, "test_results.tsv"), (
+            one["probabilities"] for one in estimator.predict(input_fn_builder(pattern, is_training=False))))
+    if FLAGS.do_export:
+        export_dir = estimator.export_savedmodel(os.path.join(FLAGS.output_dir, "export"), serving_input_receiver_fn)
+        predict_fn = tf.contrib.predictor.from_saved_model(export_dir.decode("utf-8"))
+        write_probabilities(os.path.join(FLAGS.output_dir, "exported_results.tsv"),
+                            predict_fn(read_inputs(pattern))["probabilities"])
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("data_dir")
+    flags.mark_flag_as_required("output_dir")
+    tf.app.run()
