@@ -9,18 +9,19 @@ example into the model's integers, `file_based_convert_examples_to_features` sto
 import contextlib
 import csv
 import difflib
+import functools
 import io
 import os
 from typing import ClassVar, NamedTuple
 
-import tensorflow.compat.v1 as tf
 from absl import logging
 
-import input_pipeline
+import example_encoding
 import tokenization
+import workers
 
 _LOGGED_EXAMPLES = 2
-_PROGRESS_EVERY = 10000
+_REMEMBERED_LENGTHS = 1 << 12
 
 
 class InputExample:
@@ -211,6 +212,9 @@ class DataProcessor:
         Raises:
           FileNotFoundError, ValueError: missing, not UTF-8, or not separable into fields.
         """
+        # Imported here: what only makes features, as worker processes do, need not wait for it.
+        import tensorflow as tf
+
         try:
             with tf.io.gfile.GFile(input_file, "rb") as reader:
                 data = reader.read()
@@ -390,21 +394,7 @@ def convert_single_example(ex_index, example, label_list, max_seq_length, tokeni
     if isinstance(example, PaddingInputExample):
         zeros = [0] * max_seq_length
         return InputFeatures(zeros, list(zeros), list(zeros), label_id=0, is_real_example=False)
-    label_ids = {label: i for i, label in enumerate(label_list)}
-    if example.label not in label_ids:
-        raise ValueError(f"example {example.guid}: label {example.label!r} is not one of "
-                         f"{', '.join(map(str, label_ids))}")
-
-    tokens_a = list(tokenizer.tokenize(example.text_a))
-    tokens_b = list(tokenizer.tokenize(example.text_b)) if example.text_b else []
-    special = 3 if tokens_b else 2
-    if max_seq_length < special:
-        raise ValueError(f"example {example.guid}: max_seq_length {max_seq_length} is too short: "
-                         f"[CLS] and [SEP] alone take {special} places")
-    _truncate_seq_pair(tokens_a, tokens_b, max_seq_length - special)
-
-    first = ["[CLS]", *tokens_a, "[SEP]"]
-    second = [*tokens_b, "[SEP]"] if tokens_b else []
+    first, second, label_id = _tokens(example, label_list, max_seq_length, tokenizer)
     tokens = first + second
     input_ids = list(tokenizer.convert_tokens_to_ids(tokens))
     padding = [0] * (max_seq_length - len(input_ids))
@@ -412,11 +402,28 @@ def convert_single_example(ex_index, example, label_list, max_seq_length, tokeni
         input_ids=input_ids + padding,
         input_mask=[1] * len(input_ids) + padding,
         segment_ids=[0] * len(first) + [1] * len(second) + padding,
-        label_id=label_ids[example.label])
+        label_id=label_id)
     if ex_index < _LOGGED_EXAMPLES:
         logging.info("Example %s, label %s (id %d): %s", example.guid, example.label, features.label_id,
                      " ".join(tokenization.printable_text(token) for token in tokens))
     return features
+
+
+def _tokens(example, label_list, max_seq_length, tokenizer):
+    """Returns the tokens of segment 0, those of segment 1, cut to fit, and the label's id."""
+    label_ids = {label: i for i, label in enumerate(label_list)}
+    if example.label not in label_ids:
+        raise ValueError(f"example {example.guid}: label {example.label!r} is not one of "
+                         f"{', '.join(map(str, label_ids))}")
+    tokens_a = list(tokenizer.tokenize(example.text_a))
+    tokens_b = list(tokenizer.tokenize(example.text_b)) if example.text_b else []
+    special = 3 if tokens_b else 2
+    if max_seq_length < special:
+        raise ValueError(f"example {example.guid}: max_seq_length {max_seq_length} is too short: "
+                         f"[CLS] and [SEP] alone take {special} places")
+    _truncate_seq_pair(tokens_a, tokens_b, max_seq_length - special)
+    second = [*tokens_b, "[SEP]"] if tokens_b else []
+    return ["[CLS]", *tokens_a, "[SEP]"], second, label_ids[example.label]
 
 
 def _truncate_seq_pair(tokens_a, tokens_b, max_length):
@@ -430,16 +437,18 @@ def _truncate_seq_pair(tokens_a, tokens_b, max_length):
         longer.pop()
 
 
-def _features(examples, label_list, max_seq_length, tokenizer):
-    for i, example in enumerate(examples):
-        if i and i % _PROGRESS_EVERY == 0:
-            logging.info("Converting example %d of %d", i, len(examples))
-        yield convert_single_example(i, example, label_list, max_seq_length, tokenizer)
+def _with_progress(converted, examples):
+    # Imported here, as this loads TensorFlow: workers do without it.
+    import input_pipeline
+
+    return input_pipeline.with_progress(converted, len(examples), "Converting example")
 
 
 def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer):
     """Returns the `InputFeatures` of each example; arguments as for `convert_single_example`."""
-    return list(_features(examples, label_list, max_seq_length, tokenizer))
+    converted = (convert_single_example(i, example, label_list, max_seq_length, tokenizer)
+                 for i, example in enumerate(examples))
+    return list(_with_progress(converted, examples))
 
 
 def feature_fields(seq_length):
@@ -449,31 +458,121 @@ def feature_fields(seq_length):
       seq_length: int, tokens per example.
     """
     return [
-        input_pipeline.Field("input_ids", "int64", (seq_length,)),
-        input_pipeline.Field("input_mask", "int64", (seq_length,)),
-        input_pipeline.Field("segment_ids", "int64", (seq_length,)),
-        input_pipeline.Field("label_ids", "int64", ()),
-        input_pipeline.Field("is_real_example", "int64", ()),
+        example_encoding.Field("input_ids", "int64", (seq_length,)),
+        example_encoding.Field("input_mask", "int64", (seq_length,)),
+        example_encoding.Field("segment_ids", "int64", (seq_length,)),
+        example_encoding.Field("label_ids", "int64", ()),
+        example_encoding.Field("is_real_example", "int64", ()),
     ]
 
 
+def serialize_plainly(index, example, label_list, max_seq_length, tokenizer):
+    """Returns the features of an example as a serialized `tf.train.Example`, made by protobuf.
+
+    Arguments and errors are those of `convert_single_example`, the fields those of `feature_fields`.
+    """
+    import input_pipeline
+
+    features = convert_single_example(index, example, label_list, max_seq_length, tokenizer)
+    return input_pipeline.encode(feature_fields(max_seq_length), {
+        "input_ids": features.input_ids,
+        "input_mask": features.input_mask,
+        "segment_ids": features.segment_ids,
+        "label_ids": [features.label_id],
+        "is_real_example": [int(features.is_real_example)],
+    })
+
+
+class _Serializer:
+    """Makes the bytes of `serialize_plainly`, with a `FullTokenizer`, in a fraction of the time."""
+
+    def __init__(self, label_list, max_seq_length, tokenizer):
+        self._arguments = label_list, max_seq_length, tokenizer
+        self._label_ids = {label: example_encoding.varints([i]) for i, label in enumerate(label_list)}
+        self._length = max_seq_length
+        ids, *others = feature_fields(max_seq_length)
+        self._ids = example_encoding.Encoder([ids])
+        self._others = example_encoding.Encoder(others)
+        # Of one length there are many examples.
+        self._all_but_ids = functools.lru_cache(_REMEMBERED_LENGTHS)(self._all_but_ids)
+        self._chunks = tokenizer.chunks(self._packed)
+        self._cls, self._sep = self._packed(["[CLS]"]), self._packed(["[SEP]"])
+
+    def __reduce__(self):
+        return _Serializer, self._arguments
+
+    def _packed(self, tokens):
+        return example_encoding.varints(self._arguments[2].convert_tokens_to_ids(tokens))
+
+    def __call__(self, example):
+        if isinstance(example, PaddingInputExample):
+            return self._row(b"", 0, 0, b"", b"")
+        label_id = self._label_ids.get(example.label)
+        if label_id is None or self._length < 3:
+            _tokens(example, *self._arguments)  # says what is wrong, if anything is
+        ids_a = b"".join(self._chunks.of(example.text_a))
+        ids_b = b"".join(self._chunks.of(example.text_b)) if example.text_b else b""
+        count_a, count_b = example_encoding.count(ids_a), example_encoding.count(ids_b)
+        room = self._length - (3 if ids_b else 2)
+        if count_a + count_b > room:
+            list_a, list_b = example_encoding.split(ids_a), example_encoding.split(ids_b)
+            _truncate_seq_pair(list_a, list_b, room)
+            ids_a, ids_b, count_a, count_b = b"".join(list_a), b"".join(list_b), len(list_a), len(list_b)
+        ids = self._cls + ids_a + self._sep
+        if not count_b:
+            return self._row(ids, count_a + 2, 0, label_id)
+        return self._row(ids + ids_b + self._sep, count_a + 2, count_b + 1, label_id)
+
+    def _row(self, ids, first, second, label_id, is_real_example=b"\1"):
+        return example_encoding.example(self._ids.part({"input_ids": ids}),
+                                        self._all_but_ids(first, second, label_id, is_real_example))
+
+    def _all_but_ids(self, first, second, label_id, is_real_example):
+        return self._others.part({
+            "input_mask": b"\1" * (first + second),
+            "segment_ids": bytes(first) + b"\1" * second,
+            "label_ids": label_id,
+            "is_real_example": is_real_example,
+        })
+
+
+def serialize(examples, label_list, max_seq_length, tokenizer, num_workers=1):
+    """Yields the features of each example as a serialized `tf.train.Example`, in order.
+
+    Args:
+      examples, label_list, max_seq_length, tokenizer: as for `convert_single_example`. With a
+        tokenizer other than `tokenization.FullTokenizer` all is done plainly, in this process.
+      num_workers: number of processes, 0 for one a core; the results are the same ones.
+
+    Raises:
+      ChildProcessError, and what `convert_single_example` raises.
+    """
+    examples = list(examples)
+    plain = _LOGGED_EXAMPLES if _is_ours(tokenizer) else len(examples)
+    for i, example in enumerate(examples[:plain]):
+        yield serialize_plainly(i, example, label_list, max_seq_length, tokenizer)
+    if examples[plain:]:
+        serializer = _Serializer(label_list, max_seq_length, tokenizer)
+        yield from workers.ordered_map(serializer, examples[plain:], num_workers)
+
+
+def _is_ours(tokenizer):
+    """Returns whether a tokenizer does what `tokenization.FullTokenizer` does, no step replaced."""
+    return (type(tokenizer) is tokenization.FullTokenizer and tokenizer.chunks(list) is not None
+            and not {"tokenize", "convert_tokens_to_ids"} & vars(tokenizer).keys())
+
+
 def file_based_convert_examples_to_features(examples, label_list, max_seq_length, tokenizer,
-                                            output_file):
+                                            output_file, num_workers=1):
     """Writes the features of each example to a TFRecord file of `tf.train.Example`s.
 
     The file has the fields of `feature_fields(max_seq_length)`, all int64; it appears only when
-    complete. The other arguments and errors are those of `convert_single_example`.
+    complete. The other arguments and errors are those of `serialize`.
 
     Args:
       output_file: path of the file to write.
     """
-    rows = (
-        {
-            "input_ids": features.input_ids,
-            "input_mask": features.input_mask,
-            "segment_ids": features.segment_ids,
-            "label_ids": [features.label_id],
-            "is_real_example": [int(features.is_real_example)],
-        }
-        for features in _features(examples, label_list, max_seq_length, tokenizer))
-    input_pipeline.write_records(output_file, feature_fields(max_seq_length), rows)
+    import input_pipeline
+
+    with contextlib.closing(serialize(examples, label_list, max_seq_length, tokenizer, num_workers)) as records:
+        input_pipeline.write_serialized(output_file, _with_progress(records, examples))

@@ -5,26 +5,29 @@ step s takes examples s·B to (s+1)·B − 1 of an endless stream in which epoch
 resumed run needs no iterator state.
 """
 
-import collections
 import contextlib
 import functools
+import sys
 import threading
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from absl import logging
 from tensorflow.python.lib.io import tf_record
+from tqdm import tqdm
 
 import randomness
+from example_encoding import Field  # noqa: F401  a public name of this module
 
-Field = collections.namedtuple("Field", ["name", "dtype", "shape"])
-Field.__doc__ = """One feature of a record: its name, dtype ("int64" or "float32") and shape (a tuple of ints)."""
+# Graph collection that is not empty if the graph's input starts at the global step, and so has no position to save.
+_STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
 
 
 # --- Writing ---------------------------------------------------------------------------------------------
 
 
 def encode(fields, row):
-    """Returns a serialized `tf.train.Example`.
+    """Returns a serialized `tf.train.Example`. `example_encoding.Encoder` makes the same bytes faster, of plain numbers.
 
     Args:
       fields: list of `Field`.
@@ -58,12 +61,35 @@ def write_records(path, fields, rows):
     Returns:
       the number of records.
     """
+    return write_serialized(path, (encode(fields, row) for row in rows))
+
+
+def write_serialized(path, records):
+    """Like `write_records`, from an iterable of serialized `tf.train.Example`s."""
     count = 0
     with _replacing(path) as partial, tf.python_io.TFRecordWriter(partial) as writer:
-        for row in rows:
-            writer.write(encode(fields, row))
+        for record in records:
+            writer.write(record)
             count += 1
     return count
+
+
+def with_progress(items, total, doing, every=10000):
+    """Yields the items and shows how many they were: a bar on a terminal if it takes longer, else a line in the log.
+
+    Args:
+      items: iterable.
+      total: their number.
+      doing: what is done with them, such as "Converting example".
+      every: number of items between two lines.
+    """
+    if sys.stderr.isatty():
+        yield from tqdm(items, doing, total, leave=False, delay=1)
+        return
+    for index, item in enumerate(items):
+        if index and index % every == 0:
+            logging.info("%s %d of %d", doing, index, total)
+        yield item
 
 
 def write_text(path, text):
@@ -169,6 +195,7 @@ def _index_dataset(num_examples, batch_size, is_training, drop_remainder):
     """A dataset of int64 [≤ batch_size]: which examples make up each batch."""
     if not is_training:
         return tf.data.Dataset.range(num_examples).batch(batch_size, drop_remainder=drop_remainder)
+    tf.add_to_collection(_STARTS_AT_GLOBAL_STEP, True)
     seed = randomness.graph_seed()
     global_step = tf.train.get_global_step()
     # Read when the iterator is initialized: after a checkpoint was restored.
@@ -189,7 +216,27 @@ def _prefetched(dataset):
     return dataset.prefetch(4).with_options(options)
 
 
-def record_dataset(path, fields, batch_size, is_training, drop_remainder):
+def _micro_batches(dataset, micro_batches, batch_totals):
+    """Splits each batch of a dataset into equal parts, in order, and adds the totals to each part."""
+    def split(batch):
+        parts = {name: tf.reshape(tensor, [micro_batches, tensor.shape[0] // micro_batches, *tensor.shape[1:]])
+                 for name, tensor in batch.items()}
+        for name in batch_totals:
+            parts[f"{name}_total"] = tf.fill([micro_batches], tf.reduce_sum(batch[name]))
+        return tf.data.Dataset.from_tensor_slices(parts)
+
+    return dataset.flat_map(split) if micro_batches > 1 or batch_totals else dataset
+
+
+def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals):
+    """A dataset of what `read` gives for the indices of each batch; see `record_dataset`."""
+    if not is_training and (micro_batches != 1 or batch_totals):
+        raise ValueError("Micro-batches and totals are for training only.")
+    dataset = _index_dataset(num_examples, batch_size * micro_batches, is_training, drop_remainder).map(read)
+    return _prefetched(_micro_batches(dataset, micro_batches, batch_totals))
+
+
+def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=()):
     """Returns a dataset of batches {name: tensor [B, …]} from a TFRecord file; int64 fields become int32.
 
     Args:
@@ -198,6 +245,10 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder):
       batch_size: B. The last batch may be smaller if not training and not `drop_remainder`.
       is_training: an endless, shuffled stream that starts at the global step; otherwise once, in order.
       drop_remainder: leave the last, smaller batch out.
+      micro_batches: number of batches that make up one training step; together they hold the examples that one batch of
+        micro_batches · B would.
+      batch_totals: names of fields. Each batch also has <name>_total, a scalar: the field's sum over the whole step, which
+        a mean over a number that differs between micro-batches has to be divided by.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.
@@ -211,11 +262,10 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder):
         batch = tf.io.parse_example(serialized, features)
         return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor for name, tensor in batch.items()}
 
-    dataset = _index_dataset(len(records), batch_size, is_training, drop_remainder)
-    return _prefetched(dataset.map(parse))
+    return _dataset(len(records), parse, batch_size, is_training, drop_remainder, micro_batches, batch_totals)
 
 
-def array_dataset(arrays, batch_size, is_training, drop_remainder):
+def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=()):
     """Like `record_dataset`, from arrays in memory: {name: int32 or float32 array [examples, …]}."""
     names = list(arrays)
     num_examples = len(arrays[names[0]])
@@ -229,5 +279,4 @@ def array_dataset(arrays, batch_size, is_training, drop_remainder):
             value.set_shape(indices.shape.concatenate(arrays[name].shape[1:]))
         return dict(zip(names, values))
 
-    dataset = _index_dataset(num_examples, batch_size, is_training, drop_remainder)
-    return _prefetched(dataset.map(gather))
+    return _dataset(num_examples, gather, batch_size, is_training, drop_remainder, micro_batches, batch_totals)

@@ -56,6 +56,7 @@ def define_flags():
     flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
     flags.DEFINE_string("task_name", None, f"The task: {', '.join(sorted(PROCESSORS))}, in any letter case.")
     runner.define_model_flags(max_seq_length=128)
+    runner.define_input_flags()
     runner.define_training_flags()
     runner.define_tpu_flags()
     flags.DEFINE_bool("do_train", False, "Train.")
@@ -285,7 +286,8 @@ def main(_):
     def input_fn(part, name, is_training=False):
         """Writes the part's features to output_dir; returns the input_fn that reads them."""
         path = os.path.join(FLAGS.output_dir, f"{name}.tf_record")
-        file_based_convert_examples_to_features(examples[part], label_list, FLAGS.max_seq_length, tokenizer, path)
+        file_based_convert_examples_to_features(examples[part], label_list, FLAGS.max_seq_length, tokenizer, path,
+                                                FLAGS.num_workers)
         return file_based_input_fn_builder(path, FLAGS.max_seq_length, is_training, drop_remainder=is_training)
 
     if FLAGS.do_train:

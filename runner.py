@@ -64,9 +64,18 @@ def define_model_flags(max_seq_length):
                         ".safetensors file. A checkpoint in output_dir goes before it.")
     flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
     flags.DEFINE_bool("do_lower_case", True, "Lower-case the text: true for uncased models, false for cased ones.")
+    flags.DEFINE_bool("protect_special_tokens", False,
+                      f"Keep {', '.join(tokenization.SPECIAL_TOKENS)} in the text whole rather than split them at brackets.")
     flags.DEFINE_integer("max_seq_length", max_seq_length,
                          "WordPieces of an input, [CLS] and [SEP] included. Longer ones are cut, shorter ones padded.",
                          lower_bound=3)
+
+
+def define_input_flags():
+    """Defines the flags of how input is prepared."""
+    flags.DEFINE_integer("num_workers", 1,
+                         "Processes that turn text into features, 0 for one a core. The features are the same. One does "
+                         "100,000 short examples a second, so that only long files of long texts gain.", lower_bound=0)
 
 
 def define_training_flags():
@@ -300,7 +309,8 @@ def load_tokenizer(config):
         if isinstance(lower, bool) and lower != FLAGS.do_lower_case:
             raise ValueError(f"--do_lower_case={str(FLAGS.do_lower_case).lower()}, but {settings} says the model was trained "
                              f"with do_lower_case={str(lower).lower()}. Pass --do_lower_case={str(lower).lower()}.")
-    return tokenization.FullTokenizer(FLAGS.vocab_file, do_lower_case=FLAGS.do_lower_case)
+    never_split = tokenization.SPECIAL_TOKENS if FLAGS.protect_special_tokens else ()
+    return tokenization.FullTokenizer(FLAGS.vocab_file, do_lower_case=FLAGS.do_lower_case, never_split=never_split)
 
 
 def check_output_dir():

@@ -9,14 +9,16 @@
 WordPiece as BERT uses it: Wu et al. 2016, https://arxiv.org/abs/1609.08144, section 4.1.
 """
 
-import collections
+import collections.abc
 import functools
+import itertools
 import os
 import re
 import unicodedata
 
 # What the scripts put around and in place of text; without them no example can be built.
 REQUIRED_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+SPECIAL_TOKENS = (*REQUIRED_TOKENS, "[MASK]")
 # Models padded for fast kernels round vocab_size up to a multiple of one of these.
 _PADDING_STEPS = (8, 16, 32, 64, 128)
 
@@ -50,6 +52,14 @@ _CHINESE_BLOCKS = (
 
 # Characters are classified one at a time, and a corpus repeats a few thousand of them.
 _remember = functools.lru_cache(maxsize=1 << 16)
+
+# White space to str.split, but to BasicTokenizer control characters, which vanish and leave no gap.
+_GAPLESS_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+_CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in _CHINESE_BLOCKS)
+_CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
+_ASCII_WORDS = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9]")
+_REMEMBERED_CHUNKS = 1 << 16
+_LONGEST_REMEMBERED = 32
 
 
 def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
@@ -114,13 +124,14 @@ def printable_text(text):
 
 
 def load_vocab(vocab_file):
-    """Reads a vocabulary file: one token a line, the first line has id 0.
+    """Reads a vocabulary: one token a line, the first line has id 0.
 
     Nothing is verified here (see `check_vocab`). White space around a token is dropped; of a
     token that occurs twice, the last id counts.
 
     Args:
-      vocab_file: path, local or remote (`gs://...`), str or os.PathLike.
+      vocab_file: path, local or remote (`gs://...`), str or os.PathLike; or an open stream, text
+        or UTF-8 bytes; or a mapping from token to id, which is copied.
 
     Returns:
       OrderedDict from token (str) to id (int), in file order.
@@ -129,7 +140,11 @@ def load_vocab(vocab_file):
       FileNotFoundError: there is no such file.
       UnicodeDecodeError: the file is not UTF-8.
     """
-    text = _read_bytes(vocab_file).decode("utf-8")
+    if isinstance(vocab_file, collections.abc.Mapping):
+        return collections.OrderedDict(vocab_file)
+    text = vocab_file.read() if hasattr(vocab_file, "read") else _read_bytes(vocab_file)
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")
     lines = _split_lines(text, "\n")
     return collections.OrderedDict((line.strip(), index) for index, line in enumerate(lines))
 
@@ -303,25 +318,112 @@ class FullTokenizer:
       wordpiece_tokenizer: the WordpieceTokenizer that splits them.
     """
 
-    def __init__(self, vocab_file, do_lower_case=True):
+    _special = None
+    _remembered = (None, None)
+
+    def __init__(self, vocab_file, do_lower_case=True, never_split=()):
         """Reads the vocabulary.
 
         Args:
-          vocab_file: path, see `load_vocab`.
+          vocab_file: path, stream or mapping, see `load_vocab`.
           do_lower_case: bool, whether to lower-case and to strip accents; it must suit the
             checkpoint, see `validate_case_matches_checkpoint`.
+          never_split: tokens, such as "[MASK]", to keep whole wherever they stand in a text, in
+            just this spelling; the text before and after is tokenized by itself. Where two
+            begin at one place, the longer one counts. As published, none: "[", "mask", "]".
+
+        Raises:
+          ValueError: a token of `never_split` is not in the vocabulary.
         """
         self.vocab = load_vocab(vocab_file)
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
         self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
+        never_split = [never_split] if isinstance(never_split, str) else list(never_split)
+        if never_split:
+            self._special = self._pattern(never_split)
+
+    def _pattern(self, never_split):
+        for token in never_split:
+            if token.split() != [token] or token not in self.vocab:
+                raise ValueError(
+                    f"Special token {token!r} cannot be protected: it is not in the vocabulary. "
+                    "Look for letter case, or go without never_split (--protect_special_tokens)."
+                )
+        longest_first = sorted(never_split, key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name != "_remembered"}
 
     def tokenize(self, text):
-        """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes)."""
+        """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes).
+
+        They are those of `tokenize_plainly`, but what stands between two white spaces is
+        tokenized once and remembered: a corpus repeats its words.
+        """
+        state = self._state()
+        if state is None:
+            return self.tokenize_plainly(text)
+        if state != self._remembered[0]:
+            self._remembered = state, _Chunks(self)
+        return list(itertools.chain.from_iterable(self._remembered[1].of(text)))
+
+    def tokenize_plainly(self, text):
+        """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes), step by step."""
+        return self._around_special(convert_to_unicode(text), self._split)
+
+    def _split(self, text):
         pieces = []
         for word in self.basic_tokenizer.tokenize(text):
             pieces.extend(self.wordpiece_tokenizer.tokenize(word))
         return pieces
+
+    def _around_special(self, text, split):
+        """Returns split(text), but with the special tokens in it whole."""
+        if self._special is None:
+            return split(text)
+        pieces = []
+        for index, part in enumerate(self._special.split(text)):
+            pieces.extend([part] if index % 2 else split(part))
+        return pieces
+
+    def chunks(self, convert):
+        """Returns an object whose of(text) yields convert(tokens) part by part of a text.
+
+        It remembers the converted tokens, which saves more than remembering the tokens. Meanwhile
+        the tokenizer must stay as it is.
+
+        Args:
+          convert: function of the list of a part's tokens.
+
+        Returns:
+          The object; or None where a step of this tokenizer was replaced, as it may then not be
+          possible to take texts apart.
+        """
+        return None if self._state() is None else _Chunks(self, convert)
+
+    def _state(self):
+        """Returns all that tokens depend on, or None if a step is not the one in this file."""
+        basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
+        if (
+            type(basic) is not BasicTokenizer
+            or type(wordpiece) is not WordpieceTokenizer
+            or type(wordpiece.vocab) not in (collections.OrderedDict, dict)
+            or len(vars(basic)) + len(vars(wordpiece)) != 4  # one has a method of its own
+            or _replaceable_steps() != _STEPS
+        ):
+            return None
+        vocab = wordpiece.vocab
+        return (
+            basic.do_lower_case,
+            wordpiece.unk_token,
+            wordpiece.max_input_chars_per_word,
+            id(vocab),
+            # A token that is added or removed shows in the number or in the last one.
+            len(vocab),
+            next(reversed(vocab), None),
+        )
 
     def convert_tokens_to_ids(self, tokens):
         """Returns the ids (list of int) of tokens; KeyError on a token not in the vocabulary."""
@@ -330,6 +432,54 @@ class FullTokenizer:
     def convert_ids_to_tokens(self, ids):
         """Returns the tokens (list of str) of ids; KeyError on an id not in the vocabulary."""
         return convert_ids_to_tokens(self.inv_vocab, ids)
+
+
+class _Chunks(dict):
+    """{chunk, a text without white space: its tokens or what they convert to}, filled as it is asked.
+
+    Plain tokenizing does nothing across white space, so chunks can be taken one by one. Those of
+    printable ASCII take a short cut: no accents, no control characters, and everything but
+    letters and digits is punctuation.
+    """
+
+    def __init__(self, tokenizer, convert=list):
+        self._tokenizer = tokenizer
+        self._convert = convert
+        self._lower = tokenizer.basic_tokenizer.do_lower_case
+        self._vocab = tokenizer.wordpiece_tokenizer.vocab
+        self._longest = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
+        self._split_word = tokenizer.wordpiece_tokenizer._split_word
+        # Each Chinese character is a chunk too, unless a special token has one.
+        special = tokenizer._special
+        self._chinese_is_special = special is not None and bool(re.search(f"[{_CHINESE}]", special.pattern))
+
+    def of(self, text):
+        """Yields the values of the chunks of text (str or UTF-8 bytes)."""
+        text = convert_to_unicode(text)
+        # The first test costs next to nothing and tells of most texts.
+        if not text.isprintable() and _GAPLESS_SPACE.search(text):
+            return [self._convert(self._tokenizer.tokenize_plainly(text))]
+        at_spaces = text.isascii() or self._chinese_is_special
+        return map(self.__getitem__, text.split() if at_spaces else _CHINESE_OR_OTHERS.findall(text))
+
+    def __missing__(self, chunk):
+        value = self._convert(self._tokenizer._around_special(chunk, self._tokens))
+        if len(chunk) <= _LONGEST_REMEMBERED:
+            if len(self) >= _REMEMBERED_CHUNKS:
+                self.clear()
+            self[chunk] = value
+        return value
+
+    def _tokens(self, chunk):
+        if not (chunk.isascii() and chunk.isprintable()):
+            return self._tokenizer._split(chunk)
+        text = chunk.lower() if self._lower else chunk
+        words = [text] if text.isalnum() else _ASCII_WORDS.findall(text)
+        tokens = []
+        for word in words:
+            known = word in self._vocab and len(word) <= self._longest
+            tokens += [word] if known else self._split_word(word)
+        return tokens
 
 
 class BasicTokenizer:
@@ -470,3 +620,24 @@ def _is_punctuation(char):
     # To Unicode those ASCII signs are symbols; splitting at all of them keeps ASCII uniform.
     is_ascii_sign = "!" <= char <= "~" and not char.isalnum()
     return is_ascii_sign or unicodedata.category(char).startswith("P")
+
+
+def _replaceable_steps():
+    """Returns the steps of plain tokenizing; who puts another in place of one wants to see it used."""
+    return (
+        BasicTokenizer.tokenize,
+        BasicTokenizer._clean_text,
+        BasicTokenizer._tokenize_chinese_chars,
+        BasicTokenizer._is_chinese_char,
+        BasicTokenizer._run_strip_accents,
+        BasicTokenizer._run_split_on_punc,
+        WordpieceTokenizer.tokenize,
+        WordpieceTokenizer._split_word,
+        _is_whitespace,
+        _is_control,
+        _is_punctuation,
+        whitespace_tokenize,
+    )
+
+
+_STEPS = _replaceable_steps()

@@ -155,19 +155,16 @@ def info(monkeypatch):
     return messages
 
 
-def test_first_examples_and_progress_are_logged(info, monkeypatch):
-    monkeypatch.setattr(classifier_data, "_PROGRESS_EVERY", 4)
-    features = classifier_data.convert_examples_to_features(
-        some_examples(7), ["0", "1"], 8, WordTokenizer())
-    assert len(features) == 7
-    logged = [f"train-{i}" for i in range(7) if any(f"train-{i}," in line for line in info)]
-    assert logged == ["train-0", "train-1"]
-    assert "Example train-0, label 0 (id 0): [CLS] w0 a [SEP] b [SEP]" in info
-    assert [line for line in info if "of 7" in line] == ["Converting example 4 of 7"]
-
-
-def test_progress_is_logged_every_ten_thousand():
-    assert classifier_data._PROGRESS_EVERY == 10000
+@pytest.mark.parametrize("to_file", [False, True])
+def test_first_examples_and_progress_are_logged(to_file, info, tokenizer, tmp_path):
+    arguments = [some_examples(10001), ["0", "1"], 8, tokenizer]
+    if to_file:
+        classifier_data.file_based_convert_examples_to_features(*arguments, str(tmp_path / "train.tf_record"))
+    else:
+        assert len(classifier_data.convert_examples_to_features(*arguments)) == 10001
+    assert info == ["Example train-0, label 0 (id 0): [CLS] w ##0 a [SEP] b [SEP]",
+                    "Example train-1, label 1 (id 1): [CLS] w ##1 a [SEP] b [SEP]",
+                    "Converting example 10000 of 10001"]
 
 
 def read_records(path):

@@ -142,6 +142,13 @@ def test_a_row_of_another_size_is_not_written(path):
     assert not os.path.exists(path)
 
 
+def test_serialized_records_are_written_like_rows(path):
+    input_pipeline.write_records(path, FIELDS, make_rows(3))
+    expected = pathlib.Path(path).read_bytes()
+    assert input_pipeline.write_serialized(path, (input_pipeline.encode(FIELDS, row) for row in make_rows(3))) == 3
+    assert pathlib.Path(path).read_bytes() == expected
+
+
 def test_text_replaces_an_earlier_file(tmp_path):
     for text in ("first\n", "zweite Fassung: größer\n"):
         input_pipeline.write_text(str(tmp_path / "results.txt"), text)
@@ -303,3 +310,34 @@ def test_shapes_are_known_as_far_as_they_are_fixed(make_dataset, is_training, dr
     dataset = make_dataset(5, 2, is_training=is_training, drop_remainder=drop_remainder)
     shapes = {name: shape.as_list() for name, shape in tf.data.get_output_shapes(dataset).items()}
     assert shapes == {"input_ids": [size, 4], "label_ids": [size], "weights": [size, 2]}
+
+
+# --- Micro-batches ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("micro_batches", [2, 3, 6])
+def test_micro_batches_are_the_batch_in_parts(make_dataset, micro_batches):
+    tf.train.get_or_create_global_step()
+    whole = batches(make_dataset(8, 6, is_training=True, drop_remainder=True), 3, step=2)
+    size = 6 // micro_batches
+    dataset = make_dataset(8, size, is_training=True, drop_remainder=True, micro_batches=micro_batches)
+    expected = [take(batch, slice(start, start + size)) for batch in whole for start in range(0, 6, size)]
+    assert_equal(batches(dataset, 3 * micro_batches, step=2), expected)
+    shapes = {name: shape.as_list() for name, shape in tf.data.get_output_shapes(dataset).items()}
+    assert shapes == {"input_ids": [size, 4], "label_ids": [size], "weights": [size, 2]}
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_each_micro_batch_has_the_total_of_its_step(make_dataset, micro_batches):
+    dataset = make_dataset(8, 4 // micro_batches, is_training=True, drop_remainder=True, micro_batches=micro_batches,
+                           batch_totals=["weights"])
+    found = batches(dataset, 3 * micro_batches)
+    for step in range(3):
+        parts = found[step * micro_batches:(step + 1) * micro_batches]
+        total = sum(part["weights"].sum() for part in parts)
+        assert [part["weights_total"] for part in parts] == [pytest.approx(total)] * micro_batches
+
+
+def test_evaluation_has_no_micro_batches(make_dataset):
+    with pytest.raises(ValueError, match="for training only"):
+        make_dataset(8, 2, is_training=False, drop_remainder=False, micro_batches=2)

@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 import run_classifier
+import tokenization
 
 # --- Reading what a run leaves ---------------------------------------------------------------------------
 
@@ -42,10 +43,11 @@ def log_of(finished):
 
 
 def steps_of(text):
-    """The steps in a log, as `Step`: number, last step, {name: value as it was printed} without the speed."""
+    """The steps in a log, as `Step`: number, last step, {name: value as it was printed} without speed and memory."""
     found = re.findall(r"step (\d+)/(\d+)  (.*)", text)
     return [Step(int(number), int(last), {name: value for name, value in re.findall(r"(\S+) (\S+)", values)
-                                          if "/sec" not in name}) for number, last, values in found]
+                                          if "/sec" not in name and name != "peak_memory_gb"})
+            for number, last, values in found]
 
 
 def message(messages, start):
@@ -258,6 +260,22 @@ def test_the_log_tells_the_run(mrpc):
     np.testing.assert_allclose([float(step.values["learning_rate"]) for step in steps],
                                [0.005 * (1 - step / 6) for step in range(6)], rtol=1e-4)
     assert "\r" not in mrpc.finished.err  # the progress bar
+
+
+def test_workers_and_protected_tokens(scripts, tiny_model, tmp_path):
+    data = tiny.write_task(tmp_path / "data", "mrpc", dev=1100)  # more than one worker gets at a time
+    lines = [line + " [MASK]" for line in (data / "dev.tsv").read_text().splitlines()]
+    (data / "dev.tsv").write_text("\n".join(lines) + "\n")
+    finished = scripts.run("run_classifier.py", *tiny.flags(**dict(
+        tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="MRPC", data_dir=data, do_eval=True,
+        output_dir=tmp_path / "output", eval_batch_size=1100, num_workers=2, protect_special_tokens=True)), cwd=tmp_path)
+    assert finished.code == 0, finished.err
+    expected = tmp_path / "expected.tf_record"
+    run_classifier.file_based_convert_examples_to_features(
+        run_classifier.MrpcProcessor().get_dev_examples(str(data)), ["0", "1"], tiny.SEQ_LENGTH,
+        tokenization.FullTokenizer(tiny_model.vocab, never_split=["[MASK]"]), str(expected))
+    assert (tmp_path / "output" / "eval.tf_record").read_bytes() == expected.read_bytes()
+    assert re.search(r" Example dev-1, .* \[MASK\] \[SEP\]\n", finished.err)
 
 
 # --- All tasks -------------------------------------------------------------------------------------------

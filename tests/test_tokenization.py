@@ -1,6 +1,8 @@
 """Tests of tokenization.py; the recordings are in tests/data/tokenization.json."""
 
+import collections
 import importlib.util
+import io
 import json
 import pathlib
 import re
@@ -254,6 +256,40 @@ def test_pieces_join_to_their_word_and_each_is_the_longest(endings, word):
         start += len(text)
 
 
+@pytest.mark.parametrize("lower", [True, False])
+def test_protected_tokens_stay_whole(lower):
+    vocab = [*SPECIAL, "un", "##able", "able", "[", "]", "mask", "MASK", ".", "[MASK]s", "日", "日本"]
+    vocab = {token: index for index, token in enumerate(vocab)}
+
+    def tokenize(text, never_split=("[MASK]", "[SEP]")):
+        tokenizer = tokenization.FullTokenizer(vocab, lower, never_split)
+        assert tokenizer.tokenize(text) == tokenizer.tokenize_plainly(text)
+        return tokenizer.tokenize(text)
+
+    assert tokenize("un [MASK] able") == ["un", "[MASK]", "able"]
+    # Without spaces too; and what follows begins a word.
+    assert tokenize("un[MASK]able.[SEP].") == ["un", "[MASK]", "able", ".", "[SEP]", "."]
+    assert tokenize("[[MASK][MASK]]") == ["[", "[MASK]", "[MASK]", "]"]
+    assert tokenize(b"[MASK]") == ["[MASK]"]
+    # Just this spelling, and only what was asked for.
+    assert tokenize("[mask]") == ["[", "mask", "]"]
+    assert tokenize("[ MASK]") == ["[", "mask" if lower else "MASK", "]"]
+    assert tokenize("[MASK]", ()) == ["[", "mask" if lower else "MASK", "]"]
+    assert tokenize("[MASK]", "[MASK]") == ["[MASK]"]
+    assert tokenize("a日a", ["日"]) == ["[UNK]", "日", "[UNK]"]
+    assert tokenize("日本語", ["日本"]) == ["日本", "[UNK]"]
+    # Of two that begin at one place, the longer.
+    assert tokenize("[MASK]s", ["[MASK]", "[MASK]s"]) == ["[MASK]s"]
+
+
+@pytest.mark.parametrize("token", ["[mask]", "", " ", "[MASK] ", "no"])
+def test_a_token_that_is_not_in_the_vocabulary_cannot_be_protected(token):
+    vocab = {token: index for index, token in enumerate([*SPECIAL, "", " "])}
+    for never_split in ([token], ["[MASK]", token]):
+        with pytest.raises(ValueError, match=f"{re.escape(repr(token))} cannot be protected.*--protect_special_tokens"):
+            tokenization.FullTokenizer(vocab, never_split=never_split)
+
+
 @repeatable
 @given(ids=st.lists(st.integers(0, 30521), max_size=20))
 def test_ids_survive_a_round_trip(tokenizers, ids):
@@ -276,6 +312,20 @@ def test_load_vocab_is_lenient(write_vocab):
     assert tokenization.load_vocab(write_vocab("a\nb\na\n")) == {"a": 2, "b": 1}
     assert tokenization.load_vocab(write_vocab("a\n\nb\n\n")) == {"a": 0, "": 3, "b": 2}
     assert tokenization.load_vocab(write_vocab("")) == {}
+
+
+def test_load_vocab_of_streams_and_mappings(write_vocab):
+    path = write_vocab("[PAD]\né\u2028\nb\n")
+    expected = tokenization.load_vocab(path)
+    with open(path, encoding="utf-8") as text, open(path, "rb") as binary:
+        for source in (text, binary, dict(expected), expected, types.MappingProxyType(expected)):
+            vocab = tokenization.load_vocab(source)
+            assert vocab == expected and type(vocab) is collections.OrderedDict and vocab is not source
+        assert not text.closed
+    assert tokenization.FullTokenizer({"[UNK]": 0, "a": 7}).convert_tokens_to_ids(["a"]) == [7]
+    assert tokenization.FullTokenizer(io.StringIO("a\nb\n")).tokenize("b") == ["b"]
+    with pytest.raises(TypeError):
+        tokenization.load_vocab(["a", "b"])
 
 
 def test_load_vocab_on_a_bad_path(tmp_path, write_vocab):

@@ -1,0 +1,149 @@
+"""Featurization, fast beside plain: from text pair to serialized tf.train.Example, CPU seconds in one process.
+
+    python benchmarks/featurization.py --glue_dir=$GLUE_DIR [--rounds=5]     MRPC and CoLA, all splits; wall time of workers
+    python benchmarks/featurization.py --unicode_strings=20000               tokens of random strings and of each code point
+
+Fast and plain take turns, each with a new tokenizer, so that nothing is remembered from before. Exits with 1 if a token or
+a byte differs, or if the ratio is below 8.
+"""
+
+import argparse
+import gc
+import os
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
+
+from absl import logging
+from hypothesis import HealthCheck, given, settings
+
+import classifier_data
+import tokenization
+
+LABELS = ["0", "1"]
+LENGTH = 128
+WANTED_RATIO = 8
+
+
+def read_examples(glue_dir):
+    """All examples of MRPC and CoLA."""
+    examples = []
+    for task in ("MRPC", "CoLA"):
+        processor = classifier_data.get_processor(task)
+        for read in (processor.get_train_examples, processor.get_dev_examples, processor.get_test_examples):
+            examples += read(os.path.join(glue_dir, task))
+    return examples
+
+
+class PlainTokenizer(tokenization.FullTokenizer):
+    """The reference. That it is no FullTokenizer also makes the encoding plain."""
+
+    tokenize = tokenization.FullTokenizer.tokenize_plainly
+
+
+def cpu_seconds(make_tokenizer, function):
+    """Returns what a function makes of a new tokenizer, and its CPU seconds, the tokenizer's making not included."""
+    for classify in (tokenization._is_whitespace, tokenization._is_control, tokenization._is_punctuation):
+        classify.cache_clear()
+    tokenizer = make_tokenizer()
+    gc.collect()
+    gc.freeze()  # what the benchmark itself holds, such as the results before
+    start = time.process_time()
+    result = function(tokenizer)
+    return result, time.process_time() - start
+
+
+def compare(name, vocab_file, rounds, function):
+    """Prints the CPU seconds of both paths, the best of the rounds; returns (ratio, whether the results are equal)."""
+    seconds, equal = {PlainTokenizer: [], tokenization.FullTokenizer: []}, True
+    for _ in range(rounds):
+        results = []
+        for make in seconds:
+            result, spent = cpu_seconds(lambda make=make: make(vocab_file), function)
+            results.append(result)
+            seconds[make].append(spent)
+        equal &= results[0] == results[1]
+    plain, fast = (min(values) for values in seconds.values())
+    ratios = sorted(one / other for one, other in zip(*seconds.values()))
+    print(f"{name:30} plain {plain:6.3f} s  fast {fast:6.3f} s  ratio {ratios[len(ratios) // 2]:.1f} "
+          f"({ratios[0]:.1f} to {ratios[-1]:.1f})  {'equal' if equal else 'DIFFERENT'}", flush=True)
+    return ratios[len(ratios) // 2], equal
+
+
+def time_workers(examples, vocab_file, repeat):
+    """Prints the wall time of a file, by the number of workers; returns whether all files are equal."""
+    contents = set()
+    for factor in (1, repeat):
+        for num_workers in (1, 2, 4):
+            with tempfile.TemporaryDirectory() as directory:
+                path = os.path.join(directory, "train.tf_record")
+                start = time.time()
+                classifier_data.file_based_convert_examples_to_features(
+                    examples * factor, LABELS, LENGTH, tokenization.FullTokenizer(vocab_file), path, num_workers)
+                spent = time.time() - start
+                if factor == 1:
+                    with open(path, "rb") as reader:
+                        contents.add(reader.read())
+            print(f"file of {len(examples) * factor:9,} examples, {num_workers} workers: {spent:6.2f} s", flush=True)
+    return len(contents) == 1
+
+
+def check_strings(vocab_file, count):
+    """Tokenizes random strings and each code point in both ways and cases; returns the number of differences."""
+    sys.path.append(os.path.join(os.path.dirname(runner.__file__), "tests"))
+    from texts import texts
+
+    tokenizers = [tokenization.FullTokenizer(vocab_file, lower, never) for lower in (True, False)
+                  for never in ((), tokenization.SPECIAL_TOKENS)]
+    different, seen = [], 0
+
+    def check(text):
+        different.extend((text, tokenizer) for tokenizer in tokenizers
+                         if tokenizer.tokenize(text) != tokenizer.tokenize_plainly(text))
+
+    @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(texts)
+    def check_random(text):
+        nonlocal seen
+        seen += 1
+        check(text)
+
+    check_random()
+    for code_point in range(sys.maxunicode + 1):
+        check(f"a{chr(code_point)}B")
+    print(f"{seen:,} random strings and {sys.maxunicode + 1:,} code points, each lower-cased and cased, special tokens split "
+          f"and whole: {len(different)} differences {different[:3] or ''}")
+    return len(different)
+
+
+def main():
+    """Prints the tables; exits with 1 if a claim fails."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--glue_dir", help="directory that holds MRPC and CoLA")
+    parser.add_argument("--vocab_file", default=os.path.join(runner.installed_model() or "", "vocab.txt"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=16, help="how often the long file of the workers has each example")
+    parser.add_argument("--unicode_strings", type=int, default=0)
+    arguments = parser.parse_args()
+    logging.set_verbosity(logging.ERROR)
+    failed = False
+    if arguments.unicode_strings:
+        failed |= check_strings(arguments.vocab_file, arguments.unicode_strings) > 0
+    if arguments.glue_dir:
+        examples = read_examples(arguments.glue_dir)
+        texts = [text for example in examples for text in (example.text_a, example.text_b) if text]
+        print(f"{len(examples):,} examples, {len(texts):,} texts")
+        _, equal = compare("tokens", arguments.vocab_file, arguments.rounds,
+                           lambda tokenizer: [tokenizer.tokenize(text) for text in texts])
+        ratio, same_bytes = compare("text pair to serialized", arguments.vocab_file, arguments.rounds,
+                                    lambda tokenizer: list(classifier_data.serialize(examples, LABELS, LENGTH, tokenizer)))
+        failed |= not equal or not same_bytes or ratio < WANTED_RATIO
+        failed |= not time_workers(examples, arguments.vocab_file, arguments.repeat)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

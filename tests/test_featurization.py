@@ -1,0 +1,352 @@
+"""Fast featurization: the same tokens, the same bytes, in the same order as plain, in any number of processes."""
+
+import json
+import math
+import operator
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_tokenization import released_vocab
+from texts import CASES, texts
+
+import classifier_data
+import example_encoding
+import input_pipeline
+import tokenization
+import workers
+from example_encoding import Field
+
+ROOT = pathlib.Path(__file__).parents[1]
+DATA = pathlib.Path(__file__).parent / "data"
+LABELS = ["0", "1"]
+repeatable = settings(max_examples=150, derandomize=True, database=None, deadline=None)
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    """Lower-cased and cased, special tokens split and whole."""
+    return [tokenization.FullTokenizer(released_vocab(), lower, never)
+            for lower in (True, False) for never in ((), tokenization.SPECIAL_TOKENS)]
+
+
+# --- Tokens ----------------------------------------------------------------------------------------------
+
+
+def assert_same_tokens(text, tokenizers):
+    for tokenizer in tokenizers:
+        assert tokenizer.tokenize(text) == tokenizer.tokenize_plainly(text)
+
+
+@repeatable
+@given(text=texts)
+def test_random_texts(text, tokenizers):
+    assert_same_tokens(text, tokenizers)
+
+
+@pytest.mark.parametrize("before, after", [("", ""), ("un", "able."), (" ", "Σ "), ("[MASK]", "\x1f"), ("日", "\u0301")])
+def test_each_special_case(before, after, tokenizers):
+    for case in CASES:
+        assert_same_tokens(before + case + after, tokenizers)
+
+
+def test_every_kind_of_white_space_between_words(tokenizers):
+    spaces = [chr(cp) for cp in range(sys.maxunicode + 1) if chr(cp).isspace()]
+    assert len(spaces) > 20
+    for space in spaces:
+        assert_same_tokens(f"a{space}[MASK] b{space}{space}!", tokenizers)
+
+
+def test_recorded_strings():
+    recorded = json.loads((DATA / "tokenization.json").read_text(encoding="utf-8"))
+    for lower, rows in ((True, recorded["lower"]), (False, recorded["cased"])):
+        tokenizer = tokenization.FullTokenizer(released_vocab(), lower)
+        for row in rows * 2:  # the second time from memory
+            assert tokenizer.tokenize(row["text"]) == tokenizer.tokenize_plainly(row["text"]) == row["tokens"]
+
+
+@pytest.fixture
+def tokenizer():
+    """Has seen the text of the tests below."""
+    tokens = ["[UNK]", "a", "b", "##b", "ab", "abb", "A", "-", "x", "##-", "##x"]
+    tokenizer = tokenization.FullTokenizer(dict.fromkeys(tokens, 1))
+    assert tokenizer.tokenize("Abb a-x") == ["abb", "a", "-", "x"]
+    return tokenizer
+
+
+class Hyphens(tokenization.BasicTokenizer):
+    def _run_split_on_punc(self, text):
+        return [text]
+
+
+def test_a_replaced_step_is_used(tokenizer, monkeypatch):
+    expected = ["abb", "a", "##-", "##x"]
+    basic, wordpiece = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
+    tokenizer.basic_tokenizer = Hyphens()
+    assert tokenizer.tokenize("Abb a-x") == expected
+    tokenizer.basic_tokenizer = basic
+    with monkeypatch.context() as patch:
+        patch.setattr(basic, "_run_split_on_punc", lambda text: [text], raising=False)
+        assert tokenizer.tokenize("Abb a-x") == expected
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenization.BasicTokenizer, "_run_split_on_punc", lambda self, text: [text])
+        assert tokenizer.tokenize("Abb a-x") == expected
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenization, "_is_punctuation", lambda char: False)
+        assert tokenizer.tokenize("Abb a-x") == expected
+
+    class Letters:
+        def tokenize(self, text):
+            return list(text)
+
+    tokenizer.wordpiece_tokenizer = Letters()
+    assert tokenizer.tokenize("Abb a-x") == list("abba-x")
+    assert tokenizer.chunks(list) is None
+    tokenizer.wordpiece_tokenizer = wordpiece
+    assert tokenizer.tokenize("Abb a-x") == ["abb", "a", "-", "x"]
+
+
+def test_a_changed_setting_or_vocabulary_is_noticed(tokenizer):
+    tokenizer.basic_tokenizer.do_lower_case = False
+    assert tokenizer.tokenize("Abb") == ["A", "##b", "##b"]
+    tokenizer.basic_tokenizer.do_lower_case = True
+    tokenizer.wordpiece_tokenizer.max_input_chars_per_word = 2
+    assert tokenizer.tokenize("Abb a") == ["[UNK]", "a"]  # though it is in the vocabulary
+    tokenizer.wordpiece_tokenizer.max_input_chars_per_word = 200
+    del tokenizer.vocab["abb"]
+    assert tokenizer.tokenize("Abb") == ["ab", "##b"]
+    tokenizer.vocab["##bb"] = tokenizer.vocab.pop("ab")  # as many as before
+    assert tokenizer.tokenize("Abb") == ["a", "##bb"]
+    tokenizer.wordpiece_tokenizer.unk_token = "?"
+    assert tokenizer.tokenize("xA a") == ["?", "a"]
+    for container in ({"a", "##b"}, ["a", "##b"], {"a": 0, "##b": 1}):
+        tokenizer.wordpiece_tokenizer = tokenization.WordpieceTokenizer(container)
+        assert tokenizer.tokenize("Abb") == ["a", "##b", "##b"]
+
+
+def test_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(tokenization, "_REMEMBERED_CHUNKS", 10)
+    tokenizer = tokenization.FullTokenizer({"[UNK]": 0, "a": 1, "##a": 2})
+    chunks = tokenizer.chunks(len)
+    for size in range(1, 60):
+        assert list(chunks.of("a" * size)) == [size]
+        assert len(chunks) <= 10 and max(map(len, chunks)) <= 32
+
+
+def test_a_tokenizer_is_pickled_without_its_memory(tokenizers):
+    for tokenizer in tokenizers:
+        fresh = len(pickle.dumps(tokenization.FullTokenizer(released_vocab())))
+        tokenizer.tokenize(" ".join(f"word{i}" for i in range(10000)))
+        data = pickle.dumps(tokenizer)
+        assert len(data) < fresh + 1000
+        assert pickle.loads(data).tokenize("RÉSUMÉ [MASK]") == tokenizer.tokenize("RÉSUMÉ [MASK]")
+
+
+# --- Bytes -----------------------------------------------------------------------------------------------
+
+FIELDS = [Field("weights", "float32", (3,)), Field("ids", "int64", (2, 2)), Field("label", "int64", ()),
+          Field("ünused", "int64", (0,)), Field("long", "int64", (200,))]
+INTS = st.integers(-2**63, 2**63 - 1) | st.integers(0, 300)
+FLOATS = st.floats(width=32, allow_nan=False) | st.integers(-5, 5)
+
+
+@repeatable
+@given(st.lists(FLOATS, max_size=3), st.lists(INTS, max_size=4), INTS, st.lists(INTS, max_size=200))
+def test_rows_are_encoded_as_by_protobuf(weights, ids, label, long):
+    row = {"weights": weights, "ids": ids, "label": [label], "ünused": [], "long": long}
+    padded = {field.name: row[field.name] + [0] * (math.prod(field.shape) - len(row[field.name])) for field in FIELDS}
+    expected = input_pipeline.encode(FIELDS, padded)
+    encoder = example_encoding.Encoder(FIELDS)
+    assert encoder(row) == encoder(padded) == expected
+    assert encoder({**row, "long": example_encoding.varints(long), "ids": example_encoding.varints(ids)}) == expected
+    assert example_encoding.count(example_encoding.varints(long)) == len(long)
+
+
+def test_numpy_values_are_encoded_too():
+    fields = [Field("ids", "int64", (3,)), Field("weights", "float32", (2,))]
+    row = {"ids": np.array([-1, 300, 70000], np.int64), "weights": np.array([0.1, np.inf], np.float32)}
+    assert example_encoding.Encoder(fields)(row) == input_pipeline.encode(fields, row)
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3], b"\1\2\3"])
+def test_too_many_values_are_refused(values):
+    with pytest.raises(ValueError, match="Field ids has 3 values; declared are 2"):
+        example_encoding.Encoder([Field("ids", "int64", (2,))])({"ids": values})
+
+
+class PlainTokenizer(tokenization.FullTokenizer):
+    tokenize = tokenization.FullTokenizer.tokenize_plainly
+
+
+def examples_of(strings):
+    """Examples of all kinds: single texts, pairs, to be cut or not, with nothing in them, for padding."""
+    examples = [classifier_data.InputExample(f"train-{i}", text, strings[-i] if i % 3 else None, LABELS[i % 2])
+                for i, text in enumerate(strings)]
+    return [*examples, classifier_data.PaddingInputExample()]
+
+
+@pytest.mark.parametrize("length", [3, 16, 128, 300])
+def test_serialized_examples_are_those_of_protobuf(length):
+    rows = json.loads((DATA / "mrpc_features.json").read_text(encoding="utf-8"))
+    strings = [row[name] for row in rows for name in ("text_a", "text_b") if row[name]]
+    strings += [*CASES, *(" ".join(CASES[i:i + 9]) for i in range(len(CASES))), "", "the " * 400, b"caf\xc3\xa9 \xff"]
+    arguments = examples_of(strings), LABELS, length
+    plain = list(classifier_data.serialize(*arguments, PlainTokenizer(released_vocab())))
+    assert list(classifier_data.serialize(*arguments, tokenization.FullTokenizer(released_vocab()))) == plain
+    assert len(plain) == len(strings) + 1
+
+
+class CountingTokenizer(tokenization.FullTokenizer):
+    def convert_tokens_to_ids(self, tokens):
+        return list(range(len(tokens)))
+
+
+@pytest.mark.parametrize("of_a_subclass", [True, False])
+def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
+    tokenizer = CountingTokenizer(released_vocab())
+    if not of_a_subclass:
+        tokenizer = tokenization.FullTokenizer(released_vocab())
+        tokenizer.convert_tokens_to_ids = lambda tokens: list(range(len(tokens)))
+    record = list(classifier_data.serialize(examples_of(["one two"] * 5), LABELS, 8, tokenizer))[4]
+    fields = classifier_data.feature_fields(8)
+    assert record == input_pipeline.encode(fields, {
+        "input_ids": [0, 1, 2, 3, 4, 5, 6, 0], "input_mask": [1] * 7 + [0], "segment_ids": [0] * 4 + [1] * 3 + [0],
+        "label_ids": 0, "is_real_example": 1})
+
+
+@pytest.mark.parametrize("label, length, complaint", [
+    ("9", 8, "example bad: label '9' is not one of 0, 1"), ("1", 2, "example bad: max_seq_length 2 is too short")])
+def test_errors_are_the_same(label, length, complaint):
+    examples = [classifier_data.InputExample("good", "", None, "0")] * 2
+    bad = classifier_data.InputExample("bad", "a", "b", label)
+    messages = []
+    for make in (PlainTokenizer, tokenization.FullTokenizer):
+        with pytest.raises(ValueError, match=complaint) as error:
+            list(classifier_data.serialize([*examples, bad], LABELS, length, make(released_vocab())))
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+
+
+# --- Processes -------------------------------------------------------------------------------------------
+
+
+def test_files_are_the_same_for_any_number_of_workers(tmp_path):
+    examples = examples_of([f"{CASES[i % len(CASES)]} {i}" for i in range(4200)])  # five chunks
+    contents = []
+    for num_workers in (1, 2, 4):
+        path = tmp_path / f"{num_workers}.tf_record"
+        classifier_data.file_based_convert_examples_to_features(
+            examples, LABELS, 24, tokenization.FullTokenizer(released_vocab()), str(path), num_workers)
+        contents.append(path.read_bytes())
+    assert contents[0] == contents[1] == contents[2]
+    plain = tmp_path / "plain.tf_record"
+    classifier_data.file_based_convert_examples_to_features(examples, LABELS, 24, PlainTokenizer(released_vocab()), str(plain),
+                                                            num_workers=2)
+    assert plain.read_bytes() == contents[0]
+
+
+def test_an_error_in_a_worker_is_the_same_error_and_leaves_no_file(tmp_path):
+    examples = [classifier_data.InputExample(f"train-{i}", "a", None, "9" if i >= 1500 else "0") for i in range(2100)]
+    for num_workers in (1, 2):
+        with pytest.raises(ValueError) as error:
+            classifier_data.file_based_convert_examples_to_features(
+                examples, LABELS, 24, tokenization.FullTokenizer(released_vocab()), str(tmp_path / "file"), num_workers)
+        assert str(error.value) == "example train-1500: label '9' is not one of 0, 1"
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+def test_results_come_in_order(num_workers):
+    items = list(range(23))
+    for given_items in (items, iter(items)):
+        assert list(workers.ordered_map(operator.neg, given_items, num_workers, chunk_size=2)) == [-i for i in items]
+
+
+def test_items_are_taken_as_they_are_needed():
+    taken = []
+    results = workers.ordered_map(operator.neg, (taken.append(i) or i for i in range(1000)), 2, chunk_size=1)
+    assert next(results) == 0
+    assert len(taken) <= 5
+    results.close()
+
+
+def test_what_was_done_before_an_error_comes_first():
+    results = workers.ordered_map(math.sqrt, iter([4, 1, -1, 9]), 2, chunk_size=4)
+    assert [next(results), next(results)] == [2, 1]
+    with pytest.raises(ValueError) as error:
+        next(results)
+    with pytest.raises(ValueError) as expected:
+        math.sqrt(-1)
+    assert str(error.value) == str(expected.value)
+    assert "in a worker process" in str(error.value.__cause__)
+
+
+@pytest.mark.parametrize("function, item, complaint", [
+    (signal.raise_signal, signal.SIGKILL, "was killed by SIGKILL"), (os._exit, 3, "ended with exit code 3")])
+def test_a_worker_that_dies_is_an_error_and_no_hang(function, item, complaint):
+    with pytest.raises(ChildProcessError, match=complaint):
+        list(workers.ordered_map(function, [item] * 8, 2, chunk_size=1))
+
+
+def children(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_running(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="looks into /proc")
+@pytest.mark.parametrize("number, seconds", [(signal.SIGINT, 60), (signal.SIGKILL, 0.3)])
+def test_workers_end_with_their_process(number, seconds):
+    code = f"import time, workers; print(list(workers.ordered_map(time.sleep, [{seconds}] * 400, 2, chunk_size=1)))"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, start_new_session=True)
+    while len(children(process.pid)) < 2:
+        time.sleep(0.01)
+    started = children(process.pid)
+    time.sleep(0.3)  # the second may just have been forked
+    assert os.getpgid(process.pid) not in map(os.getpgid, started)  # Ctrl-C is not for workers, they would complain
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as Ctrl-C does
+    else:
+        process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode
+    if number == signal.SIGINT:
+        assert errors.count(b"Traceback") == 1 and b"KeyboardInterrupt" in errors
+    deadline = time.time() + 20
+    while any(map(is_running, started)):
+        assert time.time() < deadline
+        time.sleep(0.01)
+
+
+def test_workers_do_without_tensorflow():
+    code = "import sys, classifier_data, workers; assert not {'tensorflow', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+# --- Progress --------------------------------------------------------------------------------------------
+
+
+def test_progress_is_a_bar_on_a_terminal(monkeypatch):
+    bars = []
+
+    def bar(items, doing, total, **options):
+        bars.append((doing, total, options["leave"]))
+        return items
+
+    monkeypatch.setattr(input_pipeline, "tqdm", bar)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert list(input_pipeline.with_progress("abc", 3, "Converting example")) == list("abc")
+    assert bars == [("Converting example", 3, False)]
