@@ -12,16 +12,20 @@ some devices and buys nothing.
 
 import collections
 import copy
+import functools
 import json
 import math
 
 import tensorflow.compat.v1 as tf
 
 import randomness
+import recompute_grad
 
 LAYER_NORM_EPSILON = 1e-12
 # Added to the score of a masked position: far below any real score, and no infinity to turn into NaN.
 _MASKED_SCORE = -10000.0
+# What the backward pass may compute again; see `transformer_model`.
+RECOMPUTE = ("none", "attention", "layers")
 
 
 class BertConfig(object):
@@ -95,7 +99,7 @@ class BertModel(object):
     """
 
     def __init__(self, config, is_training, input_ids, input_mask=None, token_type_ids=None,
-                 use_one_hot_embeddings=False, scope=None):
+                 use_one_hot_embeddings=False, scope=None, recompute="none", recompute_segment=1):
         """Builds the encoder.
 
         Args:
@@ -106,6 +110,8 @@ class BertModel(object):
           token_type_ids: int32 [B, F], segment ids below `config.type_vocab_size`; all zeros if None.
           use_one_hot_embeddings: look words up by a matrix product instead of a gather.
           scope: variable scope; "bert" if None.
+          recompute, recompute_segment: what the backward pass computes again to save memory; see `transformer_model`.
+            Without effect unless `is_training`.
 
         Raises:
           ValueError: a shape or a setting of the configuration does not fit.
@@ -141,7 +147,8 @@ class BertModel(object):
                     intermediate_act_fn=get_activation(config.hidden_act),
                     hidden_dropout_prob=config.hidden_dropout_prob,
                     attention_probs_dropout_prob=config.attention_probs_dropout_prob,
-                    initializer_range=config.initializer_range, do_return_all_layers=True)
+                    initializer_range=config.initializer_range, do_return_all_layers=True,
+                    recompute=recompute if is_training else "none", recompute_segment=recompute_segment)
             self.sequence_output = self.all_encoder_layers[-1]
 
             with tf.variable_scope("pooler"):
@@ -178,7 +185,8 @@ def gelu(x):
 
     0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))). The published models were trained with it.
     """
-    return x * (0.5 * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))))
+    scale = math.sqrt(2.0 / math.pi)
+    return x * (0.5 * (1.0 + tf.tanh(x * (scale + (0.044715 * scale) * tf.square(x)))))
 
 
 def gelu_erf(x):
@@ -361,7 +369,7 @@ def create_attention_mask_from_input_mask(from_tensor, to_mask):
 def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_heads=1, size_per_head=512,
                     query_act=None, key_act=None, value_act=None, attention_probs_dropout_prob=0.0,
                     initializer_range=0.02, do_return_2d_tensor=False, batch_size=None, from_seq_length=None,
-                    to_seq_length=None):
+                    to_seq_length=None, recompute=False):
     """Multi-head scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, equation 1).
 
     softmax(Q Kᵀ / √H + mask) V for each head; self-attention if both tensors are the same.
@@ -377,6 +385,7 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
       initializer_range: see `create_initializer`.
       do_return_2d_tensor: return [B·F, N·H] instead of [B, F, N·H].
       batch_size, from_seq_length, to_seq_length: B, F and T; needed if the inputs are matrices.
+      recompute: keep Q, K and V for the backward pass, but no scores and probabilities: it computes them again.
 
     Returns:
       float [B, F, N·H], or [B·F, N·H].
@@ -406,25 +415,33 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     key = project(to_matrix, "key", key_act, to_seq_length)
     value = project(to_matrix, "value", value_act, to_seq_length)
 
-    # Scaling the query, [B, N, F, H], instead of the scores, [B, N, F, T], touches fewer values if H < T.
-    scores = tf.matmul(query * (1.0 / math.sqrt(size_per_head)), key, transpose_b=True)  # [B, N, F, T]
-    if attention_mask is not None:
-        # [B, 1, F, T] broadcasts over the heads.
-        mask = tf.cast(tf.expand_dims(attention_mask, axis=[1]), tf.float32)
-        scores += (1.0 - mask) * _MASKED_SCORE
-    probabilities = dropout(tf.nn.softmax(scores), attention_probs_dropout_prob)
-
-    context = tf.transpose(tf.matmul(probabilities, value), [0, 2, 1, 3])  # [B, F, N, H]
+    attend = functools.partial(_attend, dropout_prob=attention_probs_dropout_prob)
+    if recompute:
+        attend = recompute_grad.recompute_grad(attend)
+    context = attend(query, key, value, *([] if attention_mask is None else [attention_mask]))
+    context = tf.transpose(context, [0, 2, 1, 3])  # [B, F, N, H]
     width = num_attention_heads * size_per_head
     if do_return_2d_tensor:
         return tf.reshape(context, [batch_size * from_seq_length, width])
     return tf.reshape(context, [batch_size, from_seq_length, width])
 
 
+def _attend(query, key, value, attention_mask=None, dropout_prob=0.0):
+    """The formula of `attention_layer`: Q [B, N, F, H], K and V [B, N, T, H], mask [B, F, T] -> [B, N, F, H]."""
+    # Scaling the query, [B, N, F, H], instead of the scores, [B, N, F, T], touches fewer values if H < T.
+    size_per_head = query.shape.as_list()[-1]
+    scores = tf.matmul(query * (1.0 / math.sqrt(size_per_head)), key, transpose_b=True)  # [B, N, F, T]
+    if attention_mask is not None:
+        # [B, 1, F, T] broadcasts over the heads.
+        mask = tf.cast(tf.expand_dims(attention_mask, axis=[1]), tf.float32)
+        scores += (1.0 - mask) * _MASKED_SCORE
+    return tf.matmul(dropout(tf.nn.softmax(scores), dropout_prob), value)
+
+
 def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hidden_layers=12,
                       num_attention_heads=12, intermediate_size=3072, intermediate_act_fn=gelu,
                       hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
-                      do_return_all_layers=False):
+                      do_return_all_layers=False, recompute="none", recompute_segment=1):
     """The Transformer encoder (Vaswani et al. 2017), normalizing after each residual connection.
 
     Args:
@@ -439,12 +456,16 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       attention_probs_dropout_prob: dropout of the attention probabilities.
       initializer_range: see `create_initializer`.
       do_return_all_layers: return every layer's output, not only the last one's.
+      recompute: what the backward pass computes again, in order not to keep it. "none"; "attention": the scores and
+        probabilities, which are most of the memory of long sequences and a small part of the arithmetic; "layers":
+        everything but the input of each segment of layers. No number changes.
+      recompute_segment: layers in a segment. A segment is held as a whole while the backward pass is in it.
 
     Returns:
       float [B, F, W], or a list of them.
 
     Raises:
-      ValueError: N does not divide W, or W is not the input's width.
+      ValueError: N does not divide W, W is not the input's width, or `recompute` or its segment is none of these.
     """
     if hidden_size % num_attention_heads != 0:
         raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_attention_heads={num_attention_heads}.")
@@ -452,10 +473,13 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
     batch_size, seq_length, input_width = input_shape
     if input_width != hidden_size:
         raise ValueError(f"The residual connections need input width = hidden_size; got {input_width}, {hidden_size}.")
+    if recompute not in RECOMPUTE:
+        raise ValueError(f"Unknown recompute={recompute!r}; known: {', '.join(RECOMPUTE)}.")
+    if recompute_segment < 1:
+        raise ValueError(f"recompute_segment={recompute_segment} layers: it must be at least 1.")
 
-    layer_input = reshape_to_matrix(input_tensor)
-    outputs = []
-    for index in range(num_hidden_layers):
+    def layer(index, layer_input, attention_mask):
+        """[B·F, W] -> [B·F, W]"""
         with tf.variable_scope(f"layer_{index}"):
             with tf.variable_scope("attention"):
                 with tf.variable_scope("self"):
@@ -464,16 +488,31 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
                         hidden_size // num_attention_heads,
                         attention_probs_dropout_prob=attention_probs_dropout_prob,
                         initializer_range=initializer_range, do_return_2d_tensor=True, batch_size=batch_size,
-                        from_seq_length=seq_length, to_seq_length=seq_length)
+                        from_seq_length=seq_length, to_seq_length=seq_length, recompute=recompute == "attention")
                 attention = _residual_output(attention, layer_input, hidden_dropout_prob, initializer_range)
             with tf.variable_scope("intermediate"):
                 intermediate = _dense(attention, intermediate_size, "dense", initializer_range, intermediate_act_fn)
-            layer_input = _residual_output(intermediate, attention, hidden_dropout_prob, initializer_range)
-        outputs.append(layer_input)
+            return _residual_output(intermediate, attention, hidden_dropout_prob, initializer_range)
+
+    def segment(first, layer_input, attention_mask=None):
+        """The outputs of layer `first` and those after it."""
+        outputs = []
+        for index in range(first, min(first + recompute_segment, num_hidden_layers)):
+            layer_input = layer(index, layer_input, attention_mask)
+            outputs.append(layer_input)
+        return outputs
+
+    mask = [] if attention_mask is None else [attention_mask]
+    outputs = [reshape_to_matrix(input_tensor)]
+    for first in range(0, num_hidden_layers, recompute_segment):
+        run = functools.partial(segment, first)
+        if recompute == "layers":
+            run = recompute_grad.recompute_grad(run)
+        outputs += run(outputs[-1], *mask)
 
     if do_return_all_layers:
-        return [reshape_from_matrix(output, input_shape) for output in outputs]
-    return reshape_from_matrix(layer_input, input_shape)
+        return [reshape_from_matrix(output, input_shape) for output in outputs[1:]]
+    return reshape_from_matrix(outputs[-1], input_shape)
 
 
 def _residual_output(inputs, residual, dropout_prob, initializer_range):

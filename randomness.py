@@ -13,7 +13,9 @@ numbers are drawn. Numbers for part k of an effective batch split into equal par
 for the whole, bit for bit, if the values per part are divisible by four.
 """
 
+import collections
 import hashlib
+import threading
 import weakref
 
 import numpy as np
@@ -29,6 +31,8 @@ _VALUES_PER_BLOCK = 4
 
 # graph -> {scope: sites handed out there}. Weak, so that a graph can be collected.
 _sites_in_graph = weakref.WeakKeyDictionary()
+# Per thread, as replicas are built in threads. `recall`: (kind, function) -> its value now or, repeating, then.
+_local = threading.local()
 
 
 def graph_seed():
@@ -52,11 +56,44 @@ def new_site(kind):
     Args:
       kind: what the numbers are for: "dropout", "initializer", ….
     """
-    counts = _sites_in_graph.setdefault(tf.get_default_graph(), {})
-    name = f"{tf.get_variable_scope().name}/{kind}"
-    index = counts.get(name, 0)
-    counts[name] = index + 1
-    return f"{name}#{index}"
+    def count():
+        counts = _sites_in_graph.setdefault(tf.get_default_graph(), {})
+        name = f"{tf.get_variable_scope().name}/{kind}"
+        index = counts.get(name, 0)
+        counts[name] = index + 1
+        return f"{name}#{index}"
+
+    return _recall(kind, count)
+
+
+def repeatable(function):
+    """Returns a function that draws the same numbers in each of its calls.
+
+    Later calls get again what the first one got, in the same order, wherever they are made: the sites, the seed and the
+    very tensors of step and part. A second look at the global step could find it advanced.
+    """
+    recorded = None
+
+    def call(*args):
+        nonlocal recorded
+        outer = getattr(_local, "recall", None)
+        if recorded is None:
+            recorded = collections.defaultdict(list)
+
+            def recall(kind, make):
+                recorded[kind].append(outer(kind, make) if outer else make())
+                return recorded[kind][-1]
+        else:
+            remaining = {kind: iter(values) for kind, values in recorded.items()}
+
+            def recall(kind, make):
+                return next(remaining[kind])
+        _local.recall = recall
+        try:
+            return function(*args)
+        finally:
+            _local.recall = outer
+    return call
 
 
 def set_part(index):
@@ -77,18 +114,18 @@ def uniform(shape, site):
     """
     shape = tf.convert_to_tensor(shape, dtype=tf.int32)
     low = tf.constant(0, tf.int64)
-    part = tf.get_collection(_PART_COLLECTION)
+    seed, step, part = _recall("moment", _moment)
     if part:
         values = tf.reduce_prod(tf.cast(shape, tf.int64))
         low = part[0] * ((values + _VALUES_PER_BLOCK - 1) // _VALUES_PER_BLOCK)
     return tf.raw_ops.StatelessRandomUniformV2(
-        shape=shape, key=_key_tensor(site), counter=_counter_tensor(low, _step()), alg=_PHILOX, dtype=tf.float32)
+        shape=shape, key=_key_tensor(seed, site), counter=_counter_tensor(low, step), alg=_PHILOX, dtype=tf.float32)
 
 
 def truncated_normal(shape, stddev, site, dtype=tf.float32):
     """Draws initial values: a normal distribution cut at two standard deviations. Depends on (seed, site) only."""
     values = tf.raw_ops.StatelessTruncatedNormalV2(
-        shape=tf.convert_to_tensor(shape, dtype=tf.int32), key=_key_tensor(site),
+        shape=tf.convert_to_tensor(shape, dtype=tf.int32), key=_key_tensor(graph_seed(), site),
         counter=_counter_tensor(tf.constant(0, tf.int64), tf.constant(0, tf.int64)), alg=_PHILOX, dtype=dtype)
     return values * tf.cast(stddev, dtype)
 
@@ -102,12 +139,23 @@ def permutation(seed, epoch, size):
     return np.argsort(generator.random_raw(size), kind="stable")
 
 
-def _key_tensor(site):
-    return tf.constant([key_of(graph_seed(), site)], tf.uint64)
+def _recall(kind, make):
+    """Returns make(), or what it was in the first call of a `repeatable` function."""
+    recall = getattr(_local, "recall", None)
+    return recall(kind, make) if recall else make()
+
+
+def _key_tensor(seed, site):
+    return tf.constant([key_of(seed, site)], tf.uint64)
 
 
 def _counter_tensor(low, high):
     return tf.bitcast(tf.stack([low, high]), tf.uint64)
+
+
+def _moment():
+    """What numbers depend on besides their site: (seed, step, [part] or [])."""
+    return graph_seed(), _step(), tf.get_collection(_PART_COLLECTION)
 
 
 def _step():
@@ -118,7 +166,7 @@ def _step():
     """
     global_step = tf.train.get_global_step()
     if global_step is not None:
-        return tf.cast(global_step, tf.int64)
+        return tf.cast(tf.convert_to_tensor(global_step), tf.int64)  # tf.cast alone may return the variable itself
     fallback = tf.get_collection_ref(_FALLBACK_STEP_COLLECTION)
     if not fallback:
         with tf.control_dependencies(None):  # also leaves any tf.cond or tf.while_loop

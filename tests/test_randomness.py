@@ -124,6 +124,36 @@ def test_sites_are_counted_by_scope_and_kind(graph):
         assert randomness.new_site("dropout") == "bert/dropout#0"
 
 
+def test_a_repeatable_function_takes_its_sites_once(graph):
+    def function():
+        made = getattr(tf.get_default_graph(), "made", False)
+        tf.get_default_graph().made = True
+        # As a variable's initializer, which takes a site where the variable is made only.
+        return [randomness.new_site(kind) for kind in ("dropout", "dropout") + (() if made else ("initializer",))]
+
+    function = randomness.repeatable(function)
+    with tf.variable_scope("bert"):
+        assert function() == ["bert/dropout#0", "bert/dropout#1", "bert/initializer#0"]
+    with tf.variable_scope("gradients"):
+        assert function() == function() == ["bert/dropout#0", "bert/dropout#1"]
+        assert randomness.new_site("dropout") == "gradients/dropout#0"
+    with tf.variable_scope("bert"):
+        assert randomness.new_site("dropout") == "bert/dropout#2"
+
+
+def test_a_repeatable_function_draws_the_same_numbers_whatever_became_of_step_seed_and_part(graph):
+    function = randomness.repeatable(lambda: randomness.uniform([6], randomness.new_site("dropout")))
+    global_step = tf.train.get_or_create_global_step()
+    numbers = function()
+    with tf.control_dependencies([numbers]), tf.control_dependencies([tf.assign_add(global_step, 1)]):
+        tf.set_random_seed(99)
+        randomness.set_part(tf.constant(1))
+        again = function() + 0
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        np.testing.assert_array_equal(*session.run([numbers, again]))
+
+
 # --- Dropout in a model -------------------------------------------------------------------------------------
 
 

@@ -13,13 +13,21 @@ LIBRARY = {
     "tokenization": [],
     "randomness": [],
     "checkpoints": [],
-    "modeling": ["randomness"],
+    "recompute_grad": ["randomness"],
+    "modeling": ["randomness", "recompute_grad"],
     "optimization": [],
-    "estimator": ["checkpoints"],
-    "input_pipeline": ["randomness"],
-    "classifier_data": ["input_pipeline", "tokenization"],
+    "estimator": ["checkpoints", "input_position", "randomness", "session_hooks"],
+    "session_hooks": ["checkpoints"],
+    "input_position": [],
+    "tf1": ["estimator", "randomness", "tf1_contrib", "tf1_estimator"],
+    "tf1_contrib": [],
+    "tf1_estimator": ["estimator", "randomness"],
+    "example_encoding": [],
+    "workers": [],
+    "input_pipeline": ["example_encoding", "randomness"],
+    "classifier_data": ["example_encoding", "input_pipeline", "tokenization", "workers"],
 }
-SCRIPTS = ["run_classifier"]
+SCRIPTS = ["convert_checkpoint", "run_classifier"]
 
 
 def imports(path):

@@ -1,0 +1,130 @@
+"""What recomputation costs and saves: CPU seconds an example and activation memory, of a training step.
+
+    python benchmarks/recompute.py                      CPU seconds of BERT-Base's layers, length 128, batch 8
+    python benchmarks/recompute.py --memory             activation memory of BERT-Large, length 384, batch 8: 20 GB
+    python benchmarks/recompute.py --memory --num_hidden_layers=6 …      of a smaller model
+
+A mode is "none", "attention", "layers" or "layers:k", for segments of k layers. Each is measured in a process of its
+own, which trains with the optimizer of optimization.py and glibc's default thresholds.
+
+CPU seconds are user and system time of all threads. The modes take turns, and each round gives a ratio to the first mode:
+what is printed is the median. Activation memory is the peak resident size of one step, less the resident size after a
+step on a single example of 8 tokens, which has made what does not depend on the batch: weights, the optimizer's slots,
+graph and runtime.
+"""
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+import modeling
+import optimization
+
+SIZES = {"hidden_size": (768, 1024), "num_hidden_layers": (4, 24), "num_attention_heads": (12, 16),
+         "intermediate_size": (3072, 4096), "vocab_size": (2000, 30522), "length": (128, 384), "batch": (8, 8)}
+
+
+def build(sizes, mode):
+    """Returns (placeholder of ids, train op) in the current graph."""
+    config = modeling.BertConfig(sizes.vocab_size, sizes.hidden_size, sizes.num_hidden_layers, sizes.num_attention_heads,
+                                 sizes.intermediate_size, type_vocab_size=2)
+    recompute, _, segment = mode.partition(":")
+    ids = tf.placeholder(tf.int32, [None, None])
+    tf.train.get_or_create_global_step()
+    model = modeling.BertModel(config, True, ids, recompute=recompute, recompute_segment=int(segment or 1))
+    loss = tf.reduce_mean(tf.square(model.get_pooled_output() - 0.5))
+    return ids, optimization.create_optimizer(loss, 1e-5, 1000, 0, False)
+
+
+def resident(field):
+    """A size of this process in MiB: "VmRSS" now, "VmHWM" at most since it was reset."""
+    with open("/proc/self/status", encoding="utf-8") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) / 1024
+
+
+def serve(sizes, mode, pipe):
+    """Builds the model, then answers each request with (CPU seconds, peak MiB) of a step; the first answer is a 0."""
+    tf.disable_v2_behavior()
+    tf.enable_resource_variables()
+    options = tf.ConfigProto(intra_op_parallelism_threads=sizes.threads, inter_op_parallelism_threads=sizes.threads)
+    with tf.Graph().as_default(), tf.Session(config=options) as session:
+        ids, train_op = build(sizes, mode)
+        session.run(tf.global_variables_initializer())
+        session.run(train_op, {ids: np.ones([1, 8])})
+        batch = np.random.RandomState(0).randint(0, sizes.vocab_size, [sizes.batch, sizes.length])
+        pipe.send(0)
+        while pipe.recv():
+            with open("/proc/self/clear_refs", "w", encoding="utf-8") as reset:
+                reset.write("5")
+            static, began = resident("VmRSS"), time.process_time()
+            session.run(train_op, {ids: batch})
+            pipe.send((time.process_time() - began, resident("VmHWM") - static))
+
+
+def start(sizes, mode):
+    """Starts a process; returns a function that makes it do a step, and end at the argument False."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=serve, args=(sizes, mode, theirs), daemon=True)
+    process.start()
+    ours.recv()
+
+    def step(more=True):
+        ours.send(more)
+        return ours.recv() if more else process.join()
+    return step
+
+
+def print_memory(sizes, modes):
+    """One process after the other: together they might not fit."""
+    first = None
+    for mode in modes:
+        step = start(sizes, mode)
+        _, peak = step()
+        step(False)
+        first = first or peak
+        print(f"{mode:10}  activations {peak:8.0f} MiB  {peak / first:.3f} of {modes[0]}", flush=True)
+
+
+def print_seconds(sizes, modes):
+    """All modes in turn, so that a machine that slows down slows them all."""
+    steps = {mode: start(sizes, mode) for mode in modes}
+    seconds = {mode: [] for mode in modes}
+    for turn in range(sizes.rounds + 1):
+        for mode, step in steps.items():
+            used, _ = step()
+            if turn:  # the first steps warm up
+                seconds[mode].append(used / sizes.batch)
+    for mode, step in steps.items():
+        step(False)
+        ratio = statistics.median(ours / first for ours, first in zip(seconds[mode], seconds[modes[0]]))
+        print(f"{mode:10}  {statistics.median(seconds[mode]):.4f} CPU seconds an example  {ratio:.3f} of {modes[0]}")
+
+
+def main():
+    """Prints a line a mode."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--memory", action="store_true", help="measure memory, not time")
+    parser.add_argument("--modes", default="none,attention,layers")
+    parser.add_argument("--rounds", type=int, default=7, help="steps of each mode to time")
+    parser.add_argument("--threads", type=int, default=2)
+    for name, (for_time, for_memory) in SIZES.items():
+        parser.add_argument(f"--{name}", type=int, help=f"default {for_time}; with --memory {for_memory}")
+    arguments = parser.parse_args()
+    for name, defaults in SIZES.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, defaults[arguments.memory])
+    measure = print_memory if arguments.memory else print_seconds
+    measure(arguments, arguments.modes.split(","))
+
+
+if __name__ == "__main__":
+    main()
