@@ -129,8 +129,8 @@ def read_settings(source):
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} beside "
                          f"--input={FLAGS.input}.")
-    settings = runner._json_object(path)
-    problems = runner._config_problems(settings)
+    settings = runner.json_object(path)
+    problems = runner.config_problems(settings)
     if settings.get("tie_word_embeddings", True) is not True:
         problems.append("tie_word_embeddings=false is not supported: the published masked LM shares the word embeddings.")
     if problems:
@@ -143,7 +143,7 @@ def read_settings(source):
     if FLAGS.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
         logging.warning("hidden_act is gelu_erf in bert_config.json: Hugging Face's gelu. The published code knows the tanh "
                         "form only, as gelu.")
-    published = {*modeling.BertConfig(vocab_size=1).to_dict(), *runner._IGNORED_CONFIG_KEYS}
+    published = {*modeling.BertConfig(vocab_size=1).to_dict(), *runner.IGNORED_CONFIG_KEYS}
     return {name: value for name, value in config.items() if name in published}
 
 
@@ -159,7 +159,7 @@ def read_vocabulary(source, vocab_size):
         tokenization.check_vocab(path, vocab_size)
         with tf.gfile.GFile(path, "rb") as reader:
             return reader.read()
-    model = runner._json_object(path).get("model")
+    model = runner.json_object(path).get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
     if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))) or len(ids) > vocab_size:
         raise ValueError(f"--vocab_file: {path} has no WordPiece vocabulary of at most {vocab_size} entries with ids from 0 "
@@ -171,7 +171,7 @@ def read_tokenizer_settings(source, settings):
     """The content of tokenizer_config.json, a dict; None if nothing is known about letter case and nothing has to be."""
     path = next((path for path in (os.path.join(directory, _TOKENIZER_CONFIG) for directory in
                                    (os.path.dirname(FLAGS.vocab_file), directory_of(source))) if tf.gfile.Exists(path)), None)
-    found = runner._json_object(path) if path else {}
+    found = runner.json_object(path) if path else {}
     if FLAGS.do_lower_case is None and "do_lower_case" not in found:
         if FLAGS.to == "tensorflow":
             return found or None

@@ -10,24 +10,25 @@ Which weights a call starts from: a checkpoint in model_dir beats what the model
 
 import collections
 import contextlib
-import glob
 import inspect
 import os
-import sys
 import tempfile
-import time
+import warnings
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
 from tensorflow.python.saved_model.model_utils import export_utils
-from tqdm import tqdm
 
 import checkpoints
 import input_position
+import randomness
+import session_hooks
+from session_hooks import NanLossError  # noqa: F401  what training may raise
 
-# Collection of scalar tensors that are logged besides the loss; `optimization` fills it.
-_LOGGED_SCALARS = "logged_scalars"
+# Collections by which `optimization` says how a step is accumulated, and learns which micro-batch it is.
+_ACCUMULATION = "gradient_accumulation"
+_MICRO_BATCH_INDEX = "micro_batch_index"
 # Collection that is not empty if the input starts at the global step by itself; `input_pipeline` fills it.
 _STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
 
@@ -38,10 +39,6 @@ class ModeKeys(object):
     TRAIN = "train"
     EVAL = "eval"
     PREDICT = "infer"
-
-
-class NanLossError(RuntimeError):
-    """The loss of a training step is NaN or infinite."""
 
 
 class ServingInputReceiver(collections.namedtuple("ServingInputReceiver",
@@ -116,7 +113,8 @@ class RunConfig(object):
                  save_checkpoints_secs=None, session_config=None, keep_checkpoint_max=5,
                  keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, train_distribute=None, device_fn=None,
                  protocol=None, eval_distribute=None, experimental_distribute=None,
-                 experimental_max_worker_delay_secs=None, session_creation_timeout_secs=7200):
+                 experimental_max_worker_delay_secs=None, session_creation_timeout_secs=7200,
+                 gradient_accumulation_steps=1):
         """Creates a configuration.
 
         Args:
@@ -133,6 +131,8 @@ class RunConfig(object):
           device_fn: function of an op that returns its device.
           protocol, experimental_distribute, experimental_max_worker_delay_secs, session_creation_timeout_secs: of clusters;
             ignored.
+          gradient_accumulation_steps: micro-batches that make a training batch. The model_fn hands it on to
+            `optimization.create_optimizer`; it is in params.
 
         Raises:
           ValueError: a strategy has several replicas; both save_checkpoints_steps and save_checkpoints_secs are given, or
@@ -143,7 +143,8 @@ class RunConfig(object):
         if save_checkpoints_steps is None and save_checkpoints_secs is None:
             save_checkpoints_secs = 600
         for name, value in (("save_checkpoints_steps", save_checkpoints_steps),
-                            ("save_checkpoints_secs", save_checkpoints_secs)):
+                            ("save_checkpoints_secs", save_checkpoints_secs),
+                            ("gradient_accumulation_steps", gradient_accumulation_steps)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
         for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
@@ -157,6 +158,7 @@ class RunConfig(object):
         self.experimental_distribute = experimental_distribute
         self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
         self.session_creation_timeout_secs = session_creation_timeout_secs
+        self.gradient_accumulation_steps = gradient_accumulation_steps
         self.model_dir = model_dir and os.fspath(model_dir)
         self.tf_random_seed = tf_random_seed
         self.save_summary_steps = save_summary_steps
@@ -186,6 +188,24 @@ class RunConfig(object):
         return type(self)(**settings)
 
 
+def micro_batch_size(batch_size, gradient_accumulation_steps):
+    """Returns the number of examples in each micro-batch.
+
+    Raises:
+      ValueError: the batch is not divisible; names the nearest sizes that are.
+    """
+    rest = batch_size % gradient_accumulation_steps
+    if rest:
+        sizes = [size for size in (batch_size - rest, batch_size - rest + gradient_accumulation_steps) if size]
+        divisors = [n for n in range(1, batch_size + 1) if batch_size % n == 0]
+        below = [n for n in divisors if n < gradient_accumulation_steps]
+        near = below[-1:] + divisors[len(below):][:1]
+        raise ValueError(f"A training batch of {batch_size} examples cannot be split into {gradient_accumulation_steps} equal "
+                         f"micro-batches. Batches of {' or '.join(map(str, sizes))} can; this one can be split into "
+                         f"{' or '.join(map(str, near))}.")
+    return batch_size // gradient_accumulation_steps
+
+
 class Estimator(object):
     """Trains, evaluates, runs and exports the model that a `model_fn` builds."""
 
@@ -201,12 +221,15 @@ class Estimator(object):
           config: a `RunConfig`.
           params: dict for the model_fn and the input_fn.
           use_tpu: must be false.
-          train_batch_size, eval_batch_size, predict_batch_size: given to both as params["batch_size"].
+          train_batch_size, eval_batch_size, predict_batch_size: given to both as params["batch_size"]. In training that is
+            the micro-batch: train_batch_size divided by the configuration's gradient_accumulation_steps, which is in
+            params too.
           warm_start_from: a checkpoint, or an object with the arguments of `tf.train.warm_start` as attributes
             (`WarmStartSettings`), from which training starts if model_dir has no checkpoint.
 
         Raises:
-          ValueError: TPUs are asked for, there are two different model_dirs, or params has a batch_size too.
+          ValueError: TPUs are asked for, there are two different model_dirs, or params has a batch_size too, or
+            train_batch_size is not divisible by gradient_accumulation_steps.
         """
         if use_tpu:
             raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
@@ -223,6 +246,8 @@ class Estimator(object):
         if "batch_size" in (params or {}) and any(size is not None for size in self._batch_sizes.values()):
             raise ValueError("params must not hold batch_size: the Estimator puts it there.")
         self._config = config.replace(model_dir=self._model_dir)
+        if train_batch_size is not None:
+            micro_batch_size(train_batch_size, config.gradient_accumulation_steps)
         self._params = dict(params or {})
         self._model_fn = model_fn
         self._warm_start_from = warm_start_from
@@ -308,25 +333,54 @@ class Estimator(object):
                 return found
 
             spec, input_hooks = self._build(input_and_position, ModeKeys.TRAIN)
+            spec, micro_batches, accumulate = self._accumulated(spec)
             _count_after_reading(tf.train.get_global_step())
             if self._warm_start_from is not None and checkpoint is None:
                 _warm_start(self._warm_start_from)
             _summarize_loss(spec.loss)
             scaffold = self._scaffold(spec, checkpoint)
+            keeper = None
             listeners = list(saving_listeners or [])
             if position:
-                keeper = _InputPositionKeeper(position, self._model_dir, checkpoint if continue_input else None)
+                keeper = session_hooks.InputPositionKeeper(
+                    position, self._model_dir, checkpoint if continue_input else None, micro_batches)
                 input_hooks.append(keeper)
                 listeners.append(keeper.listener)
-            all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint, last_step)
+            micro_batch = self._params_for(ModeKeys.TRAIN).get("batch_size")
+            all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint, last_step,
+                                             micro_batch and micro_batch * micro_batches)
             tf.gfile.MakeDirs(self._model_dir)
             checkpoints.remove_leftovers(self._model_dir)
+
+            def step(step_context):
+                if keeper:
+                    keeper.restore(step_context.session)
+                for _ in range(micro_batches - 1):
+                    step_context.session.run(accumulate)
+                step_context.run_with_hooks([spec.train_op, spec.loss])
+
             with self._session(scaffold, checkpoint, all_hooks) as session:
                 while not session.should_stop():
-                    session.run([spec.train_op, spec.loss])
+                    session.run_step_fn(step)
             return not position or keeper.trained or not position.moved
 
-    def _training_hooks(self, spec, scaffold, worker_hooks, saving_listeners, checkpoint, last_step):
+    def _accumulated(self, spec):
+        """Returns (the spec with the loss of the whole batch, micro-batches in it, op that adds a micro-batch's gradient).
+
+        The train op adds the last one. Whatever ends a session between two of them leaves no trace: what was added is in
+        local variables, which start at zero.
+        """
+        found = tf.get_collection(_ACCUMULATION)
+        asked = self._config.gradient_accumulation_steps
+        steps = found[0].steps if found else 1
+        if asked not in (1, steps):
+            raise ValueError(f"The RunConfig says gradient_accumulation_steps={asked}, the model_fn's train_op accumulates "
+                             f"{steps}. Pass params[\"gradient_accumulation_steps\"] to optimization.create_optimizer.")
+        if not found:
+            return spec, 1, None
+        return spec._replace(loss=found[0].loss), steps, found[0].accumulate_op
+
+    def _training_hooks(self, spec, scaffold, worker_hooks, saving_listeners, checkpoint, last_step, examples):
         """All hooks of a training session, in `tf.estimator`'s order, but for the check of the loss, which goes first.
 
         After a step hooks run in this order: a checkpoint saved before the check would keep broken weights.
@@ -334,22 +388,23 @@ class Estimator(object):
         config = self._config
         saver_hooks = [hook for hook in worker_hooks + spec.training_chief_hooks + spec.training_hooks
                        if isinstance(hook, tf.train.CheckpointSaverHook)]
-        hooks = [_StopOnNanHook(spec.loss)]
+        hooks = [session_hooks.StopOnNanHook(spec.loss)]
         if saver_hooks:
             users = saver_hooks[0]
             # A hook may serve several calls; the position of a graph's input dies with that graph.
-            users._listeners = [listener for listener in users._listeners if not isinstance(listener, _PositionListener)]
+            users._listeners = [listener for listener in users._listeners
+                                if not isinstance(listener, session_hooks.PositionListener)]
             users._listeners.extend(saving_listeners)
         else:
-            hooks.append(_SaveWholeHook(self._model_dir, save_secs=config.save_checkpoints_secs,
+            hooks.append(session_hooks.SaveWholeHook(self._model_dir, save_secs=config.save_checkpoints_secs,
                                         save_steps=config.save_checkpoints_steps, scaffold=scaffold,
                                         listeners=saving_listeners, restored=checkpoint))
         hooks += spec.training_chief_hooks
         if config.save_summary_steps:
             hooks.append(tf.train.SummarySaverHook(save_steps=config.save_summary_steps, output_dir=self._model_dir,
                                                    scaffold=scaffold))
-        hooks.append(_ProgressHook(self._model_dir, spec.loss, config.log_step_count_steps, last_step,
-                                   self._params_for(ModeKeys.TRAIN).get("batch_size")))
+        hooks.append(session_hooks.ProgressHook(self._model_dir, spec.loss, config.log_step_count_steps, last_step,
+                                                examples))
         return hooks + worker_hooks + spec.training_hooks
 
     def _log_start(self, checkpoint, start, last_step):
@@ -391,7 +446,7 @@ class Estimator(object):
             final = tf.train.FinalOpsHook(values)
             all_hooks = input_hooks + list(hooks or []) + spec.evaluation_hooks + [final]
             with self._session(self._scaffold(spec, checkpoint), checkpoint, all_hooks) as session:
-                with _progress_bar(steps, "evaluating", "batch") as progress:
+                with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
                     batches = 0
                     while not session.should_stop() and (steps is None or batches < steps):
                         session.run(update)
@@ -550,7 +605,7 @@ class Estimator(object):
         hooks = []
         if isinstance(result, tf.compat.v2.data.Dataset):  # the base class of both versions
             iterator = tf.data.make_initializable_iterator(_without_tuner(result))
-            hooks.append(_InitializeHook(iterator.initializer))
+            hooks.append(session_hooks.InitializeHook(iterator.initializer))
             result = iterator.get_next()
         if isinstance(result, (tuple, list)):
             if len(result) != 2:
@@ -560,14 +615,22 @@ class Estimator(object):
 
     def _params_for(self, mode):
         params = dict(self._params)
-        if self._batch_sizes[mode] is not None:
-            params["batch_size"] = self._batch_sizes[mode]
+        batch_size, steps = self._batch_sizes[mode], self._config.gradient_accumulation_steps
+        if mode == ModeKeys.TRAIN:
+            params.setdefault("gradient_accumulation_steps", steps)
+        if batch_size is not None:
+            params["batch_size"] = micro_batch_size(batch_size, steps) if mode == ModeKeys.TRAIN else batch_size
         return params
 
     def _build(self, features_fn, mode):
         """Builds input and model into the current graph; returns (spec, hooks of the input)."""
         tf.set_random_seed(self._config.tf_random_seed)
         tf.train.create_global_step()
+        if mode == ModeKeys.TRAIN:
+            # Local: a checkpoint is saved between steps, where it is 0.
+            index = tf.Variable(0, dtype=tf.int64, trainable=False, name=_MICRO_BATCH_INDEX,
+                                collections=[tf.GraphKeys.LOCAL_VARIABLES, _MICRO_BATCH_INDEX])
+            randomness.set_part(index)
         # Iterators and queues stay on the CPU.
         with tf.device("/cpu:0"):
             features, labels, input_hooks = features_fn()
@@ -624,7 +687,10 @@ def _call_with_known(function, arguments, *positional):
 def _without_tuner(dataset):
     """Turns tf.data's tuner off unless the dataset says otherwise: its thread can hold up a session's end for a minute."""
     options = tf.data.Options()
-    if dataset.options().autotune.enabled is None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this is the value at the time of building is what is wanted
+        undecided = dataset.options().autotune.enabled is None
+    if undecided:
         options.autotune.enabled = False
     return dataset.with_options(options)
 
@@ -709,191 +775,3 @@ def _choose(predictions, keys):
     if not chosen:
         raise ValueError(f"None of predict_keys={list(keys)} is predicted; there are {sorted(predictions)}.")
     return chosen
-
-
-# --- Hooks --------------------------------------------------------------------------------------------
-
-
-class _InitializeHook(tf.train.SessionRunHook):
-    """Starts the input once variables have their values: where it starts may depend on the global step."""
-
-    def __init__(self, initializer):
-        self._initializer = initializer
-
-    def after_create_session(self, session, coord):
-        session.run(self._initializer)
-
-
-class _InputPositionKeeper(tf.train.SessionRunHook):
-    """Brings the input to where it was in a checkpoint, and saves where it is with each new one.
-
-    Only before the first step are all iterators initialized: a model_fn's hooks may be what does it.
-
-    Attributes:
-      listener: what makes a saver hook save the position.
-      trained: whether a step was done.
-    """
-
-    def __init__(self, position, model_dir, checkpoint):
-        self._position = position
-        self._checkpoint = checkpoint
-        self._restored = self.trained = False
-        self.listener = _PositionListener(position, model_dir)
-
-    def begin(self):
-        self._global_step = tf.train.get_global_step()
-
-    def before_run(self, run_context):
-        if not self._restored:
-            self._restored = True
-            step = int(run_context.session.run(self._global_step))
-            self._position.restore(run_context.session, self._checkpoint, step)
-
-    def after_run(self, run_context, run_values):
-        self.trained = True
-
-
-class _PositionListener(tf.train.CheckpointSaverListener):
-    """Saves the position of the input before each checkpoint."""
-
-    def __init__(self, position, model_dir):
-        self._position = position
-        self._model_dir = model_dir
-
-    def before_save(self, session, global_step_value):
-        self._position.save(session, os.path.join(self._model_dir, f"model.ckpt-{global_step_value}"))
-
-
-class _StopOnNanHook(tf.train.SessionRunHook):
-    """Ends training when the loss, or another scalar that is logged, such as the gradient's norm, is not finite."""
-
-    def __init__(self, loss):
-        self._loss = loss
-
-    def before_run(self, run_context):
-        return tf.train.SessionRunArgs(_watched_scalars(self._loss))
-
-    def after_run(self, run_context, run_values):
-        for name, value in run_values.results.items():
-            if not np.all(np.isfinite(value)):
-                step = run_context.session.run(tf.train.get_global_step())
-                raise NanLossError(f"The {name} of step {step} is {value}. The checkpoints of before are kept. A lower "
-                                   "learning rate or a longer warm-up may help; so may a look at the data.")
-
-
-def _watched_scalars(loss):
-    """{name: tensor} of the loss and of what `optimization` asks to log."""
-    return {"loss": loss, **{tensor.op.name: tensor for tensor in tf.get_collection(_LOGGED_SCALARS)}}
-
-
-class _SaveWholeHook(tf.train.CheckpointSaverHook):
-    """Saves checkpoints at the start, at intervals and at the end, each whole or not at all.
-
-    TensorFlow writes the new files first, then renames the file `checkpoint` that names them into place, then removes
-    old ones. So files that `checkpoint` names must not be written again: a process killed then would leave none.
-    """
-
-    def __init__(self, model_dir, save_secs, save_steps, scaffold, listeners, restored):
-        super().__init__(model_dir, save_secs=save_secs, save_steps=save_steps, scaffold=scaffold, listeners=listeners)
-        self._model_dir = model_dir
-        self._restored = restored
-
-    def after_create_session(self, session, coord):
-        step = session.run(self._global_step_tensor)
-        if self._restored and os.path.basename(self._restored) == f"model.ckpt-{step}":
-            self._timer.update_last_triggered_step(step)
-        else:
-            super().after_create_session(session, coord)
-
-    def _get_saver(self):
-        return _WholeSaver(self._model_dir, super()._get_saver())
-
-
-class _WholeSaver(object):
-    """A saver that removes what it wrote when it fails. Errors of the hook's listeners are not its own."""
-
-    def __init__(self, model_dir, saver):
-        self._model_dir = model_dir
-        self._saver = saver
-        self.saver_def = saver.saver_def
-
-    def save(self, session, save_path, global_step, **options):
-        try:
-            return self._saver.save(session, save_path, global_step=global_step, **options)
-        except (tf.errors.OpError, OSError) as error:
-            prefix = f"{save_path}-{global_step}"
-            last = checkpoints.latest_checkpoint(self._model_dir)
-            # If it was the last file that failed, the graph's, the checkpoint is there.
-            for path in glob.glob(glob.escape(prefix) + (".meta*" if last == prefix else "[._]*")):
-                tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
-            checkpoints.remove_leftovers(self._model_dir)
-            reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
-            raise OSError(f"The checkpoint of step {global_step} could not be saved in {self._model_dir} ({reason}). "
-                          f"The last whole one is {last or 'none'}. Make room on the disk, then run the same command "
-                          "again.") from error
-
-
-class _ProgressHook(tf.train.SessionRunHook):
-    """Logs the loss, what `optimization` asks for, and the speed; shows a progress bar on a terminal."""
-
-    def __init__(self, model_dir, loss, every_steps, last_step, batch_size):
-        self._model_dir = model_dir
-        self._loss = loss
-        self._every_steps = every_steps
-        self._last_step = last_step
-        self._batch_size = batch_size
-
-    def begin(self):
-        self._fetches = _watched_scalars(self._loss)
-        self._global_step = tf.train.get_global_step()
-
-    def after_create_session(self, session, coord):
-        self._first_step = self._logged_step = self._step = int(session.run(self._global_step))
-        self._logged_time = time.time()
-        devices = [device.name for device in session.list_devices() if not device.device_type.startswith("XLA")]
-        logging.info("Devices: %s.", ", ".join(sorted(name.split("task:0/")[-1] for name in devices)))
-        self._bar = _progress_bar(self._last_step, "training", "step", self._step)
-
-    def before_run(self, run_context):
-        return tf.train.SessionRunArgs(self._fetches)
-
-    def after_run(self, run_context, run_values):
-        step = int(run_context.session.run(self._global_step))
-        self._bar.set_postfix(loss=f"{run_values.results['loss']:.4f}", refresh=False)
-        self._bar.update(step - self._step)
-        due = self._step == self._first_step or step % (self._every_steps or 1) == 0 or step == self._last_step
-        self._step = step
-        if self._every_steps and due and step > self._logged_step:
-            self._log(run_values.results)
-
-    def _log(self, values):
-        now = time.time()
-        speed = (self._step - self._logged_step) / max(now - self._logged_time, 1e-9)
-        speeds = {"global_step/sec": speed}
-        if self._batch_size:
-            speeds["examples/sec"] = speed * self._batch_size
-        of_last = f"/{self._last_step}" if self._last_step is not None else ""
-        logging.info("step %d%s  %s", self._step, of_last,
-                     "  ".join(f"{name} {value:.5g}" for name, value in {**values, **speeds}.items()))
-        summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in speeds.items()])
-        tf.summary.FileWriterCache.get(self._model_dir).add_summary(summary, self._step)
-        self._logged_step, self._logged_time = self._step, now
-
-    def end(self, session):
-        self._bar.close()
-
-
-def _progress_bar(total, doing, unit, initial=0):
-    """A progress bar on stderr if that is a terminal; elsewhere it counts silently."""
-    shown = sys.stderr.isatty()
-    if shown:
-        logging.get_absl_logger().addFilter(_clear_bars)
-    return tqdm(total=total, initial=initial, desc=doing, unit=unit, file=sys.stderr, leave=False, disable=not shown)
-
-
-def _clear_bars(record):
-    """A logging filter that lets everything pass, on a line of its own."""
-    del record
-    for bar in list(getattr(tqdm, "_instances", ())):
-        bar.clear()
-    return True

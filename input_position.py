@@ -60,13 +60,14 @@ class InputPosition(object):
                     prefix=self._path, tensor_names=[name], shape_and_slices=[""], dtypes=[tf.variant])[0])
                 for name, handle in zip(states, handles)])
 
-    def restore(self, session, checkpoint, step):
+    def restore(self, session, checkpoint, step, batches_per_step=1):
         """Brings the input to where it was when a checkpoint was saved, or says why not and leaves it at its beginning.
 
         Args:
           session: a raw session whose iterators are initialized.
           checkpoint: its prefix; None for the beginning.
           step: the global step.
+          batches_per_step: batches of the input that one step takes.
 
         Raises:
           tf.errors.OutOfRangeError: the input ends before it is there.
@@ -79,8 +80,9 @@ class InputPosition(object):
         if self.moved and self._has_states:
             session.run(self._restore, {self._path: _path_beside(checkpoint)})
         elif self.moved:
-            logging.info("Reading the first %d batches of the input again, to go on where it was.", step - start)
-            for _ in range(step - start):
+            batches = (step - start) * batches_per_step
+            logging.info("Reading the first %d batches of the input again, to go on where it was.", batches)
+            for _ in range(batches):
                 session.run(self._batches)
 
     def _start_in(self, checkpoint):

@@ -1,49 +1,101 @@
-"""The optimizer of BERT: Adam with decoupled weight decay, warm-up and linear decay of the learning rate."""
+"""Training steps: optimizers with weight decay, schedules of the learning rate, gradient accumulation.
 
+The optimizers update the variables in place and one after the other, so that an update needs, besides the gradients and
+the optimizer's state, the memory of a temporary or two of the largest variable.
+"""
+
+import collections
+import math
 import re
 
 import tensorflow.compat.v1 as tf
 
 # Graph collection of scalar tensors that a training loop should log besides the loss, each under its op's name.
 LOGGED_SCALARS = "logged_scalars"
-_SLOTS = ("adam_m", "adam_v")
+# Graph collection of the one `Accumulation`, if a step takes several micro-batches.
+GRADIENT_ACCUMULATION = "gradient_accumulation"
+# Graph collection of an integer variable that says which micro-batch is the next one, if anything has to know.
+MICRO_BATCH_INDEX = "micro_batch_index"
 
 
-def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu):
+class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_op", "loss"])):
+    """What a training loop has to know of a step that takes several micro-batches.
+
+    steps: the number of micro-batches. accumulate_op: adds one; to be run steps − 1 times before each run of the train
+    op, which adds the last one. loss: scalar tensor, their mean loss, to be fetched in the run of the train op only.
+    """
+
+    @property
+    def name(self):
+        """By it the collection is written to a MetaGraph."""
+        return self.accumulate_op.name
+
+
+def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, optimizer="adamw", lr_schedule="linear",
+                     adam_bias_correction=False, gradient_accumulation_steps=1):
     """Builds one training step: gradients, clipped to a global norm of 1, and an update of every trainable variable.
 
     Args:
-      loss: scalar to minimize.
+      loss: scalar to minimize. With accumulation it is a micro-batch's, and the mean over the micro-batches is minimized.
       init_lr: the learning rate that warm-up reaches and the decay starts from.
-      num_train_steps: the step at which the learning rate reaches 0.
+      num_train_steps: the step at which the decay ends.
       num_warmup_steps: steps of linear warm-up; 0 or None for none.
       use_tpu: must be false.
+      optimizer: a name in `OPTIMIZERS`.
+      lr_schedule: a name in `LR_SCHEDULES`.
+      adam_bias_correction: correct the bias of "adamw"; see `AdamWeightDecayOptimizer`.
+      gradient_accumulation_steps: the number of micro-batches that a step takes; see `Accumulation` for how to run it.
 
     Returns:
       An op that updates the variables and then adds one to the global step.
 
     Raises:
-      ValueError: `use_tpu` is set.
+      ValueError: an argument has a value that it cannot have.
     """
     if use_tpu:
         raise ValueError("use_tpu=True: TPUs are not supported. Train on CPU or GPU with use_tpu=False.")
-    global_step = tf.train.get_or_create_global_step()
-    learning_rate = linear_schedule(global_step, init_lr, num_train_steps, num_warmup_steps)
-    optimizer = AdamWeightDecayOptimizer(
-        learning_rate=learning_rate, weight_decay_rate=0.01, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
-        exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"])
+    if gradient_accumulation_steps < 1:
+        raise ValueError(f"gradient_accumulation_steps={gradient_accumulation_steps}: a step takes at least 1 micro-batch.")
+    options = {}
+    if adam_bias_correction:
+        if optimizer != "adamw":
+            raise ValueError(f"adam_bias_correction=True with optimizer={optimizer!r}: it is an option of 'adamw'.")
+        options["bias_correction"] = True
+    optimizer_class = _known(OPTIMIZERS, "optimizer", optimizer)
+    schedule = _known(LR_SCHEDULES, "lr_schedule", lr_schedule)
 
+    global_step = tf.train.get_or_create_global_step()
+    learning_rate = schedule(global_step, init_lr, num_train_steps, num_warmup_steps)
+    rule = optimizer_class(learning_rate=learning_rate, weight_decay_rate=0.01,
+                           exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"], **options)
     variables = tf.trainable_variables()
     gradients = tf.gradients(loss, variables)
-    gradient_norm = tf.global_norm(gradients)
-    scale = clipping_factor(gradient_norm, clip_norm=1.0)
-    update = optimizer.apply_scaled_gradients(zip(gradients, variables), scale)
+    if gradient_accumulation_steps == 1:
+        gradient_norm = tf.global_norm(gradients)
+        scale = clipping_factor(gradient_norm, clip_norm=1.0)
+    else:
+        gradients, gradient_norm, zero = _accumulate(loss, gradients, variables, gradient_accumulation_steps)
+        scale = clipping_factor(gradient_norm, clip_norm=1.0) / gradient_accumulation_steps
+    update = rule.apply_scaled_gradients(zip(gradients, variables), scale)
+    if gradient_accumulation_steps > 1:
+        with tf.control_dependencies([update]):
+            update = zero()
     log_scalar("learning_rate", learning_rate)
     log_scalar("gradient_norm", gradient_norm)
     # Whatever reads the global step (schedule, dropout) is an input of some update. Counting after all of them leaves
     # no order open, so that a run repeats.
     with tf.control_dependencies([update]):
         return tf.assign_add(global_step, 1, name="train_step").op
+
+
+def _known(table, argument, name):
+    """The entry of that name in a table of what an argument may be."""
+    if name not in table:
+        raise ValueError(f"Unknown {argument}={name!r}; known: {', '.join(table)}.")
+    return table[name]
+
+
+# --- Learning rate -----------------------------------------------------------------------------------------
 
 
 def linear_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
@@ -59,11 +111,50 @@ def linear_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
       float32 scalar tensor.
     """
     step = tf.cast(global_step, tf.float32)
+    return _warmed_up(step, init_lr, num_warmup_steps, 1.0 - tf.minimum(step, num_train_steps) / num_train_steps)
+
+
+def cosine_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
+    """Half a cosine without restarts (Loshchilov and Hutter 2016, arXiv:1608.03983, equation 5): init_lr · (1 + cos πd)/2.
+
+    d runs from 0 where warm-up ends to 1 at num_train_steps, and stays there. Otherwise as `linear_schedule`.
+    """
+    step = tf.cast(global_step, tf.float32)
+    decay = 0.5 * (1.0 + tf.cos(math.pi * _done(step, num_train_steps, num_warmup_steps)))
+    return _warmed_up(step, init_lr, num_warmup_steps, decay)
+
+
+def exponential_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
+    """The same fraction less in each step, down to a hundredth: init_lr · 0.01^d, with d as in `cosine_schedule`."""
+    step = tf.cast(global_step, tf.float32)
+    return _warmed_up(step, init_lr, num_warmup_steps, tf.pow(0.01, _done(step, num_train_steps, num_warmup_steps)))
+
+
+def constant_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
+    """init_lr from the end of warm-up on. Otherwise as `linear_schedule`."""
+    del num_train_steps
+    return _warmed_up(tf.cast(global_step, tf.float32), init_lr, num_warmup_steps, 1.0)
+
+
+LR_SCHEDULES = {"linear": linear_schedule, "cosine": cosine_schedule, "exponential": exponential_schedule,
+                "constant": constant_schedule}
+
+
+def _done(step, num_train_steps, num_warmup_steps):
+    """The part of the steps after warm-up that is done, in [0, 1]."""
+    start = num_warmup_steps or 0
+    return tf.clip_by_value((step - start) / max(num_train_steps - start, 1), 0.0, 1.0)
+
+
+def _warmed_up(step, init_lr, num_warmup_steps, decay):
+    """init_lr · decay after warm-up, and before that init_lr · step/num_warmup_steps."""
     rate = tf.constant(init_lr, tf.float32)
-    decayed = rate * (1.0 - tf.minimum(step, num_train_steps) / num_train_steps)
     if not num_warmup_steps:
-        return decayed
-    return tf.where(step < num_warmup_steps, rate * (step / num_warmup_steps), decayed)
+        return rate * decay
+    return tf.where(step < num_warmup_steps, rate * (step / num_warmup_steps), rate * decay)
+
+
+# --- Clipping, logging -------------------------------------------------------------------------------------
 
 
 def clipping_factor(global_norm, clip_norm):
@@ -80,39 +171,129 @@ def log_scalar(name, tensor):
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags=name, values=tensor))
 
 
-class AdamWeightDecayOptimizer(tf.train.Optimizer):
-    """Adam without bias correction and with decoupled weight decay (Loshchilov and Hutter 2017, arXiv:1711.05101).
+# --- Gradient accumulation ---------------------------------------------------------------------------------
 
-        m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
-        w ← w − η (m / (√v + ε) + λ w)
 
-    The slots are the variables `<name>/adam_m` and `<name>/adam_v`. State: 8 bytes a parameter.
+def _accumulate(loss, gradients, variables, steps):
+    """Adds up the gradients of micro-batches, and puts the `Accumulation` into its collection.
 
-    Each variable is updated in place by one fused kernel: Adam's, with both β powers at 0, is Adam without bias
-    correction, and w (1 − η λ) before it is the decay. The updates are chained, one after the other, so that all of them
-    together need the temporary memory of the largest one.
+    The sums are local variables, of which no checkpoint knows and which start at zero in each session. A gradient is added
+    in place, and gone, before the next one is made.
+
+    Args:
+      loss: a micro-batch's loss.
+      gradients: its gradients, one or None per variable.
+      variables: the trainable variables.
+      steps: the number of micro-batches.
+
+    Returns:
+      (the sums as variables, in the places of the gradients; the global norm of the sums divided by `steps`; a function
+      that makes the op that zeroes the sums)
+    """
+    sums, dense, slices, adds = [], [], [], []
+    for gradient, variable in zip(gradients, variables):
+        if gradient is None:
+            sums.append(None)
+            continue
+        total = _local_variable(f"{variable.op.name}/accumulated_gradient", variable.shape, variable.dtype.base_dtype)
+        adds.append(total.assign_add(tf.convert_to_tensor(gradient), read_value=False))
+        sums.append(total)
+        if isinstance(gradient, tf.IndexedSlices):
+            slices.append(gradient.values)
+        else:
+            dense.append(total)
+    _make_one_at_a_time([gradient for gradient in gradients if gradient is not None], adds)
+    scalars = [_local_variable("accumulated_loss", [], loss.dtype)]
+    adds.append(scalars[0].assign_add(loss, read_value=False))
+    if slices:
+        # As published, and as in one large batch: the norm takes the rows before rows of the same index are added.
+        scalars.append(_local_variable("accumulated_slice_squares", [], slices[0].dtype))
+        adds.append(scalars[1].assign_add(2.0 * tf.add_n([tf.nn.l2_loss(rows) for rows in slices]), read_value=False))
+
+    indices = tf.get_collection(MICRO_BATCH_INDEX)
+    with tf.control_dependencies(adds):
+        accumulate_op = tf.group(*[tf.assign_add(index, 1).op for index in indices], name="accumulate")
+        mean_loss = scalars[0].read_value() / steps
+        norm = tf.sqrt(tf.add_n([_sum_of_squares(dense)] + [squares.read_value() for squares in scalars[1:]])) / steps
+    tf.add_to_collection(GRADIENT_ACCUMULATION, Accumulation(steps, accumulate_op, mean_loss))
+
+    def zero():
+        with tf.control_dependencies([mean_loss]):
+            return _zero([total for total in sums if total is not None] + scalars + indices)
+    return sums, norm, zero
+
+
+def _make_one_at_a_time(gradients, adds):
+    """Makes each gradient wait until the one before has been added.
+
+    Without that TensorFlow is free to make many before it adds the first, and at times does.
+    """
+    position = {op: index for index, op in enumerate(tf.get_default_graph().get_operations())}
+    # An op comes after the ops that it depends on, so in this order no gradient waits for what waits for it.
+    pairs = sorted(zip(gradients, adds), key=lambda pair: position[pair[0].op])
+    for (gradient, add), (following, _) in zip(pairs, pairs[1:]):
+        op = following.op
+        if op is not gradient.op and op._get_control_flow_context() is None:
+            op._add_control_input(add)
+
+
+def _local_variable(name, shape, dtype):
+    return tf.get_variable(name, shape=shape, dtype=dtype, initializer=tf.zeros_initializer(), trainable=False,
+                           use_resource=True, collections=[tf.GraphKeys.LOCAL_VARIABLES])
+
+
+def _sum_of_squares(variables):
+    """The sum of the variables' squares, read one after the other."""
+    halves = []
+    for variable in variables:
+        with tf.control_dependencies(halves[-1:]):
+            halves.append(tf.nn.l2_loss(variable.read_value()))
+    return 2.0 * tf.add_n(halves) if halves else tf.constant(0.0)
+
+
+def _zero(variables):
+    """An op that sets variables to zero, one after the other."""
+    previous = []
+    for variable in variables:
+        with tf.control_dependencies(previous):
+            # Not tf.zeros: TensorFlow would make constants of them, and a session keeps its constants. Together these
+            # would be a second copy of all gradients.
+            zeros = tf.fill(tf.raw_ops.VariableShape(input=variable.handle), tf.zeros([], variable.dtype.base_dtype))
+            previous = [variable.assign(zeros, read_value=False)]
+    return tf.group(*previous)
+
+
+# --- Optimizers --------------------------------------------------------------------------------------------
+
+
+class _WeightDecayOptimizer(tf.train.Optimizer):
+    """What the optimizers have in common: the chain of updates, the scale of the gradients, weight decay, the slots.
+
+    A subclass names its slots and updates one variable. Unless it says otherwise, the weight decay is decoupled
+    (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, w ← w − η λ w.
     """
 
-    def __init__(self, learning_rate, weight_decay_rate=0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
-                 exclude_from_weight_decay=None, name="AdamWeightDecayOptimizer"):
+    # Names of the slots: the slot "m" of the variable "w" is the variable "w/m".
+    SLOTS = ()
+
+    def __init__(self, learning_rate, weight_decay_rate, exclude_from_weight_decay, name):
         """Creates the optimizer.
 
         Args:
           learning_rate: η, float or scalar tensor.
           weight_decay_rate: λ.
-          beta_1: β₁.
-          beta_2: β₂.
-          epsilon: ε.
           exclude_from_weight_decay: regular expressions; a variable whose name contains a match is not decayed.
           name: name of the ops.
         """
         super().__init__(False, name)
         self.learning_rate = learning_rate
         self.weight_decay_rate = weight_decay_rate
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
         self.exclude_from_weight_decay = exclude_from_weight_decay
+
+    @classmethod
+    def slot_shapes(cls, shape):
+        """Returns the slots of a variable of that shape: {slot: shape}."""
+        return dict.fromkeys(cls.SLOTS, shape)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Returns an op that updates the variables. As published, it does not touch the global step."""
@@ -123,39 +304,59 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         """Returns an op that updates the variables with scale · gradient.
 
         Args:
-          grads_and_vars: (gradient, variable) pairs; those with None are passed over.
+          grads_and_vars: (gradient, variable) pairs; those with None are passed over. A gradient may be a variable,
+            which is read when its turn comes.
           scale: scalar tensor, such as a clipping factor; None for 1. Multiplying inside each update keeps no second
             copy of all gradients.
           name: name of the returned op.
         """
+        self._prepare()
         previous = [] if scale is None else [scale]
         for gradient, variable in grads_and_vars:
             if gradient is None or variable is None:
                 continue
-            with tf.control_dependencies(previous):
-                previous = [self._update(tf.convert_to_tensor(gradient), variable, scale)]
+            with tf.control_dependencies([*previous, gradient]):
+                previous = [self._update(gradient, variable, scale)]
         return tf.group(*previous, name=name or self._name)
 
     def _update(self, gradient, variable, scale):
         """The op that updates one variable and its slots."""
         name = self._get_variable_name(variable.name)
-        slots = [tf.get_variable(f"{name}/{slot}", shape=variable.shape.as_list(), dtype=variable.dtype.base_dtype,
-                                 trainable=False, initializer=tf.zeros_initializer(),
-                                 use_resource=_handle(variable).dtype == tf.resource) for slot in _SLOTS]
-        if scale is not None:
-            gradient *= scale
-        rate = tf.cast(self.learning_rate, gradient.dtype)
-        before = [gradient]
-        if self._do_use_weight_decay(name):
-            before.append(tf.assign_sub(variable, rate * self.weight_decay_rate * variable))
-        with tf.control_dependencies(before):
-            return _apply_adam(variable, *slots, rate, self.beta_1, self.beta_2, self.epsilon, gradient)
+        slots = [tf.get_variable(f"{name}/{slot}", shape=shape, dtype=variable.dtype.base_dtype, trainable=False,
+                                 initializer=tf.zeros_initializer(), use_resource=_is_resource(variable))
+                 for slot, shape in self.slot_shapes(variable.shape.as_list()).items()]
+        rate = tf.cast(self.learning_rate, variable.dtype.base_dtype)
+        # The decay first: the scaled gradient is not there yet, so there is one temporary at a time.
+        with tf.control_dependencies(self._decay(variable, name, rate)):
+            gradient = tf.convert_to_tensor(gradient)
+            if scale is not None:
+                gradient *= scale
+            return self._apply(gradient, variable, slots, rate, name)
+
+    def _decay(self, variable, name, rate):
+        """A list of the op that decays the variable, or of none."""
+        if not self._do_use_weight_decay(name):
+            return []
+        return [tf.assign_sub(variable, rate * self.weight_decay_rate * variable)]
+
+    def _apply(self, gradient, variable, slots, rate, name):
+        """The op that updates a variable, apart from a decoupled decay.
+
+        Args:
+          gradient: dense tensor.
+          variable: the variable.
+          slots: its slots, in the order of `slot_shapes`.
+          rate: η in the variable's dtype.
+          name: the variable's name.
+        """
+        raise NotImplementedError
 
     def _do_use_weight_decay(self, param_name):
         """Returns whether the variable of that name is decayed."""
-        if not self.weight_decay_rate:
-            return False
-        return not any(re.search(pattern, param_name) for pattern in self.exclude_from_weight_decay or [])
+        return bool(self.weight_decay_rate) and not self._is_excluded(param_name)
+
+    def _is_excluded(self, param_name):
+        return any(re.search(pattern, param_name) for pattern in self.exclude_from_weight_decay or [])
 
     def _get_variable_name(self, param_name):
         """Returns the variable's name without its output number: "w:0" → "w"."""
@@ -163,9 +364,199 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         return match.group(1) if match else param_name
 
 
-def slot_shapes(shapes):
-    """Returns the variables that the optimizer adds to those of {name: shape}, in the same form."""
-    return {f"{name}/{slot}": shape for name, shape in shapes.items() for slot in _SLOTS}
+class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
+    """Adam without bias correction and with decoupled weight decay (Loshchilov and Hutter 2017, arXiv:1711.05101).
+
+        m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
+        w ← w − η (m / (√v + ε) + λ w)
+
+    With bias correction the first η is η √(1 − β₂ᵗ) / (1 − β₁ᵗ), t being the global step's next value (Kingma and Ba
+    2014, arXiv:1412.6980, end of section 2; ε is the ε̂ of that form).
+
+    The slots are the variables `<name>/adam_m` and `<name>/adam_v`. State: 8 bytes a parameter.
+
+    One fused kernel updates a variable in place: Adam's, with both β powers at 0, is Adam without bias correction.
+    """
+
+    SLOTS = ("adam_m", "adam_v")
+
+    def __init__(self, learning_rate, weight_decay_rate=0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
+                 exclude_from_weight_decay=None, name="AdamWeightDecayOptimizer", bias_correction=False):
+        """Creates the optimizer.
+
+        Args:
+          learning_rate: η, float or scalar tensor.
+          weight_decay_rate: λ.
+          beta_1: β₁.
+          beta_2: β₂.
+          epsilon: ε.
+          exclude_from_weight_decay: regular expressions; a variable whose name contains a match is not decayed.
+          name: name of the ops.
+          bias_correction: whether to correct the bias of m and v towards 0 in the first steps.
+        """
+        super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.bias_correction = bias_correction
+
+    def _prepare(self):
+        self._powers = _powers(self.beta_1, self.beta_2) if self.bias_correction else (0.0, 0.0)
+
+    def _apply(self, gradient, variable, slots, rate, name):
+        return _apply_adam(variable, *slots, *self._powers, rate, self.beta_1, self.beta_2, self.epsilon, gradient)
+
+
+class LambOptimizer(_WeightDecayOptimizer):
+    """LAMB: Adam whose step is as long, relative to the variable, as η says (You et al. 2019, arXiv:1904.00962, algorithm 2).
+
+        m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
+        u = (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε) + λ w
+        w ← w − η (‖w‖ / ‖u‖) u
+
+    The trust ratio ‖w‖/‖u‖ is 1 where a norm is 0, and for the variables without weight decay. t is the global step's
+    next value. The slots are `<name>/lamb_m` and `<name>/lamb_v`. State: 8 bytes a parameter.
+    """
+
+    SLOTS = ("lamb_m", "lamb_v")
+
+    def __init__(self, learning_rate, weight_decay_rate=0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
+                 exclude_from_weight_decay=None, name="LambOptimizer"):
+        """Creates the optimizer; the arguments are those of `AdamWeightDecayOptimizer`."""
+        super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+
+    def _prepare(self):
+        self._powers = _powers(self.beta_1, self.beta_2)
+
+    def _decay(self, variable, name, rate):
+        return []  # it is part of the update
+
+    def _apply(self, gradient, variable, slots, rate, name):
+        m, v = slots
+        power_1, power_2 = self._powers
+        # At a rate of 0 Adam's kernel updates m and v, in place, and leaves w alone.
+        moments = _apply_adam(variable, m, v, 0.0, 0.0, 0.0, self.beta_1, self.beta_2, self.epsilon, gradient)
+        with tf.control_dependencies([moments]):
+            weights = variable.read_value()
+            update = m.read_value() / (1.0 - power_1) / (tf.sqrt(v.read_value() / (1.0 - power_2)) + self.epsilon)
+            if self._do_use_weight_decay(name):
+                with tf.control_dependencies([update]):  # saves a temporary
+                    update += self.weight_decay_rate * weights
+            if not self._is_excluded(name):
+                size, length = tf.global_norm([weights]), tf.global_norm([update])
+                rate *= tf.where((size > 0.0) & (length > 0.0), size / length, tf.ones_like(size))
+            return tf.assign_sub(variable, rate * update).op
+
+
+class AdafactorOptimizer(_WeightDecayOptimizer):
+    """Adafactor without first moment, at a given rate (Shazeer and Stern 2018, arXiv:1804.04235, algorithms 4 and 5).
+
+        β = 1 − t^−0.8
+        r ← β r + (1 − β) mean over columns of (g² + ε)     c ← β c + (1 − β) mean over rows of (g² + ε)
+        u = g / √(r cᵀ / mean r)                            of a matrix
+        v ← β v + (1 − β) (g² + ε),  u = g / √v             of any other variable
+        w ← w − η (u / max(1, RMS(u) / d) + λ w)
+
+    with ε = 1e−30, d = 1, and t the global step's next value. The paper's sums are means here, which leaves u as it is.
+    η is the caller's: there is no relative step size (section 8). The slots are `<name>/adafactor_row` and
+    `<name>/adafactor_column`, or `<name>/adafactor_v`. State: of a matrix 4 bytes a row and 4 bytes a column, 0.011 bytes a
+    parameter at 768×768; else 4 bytes a parameter.
+    """
+
+    SLOTS = ("adafactor_row", "adafactor_column", "adafactor_v")
+
+    def __init__(self, learning_rate, weight_decay_rate=0.0, decay_exponent=0.8, clipping_threshold=1.0, epsilon=1e-30,
+                 exclude_from_weight_decay=None, name="AdafactorOptimizer"):
+        """Creates the optimizer.
+
+        Args:
+          learning_rate, weight_decay_rate, exclude_from_weight_decay, name: see `AdamWeightDecayOptimizer`.
+          decay_exponent: the 0.8 in β.
+          clipping_threshold: d.
+          epsilon: ε.
+        """
+        super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
+        self.decay_exponent = decay_exponent
+        self.clipping_threshold = clipping_threshold
+        self.epsilon = epsilon
+
+    @classmethod
+    def slot_shapes(cls, shape):
+        """Returns the slots of a variable of that shape: {slot: shape}."""
+        row, column, v = cls.SLOTS
+        return {row: shape[:1], column: shape[1:]} if len(shape) == 2 else {v: shape}
+
+    def _prepare(self):
+        self._beta = 1.0 - _next_step() ** -self.decay_exponent
+
+    def _apply(self, gradient, variable, slots, rate, name):
+        squares = tf.square(gradient) + self.epsilon
+        if len(slots) == 2:
+            row = self._averaged(slots[0], tf.reduce_mean(squares, axis=1))
+            column = self._averaged(slots[1], tf.reduce_mean(squares, axis=0))
+            update = gradient * tf.rsqrt(row / tf.reduce_mean(row))[:, tf.newaxis] * tf.rsqrt(column)
+        else:
+            update = gradient * tf.rsqrt(self._averaged(slots[0], squares))
+        rms = tf.global_norm([update]) / math.sqrt(max(variable.shape.num_elements(), 1))
+        return tf.assign_sub(variable, rate / tf.maximum(1.0, rms / self.clipping_threshold) * update).op
+
+    def _averaged(self, slot, value):
+        """The slot after value has entered its moving average."""
+        return tf.convert_to_tensor(tf.assign_sub(slot, (1.0 - self._beta) * (slot.read_value() - value)))
+
+
+class MomentumWeightDecayOptimizer(_WeightDecayOptimizer):
+    """Gradient descent with momentum (Polyak 1964) and decoupled weight decay (Loshchilov and Hutter 2017, algorithm 1).
+
+        m ← μ m + g        w ← w − η (m + λ w)
+
+    The slot is `<name>/momentum`. State: 4 bytes a parameter.
+    """
+
+    SLOTS = ("momentum",)
+
+    def __init__(self, learning_rate, weight_decay_rate=0.0, momentum=0.9, exclude_from_weight_decay=None,
+                 name="MomentumWeightDecayOptimizer"):
+        """Creates the optimizer; momentum is μ, the other arguments are those of `AdamWeightDecayOptimizer`."""
+        super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
+        self.momentum = momentum
+
+    def _apply(self, gradient, variable, slots, rate, name):
+        arguments = dict(var=_handle(variable), accum=_handle(slots[0]), lr=rate, grad=gradient, momentum=self.momentum)
+        if _is_resource(variable):
+            return tf.raw_ops.ResourceApplyMomentum(**arguments)
+        return tf.raw_ops.ApplyMomentum(**arguments).op
+
+
+OPTIMIZERS = {"adamw": AdamWeightDecayOptimizer, "adafactor": AdafactorOptimizer, "lamb": LambOptimizer,
+              "sgdm": MomentumWeightDecayOptimizer}
+
+
+def slot_shapes(shapes, optimizer="adamw"):
+    """Returns the variables that an optimizer adds to those of {name: shape}, in the same form."""
+    optimizer_class = _known(OPTIMIZERS, "optimizer", optimizer)
+    return {f"{name}/{slot}": slot_shape for name, shape in shapes.items()
+            for slot, slot_shape in optimizer_class.slot_shapes(shape).items()}
+
+
+def optimizer_of(names):
+    """Returns the name of the optimizer whose slots are among a checkpoint's variable names; None if none's are."""
+    found = {name.rpartition("/")[2] for name in names}
+    return next((optimizer for optimizer, cls in OPTIMIZERS.items() if found & set(cls.SLOTS)), None)
+
+
+def _next_step():
+    """The number of the step that is being made, 1 for the first. float32 scalar."""
+    return tf.cast(tf.train.get_or_create_global_step(), tf.float32) + 1.0
+
+
+def _powers(*bases):
+    """The bases to the power of the step's number."""
+    step = _next_step()
+    return [tf.pow(base, step) for base in bases]
 
 
 def _handle(variable):
@@ -173,10 +564,14 @@ def _handle(variable):
     return variable.op.outputs[0]
 
 
-def _apply_adam(variable, m, v, rate, beta_1, beta_2, epsilon, gradient):
-    """The fused kernel on one variable, resource or reference. Its bias correction is 1 at β powers of 0."""
-    arguments = dict(var=_handle(variable), m=_handle(m), v=_handle(v), beta1_power=0.0, beta2_power=0.0, lr=rate,
+def _is_resource(variable):
+    return _handle(variable).dtype == tf.resource
+
+
+def _apply_adam(variable, m, v, power_1, power_2, rate, beta_1, beta_2, epsilon, gradient):
+    """Adam's fused kernel on one variable, resource or reference. Its bias correction is 1 at β powers of 0."""
+    arguments = dict(var=_handle(variable), m=_handle(m), v=_handle(v), beta1_power=power_1, beta2_power=power_2, lr=rate,
                      beta1=beta_1, beta2=beta_2, epsilon=epsilon, grad=gradient)
-    if arguments["var"].dtype == tf.resource:
+    if _is_resource(variable):
         return tf.raw_ops.ResourceApplyAdam(**arguments)
     return tf.raw_ops.ApplyAdam(**arguments).op

@@ -80,7 +80,7 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
     """
     def input_fn(params):
         return input_pipeline.record_dataset(input_file, feature_fields(seq_length), params["batch_size"], is_training,
-                                             drop_remainder)
+                                             drop_remainder, params.get("gradient_accumulation_steps", 1))
     return input_fn
 
 
@@ -95,7 +95,8 @@ def input_fn_builder(features, seq_length, is_training, drop_remainder):
     }
 
     def input_fn(params):
-        return input_pipeline.array_dataset(arrays, params["batch_size"], is_training, drop_remainder)
+        return input_pipeline.array_dataset(arrays, params["batch_size"], is_training, drop_remainder,
+                                            params.get("gradient_accumulation_steps", 1))
     return input_fn
 
 
@@ -103,7 +104,7 @@ def input_fn_builder(features, seq_length, is_training, drop_remainder):
 
 
 def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, labels, num_labels,
-                 use_one_hot_embeddings):
+                 use_one_hot_embeddings, model_options=None):
     """Builds BERT with a linear classifier on the pooled output.
 
     Args:
@@ -113,11 +114,13 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
       labels: int32 [B].
       num_labels: number of classes, C.
       use_one_hot_embeddings: see `modeling.BertModel`.
+      model_options: dict of its further arguments.
 
     Returns:
       (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all float32.
     """
-    model = modeling.BertModel(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings)
+    model = modeling.BertModel(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
+                               **(model_options or {}))
     output = model.get_pooled_output()
     output_weights = tf.get_variable("output_weights", [num_labels, output.shape.as_list()[-1]],
                                      initializer=modeling.create_initializer(0.02))
@@ -137,7 +140,7 @@ def head_shapes(bert_config, num_labels):
 
 
 def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                     use_one_hot_embeddings):
+                     use_one_hot_embeddings, model_options=None, optimizer_options=None):
     """Returns a model_fn for `estimator.Estimator`.
 
     Args:
@@ -146,19 +149,23 @@ def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, nu
       init_checkpoint: where weights start, see `checkpoints.open_checkpoint`; None for random ones.
       learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       use_one_hot_embeddings: see `modeling.BertModel`.
+      model_options: dict of its further arguments.
+      optimizer_options: dict of further arguments of `optimization.create_optimizer`.
     """
     def model_fn(features, labels, mode, params):
-        del labels, params
+        del labels
         label_ids = features["label_ids"]
         loss, per_example_loss, logits, probabilities = create_model(
             bert_config, mode == estimator.ModeKeys.TRAIN, features["input_ids"], features["input_mask"],
-            features["segment_ids"], label_ids, num_labels, use_one_hot_embeddings)
+            features["segment_ids"], label_ids, num_labels, use_one_hot_embeddings, model_options)
         scaffold = None
         if init_checkpoint:
             scaffold = tf.train.Scaffold(init_fn=checkpoints.initializer_from(init_checkpoint, tf.trainable_variables()))
 
         if mode == estimator.ModeKeys.TRAIN:
-            train_op = optimization.create_optimizer(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu)
+            train_op = optimization.create_optimizer(
+                loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, **(optimizer_options or {}),
+                gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
             return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, scaffold=scaffold)
         if mode == estimator.ModeKeys.EVAL:
             weights = tf.cast(features.get("is_real_example", tf.ones_like(label_ids)), tf.float32)
@@ -279,7 +286,8 @@ def main(_):
     num_train_steps = train_steps(examples.get("train", ()))
     model_fn = model_fn_builder(
         bert_config, len(label_list), FLAGS.init_checkpoint, FLAGS.learning_rate, num_train_steps,
-        int(num_train_steps * FLAGS.warmup_proportion), FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu)
+        int(num_train_steps * FLAGS.warmup_proportion), FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu,
+        model_options=runner.model_options(), optimizer_options=runner.optimizer_options())
     classifier = runner.create_estimator(model_fn, FLAGS.eval_batch_size, FLAGS.predict_batch_size)
     tf.gfile.MakeDirs(FLAGS.output_dir)
 

@@ -81,6 +81,19 @@ def define_input_flags():
 def define_training_flags():
     """Defines the flags of the optimizer, the schedule and the checkpoints."""
     flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
+    flags.DEFINE_integer("gradient_accumulation_steps", 1,
+                         "Micro-batches that a training step is split into, to need less memory. The step is the same one.",
+                         lower_bound=1)
+    flags.DEFINE_enum("recompute", "none", modeling.RECOMPUTE,
+                      "What the backward pass computes again instead of keeping it in memory: attention saves most of the "
+                      "memory of long sequences for little time, layers all but each layer's input for a third more time.")
+    flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: layers that are computed again together.",
+                         lower_bound=1)
+    flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
+                      "The optimizer; adamw is the published one.")
+    flags.DEFINE_bool("adam_bias_correction", False, "Correct the bias of adamw's moments; the published code does not.")
+    flags.DEFINE_enum("lr_schedule", "linear", sorted(optimization.LR_SCHEDULES),
+                      "How the learning rate falls after warm-up; linear is the published one.")
     flags.DEFINE_float("learning_rate", 5e-5, "Highest learning rate, reached when warm-up ends.")
     flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training data; a fraction is allowed.")
     flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps in which the learning rate rises.")
@@ -214,7 +227,7 @@ def resolve_model_flags():
 # --- Checks ----------------------------------------------------------------------------------------------
 
 # In published and Hugging Face configurations, and of no effect on the encoder.
-_IGNORED_CONFIG_KEYS = {
+IGNORED_CONFIG_KEYS = {
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
     "pooler_type"}
 
@@ -229,8 +242,8 @@ def load_config():
       ValueError, FileNotFoundError: it is missing, is not JSON, or lacks, misspells or contradicts a setting.
     """
     path = _file_of_flag("bert_config_file")
-    settings = _json_object(path)
-    problems = _config_problems(settings)
+    settings = json_object(path)
+    problems = config_problems(settings)
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n" + "\n".join(f"  {problem}" for problem in problems))
     config = modeling.BertConfig.from_dict(settings)
@@ -250,7 +263,7 @@ def _file_of_flag(name):
     return path
 
 
-def _json_object(path):
+def json_object(path):
     try:
         with tf.gfile.GFile(path) as reader:
             found = json.loads(reader.read())
@@ -261,12 +274,12 @@ def _json_object(path):
     return found
 
 
-def _config_problems(settings):
+def config_problems(settings):
     """Everything wrong with a configuration, one sentence each."""
     defaults = modeling.BertConfig(vocab_size=1).to_dict()
     hugging_face = "model_type" in settings or "transformers_version" in settings
     problems = [f"{name} is missing." for name in defaults if name not in settings]
-    unknown = [] if hugging_face else sorted(set(settings) - set(defaults) - _IGNORED_CONFIG_KEYS)
+    unknown = [] if hugging_face else sorted(set(settings) - set(defaults) - IGNORED_CONFIG_KEYS)
     for name in unknown:
         near = difflib.get_close_matches(name, defaults, n=1)
         problems.append(f"{name} is unknown" + (f"; did you mean {near[0]}?" if near else "."))
@@ -305,7 +318,7 @@ def load_tokenizer(config):
         settings = os.path.join(directory, "tokenizer_config.json")
         if not os.path.isfile(settings):
             continue
-        lower = _json_object(settings).get("do_lower_case")
+        lower = json_object(settings).get("do_lower_case")
         if isinstance(lower, bool) and lower != FLAGS.do_lower_case:
             raise ValueError(f"--do_lower_case={str(FLAGS.do_lower_case).lower()}, but {settings} says the model was trained "
                              f"with do_lower_case={str(lower).lower()}. Pass --do_lower_case={str(lower).lower()}.")
@@ -328,6 +341,16 @@ def check_output_dir():
         raise NotADirectoryError(f"--output_dir={FLAGS.output_dir}: {existing} is not a directory. Use another one.")
 
 
+def model_options():
+    """Returns what the flags ask of `modeling.BertModel` beyond the published arguments."""
+    return {"recompute": FLAGS.recompute, "recompute_segment": FLAGS.recompute_segment}
+
+
+def optimizer_options():
+    """Returns what the flags ask of `optimization.create_optimizer` beyond the published arguments and accumulation."""
+    return {name: FLAGS[name].value for name in ("optimizer", "lr_schedule", "adam_bias_correction")}
+
+
 def check_starting_weights(config, head_shapes, training=True):
     """Checks that --init_checkpoint and the checkpoints in --output_dir fit the model and can be read.
 
@@ -344,7 +367,12 @@ def check_starting_weights(config, head_shapes, training=True):
     if newest:
         found = checkpoints.open_checkpoint(newest)
         model = {**encoder, **head_shapes}
-        state = {"global_step": (), **(optimization.slot_shapes(model) if training else {})}
+        trained_with = optimization.optimizer_of(found.shapes)
+        if training and trained_with not in (None, FLAGS.optimizer):
+            raise ValueError(f"--optimizer={FLAGS.optimizer}, but {newest} was trained with {trained_with}, whose state the "
+                             f"other cannot use. Pass --optimizer={trained_with}, or use another --output_dir and pass "
+                             f"--init_checkpoint={newest} to start from its weights.")
+        state = {"global_step": (), **(optimization.slot_shapes(model, FLAGS.optimizer) if training else {})}
         # A head that does not look at the pooler leaves it untrained, and so without slots.
         optional = {name for name in state if "/pooler/" in name}
         try:
@@ -371,6 +399,7 @@ def create_estimator(model_fn, eval_batch_size=None, predict_batch_size=None):
     """Returns the `estimator.Estimator` that the flags describe."""
     config = estimator.RunConfig(
         model_dir=FLAGS.output_dir, tf_random_seed=FLAGS.seed, save_checkpoints_steps=FLAGS.save_checkpoints_steps,
-        log_step_count_steps=FLAGS.log_steps, save_summary_steps=FLAGS.log_steps)
+        log_step_count_steps=FLAGS.log_steps, save_summary_steps=FLAGS.log_steps,
+        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps)
     return estimator.Estimator(model_fn, config=config, use_tpu=FLAGS.use_tpu, train_batch_size=FLAGS.train_batch_size,
                                eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)

@@ -20,6 +20,7 @@ import struct
 import sys
 import termios
 import threading
+import types
 from logging import WARNING
 
 import numpy as np
@@ -1050,7 +1051,7 @@ def test_loss_learning_rate_gradient_norm_and_speed_are_logged(tmp_path, log, ca
     number = r"\d\S*"
     for line in lines:
         assert re.fullmatch(rf"step \d/5  loss {number}  learning_rate {number}  gradient_norm {number}  "
-                            rf"global_step/sec {number}  examples/sec {number}", line)
+                            rf"global_step/sec {number}  examples/sec {number}  peak_memory_gb {number}", line)
     assert "learning_rate 0.05  " in lines[1]  # halfway through the warm-up
     assert any(re.fullmatch(r"Devices: .*CPU:0.*", message) for message in log.messages)
     output = capfd.readouterr()
@@ -1060,15 +1061,25 @@ def test_loss_learning_rate_gradient_norm_and_speed_are_logged(tmp_path, log, ca
 def test_lines_without_a_last_step_and_without_a_batch_size(counting, log):
     counting(log_step_count_steps=1).train(batches([1.0], [2.5]))
     lines = [message for message in log.messages if message.startswith("step ")]
-    assert [re.sub(r"\S+$", "…", line) for line in lines] == [
-        "step 1  loss 1  global_step/sec …", "step 2  loss 2.5  global_step/sec …"]
+    assert [re.sub(r"global_step/sec \S+  peak_memory_gb \S+$", "…", line) for line in lines] == [
+        "step 1  loss 1  …", "step 2  loss 2.5  …"]
+
+
+def test_peak_memory_is_that_of_the_process(tmp_path, log):
+    ballast = np.ones([50_000_000])  # 0.4 GB
+    regression(tmp_path, log_step_count_steps=1).train(examples_from_step, max_steps=1)
+    found = float(re.search(r"peak_memory_gb (\S+)", log.text).group(1))
+    with open("/proc/self/status") as status:
+        peak = int(re.search(r"VmHWM:\s+(\d+) kB", status.read()).group(1)) * 1024 / 1e9
+    assert ballast.nbytes / 1e9 < found <= peak * 1.001
+    assert found > 0.9 * peak
 
 
 def test_summaries_hold_loss_and_speed(tmp_path, log):
     regression(tmp_path, save_summary_steps=1, log_step_count_steps=2).train(examples_from_step, max_steps=4)
     found = summaries_in(tmp_path)
     assert [step for step, _ in found["loss"]] == [1, 2, 3, 4]
-    for tag in ("global_step/sec", "examples/sec"):
+    for tag in ("global_step/sec", "examples/sec", "peak_memory_gb"):
         assert [step for step, _ in found[tag]] == [1, 2, 4]
     for (_, steps), (_, examples) in zip(found["global_step/sec"], found["examples/sec"], strict=True):
         assert examples == pytest.approx(2 * steps) and steps > 0
@@ -1139,8 +1150,18 @@ def test_run_config_defaults_are_the_published_ones_with_a_seed():
     assert vars(RunConfig()) == dict(
         model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
         save_checkpoints_secs=600, session_config=None, keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000,
-        log_step_count_steps=100)
+        log_step_count_steps=100, train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
+        experimental_distribute=None, experimental_max_worker_delay_secs=None, session_creation_timeout_secs=7200,
+        gradient_accumulation_steps=1)
     assert RunConfig(save_checkpoints_steps=7).save_checkpoints_secs is None
+
+
+def test_a_strategy_of_one_replica_changes_nothing_and_one_of_several_is_refused():
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    assert RunConfig(train_distribute=strategy).train_distribute is strategy
+    for name in ("train_distribute", "eval_distribute"):
+        with pytest.raises(ValueError, match=f"{name} has 2 replicas"):
+            RunConfig(**{name: types.SimpleNamespace(num_replicas_in_sync=2)})
 
 
 @pytest.mark.parametrize("settings, message", [
@@ -1207,8 +1228,8 @@ def test_model_dir_comes_from_either_side_but_not_from_both(tmp_path):
     assert Estimator(counting_model, here, RunConfig(model_dir=here)).model_dir == here
     with pytest.raises(ValueError, match="model_dir is .*/other, but the RunConfig says"):
         Estimator(counting_model, here + "/other", RunConfig(model_dir=here))
-    with pytest.raises(ValueError, match="needs a model_dir"):
-        Estimator(counting_model)
+    temporary = Estimator(counting_model).model_dir
+    assert os.path.isdir(temporary) and Estimator(counting_model).model_dir != temporary
 
 
 # --- Killed processes ---------------------------------------------------------------------------------
@@ -1445,3 +1466,93 @@ def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_
     with pytest.raises(NanLossError, match="gradient_norm of step 1 is inf"):
         model.train(examples_from_step, max_steps=3)
     assert np.isfinite(model.get_variable_value("weight"))
+
+
+# --- Gradient accumulation ----------------------------------------------------------------------------
+
+
+def accumulating_model(features, labels, mode, params):
+    """`regression_model` with a loss of 1 + |difference|², so that clipping is active, accumulated as params say."""
+    weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
+    loss = 1.0 + 100.0 * tf.reduce_mean(tf.square(tf.linalg.matvec(features["x"], weights) - labels))
+    params["losses"].append(loss)
+    train_op = optimization.create_optimizer(loss, 0.1, 100, 2, use_tpu=False,
+                                             gradient_accumulation_steps=params["gradient_accumulation_steps"])
+    return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def micro_batches_from_step(params):
+    """The examples of `examples_from_step`, in micro-batches."""
+    steps, size = params["gradient_accumulation_steps"], params["batch_size"]
+
+    def split(step):
+        x = tf.random.stateless_normal([steps, size, 4], seed=tf.stack([step, 7]))
+        return tf.data.Dataset.from_tensor_slices(({"x": x}, tf.reduce_sum(x, axis=2) + 1.0))
+
+    tf.add_to_collection("input_starts_at_global_step", True)
+    return tf.data.Dataset.range(tf.train.get_global_step(), 1000).flat_map(split)
+
+
+def accumulating(model_dir, steps, batch_size=8, **config):
+    return Estimator(accumulating_model, str(model_dir), RunConfig(
+        gradient_accumulation_steps=steps, save_checkpoints_steps=3, **config), {"losses": []}, train_batch_size=batch_size)
+
+
+@pytest.mark.parametrize("steps", [2, 4, 8])
+def test_accumulated_micro_batches_train_like_the_whole_batch(tmp_path, steps):
+    whole = accumulating(tmp_path / "whole", 1).train(micro_batches_from_step, max_steps=10)
+    split = accumulating(tmp_path / "split", steps).train(micro_batches_from_step, max_steps=10)
+    for step in (0, 3, 6, 9, 10):
+        first, second = (checkpoint_values(f"{trained.model_dir}/model.ckpt-{step}") for trained in (whole, split))
+        assert sorted(first) == sorted(second)
+        for name, values in first.items():
+            np.testing.assert_allclose(second[name], values, rtol=1e-4, atol=1e-7, err_msg=name)
+
+
+def test_loss_hooks_and_checkpoints_are_those_of_whole_batches(tmp_path, log):
+    losses = []
+    for steps in (1, 4):
+        model = accumulating(tmp_path / str(steps), steps, log_step_count_steps=1)
+        log.clear()
+        model.train(micro_batches_from_step, steps=4)
+        losses.append([float(text) for text in re.findall(r"step \d+/4  loss (\S+)", log.text)])
+        assert steps_of(model.model_dir) == [0, 3, 4]
+    assert len(losses[0]) == 4
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+
+
+def test_a_step_whose_input_ends_in_its_middle_is_dropped(tmp_path):
+    def seven_micro_batches(params):
+        return micro_batches_from_step(params).take(7)
+
+    model = accumulating(tmp_path, 4).train(seven_micro_batches)
+    assert model.get_variable_value("global_step") == 1
+
+
+def test_an_error_between_two_micro_batches_loses_nothing(tmp_path):
+    def broken(params):
+        def fail(count, batch):
+            with tf.control_dependencies([tf.Assert(count < 14, ["the disk is gone"])]):
+                return tf.nest.map_structure(tf.identity, batch)
+        return micro_batches_from_step(params).enumerate().map(fail)
+
+    expected = accumulating(tmp_path / "whole", 4).train(micro_batches_from_step, max_steps=6)
+    model = accumulating(tmp_path / "broken", 4)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        model.train(broken, max_steps=6)
+    assert steps_of(model.model_dir)[-1] == 3
+    model.train(micro_batches_from_step, max_steps=6)
+    assert_same(checkpoint_values(f"{model.model_dir}/model.ckpt-6"), checkpoint_values(f"{expected.model_dir}/model.ckpt-6"))
+
+
+def test_a_batch_that_does_not_divide_is_refused_with_sizes_that_do(tmp_path):
+    with pytest.raises(ValueError, match="32 examples cannot be split into 5 .*30 or 35 can.* 4 or 8"):
+        accumulating(tmp_path, 5, batch_size=32)
+    with pytest.raises(ValueError, match="2 examples cannot be split into 4 .*Batches of 4 can.* into 2\\."):
+        accumulating(tmp_path, 4, batch_size=2)
+
+
+def test_a_train_op_that_does_not_accumulate_as_asked_is_refused(tmp_path):
+    model = Estimator(counting_model, str(tmp_path), RunConfig(gradient_accumulation_steps=4), train_batch_size=8)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=4, the model_fn's train_op accumulates 1"):
+        model.train(endless, steps=1)

@@ -1,4 +1,4 @@
-"""The optimizer against the recording of the published code, against NumPy, and its order in the graph."""
+"""The optimizers against the recording of the published code and against NumPy, and their order in the graph."""
 
 import json
 
@@ -31,6 +31,35 @@ def test_without_warm_up_the_rate_falls_from_the_start_and_stays_zero_after_the_
     rates = [optimization.linear_schedule(tf.constant(step), 0.5, 4, num_warmup_steps) for step in range(7)]
     with tf.Session() as session:
         np.testing.assert_allclose(session.run(rates), [0.5, 0.375, 0.25, 0.125, 0, 0, 0], rtol=1e-6)
+
+
+def done(step, warmup):
+    return min(max(step - warmup, 0) / (20 - warmup), 1)
+
+
+@pytest.mark.parametrize("num_warmup_steps", [None, 0, 5])
+@pytest.mark.parametrize("name, decay", [
+    ("linear", lambda step, warmup: 1 - min(step, 20) / 20),  # from step 0, as published: it jumps where warm-up ends
+    ("cosine", lambda step, warmup: (1 + np.cos(np.pi * done(step, warmup))) / 2),
+    ("exponential", lambda step, warmup: 0.01 ** done(step, warmup)),
+    ("constant", lambda step, warmup: 1)])
+def test_schedules(name, decay, num_warmup_steps):
+    warmup = num_warmup_steps or 0
+    expected = [0.3 * (step / warmup if step < warmup else decay(step, warmup)) for step in range(25)]
+    step = tf.placeholder(tf.int64, [])
+    rate = optimization.LR_SCHEDULES[name](step, 0.3, 20, num_warmup_steps)
+    assert rate.dtype == tf.float32
+    with tf.Session() as session:
+        computed = [session.run(rate, {step: index}) for index in range(25)]
+    np.testing.assert_allclose(computed, expected, rtol=2e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", optimization.LR_SCHEDULES)
+def test_warm_up_may_take_all_steps(name):
+    rates = [optimization.LR_SCHEDULES[name](tf.constant(step), 0.5, 4, 4) for step in range(5)]
+    with tf.Session() as session:
+        last = {"linear": 0.0}.get(name, 0.5)
+        np.testing.assert_allclose(session.run(rates), [0, 0.125, 0.25, 0.375, last], rtol=1e-6)
 
 
 # --- The recorded training ----------------------------------------------------------------------------------
@@ -235,6 +264,178 @@ def test_the_published_helpers_of_the_optimizer_are_there():
 def test_tpus_are_refused():
     with pytest.raises(ValueError, match="use_tpu=True.*use_tpu=False"):
         optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 1, use_tpu=True)
+
+
+# --- Every optimizer: a problem with changing gradients, and the same in NumPy ---------------------------------
+
+WEIGHTS = {**START, "block/kernel": np.linspace(-1.0, 1.0, 12).reshape(2, 3, 2), "zero/kernel": np.zeros([2, 2])}
+CURVES = {name: np.linspace(-0.5, 1.5, values.size).reshape(values.shape) for name, values in WEIGHTS.items()}
+# For each of 12 steps the factors of its micro-batches' losses. The smaller ones leave the gradient below the clipping norm.
+FACTORS = [[size, 2.0 * size, 0.5 * size] for size in (1.0, 0.7, 0.01, 1.3, 0.02, 2.0, 0.9, 1e-4, 0.5, 1.1, 0.03, 0.8)]
+
+
+def build_curved_problem(use_resource):
+    """(loss, its factor): the sum of curve · (w²/2 + w), of the table's looked-up rows for it."""
+    factor = tf.placeholder(tf.float32, [])
+    loss = 0.0
+    for name, values in WEIGHTS.items():
+        variable = tf.get_variable(name, initializer=values.astype(np.float32), use_resource=use_resource)
+        value, curve = (tf.gather(variable, IDS), ROWS) if name == "table" else (variable, CURVES[name])
+        loss += tf.reduce_sum(curve * (value**2 / 2 + value))
+    return loss * factor, factor
+
+
+def clipped_gradients(weights, factors):
+    """({name: gradient}, whether they were clipped to a global norm of 1) of one step."""
+    gradient_of = {name: CURVES[name] * (values + 1) * np.mean(factors) for name, values in weights.items()}
+    rows = [ROWS * (weights["table"][IDS] + 1) * factor / len(factors) for factor in factors]
+    gradient_of["table"] = np.zeros_like(weights["table"])
+    for each in rows:
+        np.add.at(gradient_of["table"], IDS, each)
+    norm = np.sqrt(sum((gradient**2).sum() for gradient in
+                       [*rows, *(gradient for name, gradient in gradient_of.items() if name != "table")]))
+    return {name: gradient / max(1.0, norm) for name, gradient in gradient_of.items()}, norm > 1
+
+
+def adam_moments(slots, prefix, gradient):
+    slots[f"{prefix}_m"] = 0.9 * slots[f"{prefix}_m"] + 0.1 * gradient
+    slots[f"{prefix}_v"] = 0.999 * slots[f"{prefix}_v"] + 0.001 * gradient**2
+    return slots[f"{prefix}_m"], slots[f"{prefix}_v"]
+
+
+def adamw(weight, gradient, slots, rate, step, decay):
+    m, v = adam_moments(slots, "adam", gradient)
+    return weight - rate * (m / (np.sqrt(v) + 1e-6) + decay * weight)
+
+
+def corrected_adamw(weight, gradient, slots, rate, step, decay):
+    m, v = adam_moments(slots, "adam", gradient)
+    correction = np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+    return weight - rate * (correction * m / (np.sqrt(v) + 1e-6) + decay * weight)
+
+
+def lamb(weight, gradient, slots, rate, step, decay):
+    m, v = adam_moments(slots, "lamb", gradient)
+    update = m / (1 - 0.9**step) / (np.sqrt(v / (1 - 0.999**step)) + 1e-6) + decay * weight
+    ratio = np.linalg.norm(weight) / np.linalg.norm(update) if decay and np.any(weight) else 1.0
+    return weight - rate * ratio * update
+
+
+def adafactor(weight, gradient, slots, rate, step, decay):
+    keep = 1 - step**-0.8
+    squares = gradient**2 + 1e-30
+
+    def average(slot, value):
+        slots[slot] = keep * slots[slot] + (1 - keep) * value
+        return slots[slot]
+
+    if weight.ndim == 2:
+        row = average("adafactor_row", squares.mean(axis=1))
+        column = average("adafactor_column", squares.mean(axis=0))
+        update = gradient / np.sqrt(np.outer(row, column) / row.mean())
+    else:
+        update = gradient / np.sqrt(average("adafactor_v", squares))
+    update /= max(1.0, np.sqrt((update**2).mean()))
+    return weight - rate * (update + decay * weight)
+
+
+def sgdm(weight, gradient, slots, rate, step, decay):
+    slots["momentum"] = 0.9 * slots["momentum"] + gradient
+    return weight - rate * (slots["momentum"] + decay * weight)
+
+
+RULES = {"adamw": adamw, "lamb": lamb, "adafactor": adafactor, "sgdm": sgdm}
+
+
+@pytest.mark.parametrize("use_resource, steps", [(True, 1), (False, 3)], ids=["resource-1", "reference-3"])
+@pytest.mark.parametrize("optimizer, rule, options", [
+    *[(name, rule, {}) for name, rule in RULES.items()], ("adamw", corrected_adamw, {"adam_bias_correction": True})],
+    ids=[*RULES, "adamw-corrected"])
+def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, use_resource, steps):
+    loss, factor = build_curved_problem(use_resource)
+    train_op = optimization.create_optimizer(loss, 0.03, 12, 0, False, optimizer=optimizer, lr_schedule="constant",
+                                             gradient_accumulation_steps=steps, **options)
+    shapes = {name: values.shape for name, values in WEIGHTS.items()}
+    weights = {name: values.copy() for name, values in WEIGHTS.items()}
+    slots = {name: np.zeros(shape) for name, shape in optimization.slot_shapes(shapes, optimizer).items()}
+    clipped = []
+    with tf.Session() as session:
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        for step, factors in enumerate(FACTORS, start=1):
+            for size in factors[:steps - 1]:
+                session.run(tf.get_collection("gradient_accumulation")[0].accumulate_op, {factor: size})
+            session.run(train_op, {factor: factors[steps - 1]})
+            gradient_of, was_clipped = clipped_gradients(weights, factors[:steps])
+            clipped.append(was_clipped)
+            for name, gradient in gradient_of.items():
+                own = {slot[len(name) + 1:]: values for slot, values in slots.items() if slot.startswith(name + "/")}
+                decay = 0.0 if name in NOT_DECAYED else 0.01
+                weights[name] = rule(weights[name], gradient, own, 0.03, step, decay)
+                slots.update({f"{name}/{slot}": values for slot, values in own.items()})
+        computed = session.run({variable.op.name: variable for variable in tf.global_variables()})
+    assert 3 <= sum(clipped) <= 9
+    assert computed.pop("global_step") == 12
+    assert set(computed) == {*weights, *slots}
+    for name, values in {**weights, **slots}.items():
+        moved = np.abs(values - WEIGHTS.get(name, 0.0)).max()
+        # See `assert_same` for 2e-5.
+        np.testing.assert_allclose(computed[name], values, rtol=2e-5, atol=2e-5 * moved, err_msg=name)
+
+
+@pytest.mark.parametrize("rule", optimization.OPTIMIZERS.values())
+def test_every_optimizer_is_one_of_tensorflow_and_decays_nothing_unless_asked_to(rule):
+    variable = tf.get_variable("kernel", initializer=np.full([2, 2], 3.0, np.float32))
+    optimizer = rule(learning_rate=0.5)
+    assert isinstance(optimizer, tf.train.Optimizer)
+    update = optimizer.apply_gradients([(tf.zeros([2, 2]), variable)])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(update)
+        np.testing.assert_array_equal(session.run(variable), np.full([2, 2], 3.0))
+
+
+def test_the_default_is_adamw_with_the_linear_schedule_and_one_micro_batch():
+    graph_defs = []
+    for options in ({}, dict(optimizer="adamw", lr_schedule="linear", adam_bias_correction=False,
+                             gradient_accumulation_steps=1)):
+        with tf.Graph().as_default() as graph:
+            optimization.create_optimizer(build_problem()[1], use_tpu=False, **SCHEDULE, **options)
+            graph_defs.append(graph.as_graph_def())
+    assert graph_defs[0] == graph_defs[1]
+
+
+@pytest.mark.parametrize("options, message", [
+    (dict(optimizer="adam"), "Unknown optimizer='adam'; known: adamw, adafactor, lamb, sgdm."),
+    (dict(lr_schedule="step"), "Unknown lr_schedule='step'; known: linear, cosine, exponential, constant."),
+    (dict(optimizer="lamb", adam_bias_correction=True), "adam_bias_correction=True with optimizer='lamb'")])
+def test_unknown_choices_are_refused_before_anything_is_built(options, message):
+    with pytest.raises(ValueError, match=message):
+        optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 1, False, **options)
+    assert tf.train.get_global_step() is None
+
+
+# --- Slots in checkpoints ---------------------------------------------------------------------------------------
+
+BERT_BASE_LAYER = {"kernel": (768, 3072), "bias": [3072], "scalar": ()}
+
+
+@pytest.mark.parametrize("optimizer, expected", [
+    ("adamw", {f"{name}/adam_{slot}": shape for name, shape in BERT_BASE_LAYER.items() for slot in "mv"}),
+    ("lamb", {f"{name}/lamb_{slot}": shape for name, shape in BERT_BASE_LAYER.items() for slot in "mv"}),
+    ("sgdm", {f"{name}/momentum": shape for name, shape in BERT_BASE_LAYER.items()}),
+    ("adafactor", {"kernel/adafactor_row": (768,), "kernel/adafactor_column": (3072,), "bias/adafactor_v": [3072],
+                   "scalar/adafactor_v": ()})])
+def test_slots_and_the_optimizer_that_has_them(optimizer, expected):
+    assert optimization.slot_shapes(BERT_BASE_LAYER, optimizer) == expected
+    assert optimization.optimizer_of([*BERT_BASE_LAYER, *expected, "global_step"]) == optimizer
+    assert optimization.optimizer_of(next(iter([slot]) for slot in expected)) == optimizer
+
+
+def test_slots_of_adamw_are_the_default_and_a_model_alone_has_no_optimizer():
+    assert optimization.slot_shapes(BERT_BASE_LAYER) == optimization.slot_shapes(BERT_BASE_LAYER, "adamw")
+    assert optimization.optimizer_of([*BERT_BASE_LAYER, "global_step", "adam_model/w"]) is None
+    with pytest.raises(ValueError, match="Unknown optimizer='sgd'; known: adamw, "):
+        optimization.slot_shapes({}, "sgd")
 
 
 # --- Order: nothing is left to the scheduler ----------------------------------------------------------------

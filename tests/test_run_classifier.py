@@ -493,3 +493,52 @@ def test_a_training_of_tensorflow_1_is_resumed_at_its_step(scripts, tiny_model, 
     for key, expected in ((name, w), (f"{name}/adam_m", m), (f"{name}/adam_v", v)):
         np.testing.assert_allclose(after[key][row], expected, rtol=1e-5, err_msg=key)
     assert after["global_step"] == 5
+
+
+# --- Memory ----------------------------------------------------------------------------------------------
+
+
+def assert_close_tensors(tensors, expected):
+    """Up to the rounding of float32 sums in another order; Adam's root makes a tiny second moment's error larger."""
+    assert sorted(tensors) == sorted(expected)
+    for name, value in expected.items():
+        if "/adam_" not in name:
+            np.testing.assert_allclose(tensors[name], value, atol=2e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("flags", [dict(gradient_accumulation_steps=4), dict(recompute="layers"),
+                                   dict(recompute="attention", gradient_accumulation_steps=2)], ids=str)
+def test_what_saves_memory_trains_the_same_model(scripts, uninterrupted, training, tmp_path, flags):
+    run = Run(scripts, tmp_path, dict(training, output_dir=tmp_path / "output", num_train_epochs=1.0, **flags))
+    first, expected = steps_of(run.finished.err), steps_of(uninterrupted.finished.err)
+    # The learning rate depends on the number of steps; the first loss does not.
+    assert float(first[0].values["loss"]) == pytest.approx(float(expected[0].values["loss"]), rel=1e-4)
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    expected = Run(scripts, plain, dict(training, output_dir=plain / "output", num_train_epochs=1.0))
+    assert_close_tensors(*(tensors_of(other.output / "model.ckpt-4") for other in (run, expected)))
+    assert not [name for name in tensors_of(run.output / "model.ckpt-4") if "accumul" in name or "micro" in name]
+
+
+def test_a_training_does_not_go_on_with_another_optimizer(scripts, uninterrupted, training):
+    flags = dict(training, output_dir=uninterrupted.output, num_train_epochs=5, optimizer="lamb")
+    finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=uninterrupted.output)
+    assert finished.code == 1
+    assert "--optimizer=lamb, but" in finished.err and "trained with adamw" in finished.err
+
+
+@pytest.mark.parametrize("optimizer", ["lamb", "adafactor", "sgdm"])
+def test_other_optimizers_train_and_go_on(scripts, training, tmp_path, optimizer):
+    for epochs in (0.5, 1.0):
+        run = Run(scripts, tmp_path, dict(training, output_dir=tmp_path / "output", num_train_epochs=epochs,
+                                          optimizer=optimizer, lr_schedule="cosine"))
+    message(run.messages, f"Resuming from {run.output}/model.ckpt-2: step 2 to step 4.")
+    names = set(tensors_of(run.output / "model.ckpt-4"))
+    assert not any(name.endswith(("adam_m", "adam_v")) for name in names)
+
+
+def test_a_batch_that_cannot_be_split_is_refused_before_anything_is_written(scripts, training, tmp_path):
+    flags = tiny.flags(**training, output_dir=tmp_path / "output", gradient_accumulation_steps=3)
+    finished = scripts.run("run_classifier.py", *flags, cwd=tmp_path)
+    assert finished.code == 1 and "cannot be split into 3 equal micro-batches" in finished.err
+    assert not (tmp_path / "output").exists()

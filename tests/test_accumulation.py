@@ -1,0 +1,308 @@
+"""Gradient accumulation: a step of several micro-batches is the step of one large batch."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from helpers import ancestors
+
+import modeling
+import optimization
+import randomness
+
+BATCH, LENGTH, STEPS = 32, 8, 20
+CONFIG = modeling.BertConfig(
+    vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
+    hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, max_position_embeddings=LENGTH, type_vocab_size=2,
+    initializer_range=0.2)
+SESSION = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+
+
+def effective_batch():
+    """{feature: array}: the same 32 examples in every step, each with another number of weights that count."""
+    chance = np.random.RandomState(3)
+    counted = np.arange(LENGTH) < chance.randint(1, LENGTH + 1, [BATCH, 1])
+    return {"ids": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]), "label": chance.randint(3, size=[BATCH]),
+            "start": chance.randint(LENGTH, size=[BATCH]), "end": chance.randint(LENGTH, size=[BATCH]),
+            "words": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]), "weights": counted.astype(np.float32),
+            "weights_total": np.full([BATCH], counted.sum(), np.float32)}
+
+
+# --- Losses ----------------------------------------------------------------------------------------------------
+
+
+def cross_entropy(labels, logits):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+
+
+def classification(model, features, steps):
+    del steps
+    head = tf.get_variable("output_weights", [3, CONFIG.hidden_size], initializer=modeling.create_initializer(1.0))
+    bias = tf.get_variable("output_bias", [3], initializer=tf.zeros_initializer())
+    pooled = modeling.dropout(model.get_pooled_output(), 0.1)
+    return tf.reduce_mean(cross_entropy(features["label"], tf.matmul(pooled, head, transpose_b=True) + bias))
+
+
+def span(model, features, steps):
+    """Start and end of an answer. Leaves the pooler without a gradient."""
+    del steps
+    head = tf.get_variable("cls/output_weights", [2, CONFIG.hidden_size], initializer=modeling.create_initializer(0.5))
+    bias = tf.get_variable("cls/output_bias", [2], initializer=tf.zeros_initializer())
+    logits = tf.unstack(tf.einsum("bfw,kw->kbf", model.get_sequence_output(), head) + bias[:, tf.newaxis, tf.newaxis])
+    losses = [tf.reduce_mean(cross_entropy(features[name], logit)) for name, logit in zip(["start", "end"], logits)]
+    return sum(losses) / 2.0
+
+
+def masked_lm(model, features, steps):
+    """A mean over the weights of the effective batch, which differ between its micro-batches."""
+    logits = 4.0 * tf.einsum("bfw,vw->bfv", model.get_sequence_output(), model.get_embedding_table())
+    losses = cross_entropy(features["words"], logits)
+    return steps * tf.reduce_sum(features["weights"] * losses) / (features["weights_total"][0] + 1e-5)
+
+
+# --- Training by hand, as a loop does it -----------------------------------------------------------------------
+
+
+def make_index():
+    """Which micro-batch it is; as a training loop makes it before the model is built."""
+    index = tf.get_variable("micro_batch", shape=[], dtype=tf.int64, initializer=tf.zeros_initializer(), trainable=False,
+                            collections=[tf.GraphKeys.LOCAL_VARIABLES, optimization.MICRO_BATCH_INDEX])
+    randomness.set_part(index)
+    return index
+
+
+def build(loss_fn, steps, recompute="none"):
+    """({feature: placeholder of one micro-batch}, loss, train op)."""
+    tf.train.get_or_create_global_step()
+    features = {name: tf.placeholder(array.dtype, [BATCH // steps, *array.shape[1:]])
+                for name, array in effective_batch().items()}
+    if steps > 1:
+        make_index()
+    model = modeling.BertModel(CONFIG, True, tf.cast(features["ids"], tf.int32), recompute=recompute)
+    loss = loss_fn(model, features, steps)
+    return features, loss, optimization.create_optimizer(loss, 5e-5, 100, 0, False, gradient_accumulation_steps=steps)
+
+
+def run_step(session, train_op, feeds, fetches):
+    """Feeds each micro-batch once; returns the fetches in the run of the train op."""
+    for accumulation in tf.get_collection(optimization.GRADIENT_ACCUMULATION):
+        for feed in feeds[:-1]:
+            session.run(accumulation.accumulate_op, feed)
+    return session.run([fetches, train_op], feeds[-1])[0]
+
+
+def initialize(session):
+    session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+
+
+def all_of(variables, session):
+    return np.concatenate([array.ravel() for array in session.run(variables)])
+
+
+@functools.cache
+def trained(loss_fn, steps, **options):
+    """(weights before, weights after, losses, gradient norms) of 20 steps."""
+    with tf.Graph().as_default() as graph, tf.Session(config=SESSION) as session:
+        features, loss, train_op = build(loss_fn, steps, **options)
+        for accumulation in tf.get_collection(optimization.GRADIENT_ACCUMULATION):
+            loss = accumulation.loss
+        size = BATCH // steps
+        feeds = [{placeholder: effective_batch()[name][part * size:(part + 1) * size]
+                  for name, placeholder in features.items()} for part in range(steps)]
+        norm = graph.get_operation_by_name("gradient_norm").outputs[0]
+        initialize(session)
+        before = all_of(tf.trainable_variables(), session)
+        seen = [run_step(session, train_op, feeds, [loss, norm]) for _ in range(STEPS)]
+        assert session.run(tf.train.get_global_step()) == STEPS
+        return before, all_of(tf.trainable_variables(), session), *np.transpose(seen)
+
+
+# --- The same weights ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss_fn, steps, options", [
+    *[(classification, steps, {}) for steps in (2, 4, 8, 16, 32)],
+    (classification, 8, dict(recompute="layers")),
+    *[(span, steps, {}) for steps in (2, 16)],
+    *[(masked_lm, steps, {}) for steps in (4, 32)],
+], ids=lambda value: getattr(value, "__name__", str(value)))
+def test_splitting_a_batch_changes_no_weight(loss_fn, steps, options):
+    start, whole, losses, norms = trained(loss_fn, 1)
+    same_start, split, split_losses, split_norms = trained(loss_fn, steps, **options)
+    np.testing.assert_array_equal(start, same_start)
+    assert norms.min() > 1.0  # clipping is active, or the norm would not matter
+    assert np.linalg.norm(split - whole) <= 1e-4 * np.linalg.norm(whole - start)
+    np.testing.assert_allclose(split_losses, losses, rtol=1e-5)
+    np.testing.assert_allclose(split_norms, norms, rtol=1e-5)
+
+
+def test_the_weights_would_differ_if_micro_batches_shared_their_dropout_masks(monkeypatch):
+    """Or the test above could not tell."""
+    monkeypatch.setattr(randomness, "set_part", lambda index: None)
+    start, whole, *_ = trained(classification, 1)
+    _, split, *_ = trained.__wrapped__(classification, 2)
+    assert np.linalg.norm(split - whole) > 0.01 * np.linalg.norm(whole - start)
+
+
+# --- Accumulators ----------------------------------------------------------------------------------------------
+
+
+def small(steps, use_resource=None, loss=1.0):
+    """(placeholder of the loss's factor, the Accumulation or None, train op) of two variables, one looked up by rows."""
+    kernel = tf.get_variable("dense/kernel", initializer=tf.ones([2, 3]), use_resource=use_resource)
+    table = tf.get_variable("table", initializer=tf.ones([4, 2]), use_resource=use_resource)
+    tf.get_variable("pooler/kernel", initializer=tf.ones([2]), use_resource=use_resource)
+    factor = tf.placeholder_with_default(tf.constant(loss), [])
+    value = factor * (tf.reduce_sum(kernel) + tf.reduce_sum(tf.gather(table, [1, 1, 3])))
+    train_op = optimization.create_optimizer(value, 0.1, 10, 0, False, gradient_accumulation_steps=steps)
+    found = tf.get_collection("gradient_accumulation")
+    assert len(found) == (steps > 1)
+    return factor, found[0] if found else None, train_op
+
+
+@pytest.mark.usefixtures("graph")
+def test_one_micro_batch_has_no_accumulator():
+    small(steps=1)
+    assert tf.local_variables() == []
+
+
+@pytest.mark.usefixtures("graph")
+def test_the_sums_grow_by_each_micro_batch_and_are_zero_after_the_step():
+    index = make_index()
+    factor, accumulation, train_op = small(steps=3)
+    assert accumulation.steps == 3
+    sums = {variable.op.name: variable for variable in tf.local_variables() if variable is not index}
+    assert set(sums) == {"dense/kernel/accumulated_gradient", "table/accumulated_gradient", "accumulated_loss",
+                         "accumulated_slice_squares"}
+    with tf.Session() as session:
+        initialize(session)
+        for _ in range(2):
+            session.run(accumulation.accumulate_op, {factor: 2.0})
+            session.run(accumulation.accumulate_op, {factor: 3.0})
+            found = session.run(sums)
+            np.testing.assert_array_equal(found["dense/kernel/accumulated_gradient"], np.full([2, 3], 5.0))
+            np.testing.assert_array_equal(found["table/accumulated_gradient"], [[0, 0], [10, 10], [0, 0], [5, 5]])
+            assert found["accumulated_slice_squares"] == 6 * (2.0**2 + 3.0**2)  # six numbers in three slices
+            assert session.run(index) == 2
+            session.run(train_op, {factor: np.nan})
+            for name, values in session.run(sums).items():
+                np.testing.assert_array_equal(values, np.zeros_like(values), err_msg=name)  # even after NaN
+            assert session.run(index) == 0
+
+
+@pytest.mark.usefixtures("graph")
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_a_loop_gets_the_mean_loss_in_the_run_of_the_train_op(use_resource):
+    factor, accumulation, train_op = small(steps=3, use_resource=use_resource)
+    with tf.Session() as session:
+        initialize(session)
+        for mean in (2.0, 5.0):
+            before = session.run(tf.trainable_variables())
+            weight = before[0].sum() + before[1][[1, 1, 3]].sum()
+            feeds = [{factor: mean * part} for part in (0.5, 1.5, 1.0)]
+            assert run_step(session, train_op, feeds, accumulation.loss) == pytest.approx(mean * weight, rel=1e-5)
+        assert session.run(tf.train.get_global_step()) == 2
+        np.testing.assert_array_equal(before[2], np.ones([2]))  # it has no gradient
+
+
+def make_a_step_and_begin_another(directory, steps, use_resource):
+    """In a session that restores and saves. Returns the newest checkpoint's [(name, shape)]."""
+    with tf.Graph().as_default():
+        _, accumulation, train_op = small(steps, use_resource)
+
+        def accumulate(step_context):
+            for _ in range(steps - 1):
+                step_context.session.run(accumulation.accumulate_op)
+
+        with tf.train.MonitoredTrainingSession(checkpoint_dir=directory, save_checkpoint_steps=1, save_checkpoint_secs=None,
+                                               save_summaries_steps=None, save_summaries_secs=None) as session:
+            assert not any(np.any(values) for values in session.run(tf.local_variables()))
+            session.run_step_fn(accumulate)
+            session.run(train_op)
+            session.run_step_fn(accumulate)
+    return tf.train.list_variables(tf.train.latest_checkpoint(directory))
+
+
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_checkpoints_hold_no_accumulators_and_a_new_session_starts_with_zeros(tmp_path, use_resource):
+    for _ in range(2):
+        one, three = (make_a_step_and_begin_another(str(tmp_path / str(steps)), steps, use_resource) for steps in (1, 3))
+        assert one == three
+    assert tf.train.latest_checkpoint(str(tmp_path / "3")).endswith("-2")
+
+
+@pytest.mark.usefixtures("graph")
+def test_the_graph_can_be_written_as_a_meta_graph(caplog):
+    small(steps=2)
+    caplog.set_level("WARNING", logger="tensorflow")
+    meta_graph = tf.train.export_meta_graph()
+    assert not caplog.records
+    with tf.Graph().as_default():
+        tf.train.import_meta_graph(meta_graph)
+        assert [op.name for op in tf.get_collection("gradient_accumulation")] == ["accumulate"]
+
+
+@pytest.mark.usefixtures("graph")
+@pytest.mark.parametrize("steps", [0, -1])
+def test_a_step_takes_at_least_one_micro_batch(steps):
+    with pytest.raises(ValueError, match=f"gradient_accumulation_steps={steps}: a step takes at least 1"):
+        small(steps)
+    assert tf.global_variables() == tf.trainable_variables()
+
+
+# --- Memory ----------------------------------------------------------------------------------------------------
+
+
+WIDTH, DEPTH = 200, 10
+
+
+def allocations(session, op):
+    """What one run of an op allocates.
+
+    Returns:
+      ({node: [(microseconds, bytes allocated or, negative, freed)]}, constants of the graph that was run).
+    """
+    options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
+    metadata = tf.RunMetadata()
+    session.run(op, options=options, run_metadata=metadata)
+    records = {node.node_name: [(record.alloc_micros, record.alloc_bytes) for memory in node.memory
+                                for record in memory.allocation_records]
+               for device in metadata.step_stats.dev_stats for node in device.node_stats}
+    return records, [tf.make_ndarray(node.attr["value"].tensor) for graph in metadata.partition_graphs
+                     for node in graph.node if node.op == "Const"]
+
+
+@pytest.mark.usefixtures("graph")
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("optimizer, temporaries", [("adamw", 1), ("adafactor", 2), ("lamb", 2), ("sgdm", 1)])
+def test_an_update_adds_a_temporary_or_two_of_one_variable_and_works_in_place(optimizer, temporaries, steps):
+    kernel = 4 * WIDTH * WIDTH  # bytes
+    values = tf.ones([1, WIDTH]) * tf.placeholder_with_default(1.0, [])
+    for index in range(DEPTH):
+        values = tf.tanh(tf.matmul(values, tf.get_variable(f"layer_{index}/kernel", [WIDTH, WIDTH])))
+    train_op = optimization.create_optimizer(tf.reduce_mean(values), 1e-3, 10, 0, False, optimizer=optimizer,
+                                             gradient_accumulation_steps=steps)
+    with tf.Session(config=tf.ConfigProto(inter_op_parallelism_threads=8)) as session:
+        initialize(session)
+        session.run(train_op)
+        records, constants = allocations(session, train_op)
+    # What the step leaves allocated is a variable's new memory: none, but for the zeros of each accumulator.
+    kept = {node for node, changes in records.items() if sum(size for _, size in changes) > kernel // 2}
+    assert len(kept) == (0 if steps == 1 else DEPTH)
+    changes = sorted(change for node in records.keys() - kept for change in records[node])
+    peak = np.cumsum([size for _, size in changes]).max() / kernel
+    # Accumulated, no gradient waits for the others; else all do, also the one at hand.
+    assert peak < (DEPTH + 1 if steps == 1 else temporaries) + 0.5
+    # A session keeps its constants: zeros made at each step must not become some.
+    assert max(constant.nbytes for constant in constants) < kernel
+
+
+@pytest.mark.usefixtures("graph")
+def test_accumulators_are_zeroed_one_after_the_other():
+    _, _, train_op = small(steps=2)
+    zeroing = [op for op in tf.get_default_graph().get_operations()
+               if op.type == "AssignVariableOp" and op in ancestors(train_op)]
+    assert len(zeroing) == 4
+    for previous, op in zip(zeroing, zeroing[1:]):
+        assert previous in ancestors(op.inputs[1].op)
