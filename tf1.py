@@ -18,6 +18,7 @@ import logging as _python_logging
 import os
 import sys
 import types
+import warnings
 
 # Before TensorFlow: tf.layers, tf.keras and tf.nn.rnn_cell are those of tf-keras, because Keras 3 left them out.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -25,6 +26,8 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 import tensorflow.compat.v1 as _tf
 from absl import logging as _absl_logging
 from tensorflow.python.saved_model.model_utils import export_output as _export_output
+from tensorflow.python.util import deprecation as _deprecation
+from tf_keras.src.layers.rnn import legacy_cell_wrappers as _cell_wrappers
 
 import estimator as _estimator
 import randomness as _randomness
@@ -36,6 +39,19 @@ _tf.logging.set_verbosity(_tf.logging.ERROR)  # these two announce that they are
 _tf.disable_v2_behavior()
 _tf.enable_resource_variables()
 _tf.logging.set_verbosity(_verbosity)
+
+# That names of TensorFlow 1 are deprecated is no news to a program that imports this.
+_deprecation._PRINT_DEPRECATION_WARNINGS = False
+warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\.", UserWarning)
+
+
+def _is_shown_once(record):
+    """A filter of TensorFlow's handler: false where the root logger writes to the terminal too."""
+    return not any(type(handler) is _python_logging.StreamHandler for handler in _python_logging.root.handlers)
+
+
+for _handler in _python_logging.getLogger("tensorflow").handlers:
+    _handler.addFilter(_is_shown_once)
 
 
 class _Namespace(types.ModuleType):
@@ -95,12 +111,13 @@ def _dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=Non
         return _tf.convert_to_tensor(x)
     with _tf.name_scope(name, "dropout", [x]):
         x = _tf.convert_to_tensor(x)
-        if _in_loop():  # there a site's mask would be the same in each round
-            return _tf.nn.dropout(x, noise_shape=noise_shape, seed=seed, rate=rate)
         site = _randomness.new_site("dropout" if seed is None else f"dropout {seed}")
         with _tf.control_dependencies([x]):
             shape = _tf.shape(x) if noise_shape is None else _full_shape(noise_shape, x)
-            keep = _randomness.uniform(shape, site) >= _tf.cast(rate, _tf.float32)
+            draw = _uniform_in_loop(shape, site) if _loops() else _randomness.uniform(shape, site)
+            if draw is None:
+                return _tf.nn.dropout(x, noise_shape=noise_shape, seed=seed, rate=rate)
+            keep = draw >= _tf.cast(rate, _tf.float32)
         scale = 1.0 / (1.0 - _tf.cast(rate, x.dtype))
         # Chosen, not multiplied: what is dropped may be infinite.
         dropped = _tf.where_v2(keep, x * scale, _tf.zeros([], x.dtype))
@@ -108,11 +125,27 @@ def _dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=Non
         return dropped
 
 
-def _in_loop():
-    context = _tf.get_default_graph()._get_control_flow_context()
-    while context is not None and not context.IsWhileContext():
+def _loops():
+    """The control flow contexts of the loops that are being built, the innermost first."""
+    context, found = _tf.get_default_graph()._get_control_flow_context(), []
+    while context is not None:
+        found += [context] if context.IsWhileContext() else []
         context = context.outer_context
-    return context is not None
+    return found
+
+
+def _uniform_in_loop(shape, site):
+    """`randomness.uniform`, keyed by the round too; None if the loop has no integer variable that would tell it."""
+    switches = [op for loop in _loops() for op in loop.pivot.consumers() if op.type == "Switch"]
+    counters = [op.outputs[1] for op in switches if op.outputs[1].dtype.is_integer and op.outputs[1].shape.rank == 0]
+    if not counters:
+        return None
+    with _tf.control_dependencies(None):  # leaves the loop
+        key = _tf.cast(_tf.bitcast(_randomness.uniform([2], site), _tf.int32), _tf.int64)
+    number = _tf.zeros([], _tf.int64)
+    for counter in counters:
+        number = number * 1000003 + _tf.cast(counter, _tf.int64)
+    return _tf.random.stateless_uniform(shape, key + number)
 
 
 def _full_shape(noise_shape, x):
@@ -201,6 +234,8 @@ app = _Namespace("tf.app", dict(run=_run_app), lambda: _tf.app)
 nn = _Namespace("tf.nn", dict(dropout=_dropout), lambda: _tf.nn)
 layers = _Namespace("tf.layers", dict(dropout=_layer_dropout, Dropout=_LayerDropout), lambda: _tf.layers)
 logging = _Namespace("tf.logging", dict(set_verbosity=_set_verbosity), lambda: _tf.logging)
+# DropoutWrapper drops as tf.nn.dropout does.
+_cell_wrappers.tf = _Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__), lambda: _tf.compat.v2)
 data = _Namespace("tf.data", dict(experimental=_Namespace("tf.data.experimental", _DATA, lambda: _tf.data.experimental)),
                   lambda: _tf.data)
 
@@ -250,7 +285,7 @@ _REPLACEMENTS = {
     "integrate": "scipy.integrate", "keras": "tf.keras", "labeled_tensor": "plain tensors",
     "layers": "tf.layers, or tf.keras.layers", "learn": "tf.estimator", "legacy_seq2seq": "tf.nn.dynamic_rnn",
     "linalg": "tf.linalg", "linear_optimizer": "tf.estimator", "lookup": "tf.lookup", "losses": "tf.losses",
-    "metrics": "tf.metrics", "mixed_precision": "tf.train.experimental.DynamicLossScale",
+    "metrics": "tf.metrics", "mixed_precision": "tf.train.experimental.MixedPrecisionLossScaleOptimizer and DynamicLossScale",
     "model_pruning": "the package tensorflow-model-optimization", "nn": "tf.nn",
     "opt": "tf.train's optimizers, or optimization.AdamWeightDecayOptimizer for AdamW",
     "predictor": "tf.contrib.predictor.from_saved_model", "quantization": "tf.quantization",
@@ -276,9 +311,9 @@ def _contrib_namespace(module, own, base=None):
 
 
 def _mirrored_strategy(num_gpus=None, cross_device_ops=None, devices=None, **others):
-    """tf.contrib.distribute.MirroredStrategy; num_gpus takes the first that many."""
+    """tf.contrib.distribute.MirroredStrategy; num_gpus takes the first that many, and 0 the CPU."""
     if devices is None and num_gpus is not None:
-        devices = [f"/gpu:{index}" for index in range(num_gpus)]
+        devices = [f"/gpu:{index}" for index in range(num_gpus)] or ["/cpu:0"]
     return _tf.distribute.MirroredStrategy(devices, cross_device_ops)
 
 
@@ -307,6 +342,7 @@ _MODULES = {
                                    "list_variables", "load_checkpoint", "load_variable"), nest=_tf.nest),
     "layers": dict(**_own_names(_contrib, "batch_norm", "flatten", "fully_connected", "l1_regularizer", "l2_regularizer",
                                 "layer_norm", "optimize_loss"), **_INITIALIZERS, dropout=_contrib_dropout),
+    "metrics": _own_names(_contrib, "streaming_concat", "streaming_pearson_correlation"),
     "predictor": _own_names(_contrib, "from_estimator", "from_saved_model"),
     "seq2seq": dict(sequence_loss=_contrib.sequence_loss),
     "tpu": _TPU,
@@ -342,7 +378,7 @@ def _modules_that_bypass_us():
     found["tensorflow.contrib.layers.python"] = python_layers
     found["tensorflow.contrib.layers.python.layers"] = python_layers.layers
     found["tensorflow.contrib.layers.python.layers.initializers"] = python_layers.layers.initializers
-    found["tensorflow.python.estimator"] = estimator
+    found["tensorflow.estimator"] = found["tensorflow.python.estimator"] = estimator
     for name in ("estimator", "model_fn", "run_config", "training"):
         found[f"tensorflow.python.estimator.{name}"] = estimator
     return found

@@ -68,7 +68,9 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
         training = tf.convert_to_tensor(is_training)
         batch = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
         rate = tf.where(training, tf.cast(1.0 - decay, inputs.dtype), tf.zeros([], inputs.dtype))
-        updates = [tf.assign_sub(average, (average - now) * rate) for average, now in zip(moving, batch)]
+        factors = [1.0, _bessel(inputs) if inputs.shape.rank in (2, 4) and unsupported.get("fused") is not False else 1.0]
+        updates = [tf.assign_sub(average, (average - now * factor) * rate)
+                   for average, now, factor in zip(moving, batch, factors)] if is_training is not False else []
         mean, variance = (tf.where(training, now, tf.identity(average)) for average, now in zip(moving, batch))
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         if updates_collections is None:
@@ -78,6 +80,12 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
             for update in updates:
                 tf.add_to_collections(updates_collections, update)
         return _finished(outputs, inputs, activation_fn, outputs_collections)
+
+
+def _bessel(inputs):
+    """n / (n - 1) for n values of a channel. The kernel that TensorFlow took for two and four dimensions averaged so."""
+    count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), inputs.dtype)
+    return count / tf.maximum(count - 1, 1)
 
 
 def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn=None, normalizer_params=None,
@@ -212,7 +220,8 @@ def _changed_gradients(pairs, noise_scale, multipliers, clip):
     if noise_scale is not None:
         pairs = [(tf.convert_to_tensor(gradient) + tf.random.truncated_normal(variable.shape) * noise_scale, variable)
                  for gradient, variable in pairs]
-    factors = {key if isinstance(key, str) else key.op.name: factor for key, factor in (multipliers or {}).items()}
+    factors = {key.split(":")[0] if isinstance(key, str) else key.op.name: factor
+               for key, factor in (multipliers or {}).items()}
     pairs = [(tf.convert_to_tensor(gradient) * factors[variable.op.name], variable) if variable.op.name in factors
              else (gradient, variable) for gradient, variable in pairs]
     if callable(clip):
@@ -273,8 +282,10 @@ def crf_log_norm(inputs, sequence_lengths, transition_params):
         return tf.where(mask > 0, following, state)
 
     mask = _mask(sequence_lengths, inputs)
-    wide = tf.tile(mask[:, :, None], [1, 1, tf.shape(inputs)[2]])
-    final = tf.foldl(forward, (tf.transpose(inputs, [1, 0, 2])[1:], tf.transpose(wide, [1, 0, 2])[1:]), inputs[:, 0])
+    # The loop passes the first position too, without effect: a loop over nothing, if T is 1, would have no gradient.
+    later = tf.concat([tf.zeros_like(mask[:, :1]), mask[:, 1:]], axis=1)
+    wide = tf.tile(later[:, :, None], [1, 1, tf.shape(inputs)[2]])
+    final = tf.foldl(forward, (tf.transpose(inputs, [1, 0, 2]), tf.transpose(wide, [1, 0, 2])), inputs[:, 0])
     return tf.reduce_logsumexp(final, axis=1) * mask[:, 0]
 
 
@@ -419,6 +430,66 @@ def from_estimator(estimator, serving_input_receiver_fn, output_key=None, graph=
         return from_saved_model(tf.compat.as_str(exported), output_key, graph=graph, config=config)
 
 
+# --- contrib.metrics -------------------------------------------------------------------------------------
+
+
+def streaming_concat(values, axis=0, max_size=None, metrics_collections=None, updates_collections=None, name=None):
+    """A metric whose value is all values so far, one after the other.
+
+    Args:
+      values: tensor whose shape is known but for `axis`.
+      axis: dimension to concatenate along.
+      max_size: not supported.
+      metrics_collections, updates_collections: where to add the value and the update.
+      name: variable scope.
+
+    Returns:
+      (value, update), like the functions of `tf.metrics`.
+    """
+    if max_size is not None:
+        raise ValueError("tf.contrib.metrics.streaming_concat: no max_size here; cut the result.")
+    with tf.variable_scope(name, "streaming_concat", [values]):
+        shape = values.shape.as_list()
+        initial = [0 if index == axis % len(shape) else size for index, size in enumerate(shape)]
+        kept = tf.Variable(tf.zeros(initial, values.dtype), trainable=False, use_resource=True, shape=tf.TensorShape(None),
+                           collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
+        update = kept.assign(tf.concat([kept.read_value(), values], axis), read_value=True)
+        return _metric(kept.read_value(), update, metrics_collections, updates_collections)
+
+
+def streaming_pearson_correlation(predictions, labels, weights=None, metrics_collections=None, updates_collections=None,
+                                  name=None):
+    """A metric: Pearson's correlation coefficient of predictions and labels, 0 if one of them is constant.
+
+    Args:
+      predictions, labels: float tensors of the same size.
+      weights: likewise; all 1 if None.
+      metrics_collections, updates_collections, name: see `streaming_concat`.
+
+    Returns:
+      (value, update), like the functions of `tf.metrics`.
+    """
+    with tf.variable_scope(name, "pearson_r", [predictions, labels]):
+        x, y = (tf.reshape(tf.cast(values, tf.float64), [-1]) for values in (predictions, labels))
+        weights = tf.ones_like(x) if weights is None else tf.reshape(tf.cast(weights, tf.float64), [-1])
+        sums = tf.get_variable("sums", [6], tf.float64, tf.zeros_initializer(), trainable=False,
+                               collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
+        batch = tf.stack([tf.reduce_sum(weights * terms) for terms in (tf.ones_like(x), x, y, x * x, y * y, x * y)])
+
+        def correlation(sums):
+            count, x, y, xx, yy, xy = tf.unstack(sums)
+            spread = tf.sqrt((count * xx - x * x) * (count * yy - y * y))
+            return tf.cast(tf.div_no_nan(count * xy - x * y, spread), tf.float32)
+
+        return _metric(correlation(sums), correlation(tf.assign_add(sums, batch)), metrics_collections, updates_collections)
+
+
+def _metric(value, update, metrics_collections, updates_collections):
+    tf.add_to_collections(metrics_collections or [], value)
+    tf.add_to_collections(updates_collections or [], update)
+    return value, update
+
+
 # --- The rest --------------------------------------------------------------------------------------------
 
 
@@ -435,7 +506,9 @@ def sequence_loss(logits, targets, weights, average_across_timesteps=True, avera
     """
     with tf.name_scope(name, "sequence_loss", [logits, targets, weights]):
         function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
-        losses = function(labels=targets, logits=logits) * weights
+        # Functions for this argument were written for flat tensors.
+        flat = function(labels=tf.reshape(targets, [-1]), logits=tf.reshape(logits, [-1, logits.shape.as_list()[2]]))
+        losses = tf.reshape(flat, tf.shape(weights)) * weights
         axes = [axis for axis, averaged in enumerate([average_across_batch, average_across_timesteps]) if averaged]
         if not axes:
             return losses

@@ -4,6 +4,7 @@
 """
 
 import collections
+import dataclasses
 import glob
 import os
 import time
@@ -17,10 +18,15 @@ import randomness
 
 # --- Warm start, serving ---------------------------------------------------------------------------------
 
-WarmStartSettings = collections.namedtuple(
-    "WarmStartSettings", ["ckpt_to_initialize_from", "vars_to_warm_start", "var_name_to_vocab_info",
-                          "var_name_to_prev_var_name"], defaults=[".*", None, None])
-WarmStartSettings.__doc__ = "The arguments of `tf.train.warm_start`, for Estimator(warm_start_from=…)."
+
+@dataclasses.dataclass(frozen=True)
+class WarmStartSettings:
+    """The arguments of `tf.train.warm_start`, for Estimator(warm_start_from=…)."""
+
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: object = ".*"
+    var_name_to_vocab_info: dict = None
+    var_name_to_prev_var_name: dict = None
 
 
 class TensorServingInputReceiver(estimator.ServingInputReceiver):
@@ -144,6 +150,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
         self._estimator = trained
         self._max_steps = train_spec.max_steps
         self._spec = eval_spec
+        exporters = eval_spec.exporters or []
+        self._exporters = [exporters] if isinstance(exporters, Exporter) else list(exporters)
         self._first_step = self._evaluated_step = None
         self._time = time.time()
         self.metrics, self.exports = None, []
@@ -161,20 +169,24 @@ class _Evaluator(tf.train.CheckpointSaverListener):
     def end(self, session, global_step_value):
         if global_step_value != self._evaluated_step:
             self._evaluate(global_step_value, is_the_final_export=True)
+        else:  # that it was the last is known only now: ask again whoever exported nothing
+            self.exports = [given or self._export(exporter, is_the_final_export=True)
+                            for given, exporter in zip(self.exports, self._exporters)]
 
     def _evaluate(self, step, is_the_final_export):
         spec = self._spec
-        checkpoint = self._estimator.latest_checkpoint()
         self.metrics = self._estimator.evaluate(spec.input_fn, steps=spec.steps, hooks=spec.hooks,
-                                                checkpoint_path=checkpoint, name=spec.name)
+                                                checkpoint_path=self._estimator.latest_checkpoint(), name=spec.name)
         logging.info("Evaluation of step %d: %s", step, ", ".join(
             f"{name} = {value}" for name, value in sorted(self.metrics.items())))
-        exporters = [spec.exporters] if isinstance(spec.exporters, Exporter) else spec.exporters or []
-        self.exports = [exporter.export(
-            estimator=self._estimator, export_path=os.path.join(self._estimator.model_dir, "export", exporter.name),
-            checkpoint_path=checkpoint, eval_result=self.metrics, is_the_final_export=is_the_final_export)
-            for exporter in exporters]
+        self.exports = [self._export(exporter, is_the_final_export) for exporter in self._exporters]
         self._evaluated_step, self._time = step, time.time()
+
+    def _export(self, exporter, is_the_final_export):
+        return exporter.export(
+            estimator=self._estimator, export_path=os.path.join(self._estimator.model_dir, "export", exporter.name),
+            checkpoint_path=self._estimator.latest_checkpoint(), eval_result=self.metrics,
+            is_the_final_export=is_the_final_export)
 
 
 # --- Exporters -------------------------------------------------------------------------------------------

@@ -299,10 +299,12 @@ def test_an_update_adds_a_temporary_or_two_of_one_variable_and_works_in_place(op
 
 
 @pytest.mark.usefixtures("graph")
-def test_accumulators_are_zeroed_one_after_the_other():
-    _, _, train_op = small(steps=2)
-    zeroing = [op for op in tf.get_default_graph().get_operations()
-               if op.type == "AssignVariableOp" and op in ancestors(train_op)]
-    assert len(zeroing) == 4
+def test_gradients_are_made_and_accumulators_zeroed_one_after_the_other():
+    _, accumulation, train_op = small(steps=2)
+    adding, zeroing = ([op for op in tf.get_default_graph().get_operations() if op.type == kind and op in ancestors(end)]
+                       for kind, end in [("AssignAddVariableOp", accumulation.accumulate_op), ("AssignVariableOp", train_op)])
+    adding = [op for op in adding if "accumulated_gradient" in op.inputs[0].op.name]
+    assert (len(adding), len(zeroing)) == (2, 4)
+    assert sum(before in ancestors(op.inputs[1].op) for op in adding for before in adding) == 1
     for previous, op in zip(zeroing, zeroing[1:]):
         assert previous in ancestors(op.inputs[1].op)

@@ -1,0 +1,598 @@
+"""`import tf1 as tf`: what TensorFlow 2 removed, against NumPy and against counting by hand.
+
+test_tf1_estimator.py has tf.estimator, tf.contrib.tpu and what runs a program; test_forks.py runs whole programs.
+"""
+
+import importlib
+import itertools
+import operator
+import time
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as plain
+
+import tf1 as tf
+
+# --- Graphs ----------------------------------------------------------------------------------------------
+
+
+def run(build, step=0, seed=1, times=1, values=None):
+    """What build() gives in a graph of its own.
+
+    Args:
+      build: function that returns tensors.
+      step: the global step.
+      seed: the graph's.
+      times: runs; the last one counts.
+      values: {variable: array} to set.
+    """
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(seed)
+        global_step = tf.train.get_or_create_global_step()
+        outputs = build()
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        global_step.load(step, session)
+        for variable in tf.global_variables():
+            if variable.op.name in (values or {}):
+                variable.load(values[variable.op.name], session)
+        for _ in range(times):
+            results = session.run(outputs)
+        return results
+
+
+def names(variables):
+    return [variable.op.name for variable in variables]
+
+
+def normal(*shape):
+    return np.random.RandomState(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+# --- Dropout ----------------------------------------------------------------------------------------------
+
+DROPOUTS = {
+    "keep_prob": lambda x: tf.nn.dropout(x, 0.75),
+    "rate": lambda x: tf.nn.dropout(x, rate=0.25),
+    "placeholder": lambda x: tf.nn.dropout(x, tf.placeholder_with_default(0.75, [])),
+    "seed": lambda x: tf.nn.dropout(x, 0.75, seed=5),
+    "layers": lambda x: tf.layers.dropout(x, 0.25, training=True),
+    "layers_tensor": lambda x: tf.layers.dropout(x, 0.25, training=tf.placeholder_with_default(True, [])),
+    "Layer": lambda x: tf.layers.Dropout(0.25)(x, training=True),
+    "Layer_apply": lambda x: tf.layers.Dropout(rate=0.25).apply(x, training=tf.constant(True)),
+    "contrib": lambda x: tf.contrib.layers.dropout(x, 0.75),
+    "contrib_tensor": lambda x: tf.contrib.layers.dropout(x, 0.75, is_training=tf.placeholder_with_default(True, []))}
+
+
+@pytest.mark.parametrize("dropout", DROPOUTS.values(), ids=DROPOUTS)
+def test_dropout_depends_on_seed_and_step_alone_and_keeps_the_mean(dropout):
+    x = np.full([100, 40], 3.0, np.float32)
+    x[0] = np.inf
+    first = run(lambda: dropout(tf.constant(x)), step=7)
+    kept = first != 0
+    np.testing.assert_array_equal(first[kept], x[kept] / np.float32(0.75))  # none is NaN
+    assert abs(kept.mean() - 0.75) < 4 * np.sqrt(0.75 * 0.25 / x.size)
+
+    def elsewhere():
+        tf.random.uniform([3])  # another op number
+        return dropout(tf.constant(x))
+    np.testing.assert_array_equal(run(elsewhere, step=7), first)
+    for changed in (run(lambda: dropout(tf.constant(x)), step=8), run(lambda: dropout(tf.constant(x)), step=7, seed=2)):
+        assert 0.5 < (kept == (changed != 0)).mean() < 0.75  # 0.625 if independent
+
+
+@pytest.mark.parametrize("build", [
+    lambda x: tf.layers.dropout(x), lambda x: tf.layers.dropout(x, training=tf.constant(False)),
+    lambda x: tf.layers.Dropout()(x), lambda x: tf.layers.Dropout()(x, training=tf.constant(False)),
+    lambda x: tf.contrib.layers.dropout(x, is_training=False), lambda x: tf.nn.dropout(x, 1.0),
+    lambda x: tf.contrib.layers.dropout(x, is_training=tf.constant(False)), lambda x: tf.nn.dropout(x, tf.constant(1.0))])
+def test_without_dropout_nothing_changes(build):
+    x = normal(5, 6)
+    np.testing.assert_array_equal(run(lambda: build(tf.constant(x))), x)
+
+
+def test_each_dropout_of_a_graph_has_a_mask_of_its_own():
+    def build():
+        x = tf.ones([300])
+        return [tf.nn.dropout(x, 0.5), tf.nn.dropout(x, 0.5), tf.layers.dropout(x, training=True),
+                tf.nn.dropout(x, 0.5, seed=1), tf.nn.dropout(x, 0.5, seed=2)]
+    masks = run(build)
+    for first, second in itertools.combinations(masks, 2):
+        assert 0.35 < (first == second).mean() < 0.65
+
+
+def test_dropout_in_a_loop_has_another_mask_each_round():
+    def build():
+        def body(index, masks):
+            x = tf.fill([300], tf.cast(index + 1, tf.float32))
+            return index + 1, masks.write(index, tf.cast(tf.equal(tf.nn.dropout(x, 0.5), 0), tf.int32))
+        return tf.while_loop(lambda index, _: index < 3, body, [0, tf.TensorArray(tf.int32, 3)])[1].stack()
+    masks = run(build, step=7)
+    np.testing.assert_array_equal(run(build, step=7), masks)
+    for first, second in itertools.combinations([*masks, *run(build, step=8)], 2):
+        assert 0.35 < (first == second).mean() < 0.65
+
+
+@pytest.mark.parametrize("noise_shape", [[4, 1, 300], [None, 1, None], (4, 1, 300), plain.TensorShape([4, 1, 300]),
+                                         np.array([4, 1, 300])])
+def test_noise_shape_is_broadcast(noise_shape):
+    mask = run(lambda: tf.nn.dropout(tf.ones([4, 5, 300]), 0.5, noise_shape)) != 0
+    np.testing.assert_array_equal(mask, np.broadcast_to(mask[:, :1], mask.shape))
+    assert 0.4 < mask.mean() < 0.6 and not (mask[0] == mask[1]).all()
+
+
+@pytest.mark.parametrize("keep_prob", [0.5, "placeholder"])
+def test_dropout_in_half_precision(keep_prob):
+    def build():
+        kept = tf.placeholder_with_default(np.float16(0.5), []) if keep_prob == "placeholder" else keep_prob
+        return tf.nn.dropout(tf.ones([1000], tf.float16), kept)
+    values = run(build)
+    assert values.dtype == np.float16 and set(values) == {0, 2} and 0.9 < values.mean() < 1.1
+
+
+def test_the_gradient_passes_where_values_do():
+    def build():
+        x = tf.constant([np.inf, *[1.0] * 99])
+        outputs = tf.nn.dropout(x, 0.5)
+        return outputs, tf.gradients(outputs, x)[0]
+    outputs, gradient = run(build)
+    np.testing.assert_array_equal(gradient, np.where(outputs != 0, 2, 0))
+
+
+@pytest.mark.parametrize("arguments", [{}, dict(keep_prob=0.5, rate=0.5), dict(keep_prob=0.0), dict(rate=1.5),
+                                       dict(rate=-0.1)])
+def test_dropout_refuses_what_is_no_probability(graph, arguments):
+    with pytest.raises(ValueError, match=r"tf\.nn\.dropout: .*rate"):
+        tf.nn.dropout(tf.ones([2]), **arguments)
+
+
+# --- tf.data ----------------------------------------------------------------------------------------------
+
+
+def elements(build, seed=1):
+    """All elements of a dataset that build() makes in a graph of its own."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(seed)
+        iterator = tf.data.make_initializable_iterator(build().batch(1000))
+        session.run(iterator.initializer)
+        return session.run(iterator.get_next()).tolist()
+
+
+SHUFFLES = {"shuffle": lambda data: data.shuffle(30).repeat(3),
+            "v2": lambda data: tf.compat.v2.data.Dataset.range(30).shuffle(30).repeat(3),
+            "experimental": lambda data: data.apply(tf.data.experimental.shuffle_and_repeat(30, 3)),
+            "contrib": lambda data: data.apply(tf.contrib.data.shuffle_and_repeat(buffer_size=30, count=3))}
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES.values(), ids=SHUFFLES)
+def test_an_unseeded_shuffle_depends_on_the_graphs_seed_alone(shuffle):
+    def build():
+        return shuffle(tf.data.Dataset.range(30))
+
+    def elsewhere():
+        tf.constant(1)  # TensorFlow's own choice of a seed counts the ops before it
+        return build()
+    order = elements(build)
+    rounds = np.reshape(order, [3, 30])
+    np.testing.assert_array_equal(np.sort(rounds), np.tile(np.arange(30), [3, 1]))
+    assert len({tuple(one) for one in [*rounds, np.arange(30)]}) == 4
+    assert elements(elsewhere) == order and elements(build, seed=2) != order
+
+
+def test_two_shuffles_of_one_pipeline_differ_and_a_given_seed_counts():
+    def pair(**seed):
+        return lambda: tf.data.Dataset.zip(tuple(tf.data.Dataset.range(30).shuffle(30, **seed) for _ in range(2))).map(
+            lambda first, second: tf.stack([first, second]))
+    unseeded, seeded, other = (np.transpose(elements(pair(**seed))) for seed in ({}, dict(seed=3), dict(seed=4)))
+    assert (unseeded[0] != unseeded[1]).any() and (seeded[0] == seeded[1]).all() and (other[0] != seeded[0]).any()
+    fixed = elements(lambda: tf.data.Dataset.range(30).shuffle(30, reshuffle_each_iteration=False).repeat(2))
+    assert fixed[:30] == fixed[30:]
+
+
+@pytest.mark.parametrize("name", ["data.experimental", "contrib.data"])
+def test_parallel_interleave_is_never_sloppy(name):
+    module = operator.attrgetter(name)(tf)
+
+    def numbers(source):
+        def slow(number):
+            time.sleep(0.1 if number == 0 else 0)
+            return number
+        return tf.data.Dataset.range(source, source + 3).map(
+            lambda number: tf.reshape(tf.py_func(slow, [number], tf.int64), []))
+    found = elements(lambda: tf.data.Dataset.range(0, 30, 10).apply(module.parallel_interleave(numbers, 3, sloppy=True)))
+    assert found == [0, 10, 20, 1, 11, 21, 2, 12, 22]
+
+
+@pytest.mark.parametrize("transform, expected", [
+    (lambda: tf.contrib.data.batch_and_drop_remainder(2), [[0, 1], [2, 3]]),
+    (lambda: tf.contrib.data.map_and_batch(lambda x: x * 10, 2, drop_remainder=True), [[0, 10], [20, 30]]),
+    (lambda: tf.data.experimental.map_and_batch(lambda x: x + 1, 5), [[1, 2, 3, 4, 5]])])
+def test_batching_transformations(transform, expected):
+    assert elements(lambda: tf.data.Dataset.range(5).apply(transform())) == expected
+
+
+# --- contrib.layers ---------------------------------------------------------------------------------------
+
+
+def normalized(x, axes, epsilon):
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + epsilon)
+
+
+@pytest.mark.parametrize("options, axes, scope", [
+    ({}, (1, 2), "LayerNorm"), (dict(begin_norm_axis=-1), 2, "LayerNorm"), (dict(begin_norm_axis=2, scope="mine"), 2, "mine"),
+    (dict(begin_norm_axis=-1, activation_fn=plain.nn.relu), 2, "LayerNorm")])
+def test_layer_norm(options, axes, scope):
+    x, gamma, beta = normal(2, 3, 4) * 5 + 2, normal(4), normal(1, 4)[0]
+    found = run(lambda: tf.contrib.layers.layer_norm(tf.constant(x), **options),
+                values={f"{scope}/gamma": gamma, f"{scope}/beta": beta})
+    expected = normalized(x.astype(np.float64), axes, 1e-12) * gamma + beta
+    np.testing.assert_allclose(found, np.maximum(expected, 0) if "activation_fn" in options else expected, atol=1e-5)
+
+
+def test_layer_norm_variables(graph):
+    x = tf.ones([2, 3])
+    tf.contrib.layers.layer_norm(x)
+    tf.contrib.layers.layer_norm(x, center=False, trainable=False)
+    tf.contrib.layers.layer_norm(x, scope="LayerNorm", reuse=True)
+    assert names(tf.global_variables()) == ["LayerNorm/beta", "LayerNorm/gamma", "LayerNorm_1/gamma"]
+    assert names(tf.trainable_variables()) == ["LayerNorm/beta", "LayerNorm/gamma"]
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (2, 5, 3), (2, 2, 2, 3)], ids=len)
+@pytest.mark.parametrize("mode", ["collected", "forced", "tensor", "inference"])
+def test_batch_norm(shape, mode):
+    x, gamma, beta, mean = normal(*shape), normal(3), normal(1, 3)[0], normal(1, 1, 3)[0, 0]
+    variance = np.float32([1, 2, 3])
+    axes, training = tuple(range(len(shape) - 1)), mode != "inference"
+
+    def build():
+        collections = None if mode == "forced" else tf.GraphKeys.UPDATE_OPS
+        outputs = tf.contrib.layers.batch_norm(
+            tf.constant(x), decay=0.9, scale=True, epsilon=0.01, updates_collections=collections,
+            is_training=tf.placeholder_with_default(True, []) if mode == "tensor" else training)
+        updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+        assert bool(updates) == (mode in ("collected", "tensor"))
+        with tf.control_dependencies([outputs, *updates]):
+            return outputs, *(variable.read_value() for variable in tf.global_variables()[-2:])
+    outputs, *moving = run(build, values={"BatchNorm/gamma": gamma, "BatchNorm/beta": beta, "BatchNorm/moving_mean": mean,
+                                          "BatchNorm/moving_variance": variance})
+    expected = normalized(x, axes, 0.01) if training else (x - mean) / np.sqrt(variance + 0.01)
+    np.testing.assert_allclose(outputs, expected * gamma + beta, atol=1e-5)
+    if training:
+        mean = 0.9 * mean + 0.1 * x.mean(axes)
+        # TensorFlow 1.15 had a fused kernel for 2 and 4 dimensions, which averages the unbiased variance.
+        variance = 0.9 * variance + 0.1 * x.var(axes, ddof=0 if len(shape) == 3 else 1)
+    np.testing.assert_allclose(moving, [mean, variance], atol=1e-5)
+
+
+def test_batch_norm_refuses_what_it_does_not_do(graph):
+    with pytest.raises(ValueError, match=r"no renorm here\. Use tf\.layers"):
+        tf.contrib.layers.batch_norm(tf.ones([2, 3]), renorm=True)
+
+
+def test_fully_connected_is_a_relu_by_default():
+    x, weights, bias = normal(2, 3, 4), normal(4, 5), normal(5)
+    values = {"fully_connected/weights": weights, "fully_connected/biases": bias, "linear/weights": weights}
+    relu, linear, normed = run(lambda: [
+        tf.contrib.layers.fully_connected(tf.constant(x), 5),
+        tf.contrib.layers.fully_connected(tf.constant(x), 5, None, biases_initializer=None, scope="linear"),
+        tf.contrib.layers.fully_connected(tf.constant(x), 5, None, lambda outputs, factor: outputs * factor, dict(factor=2.0),
+                                          scope="linear", reuse=True)], values=values)
+    np.testing.assert_allclose(relu, np.maximum(x @ weights + bias, 0), atol=1e-5)
+    np.testing.assert_allclose(linear, x @ weights, atol=1e-5)
+    np.testing.assert_allclose(normed, x @ weights * 2, atol=1e-5)
+
+
+def test_layers_register_their_variables_and_losses(graph):
+    outputs = tf.contrib.layers.fully_connected(
+        tf.ones([2, 3]), 5, weights_regularizer=tf.contrib.layers.l2_regularizer(0.1), variables_collections=["mine"],
+        outputs_collections=["outputs"])
+    assert tf.get_collection("outputs") == [outputs] and outputs.shape.as_list() == [2, 5]
+    assert names(tf.get_collection("mine")) == ["fully_connected/weights", "fully_connected/biases"]
+    assert len(tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES)) == 1
+    assert tf.contrib.layers.flatten(tf.placeholder(tf.float32, [None, 3, 4])).shape.as_list() == [None, 12]
+
+
+def test_small_layers():
+    x = normal(2, 3, 4)
+    flat, l1, l2, uniform, gaussian = run(lambda: [
+        tf.contrib.layers.flatten(tf.constant(x)), tf.contrib.layers.l1_regularizer(0.5)(tf.constant(x)),
+        tf.contrib.layers.l2_regularizer(0.5)(tf.constant(x)), tf.contrib.layers.xavier_initializer()([100, 200]),
+        tf.contrib.layers.xavier_initializer(uniform=False)([100, 200])])
+    np.testing.assert_array_equal(flat, x.reshape(2, 12))
+    np.testing.assert_allclose([l1, l2], [abs(x).sum() / 2, (x ** 2).sum() / 4], rtol=1e-5)
+    bound = np.sqrt(6 / 300)
+    assert abs(uniform).max() <= bound and abs(uniform).max() > 0.99 * bound
+    np.testing.assert_allclose([uniform.var(), gaussian.var()], 2 / 300, rtol=0.05)
+
+
+# --- contrib.layers.optimize_loss -------------------------------------------------------------------------
+
+W, V, RATE = np.float32([1.0, -2.0]), np.float32([3.0]), 0.1  # the variables; the loss is w² / 2 + 2 v, by default
+
+
+def optimize(*, rate=RATE, optimizer="SGD", times=1, step=0, read=("w", "v"), **options):
+    """The variables after training steps."""
+    def build():
+        w, v = tf.get_variable("w", initializer=W), tf.get_variable("v", initializer=V)
+        loss = tf.reduce_sum(tf.square(w)) / 2 + tf.reduce_sum(2 * v)
+        trained = tf.contrib.layers.optimize_loss(
+            loss, options.pop("global_step", None), rate() if callable(rate) else rate, optimizer, **options)
+        with tf.control_dependencies([trained]):
+            return [variable.read_value() for name in read for variable in tf.global_variables() if variable.op.name == name]
+    return run(build, step=step, times=times)
+
+
+# One step on w from gradient g.
+FIRST_STEPS = {
+    "SGD": lambda w, g: w - RATE * g, "Momentum": lambda w, g: w - RATE * g, "Adam": lambda w, g: w - RATE * np.sign(g),
+    "Adagrad": lambda w, g: w - RATE * g / np.sqrt(0.1 + g ** 2),
+    "RMSProp": lambda w, g: w - RATE * g / np.sqrt(0.9 + 0.1 * g ** 2),
+    "Ftrl": lambda w, g: -RATE * (g - (np.sqrt(0.1 + g ** 2) - np.sqrt(0.1)) / RATE * w) / np.sqrt(0.1 + g ** 2)}
+
+
+@pytest.mark.parametrize("name", FIRST_STEPS)
+def test_optimize_loss_with_a_named_optimizer(name):
+    w, v = optimize(optimizer=name)
+    np.testing.assert_allclose(w, FIRST_STEPS[name](W, W), rtol=1e-5)
+    np.testing.assert_allclose(v, FIRST_STEPS[name](V, np.float32([2])), rtol=1e-5)
+
+
+def test_momentum_is_nine_tenths():
+    _, v = optimize(optimizer="Momentum", times=2)
+    np.testing.assert_allclose(v, V - RATE * 2 - RATE * (2 + 0.9 * 2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("options, factor", [
+    (dict(optimizer=plain.train.GradientDescentOptimizer), 1), (dict(optimizer=plain.train.GradientDescentOptimizer(0.3)), 3),
+    (dict(optimizer=lambda rate: plain.train.GradientDescentOptimizer(rate * 2)), 2),
+    (dict(optimizer=lambda: plain.train.GradientDescentOptimizer(0.2), rate=None), 2),
+    (dict(rate=lambda: tf.constant(0.2)), 2), (dict(rate=1), 10),
+    (dict(learning_rate_decay_fn=lambda rate, step: rate * tf.cast(step, tf.float32), step=3), 3),
+    (dict(gradient_multipliers={"w": 0.5, "v": 0.5}), 0.5), (dict(gradient_multipliers={"w:0": 0.5, "v:0": 0.5}), 0.5),
+    (dict(clip_gradients=0.3), 0.3 / 3), (dict(clip_gradients=100.0), 1),
+    (dict(clip_gradients=lambda pairs: [(gradient * 4, variable) for gradient, variable in pairs]), 4),
+    (dict(gradient_multipliers={"w": 100.0, "v": 100.0}, clip_gradients=0.3), 0.1),
+    (dict(summaries=["loss", "learning_rate", "gradients", "gradient_norm", "global_gradient_norm"]), 1)])
+def test_optimize_loss_takes_each_kind_of_setting(options, factor):
+    w, v = optimize(**options)  # the global norm of the gradient is 3
+    np.testing.assert_allclose(w, W - RATE * factor * W, rtol=1e-5)
+    np.testing.assert_allclose(v, V - RATE * factor * 2, rtol=1e-5)
+
+
+def test_optimize_loss_trains_what_it_is_told_and_multiplies_by_variable():
+    def build():
+        w, v = tf.get_variable("w", initializer=W), tf.get_variable("v", initializer=V)
+        update = tf.get_variable("update", initializer=0.0).assign_add(1.0)
+        loss = tf.contrib.layers.optimize_loss(tf.reduce_sum(w * v), None, 0.1, "SGD", variables=[w], update_ops=[update],
+                                               gradient_multipliers={w: 2.0}, increment_global_step=False, name="mine")
+        with tf.control_dependencies([loss]):
+            return loss, *(variable.read_value() for variable in tf.global_variables())
+    loss, step, w, v, updated, rate = run(build, step=4)
+    np.testing.assert_allclose([loss, rate], [-3, 0.1], rtol=1e-6)
+    np.testing.assert_allclose(w, W - 0.1 * 2 * 3, rtol=1e-6)
+    assert v == V and step == 4 and updated == 1
+
+
+def test_optimize_loss_keeps_the_rate_and_counts_each_step_once():
+    rate, step = optimize(read=("OptimizeLoss/learning_rate", "global_step"), times=3, step=5)
+    assert rate == np.float32(RATE) and step == 8
+    assert optimize(rate=lambda: tf.constant(0.2), read=("OptimizeLoss/learning_rate",)) == []
+
+
+def test_optimize_loss_waits_for_the_collected_updates():
+    def build():
+        x, w = tf.constant(normal(4, 3)), tf.get_variable("w", initializer=1.0)
+        outputs = tf.contrib.layers.batch_norm(x * w, decay=0.5)
+        loss = tf.contrib.layers.optimize_loss(tf.reduce_sum(outputs), None, 0.1, "SGD")
+        with tf.control_dependencies([loss]):
+            return next(variable for variable in tf.global_variables() if "moving_mean" in variable.name).read_value()
+    np.testing.assert_allclose(run(build), normal(4, 3).mean(axis=0) / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("options, message", [
+    (dict(optimizer="Adamax"), "unknown optimizer 'Adamax'; known: Adagrad, Adam,"), (dict(optimizer=3), "3 is no optimizer"),
+    (dict(variables=[]), "depends on no trainable variable|No variables")])
+def test_optimize_loss_refuses(options, message):
+    with pytest.raises(ValueError, match=message):
+        optimize(**options)
+
+
+# --- contrib.crf, by counting all sequences ---------------------------------------------------------------
+
+B, T, N = 3, 4, 3
+
+
+class Sequences(object):
+    """All taggings of each example, with their scores."""
+
+    def __init__(self, lengths, positions=T):
+        self.inputs, self.transitions = normal(B, positions, N), normal(N, N)
+        self.tags = np.random.RandomState(1).randint(N, size=[B, positions])
+        self.lengths = np.array(lengths)
+        self.scores = [{tags: self.score(row, tags) for tags in itertools.product(range(N), repeat=length)}
+                       for row, length in enumerate(lengths)]
+        self.own = [tuple(tags[:length]) for tags, length in zip(self.tags, lengths)]
+
+    def score(self, row, tags):
+        return (sum(float(self.inputs[row, place, tag]) for place, tag in enumerate(tags))
+                + sum(float(self.transitions[pair]) for pair in zip(tags, tags[1:])))
+
+    def log_norms(self):
+        return [np.log(sum(np.exp(score) for score in scores.values())) for scores in self.scores]
+
+    def gradients(self):
+        """Of the sum of the log-likelihoods: the counts of the tags, less those expected."""
+        inputs, transitions = np.zeros_like(self.inputs), np.zeros_like(self.transitions)
+        for row, (scores, log_norm) in enumerate(zip(self.scores, self.log_norms())):
+            weights = {tags: -np.exp(score - log_norm) for tags, score in scores.items()}
+            weights[self.own[row]] += 1
+            for tags, weight in weights.items():
+                for place, tag in enumerate(tags):
+                    inputs[row, place, tag] += weight
+                for pair in zip(tags, tags[1:]):
+                    transitions[pair] += weight
+        return inputs, transitions
+
+
+CASES = {"lengths": Sequences([1, 2, 4]), "full": Sequences([4, 3, 4]), "one_position": Sequences([1, 1, 1], positions=1)}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_crf_is_what_counting_all_sequences_gives(case):
+    crf = tf.contrib.crf
+
+    def build():
+        inputs, transitions = tf.constant(case.inputs), tf.constant(case.transitions)
+        likelihood, used = crf.crf_log_likelihood(inputs, case.tags, case.lengths, transitions)
+        assert used is transitions
+        return (likelihood, crf.crf_log_norm(inputs, case.lengths, transitions),
+                crf.crf_sequence_score(inputs, tf.constant(case.tags), case.lengths, transitions),
+                crf.crf_unary_score(tf.constant(case.tags), case.lengths, inputs)
+                + crf.crf_binary_score(tf.constant(case.tags), case.lengths, transitions),
+                *crf.crf_decode(inputs, transitions, case.lengths), *tf.gradients(likelihood, [inputs, transitions]))
+    likelihood, log_norm, score, parts, tags, best, *gradients = run(build)
+    own = [scores[tags] for scores, tags in zip(case.scores, case.own)]
+    np.testing.assert_allclose(log_norm, case.log_norms(), rtol=1e-5)
+    np.testing.assert_allclose(likelihood, np.subtract(own, case.log_norms()), rtol=1e-4)
+    np.testing.assert_allclose([score, parts], [own, own], rtol=1e-4)
+    np.testing.assert_allclose(best, [max(scores.values()) for scores in case.scores], rtol=1e-5)
+    for row, (scores, length) in enumerate(zip(case.scores, case.lengths)):
+        expected = max(scores, key=scores.get)
+        assert tuple(tags[row]) == expected + (0,) * (case.inputs.shape[1] - length)
+        path, score = crf.viterbi_decode(case.inputs[row, :length], case.transitions)
+        assert tuple(path) == expected
+        np.testing.assert_allclose(score, scores[expected], rtol=1e-5)
+    for found, expected in zip(gradients, case.gradients()):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_sequence_without_positions_has_the_norm_one():
+    case = Sequences([0, 1, 4])
+
+    def build():
+        inputs = tf.constant(case.inputs)
+        log_norm = tf.contrib.crf.crf_log_norm(inputs, case.lengths, tf.constant(case.transitions))
+        return log_norm, tf.gradients(log_norm, inputs)[0]
+    found, gradient = run(build)
+    np.testing.assert_allclose(found, case.log_norms(), rtol=1e-5)
+    assert found[0] == 0 and np.isfinite(gradient).all() and not gradient[0].any()
+
+
+def test_crf_makes_the_transitions_and_takes_shapes_that_are_open():
+    case = CASES["lengths"]
+
+    def build():
+        inputs = tf.placeholder_with_default(case.inputs, [None, None, N])
+        likelihood, transitions = tf.contrib.crf.crf_log_likelihood(inputs, case.tags.astype(np.int64), case.lengths)
+        assert names(tf.trainable_variables()) == ["transitions"]
+        return likelihood, tf.contrib.crf.crf_decode(inputs, transitions, tf.constant(case.lengths, tf.int64))[0]
+    likelihood, tags = run(build, values={"transitions": case.transitions})
+    np.testing.assert_allclose(likelihood, [scores[own] - norm for scores, own, norm in zip(
+        case.scores, case.own, case.log_norms())], rtol=1e-4)
+    assert [tuple(row[:length]) for row, length in zip(tags, case.lengths)] == [
+        max(scores, key=scores.get) for scores in case.scores]
+
+
+# --- contrib.seq2seq, contrib.rnn, tf.layers --------------------------------------------------------------
+
+
+def flat_cross_entropy(labels, logits):
+    """A loss that needs what TF 1 gave it: labels [B · T] and logits [B · T, N]."""
+    return -tf.reduce_sum(tf.one_hot(labels, logits.shape[1].value, axis=1) * tf.nn.log_softmax(logits), axis=1)
+
+
+@pytest.mark.parametrize("over_time, over_batch", [*itertools.product([True, False], repeat=2)])
+@pytest.mark.parametrize("function", [None, flat_cross_entropy])
+def test_sequence_loss(over_time, over_batch, function):
+    logits, targets = normal(2, 3, 4), np.array([[0, 3, 1], [2, 2, 0]])
+    weights = np.float32([[1, 1, 0], [1, 0.5, 0.25]])
+    odds = np.exp(logits)
+    losses = -np.log(np.take_along_axis(odds, targets[..., None], 2)[..., 0] / odds.sum(2)) * weights
+    axes = tuple(axis for axis, wanted in enumerate([over_batch, over_time]) if wanted)
+    expected = losses.sum(axes) / weights.sum(axes) if axes else losses
+    found = run(lambda: tf.contrib.seq2seq.sequence_loss(tf.constant(logits), tf.constant(targets), tf.constant(weights),
+                                                         over_time, over_batch, function))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def lstm(x, kernel, bias):
+    """The outputs of an LSTM with forget bias 1 over one sequence."""
+    def sigmoid(values):
+        return 1 / (1 + np.exp(-values))
+    h = c = np.zeros(len(bias) // 4)
+    outputs = []
+    for row in x:
+        i, j, f, o = np.split(np.concatenate([row, h]) @ kernel + bias, 4)
+        c = sigmoid(f + 1) * c + sigmoid(i) * np.tanh(j)
+        h = sigmoid(o) * np.tanh(c)
+        outputs.append(h)
+    return np.array(outputs)
+
+
+@pytest.mark.parametrize("module", ["contrib.rnn", "nn.rnn_cell"])
+def test_a_bidirectional_lstm(module):
+    cells, x, lengths = operator.attrgetter(module)(tf), normal(2, 4, 3), [4, 2]
+    values = {f"bidirectional_rnn/{way}/lstm_cell/{name}": array for way, scale in (("fw", 1), ("bw", 2))
+              for name, array in (("kernel", normal(8, 20) * scale), ("bias", normal(20) * scale))}
+
+    def build():
+        forward, backward = (cells.DropoutWrapper(cells.LSTMCell(5), output_keep_prob=1.0) for _ in range(2))
+        outputs, states = tf.nn.bidirectional_dynamic_rnn(forward, backward, tf.constant(x), lengths, dtype=tf.float32)
+        assert set(names(tf.trainable_variables())) == set(values)
+        return tf.concat(outputs, axis=-1), states[0].h
+    outputs, last = run(build, values=values)
+    for row, length in enumerate(lengths):
+        expected = np.zeros([4, 10])
+        for way, at, order in (("fw", slice(5), slice(None)), ("bw", slice(5, 10), slice(None, None, -1))):
+            weights = [values[f"bidirectional_rnn/{way}/lstm_cell/{name}"] for name in ("kernel", "bias")]
+            expected[:length, at] = lstm(x[row, :length][order], *weights)[order]
+        np.testing.assert_allclose(outputs[row], expected, atol=1e-5)
+        np.testing.assert_allclose(last[row], expected[length - 1, :5], atol=1e-5)
+
+
+def test_the_variables_of_tf_layers_keep_their_names(graph):
+    x = tf.ones([2, 3])
+    tf.layers.dense(x, 4)
+    tf.layers.dense(x, 4, name="head")
+    with tf.variable_scope("loss"):
+        tf.layers.dense(x, 4, use_bias=False)
+    assert names(tf.trainable_variables()) == ["dense/kernel", "dense/bias", "head/kernel", "head/bias", "loss/dense/kernel"]
+
+
+# --- Names ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", [name for name in dir(tf.contrib) if not name.startswith("_")])
+def test_a_missing_name_of_contrib_says_what_to_use(module):
+    namespace = getattr(tf.contrib, module)
+    assert not hasattr(namespace, "no_such_name")
+    with pytest.raises(AttributeError, match=rf"^tf\.contrib\.{module}\.no_such_name: tf\.contrib is gone\. Use \w+"):
+        namespace.no_such_name  # noqa: B018
+    assert importlib.import_module(f"tensorflow.contrib.{module}") is namespace
+
+
+@pytest.mark.parametrize("name, message", [
+    ("contrib.no_such_module", "tf.contrib is gone"), ("estimator.DNNClassifier", "write a model_fn"),
+    ("estimator.export.nothing", "not provided"), ("nn.no_such_op", "tf.nn has no attribute"),
+    ("no_such_name", "no attribute"), ("layers.no_such_layer", "no_such_layer")])
+def test_a_missing_name_is_an_attribute_error(name, message):
+    with pytest.raises(AttributeError, match=message):
+        operator.attrgetter(name)(tf)
+
+
+def test_programs_that_bypass_tf_find_the_same():
+    import tensorflow.contrib.layers as contrib_layers
+    from tensorflow.contrib import crf, tpu
+    from tensorflow.contrib.compiler.jit import experimental_jit_scope  # noqa: F401
+    from tensorflow.contrib.crf import viterbi_decode
+    from tensorflow.contrib.layers.python.layers import initializers, layer_norm
+    from tensorflow.python.estimator.estimator import Estimator
+    from tensorflow.python.estimator.model_fn import EstimatorSpec
+    from tensorflow.python.estimator.run_config import RunConfig
+    from tensorflow.python.estimator.training import train_and_evaluate
+    assert crf is tf.contrib.crf and tpu is tf.contrib.tpu and contrib_layers is tf.contrib.layers
+    assert viterbi_decode is crf.viterbi_decode and layer_norm is contrib_layers.layer_norm
+    assert initializers.xavier_initializer is contrib_layers.xavier_initializer
+    assert (Estimator, EstimatorSpec, RunConfig, train_and_evaluate) == (
+        tf.estimator.Estimator, tf.estimator.EstimatorSpec, tf.estimator.RunConfig, tf.estimator.train_and_evaluate)

@@ -1,0 +1,407 @@
+"""`import tf1 as tf`: tf.estimator around the Estimator itself, tf.contrib.tpu, predictors, logging and tf.app.
+
+test_estimator.py has the Estimator, test_tf1.py the rest of `tf`; test_forks.py runs whole programs.
+"""
+
+import operator
+import os
+import time
+
+import numpy as np
+import pytest
+from absl import logging as absl_logging
+
+import tf1 as tf
+
+# --- A model ----------------------------------------------------------------------------------------------
+
+
+def scheduled_model(features, labels, mode, params):
+    """Counts its steps in `total`; predicts x + total. Its loss in evaluation is params["losses"][step]."""
+    del labels
+    total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
+    step = tf.train.get_global_step()
+    loss = tf.reduce_sum(features["x"]) * 0.0  # depends on the input, or that would never end
+    if mode == tf.estimator.ModeKeys.EVAL:
+        loss += tf.gather(tf.constant(params["losses"]), step)
+    with tf.control_dependencies([loss]):
+        train_op = tf.group(total.assign_add(1.0), step.assign_add(1))
+    outputs = {"sum": features["x"] + total}
+    return tf.estimator.EstimatorSpec(
+        mode, predictions=outputs, loss=loss, train_op=train_op,
+        export_outputs={"serving_default": tf.estimator.export.PredictOutput(outputs),
+                        "doubled": tf.estimator.export.PredictOutput({"twice": outputs["sum"] * 2})})
+
+
+def endless():
+    return tf.data.Dataset.from_tensors({"x": [1.0, 2.0]}).repeat()
+
+
+def once():
+    return tf.data.Dataset.from_tensors({"x": [1.0, 2.0]})
+
+
+def estimator_in(directory, losses=(0.0, 5.0, 3.0, 4.0, 3.5, 2.0), warm_start_from=None):
+    config = tf.estimator.RunConfig(save_checkpoints_steps=1, log_step_count_steps=None, save_summary_steps=None)
+    return tf.estimator.Estimator(scheduled_model, str(directory), config, {"losses": list(losses)},
+                                  warm_start_from=warm_start_from)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """An Estimator after 2 steps; not to be trained further."""
+    return estimator_in(tmp_path_factory.mktemp("trained")).train(endless, steps=2)
+
+
+def raw_receiver():
+    return tf.estimator.export.build_raw_serving_input_receiver_fn({"x": tf.zeros([1])})()
+
+
+def parsing_receiver():
+    return tf.estimator.export.build_parsing_serving_input_receiver_fn({"x": tf.FixedLenFeature([], tf.float32)})()
+
+
+def totals_in(directory):
+    """What the exports in a directory add to x, oldest first: the steps they were trained for."""
+    return [float(tf.contrib.predictor.from_saved_model(str(path))({"x": [0.0]})["sum"][0])
+            for path in sorted(directory.iterdir(), key=lambda path: int(path.name))]
+
+
+# --- Training and evaluating in turns ---------------------------------------------------------------------
+
+
+def train_and_evaluate(model, max_steps, throttle_secs=0, hooks=None, input_fn=endless, **options):
+    return tf.estimator.train_and_evaluate(
+        model, tf.estimator.TrainSpec(input_fn, max_steps, hooks),
+        tf.estimator.EvalSpec(once, None, throttle_secs=throttle_secs, **options))
+
+
+@pytest.mark.parametrize("throttle_secs, steps", [(0, [1, 2, 3]), (600, [3])])
+def test_train_and_evaluate_evaluates_after_checkpoints_and_at_the_end(tmp_path, throttle_secs, steps):
+    model = estimator_in(tmp_path)
+    metrics, exports = train_and_evaluate(model, 3, throttle_secs)
+    assert metrics == {"loss": 4.0, "global_step": 3} and exports == []
+    history = tf.contrib.estimator.read_eval_metrics(model.eval_dir())
+    assert list(history) == steps and history[3]["loss"] == 4.0
+    assert train_and_evaluate(model, 3) == (None, [])
+    metrics, _ = train_and_evaluate(model, 5, throttle_secs, name="later")
+    assert metrics == {"loss": 2.0, "global_step": 5}
+    assert list(tf.contrib.estimator.read_eval_metrics(model.eval_dir("later"))) == ([4, 5] if throttle_secs == 0 else [5])
+
+
+@pytest.mark.parametrize("ending, throttle_secs", [("max_steps", 0), ("input", 0), ("hook", 0), ("hook", 600)])
+def test_the_final_exporter_exports_the_last_step_once(tmp_path, ending, throttle_secs):
+    limits = {"max_steps": dict(max_steps=2), "input": dict(max_steps=None, input_fn=lambda: once().repeat(2)),
+              "hook": dict(max_steps=5, hooks=[tf.train.StopAtStepHook(2)])}[ending]
+    model = estimator_in(tmp_path)
+    metrics, exports = train_and_evaluate(model, throttle_secs=throttle_secs, **limits,
+                                          exporters=tf.estimator.FinalExporter("final", raw_receiver))
+    assert metrics["global_step"] == 2
+    assert totals_in(tmp_path / "export" / "final") == [2]
+    assert [os.path.dirname(os.fsdecode(path)) for path in exports] == [str(tmp_path / "export" / "final")]
+
+
+def test_the_latest_exporter_keeps_the_newest(tmp_path):
+    exporter = tf.estimator.LatestExporter("latest", raw_receiver, exports_to_keep=2)
+    train_and_evaluate(estimator_in(tmp_path), 3, exporters=[exporter])
+    assert totals_in(tmp_path / "export" / "latest") == [2, 3]
+
+
+@pytest.mark.parametrize("settings, steps", [
+    ({}, [1, 2, 5]),  # losses 5, 3, 4; then 3.5, 2
+    (dict(compare_fn=lambda best_eval_result, current_eval_result: current_eval_result["loss"] > best_eval_result["loss"]),
+     [1]), (dict(event_file_pattern=None, exports_to_keep=2), [4, 5])])
+def test_the_best_exporter_knows_what_was_best_before_it(tmp_path, settings, steps):
+    for max_steps in (3, 5):
+        time.sleep(1 - time.time() % 1)  # the names of event files tell seconds
+        exporter = tf.estimator.BestExporter("best", raw_receiver, **settings)  # a new one, as in a new process
+        train_and_evaluate(estimator_in(tmp_path), max_steps, exporters=[exporter])
+    assert totals_in(tmp_path / "export" / "best") == steps
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: tf.estimator.LatestExporter("latest", raw_receiver, exports_to_keep=0), "exports_to_keep is 0"),
+    (lambda: tf.estimator.BestExporter(), "needs a serving_input_receiver_fn")])
+def test_exporters_refuse(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# --- Early stopping ---------------------------------------------------------------------------------------
+
+HISTORY = {10: 0.5, 20: 0.9, 30: 0.7, 40: 0.8}
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """An Estimator with evaluations of four steps, in two event files."""
+    model = estimator_in(tmp_path_factory.mktemp("evaluated"))
+    for steps in ((10, 20), (30, 40)):
+        with tf.summary.FileWriter(model.eval_dir(), filename_suffix=f".{steps[0]}") as writer:
+            for step in steps:
+                writer.add_summary(tf.Summary(value=[tf.Summary.Value(tag="f1", simple_value=HISTORY[step])]), step)
+    return model
+
+
+def test_read_eval_metrics_reads_all_event_files_in_order(evaluated):
+    found = tf.estimator.experimental.read_eval_metrics(evaluated.eval_dir())
+    assert list(found) == list(HISTORY)
+    assert {step: metrics["f1"] for step, metrics in found.items()} == pytest.approx(HISTORY)
+
+
+def stops(hook):
+    """Whether the hook ends a session after a step."""
+    with tf.Graph().as_default():
+        step = tf.train.create_global_step().assign_add(1)
+        with tf.train.SingularMonitoredSession(hooks=[hook]) as session:
+            session.run(step)
+            return session.should_stop()
+
+
+@pytest.mark.parametrize("name, limit, options, expected", [
+    ("stop_if_higher", 0.85, {}, True), ("stop_if_higher", 0.95, {}, False),
+    ("stop_if_higher", 0.85, dict(min_steps=30), False), ("stop_if_higher", 0.75, dict(min_steps=40), True),
+    ("stop_if_lower", 0.6, {}, True), ("stop_if_lower", 0.4, {}, False), ("stop_if_lower", 0.6, dict(min_steps=20), False),
+    ("stop_if_no_increase", 20, {}, True), ("stop_if_no_increase", 21, {}, False),
+    ("stop_if_no_increase", 10, dict(min_steps=30), False), ("stop_if_no_increase", 10, dict(eval_dir="nowhere"), False),
+    ("stop_if_no_decrease", 30, {}, True), ("stop_if_no_decrease", 31, {}, False),
+    ("stop_if_no_decrease", 10, dict(min_steps=30), True)])
+@pytest.mark.parametrize("module", ["estimator", "contrib"])
+def test_early_stopping(evaluated, module, name, limit, options, expected):
+    hooks = tf.estimator.experimental if module == "estimator" else tf.contrib.estimator
+    hook = getattr(hooks, f"{name}_hook")(evaluated, "f1", limit, **options, run_every_secs=None, run_every_steps=1)
+    assert stops(hook) == expected
+
+
+def test_a_hook_asks_as_often_as_it_is_told(evaluated, tmp_path):
+    asked = []
+    hook = tf.estimator.experimental.make_early_stopping_hook(
+        evaluated, lambda: asked.append(None) or len(asked) == 3, run_every_secs=None, run_every_steps=2)
+    model = estimator_in(tmp_path).train(endless, hooks=[hook], max_steps=9)
+    assert model.get_variable_value("total") == 5  # asked at steps 1, 3 and 5
+    for timing in ({}, dict(run_every_secs=1, run_every_steps=1), dict(run_every_secs=None)):
+        arguments = {"run_every_secs": 60, **timing} if timing else {"run_every_secs": None}
+        with pytest.raises(ValueError, match="exactly one of"):
+            tf.contrib.estimator.stop_if_higher_hook(evaluated, "f1", 0.5, **arguments)
+
+
+# --- Inputs -----------------------------------------------------------------------------------------------
+
+
+def batches(input_fn, seed=1):
+    """All batches of an input_fn."""
+    found = []
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(seed)
+        iterator = tf.data.make_initializable_iterator(input_fn())
+        batch = iterator.get_next()
+        session.run(iterator.initializer)
+        try:
+            while len(found) < 50:
+                found.append(session.run(batch))
+        except tf.errors.OutOfRangeError:
+            pass
+    return found
+
+
+class Frame(dict):
+    """What pandas_input_fn asks of a DataFrame."""
+
+    columns = property(dict.keys)
+
+
+X, Y = np.arange(10), np.arange(10) * 2
+
+
+def test_numpy_input_fn_gives_the_arrays_in_order():
+    features = batches(tf.estimator.inputs.numpy_input_fn({"x": X, "other": -X}, Y, 4, num_epochs=2, shuffle=False))
+    np.testing.assert_array_equal([labels for _, labels in features], np.tile(Y, 2).reshape(5, 4))
+    for found, labels in features:
+        assert (found["x"] * 2 == labels).all() and (found["other"] == -found["x"]).all()
+    plain = batches(tf.estimator.inputs.numpy_input_fn(X, batch_size=4, shuffle=False))
+    assert [batch.tolist() for batch in plain] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert len(batches(tf.estimator.inputs.numpy_input_fn(X, num_epochs=None, shuffle=False))) == 50
+
+
+def test_numpy_input_fn_shuffles_each_pass_by_the_graphs_seed():
+    input_fn = tf.estimator.inputs.numpy_input_fn(X, Y, 10, num_epochs=2, shuffle=True)
+    first, second = batches(input_fn)
+    assert sorted(first[0]) == X.tolist() and (first[0] * 2 == first[1]).all()
+    assert not (first[0] == second[0]).all() and not (first[0] == X).all()
+    np.testing.assert_array_equal(batches(input_fn), [first, second])
+    assert not np.array_equal(batches(input_fn, seed=2), [first, second])
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: tf.estimator.inputs.numpy_input_fn(X, Y), "say shuffle=True"),
+    (lambda: tf.estimator.inputs.numpy_input_fn({"x": X}, Y[:9], shuffle=False), r"different numbers of examples: \[9, 10\]"),
+    (lambda: tf.estimator.inputs.pandas_input_fn(Frame(x=X), Y), "say shuffle=True"),
+    (lambda: tf.estimator.inputs.pandas_input_fn(Frame(x=X, z=X[:3]), shuffle=False), r"\[3, 10\]")])
+def test_input_fns_refuse(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_pandas_input_fn_gives_columns():
+    (features, labels), = batches(tf.estimator.inputs.pandas_input_fn(Frame(a=X, b=-X), Y, shuffle=False))
+    assert features["a"].tolist() == X.tolist() and features["b"].tolist() == (-X).tolist() and labels.tolist() == Y.tolist()
+    (_, labels), = batches(tf.estimator.inputs.pandas_input_fn(Frame(a=X), Frame(first=Y, second=X), shuffle=False))
+    assert labels["first"].tolist() == Y.tolist() and labels["second"].tolist() == X.tolist()
+
+
+# --- Serving, predictors, warm start ----------------------------------------------------------------------
+
+
+def serialized(*values):
+    return [tf.train.Example(features=tf.train.Features(feature={
+        "x": tf.train.Feature(float_list=tf.train.FloatList(value=[value]))})).SerializeToString() for value in values]
+
+
+@pytest.mark.parametrize("receiver, request_of", [
+    (raw_receiver, lambda *values: {"x": values}), (parsing_receiver, lambda *values: {"examples": serialized(*values)})],
+    ids=["raw", "parsing"])
+@pytest.mark.parametrize("way", ["from_saved_model", "from_estimator"])
+def test_a_predictor_of_what_was_trained(trained, tmp_path, way, receiver, request_of):
+    def predictor(key=None):
+        if way == "from_estimator":
+            return tf.contrib.predictor.from_estimator(trained, receiver, key)
+        return tf.contrib.predictor.from_saved_model(trained.export_saved_model(str(tmp_path), receiver).decode(), key)
+    predict = predictor()
+    assert predict(request_of(1.0, 5.0))["sum"].tolist() == [3, 7]
+    assert predict(request_of(4.0))["sum"].tolist() == [6]
+    assert predictor("doubled")(request_of(1.0))["twice"].tolist() == [6]
+    with pytest.raises(ValueError, match=rf"no input y; it has {next(iter(request_of(1.0)))}\."):
+        predict({"y": [1.0]})
+    with pytest.raises(ValueError, match="has no signature 'third'; it has .*doubled, serving_default"):
+        predictor("third")
+
+
+def test_a_raw_receiver_fixes_the_batch_size_if_asked(graph):
+    receive = tf.estimator.export.build_raw_serving_input_receiver_fn
+    assert receive({"x": tf.ones([7, 3])})().features["x"].shape.as_list() == [None, 3]
+    fixed = receive({"x": tf.ones([7, 3])}, default_batch_size=2)()
+    assert fixed.receiver_tensors["x"].shape.as_list() == [2, 3]
+    assert isinstance(fixed, tf.estimator.export.ServingInputReceiver)
+
+
+@pytest.mark.parametrize("settings, total", [
+    (lambda directory: directory, 3), (lambda directory: tf.estimator.WarmStartSettings(directory), 3),
+    (lambda directory: tf.estimator.WarmStartSettings(directory, vars_to_warm_start="nothing"), 1)])
+def test_a_warm_start_takes_weights_but_not_the_step(trained, tmp_path, settings, total):
+    model = estimator_in(tmp_path, warm_start_from=settings(trained.model_dir)).train(endless, steps=1)
+    assert model.get_variable_value("total") == total and model.get_variable_value("global_step") == 1
+    model.train(endless, steps=1)  # from its own checkpoint
+    assert model.get_variable_value("total") == total + 1
+
+
+# --- TPUs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: tf.contrib.tpu.TPUEstimator(scheduled_model, use_tpu=True, train_batch_size=2), "use_tpu=True: TPUs are not"),
+    (lambda: tf.contrib.tpu.RunConfig(cluster=object()), "RunConfig.cluster=.*TPUs are not supported.*CPU or GPU"),
+    (lambda: tf.contrib.cluster_resolver.TPUClusterResolver("grpc://1.2.3.4", zone=None, project=None),
+     "TPUClusterResolver.tpu='grpc://1.2.3.4'.: TPUs are not supported, because")])
+def test_tpus_are_refused_and_why(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_the_settings_of_a_tpu_are_taken_and_change_nothing(tmp_path):
+    tpu = tf.contrib.tpu
+    settings = tpu.TPUConfig(iterations_per_loop=100, num_shards=8,
+                             per_host_input_for_training=tpu.InputPipelineConfig.PER_HOST_V2)
+    config = tpu.RunConfig(cluster=None, master=None, model_dir=str(tmp_path), save_checkpoints_steps=7, tpu_config=settings)
+    assert (config.tpu_config.iterations_per_loop, config.tpu_config.num_shards) == (100, 8)
+    assert tpu.TPUConfig(5, 8, None, tpu.InputPipelineConfig.PER_HOST_V1).num_shards == 8
+    assert config.replace(save_checkpoints_steps=9).tpu_config == config.tpu_config
+
+    def model_fn(features, labels, mode, params):
+        assert params["batch_size"] == {"train": 2, "eval": 3, "infer": 4}[mode]
+        spec = scheduled_model(features, labels, mode, params)
+        return tpu.TPUEstimatorSpec(mode, spec.predictions, spec.loss, spec.train_op, (
+            lambda x: {"mean_x": tf.metrics.mean(x)}, [features["x"]]), spec.export_outputs)
+    model = tpu.TPUEstimator(model_fn, config=config, use_tpu=False, train_batch_size=2, eval_batch_size=3,
+                             predict_batch_size=4, eval_on_tpu=False, export_to_tpu=False, params={"losses": [9.0, 8.0, 7.0]})
+
+    def input_fn(params):
+        return tf.data.Dataset.range(params["batch_size"]).batch(params["batch_size"]).map(
+            lambda x: {"x": tf.cast(x, tf.float32)}).repeat(2)
+    model.train(input_fn, steps=2)
+    assert model.evaluate(input_fn) == {"mean_x": 1.0, "loss": 7.0, "global_step": 2}
+    assert [row["sum"] for row in model.predict(input_fn)] == [2, 3, 4, 5] * 2
+
+
+def test_a_tpu_spec_keeps_the_order_of_its_fields(graph):
+    scaffold, hooks = tf.train.Scaffold(), [[tf.train.StopAtStepHook(1)] for _ in range(3)]
+    called = []
+    spec = tf.contrib.tpu.TPUEstimatorSpec(
+        "train", {"x": 1}, tf.constant(2.0), tf.no_op(), None, {"out": 3}, lambda: scaffold,
+        (lambda step: called.append(step) or tf.no_op(), [4]), *hooks)
+    assert (spec.mode, spec.predictions, spec.export_outputs, spec.scaffold) == ("train", {"x": 1}, {"out": 3}, scaffold)
+    assert [spec.training_hooks, spec.evaluation_hooks, spec.prediction_hooks] == hooks and called == [4]
+    assert spec.as_estimator_spec() is spec and isinstance(spec, tf.estimator.EstimatorSpec)
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    assert tf.contrib.tpu.CrossShardOptimizer(optimizer) is optimizer
+
+
+# --- Logging, tf.app, the list of names ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level, absl_level", [("DEBUG", "DEBUG"), ("INFO", "INFO"), ("WARN", "WARNING"), ("ERROR", "ERROR"),
+                                               ("FATAL", "FATAL")])
+def test_set_verbosity_is_also_absls(level, absl_level):
+    before = tf.logging.get_verbosity(), absl_logging.get_verbosity()
+    try:
+        tf.logging.set_verbosity(getattr(tf.logging, level))
+        assert tf.logging.get_verbosity() == getattr(tf.logging, level)
+        assert absl_logging.get_verbosity() == getattr(absl_logging, absl_level)
+    finally:
+        tf.logging.set_verbosity(before[0])
+        absl_logging.set_verbosity(before[1])
+
+
+PROGRAM = """
+import tf1 as tf
+from absl import logging as absl_logging
+flags = tf.flags
+flags.DEFINE_string("word", None, "A word.")
+
+def main(argv):
+    tf.logging.info("information %s", flags.FLAGS.word)
+    absl_logging.info("information of the project")
+    tf.logging.debug("detail")
+    print(argv[1:])
+    raise SystemExit(3)
+
+tf.logging.set_verbosity(tf.logging.INFO)
+tf.logging.info("before the run")
+if __name__ == "__main__":
+    flags.mark_flag_as_required("word")
+    tf.app.run(ARGUMENTS)
+"""
+
+
+@pytest.mark.parametrize("arguments", ["", "main"])
+def test_app_run_parses_flags_and_shows_each_message_once(scripts, tmp_path, arguments):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM.replace("ARGUMENTS", arguments))
+    done = scripts.run(path, "--word=heard", "rest", cwd=tmp_path)
+    assert (done.code, done.out) == (3, "['rest']\n"), done.err
+    for message in ("before the run", "information heard", "information of the project"):
+        assert done.err.count(message) == 1, done.err
+    assert "detail" not in done.err
+
+
+def test_tf1_lists_its_names(scripts, tmp_path):
+    ours, every = scripts.run("tf1.py", "--ours", cwd=tmp_path), scripts.run("tf1.py", cwd=tmp_path)
+    assert (ours.code, every.code) == (0, 0), ours.err + every.err
+    listed = ours.out.splitlines()
+    for name in ("tf.nn.dropout", "tf.contrib.crf.crf_decode", "tf.estimator.train_and_evaluate", "tf.contrib.tpu.TPUConfig"):
+        assert f"{name}  (tf1)" in listed
+    for line in listed:
+        assert line.endswith("  (tf1)")
+        assert operator.attrgetter(line.split()[0].removeprefix("tf."))(tf) is not None
+    lines = every.out.splitlines()
+    assert set(listed) < set(lines) and {"tf.matmul", "tf.nn.softmax", "tf.train.Saver", "tf.layers.dense"} <= set(lines)
+    assert len(lines) == len({line.split()[0] for line in lines})
