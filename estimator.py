@@ -523,6 +523,7 @@ class Estimator(object):
         checkpoint = checkpoint_path or self.latest_checkpoint()
         if not checkpoint:
             raise ValueError(f"There is no checkpoint in {self._model_dir} to export; train first.")
+        logging.info("Weights for exporting: %s.", checkpoint)
         with tf.Graph().as_default() as graph:
             receiver = None
 
@@ -586,7 +587,8 @@ class Estimator(object):
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:
-            logging.warning("There is no checkpoint in %s: %s with the model's starting weights.", self._model_dir, doing)
+            logging.warning("There is no checkpoint in %s: %s with the weights that training would start from.",
+                            self._model_dir, doing)
         return checkpoint
 
     @staticmethod

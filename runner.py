@@ -3,39 +3,18 @@
 A script imports this module before TensorFlow: it sets up what has to be set before TensorFlow loads.
 """
 
-import contextlib
 import difflib
-import glob
 import importlib.util
 import json
 import math
 import os
 import sys
 
+import quiet_tensorflow  # isort: skip  (before TensorFlow)
 
-@contextlib.contextmanager
-def _native_messages_hidden():
-    """Hides what TensorFlow's C++ writes to stderr while it loads; TF_CPP_MIN_LOG_LEVEL=0 shows it."""
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") in ("0", "1"):
-        yield
-        return
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with open(os.devnull, "w") as devnull:
-        os.dup2(devnull.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
+import tensorflow.compat.v1 as tf
 
-
-# 3 hides errors too, such as the one that there is no GPU driver; with a GPU in the machine errors are worth seeing.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if glob.glob("/dev/nvidia[0-9]*") else "3")
-with _native_messages_hidden():
-    import tensorflow.compat.v1 as tf
-
-if os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1"):
+if not quiet_tensorflow.ALL_MESSAGES:
     tf.logging.set_verbosity(tf.logging.ERROR)  # else it warns of what the scripts need, such as graph mode
 
 from absl import app, flags, logging  # noqa: E402

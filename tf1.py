@@ -16,12 +16,14 @@ lists every name that a program gets, `python tf1.py --ours` those that TensorFl
 import functools
 import logging as _python_logging
 import os
+import signal
 import sys
 import types
 import warnings
 
 # Before TensorFlow: tf.layers, tf.keras and tf.nn.rnn_cell are those of tf-keras, because Keras 3 left them out.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+import quiet_tensorflow  # noqa: F401  isort: skip
 
 import tensorflow.compat.v1 as _tf
 from absl import logging as _absl_logging
@@ -401,6 +403,7 @@ def _names(module, name, seen=()):
 
 def main(argv):
     """Prints every name that a program gets from `tf`, or, with --ours, those that are not TensorFlow's own."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `python tf1.py | head`
     for name, ours in _names(sys.modules[__name__], "tf"):
         if ours or argv[1:] != ["--ours"]:
             print(f"{name}  (tf1)" if ours else name)

@@ -320,7 +320,7 @@ def test_evaluation_alone_uses_the_starting_weights(scripts, tiny_model, tmp_pat
                        output_dir=output, do_eval=True)
     finished = scripts.run("run_classifier.py", *flags, cwd=tmp_path)
     assert finished.code == 0
-    assert f"WARNING: There is no checkpoint in {output}: evaluating with the model's starting weights." in finished.err
+    assert f"WARNING: There is no checkpoint in {output}: evaluating with the weights that training" in finished.err
     assert results_of(output / "eval_results.txt")["global_step"] == 0
     assert not list(output.glob("model.ckpt*"))
 

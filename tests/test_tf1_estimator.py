@@ -41,7 +41,7 @@ def once():
     return tf.data.Dataset.from_tensors({"x": [1.0, 2.0]})
 
 
-def estimator_in(directory, losses=(0.0, 5.0, 3.0, 4.0, 3.5, 2.0), warm_start_from=None):
+def estimator_in(directory, losses=(0.0, 5.0, 3.0, 4.0, 2.0, 2.5), warm_start_from=None):
     config = tf.estimator.RunConfig(save_checkpoints_steps=1, log_step_count_steps=None, save_summary_steps=None)
     return tf.estimator.Estimator(scheduled_model, str(directory), config, {"losses": list(losses)},
                                   warm_start_from=warm_start_from)
@@ -85,20 +85,37 @@ def test_train_and_evaluate_evaluates_after_checkpoints_and_at_the_end(tmp_path,
     assert list(history) == steps and history[3]["loss"] == 4.0
     assert train_and_evaluate(model, 3) == (None, [])
     metrics, _ = train_and_evaluate(model, 5, throttle_secs, name="later")
-    assert metrics == {"loss": 2.0, "global_step": 5}
+    assert metrics == {"loss": 2.5, "global_step": 5}
     assert list(tf.contrib.estimator.read_eval_metrics(model.eval_dir("later"))) == ([4, 5] if throttle_secs == 0 else [5])
 
 
-@pytest.mark.parametrize("ending, throttle_secs", [("max_steps", 0), ("input", 0), ("hook", 0), ("hook", 600)])
-def test_the_final_exporter_exports_the_last_step_once(tmp_path, ending, throttle_secs):
+class Recorder(tf.estimator.Exporter):
+    """Notes at which steps it is asked, and whether for the last time."""
+
+    name = "recorder"
+
+    def __init__(self):
+        self.asked = []
+
+    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+        self.asked.append((int(checkpoint_path.split("-")[-1]), is_the_final_export))
+        return export_path
+
+
+@pytest.mark.parametrize("ending, throttle_secs, asked", [
+    ("max_steps", 0, [(1, False), (2, True)]), ("input", 0, [(1, False), (2, False)]), ("hook", 0, [(1, False), (2, False)]),
+    ("hook", 600, [(2, True)])])
+def test_the_final_exporter_exports_the_last_step_once(tmp_path, ending, throttle_secs, asked):
     limits = {"max_steps": dict(max_steps=2), "input": dict(max_steps=None, input_fn=lambda: once().repeat(2)),
               "hook": dict(max_steps=5, hooks=[tf.train.StopAtStepHook(2)])}[ending]
     model = estimator_in(tmp_path)
-    metrics, exports = train_and_evaluate(model, throttle_secs=throttle_secs, **limits,
-                                          exporters=tf.estimator.FinalExporter("final", raw_receiver))
-    assert metrics["global_step"] == 2
+    recorder = Recorder()
+    exporters = [tf.estimator.FinalExporter("final", raw_receiver), recorder]
+    metrics, exports = train_and_evaluate(model, throttle_secs=throttle_secs, **limits, exporters=exporters)
+    assert metrics["global_step"] == 2 and recorder.asked == asked
     assert totals_in(tmp_path / "export" / "final") == [2]
-    assert [os.path.dirname(os.fsdecode(path)) for path in exports] == [str(tmp_path / "export" / "final")]
+    assert os.path.dirname(os.fsdecode(exports[0])) == str(tmp_path / "export" / "final")
+    assert exports[1:] == [str(tmp_path / "export" / "recorder")]
 
 
 def test_the_latest_exporter_keeps_the_newest(tmp_path):
@@ -108,11 +125,11 @@ def test_the_latest_exporter_keeps_the_newest(tmp_path):
 
 
 @pytest.mark.parametrize("settings, steps", [
-    ({}, [1, 2, 5]),  # losses 5, 3, 4; then 3.5, 2
+    ({}, [1, 2, 4]),
     (dict(compare_fn=lambda best_eval_result, current_eval_result: current_eval_result["loss"] > best_eval_result["loss"]),
      [1]), (dict(event_file_pattern=None, exports_to_keep=2), [4, 5])])
 def test_the_best_exporter_knows_what_was_best_before_it(tmp_path, settings, steps):
-    for max_steps in (3, 5):
+    for max_steps in (3, 4, 5):  # losses 5, 3, 4; then 2; then 2.5
         time.sleep(1 - time.time() % 1)  # the names of event files tell seconds
         exporter = tf.estimator.BestExporter("best", raw_receiver, **settings)  # a new one, as in a new process
         train_and_evaluate(estimator_in(tmp_path), max_steps, exporters=[exporter])
@@ -230,6 +247,7 @@ def test_numpy_input_fn_shuffles_each_pass_by_the_graphs_seed():
     assert not (first[0] == second[0]).all() and not (first[0] == X).all()
     np.testing.assert_array_equal(batches(input_fn), [first, second])
     assert not np.array_equal(batches(input_fn, seed=2), [first, second])
+    np.testing.assert_array_equal(batches(input_fn, seed=None), batches(input_fn, seed=None))
 
 
 @pytest.mark.parametrize("make, message", [

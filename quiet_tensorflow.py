@@ -1,0 +1,27 @@
+"""Imports TensorFlow without what its C++ writes to stderr meanwhile. TF_CPP_MIN_LOG_LEVEL=0 shows it."""
+
+import contextlib
+import glob
+import os
+import sys
+
+
+@contextlib.contextmanager
+def _native_messages_hidden():
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with open(os.devnull, "w") as devnull:
+        os.dup2(devnull.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+# 3 hides errors too, such as the one that there is no GPU driver; with a GPU in the machine errors are worth seeing.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if glob.glob("/dev/nvidia[0-9]*") else "3")
+ALL_MESSAGES = os.environ["TF_CPP_MIN_LOG_LEVEL"] in ("0", "1")
+
+with contextlib.nullcontext() if ALL_MESSAGES else _native_messages_hidden():
+    import tensorflow  # noqa: F401
