@@ -232,7 +232,8 @@ def dropout(input_tensor, dropout_prob):
     # A random op has no data input: without the dependency all masks could be drawn, and held, at the step's start.
     with tf.control_dependencies([input_tensor]):
         keep = randomness.uniform(tf.shape(input_tensor), site) >= dropout_prob
-    return input_tensor * (tf.cast(keep, input_tensor.dtype) * (1.0 / (1.0 - dropout_prob)))
+    # A choice and no product: the backward pass keeps a byte for each value of the mask, not a float.
+    return tf.where_v2(keep, input_tensor * (1.0 / (1.0 - dropout_prob)), tf.zeros([], input_tensor.dtype))
 
 
 def layer_norm(input_tensor, name=None):

@@ -216,7 +216,8 @@ _with_keyed_shuffle(_tf.compat.v2.data.Dataset)
 
 
 def _set_verbosity(level):
-    """tf.logging.set_verbosity, for this project's messages too."""
+    """tf.logging.set_verbosity, for this project's messages too; a number or a name."""
+    level = getattr(_tf.logging, level) if isinstance(level, str) else level
     _tf.logging.set_verbosity(level)
     _absl_logging.set_verbosity(_absl_logging.converter.standard_to_absl(int(level)))
 
@@ -380,9 +381,10 @@ def _modules_that_bypass_us():
     found["tensorflow.contrib.layers.python"] = python_layers
     found["tensorflow.contrib.layers.python.layers"] = python_layers.layers
     found["tensorflow.contrib.layers.python.layers.initializers"] = python_layers.layers.initializers
-    found["tensorflow.estimator"] = found["tensorflow.python.estimator"] = estimator
-    for name in ("estimator", "model_fn", "run_config", "training"):
-        found[f"tensorflow.python.estimator.{name}"] = estimator
+    found["tensorflow.estimator"] = estimator
+    parts = dict.fromkeys(("estimator", "model_fn", "run_config", "training"), estimator)
+    found["tensorflow.python.estimator"] = _Namespace("tensorflow.python.estimator", parts, lambda: estimator)
+    found.update({f"tensorflow.python.estimator.{name}": module for name, module in parts.items()})
     return found
 
 

@@ -590,9 +590,11 @@ def test_programs_that_bypass_tf_find_the_same():
     from tensorflow.contrib.layers.python.layers import initializers, layer_norm
     from tensorflow.python.estimator.estimator import Estimator
     from tensorflow.python.estimator.model_fn import EstimatorSpec
+    from tensorflow.python.estimator import run_config
     from tensorflow.python.estimator.run_config import RunConfig
     from tensorflow.python.estimator.training import train_and_evaluate
     assert crf is tf.contrib.crf and tpu is tf.contrib.tpu and contrib_layers is tf.contrib.layers
+    assert run_config.RunConfig is RunConfig
     assert viterbi_decode is crf.viterbi_decode and layer_norm is contrib_layers.layer_norm
     assert initializers.xavier_initializer is contrib_layers.xavier_initializer
     assert (Estimator, EstimatorSpec, RunConfig, train_and_evaluate) == (

@@ -374,6 +374,9 @@ def test_set_verbosity_is_also_absls(level, absl_level):
         tf.logging.set_verbosity(getattr(tf.logging, level))
         assert tf.logging.get_verbosity() == getattr(tf.logging, level)
         assert absl_logging.get_verbosity() == getattr(absl_logging, absl_level)
+        tf.logging.set_verbosity("ERROR")
+        tf.logging.set_verbosity(level)
+        assert tf.logging.get_verbosity() == getattr(tf.logging, level)
     finally:
         tf.logging.set_verbosity(before[0])
         absl_logging.set_verbosity(before[1])
