@@ -588,9 +588,9 @@ def test_programs_that_bypass_tf_find_the_same():
     from tensorflow.contrib.compiler.jit import experimental_jit_scope  # noqa: F401
     from tensorflow.contrib.crf import viterbi_decode
     from tensorflow.contrib.layers.python.layers import initializers, layer_norm
+    from tensorflow.python.estimator import run_config
     from tensorflow.python.estimator.estimator import Estimator
     from tensorflow.python.estimator.model_fn import EstimatorSpec
-    from tensorflow.python.estimator import run_config
     from tensorflow.python.estimator.run_config import RunConfig
     from tensorflow.python.estimator.training import train_and_evaluate
     assert crf is tf.contrib.crf and tpu is tf.contrib.tpu and contrib_layers is tf.contrib.layers

@@ -426,3 +426,45 @@ def test_tf1_lists_its_names(scripts, tmp_path):
     lines = every.out.splitlines()
     assert set(listed) < set(lines) and {"tf.matmul", "tf.nn.softmax", "tf.train.Saver", "tf.layers.dense"} <= set(lines)
     assert len(lines) == len({line.split()[0] for line in lines})
+
+
+# --- What only real forks asked for ---------------------------------------------------------------------
+
+
+def test_the_dropout_of_cells_in_a_loop_depends_on_the_step(graph):
+    step = tf.train.get_or_create_global_step()
+    cell = tf.nn.rnn_cell.DropoutWrapper(tf.nn.rnn_cell.LSTMCell(8), output_keep_prob=0.5)
+    outputs, _ = tf.nn.dynamic_rnn(cell, tf.ones([2, 5, 3]), dtype=tf.float32)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        first, again = session.run(outputs), session.run(outputs)
+        np.testing.assert_array_equal(first, again)
+        masks = first == 0
+        assert any((masks[:, 0] != masks[:, round]).any() for round in range(1, 5))
+        session.run(tf.assign_add(step, 1))
+        assert ((session.run(outputs) == 0) != masks).any()
+
+
+def test_the_metrics_of_glues_regression(graph):
+    numbers = np.random.RandomState(3)
+    predictions, labels = numbers.normal(size=[2, 4, 6])
+    place = tf.placeholder(tf.float64, [6]), tf.placeholder(tf.float64, [6])
+    pearson, pearson_update = tf.contrib.metrics.streaming_pearson_correlation(*place)
+    everything, concat_update = tf.contrib.metrics.streaming_concat(place[0])
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer())
+        for row in range(4):
+            session.run([pearson_update, concat_update], dict(zip(place, (predictions[row], labels[row]))))
+        found, values = session.run([pearson, everything])
+    assert found == pytest.approx(np.corrcoef(predictions.ravel(), labels.ravel())[0, 1])
+    np.testing.assert_array_equal(values, predictions.ravel())
+
+
+def test_a_mirrored_strategy_of_no_gpus_is_the_cpu():
+    strategy = tf.contrib.distribute.MirroredStrategy(num_gpus=0)
+    assert tf.estimator.RunConfig(train_distribute=strategy).train_distribute is strategy
+
+
+def test_names_come_from_tensorflow_estimator_too():
+    from tensorflow.estimator import Estimator
+    assert Estimator is tf.estimator.Estimator
