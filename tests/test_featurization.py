@@ -315,8 +315,11 @@ def test_workers_end_with_their_process(number, seconds):
     while len(children(process.pid)) < 2:
         time.sleep(0.01)
     started = children(process.pid)
-    time.sleep(0.3)  # the second may just have been forked
-    assert os.getpgid(process.pid) not in map(os.getpgid, started)  # Ctrl-C is not for workers, they would complain
+    deadline = time.time() + 20
+    while os.getpgid(process.pid) in map(os.getpgid, started):  # Ctrl-C is not for workers, they would complain
+        assert time.time() < deadline
+        time.sleep(0.01)  # the second may just have been forked
+    time.sleep(0.3)
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # as Ctrl-C does
     else:
