@@ -548,18 +548,12 @@ def serialize(examples, label_list, max_seq_length, tokenizer, num_workers=1):
       ChildProcessError, and what `convert_single_example` raises.
     """
     examples = list(examples)
-    plain = _LOGGED_EXAMPLES if _is_ours(tokenizer) else len(examples)
+    plain = _LOGGED_EXAMPLES if tokenization.is_unchanged(tokenizer) else len(examples)
     for i, example in enumerate(examples[:plain]):
         yield serialize_plainly(i, example, label_list, max_seq_length, tokenizer)
     if examples[plain:]:
         serializer = _Serializer(label_list, max_seq_length, tokenizer)
         yield from workers.ordered_map(serializer, examples[plain:], num_workers)
-
-
-def _is_ours(tokenizer):
-    """Returns whether a tokenizer does what `tokenization.FullTokenizer` does, no step replaced."""
-    return (type(tokenizer) is tokenization.FullTokenizer and tokenizer.chunks(list) is not None
-            and not {"tokenize", "convert_tokens_to_ids"} & vars(tokenizer).keys())
 
 
 def file_based_convert_examples_to_features(examples, label_list, max_seq_length, tokenizer,

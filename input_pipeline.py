@@ -67,7 +67,7 @@ def write_records(path, fields, rows):
 def write_serialized(path, records):
     """Like `write_records`, from an iterable of serialized `tf.train.Example`s."""
     count = 0
-    with _replacing(path) as partial, tf.python_io.TFRecordWriter(partial) as writer:
+    with replacing(path) as partial, tf.python_io.TFRecordWriter(partial) as writer:
         for record in records:
             writer.write(record)
             count += 1
@@ -94,12 +94,12 @@ def with_progress(items, total, doing, every=10000):
 
 def write_text(path, text):
     """Writes a text file whole or not at all."""
-    with _replacing(path) as partial, tf.gfile.GFile(partial, "w") as writer:
+    with replacing(path) as partial, tf.gfile.GFile(partial, "w") as writer:
         writer.write(text)
 
 
 @contextlib.contextmanager
-def _replacing(path):
+def replacing(path):
     """Gives the name of a file that takes the place of `path` when the block ends, and is removed if the block fails."""
     partial = f"{path}.partial"
     try:

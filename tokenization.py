@@ -434,6 +434,12 @@ class FullTokenizer:
         return convert_ids_to_tokens(self.inv_vocab, ids)
 
 
+def is_unchanged(tokenizer):
+    """Returns whether a tokenizer is a `FullTokenizer` with no step replaced: its `chunks` then stand for all it does."""
+    return (type(tokenizer) is FullTokenizer and tokenizer.chunks(list) is not None
+            and not {"tokenize", "convert_tokens_to_ids"} & vars(tokenizer).keys())
+
+
 class _Chunks(dict):
     """{chunk, a text without white space: its tokens or what they convert to}, filled as it is asked.
 

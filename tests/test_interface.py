@@ -4,6 +4,7 @@ Published parameters come first, in their order and with their defaults; ours co
 """
 
 import ast
+import functools
 import importlib
 import inspect
 import json
@@ -14,7 +15,8 @@ from absl import flags
 from helpers import DATA
 
 INTERFACE = json.loads((DATA / "interface.json").read_text(encoding="utf-8"))
-MODULES = ["tokenization", "modeling", "optimization", "run_classifier"]
+SCRIPTS = ["run_classifier", "run_squad"]
+MODULES = ["tokenization", "modeling", "optimization", *SCRIPTS]
 FUNCTIONS = [(module, name) for module in MODULES for name in INTERFACE[module]["functions"]]
 CLASSES = [(module, name) for module in MODULES for name in INTERFACE[module].get("classes", {})]
 METHODS = [(module, name, method) for module, name in CLASSES
@@ -72,22 +74,25 @@ def test_method(module_name, name, method):
     assert_signature(getattr(found, "__func__", found), published, module)
 
 
-@pytest.fixture(scope="module")
-def defined_flags():
-    """The flags of run_classifier.py, {name: flag}; taken back afterwards."""
-    before = set(flags.FLAGS)
-    if "task_name" not in before:
-        load("run_classifier").define_flags()
-    yield {name: flags.FLAGS[name] for name in flags.FLAGS}
-    for name in set(flags.FLAGS) - before:
+@functools.lru_cache
+def defined_flags(script):
+    """The flags of a script, {name: flag}; taken back afterwards, as scripts share names."""
+    module = load(script)
+    before = {name: flags.FLAGS[name] for name in flags.FLAGS}
+    for name in set(before) & set(INTERFACE[script]["flags"]):
         delattr(flags.FLAGS, name)
+    module.define_flags()
+    found = {name: flags.FLAGS[name] for name in flags.FLAGS}
+    for name in set(found) - set(before):
+        delattr(flags.FLAGS, name)
+    return found
 
 
-@pytest.mark.parametrize("name", INTERFACE["run_classifier"]["flags"])
-def test_flag_has_its_published_type_and_default(defined_flags, name):
+@pytest.mark.parametrize("script, name", [(script, name) for script in SCRIPTS for name in INTERFACE[script]["flags"]])
+def test_flag_has_its_published_type_and_default(script, name):
     # Not its "required": what was required has a default now, or is asked for when the script has seen the others.
-    published = INTERFACE["run_classifier"]["flags"][name]
-    flag = defined_flags[name]
+    published = INTERFACE[script]["flags"][name]
+    flag = defined_flags(script)[name]
     assert flag.flag_type() == {"integer": "int"}.get(published["type"], published["type"])
     assert flag.default == published["default"]
     assert type(flag.default) is type(published["default"])

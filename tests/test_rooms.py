@@ -27,8 +27,11 @@ LIBRARY = {
     "workers": [],
     "input_pipeline": ["example_encoding", "randomness"],
     "classifier_data": ["example_encoding", "input_pipeline", "tokenization", "workers"],
+    "squad_predictions": ["input_pipeline", "tokenization"],
+    "squad_report": ["input_pipeline", "squad_predictions"],
+    "squad_data": ["example_encoding", "input_pipeline", "tokenization", "workers"],
 }
-SCRIPTS = ["convert_checkpoint", "run_classifier"]
+SCRIPTS = ["convert_checkpoint", "run_classifier", "run_squad"]
 
 
 def imports(path):

@@ -1,0 +1,154 @@
+"""`run_squad.py` as its users run it: what it writes, scores, resumes and refuses, on a tiny model and a few questions."""
+
+import json
+import random
+import re
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+
+import squad_predictions
+
+LENGTHS = dict(max_seq_length=32, doc_stride=8, max_query_length=8)
+FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "predictions.html", "eval_results.json"}
+
+
+def write_squad(path, chance, size, version_2):
+    """Questions about contexts of the tiny vocabulary's words; the answer is the word after the question's last one."""
+    paragraphs = []
+    for index in range(size):
+        words = chance.sample(tiny.WORDS[:24], 14)
+        place = chance.randrange(1, 14)
+        impossible = version_2 and index % 3 == 2
+        answer = {"text": words[place], "answer_start": len(" ".join(words[:place])) + 1}
+        question = {"id": f"q{index}", "question": f"what {words[place - 1]}", "answers": [] if impossible else [answer]}
+        if version_2:
+            question["is_impossible"] = impossible
+        paragraphs.append({"context": " ".join(words), "qas": [question]})
+    path.write_text(json.dumps({"version": "x", "data": [{"title": "t", "paragraphs": paragraphs}]}))
+    return path
+
+
+class Squad(object):
+    """Flags of a training and its evaluation on SQuAD 1.1 or 2.0."""
+
+    def __init__(self, scripts, model, directory, version_2):
+        self.scripts = scripts
+        self.directory = directory
+        chance = random.Random(5)
+        self.dev = write_squad(directory / "dev.json", chance, 9, version_2)
+        self.flags = dict(model.flags, bert_config_file=model.shallow, **LENGTHS, train_batch_size=4, learning_rate=0.01,
+                          num_train_epochs=2, save_checkpoints_steps=3, log_steps=1, do_train=True, do_eval=True,
+                          train_file=write_squad(directory / "train.json", chance, 12, version_2), predict_file=self.dev,
+                          version_2_with_negative=version_2)
+
+    def run(self, output, **changes):
+        flags = {**self.flags, "output_dir": output, **changes}
+        return self.scripts.run("run_squad.py", *tiny.flags(**{name: value for name, value in flags.items()
+                                                               if value is not None}), cwd=self.directory)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["v1.1", "v2.0"])
+def trained(request, scripts, tiny_model, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("squad")
+    squad = Squad(scripts, tiny_model, directory, request.param)
+    squad.output = directory / "output"
+    squad.finished = squad.run(squad.output)
+    assert squad.finished.code == 0, squad.finished.err
+    return squad
+
+
+@pytest.fixture(scope="module")
+def squad_1(scripts, tiny_model, tmp_path_factory):
+    return Squad(scripts, tiny_model, tmp_path_factory.mktemp("squad"), False)
+
+
+def tensors_of(prefix):
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_it_writes_the_published_files_and_scores_them(trained):
+    version_2 = trained.flags["version_2_with_negative"]
+    written = {path.name for path in trained.output.iterdir()}
+    assert written >= {*FILES, "train.tf_record", "eval.tf_record"} and ("null_odds.json" in written) == version_2
+    answers = json.loads((trained.output / "predictions.json").read_text())
+    assert list(answers) == [f"q{index}" for index in range(9)]
+    odds = json.loads((trained.output / "null_odds.json").read_text()) if version_2 else None
+    scores = json.loads((trained.output / "eval_results.json").read_text())
+    threshold = scores.pop("null_score_diff_threshold", None)
+    assert scores == squad_predictions.evaluate(squad_predictions.read_gold(trained.dev), answers, version_2, odds)
+    assert (threshold == 0.0) == version_2
+    offsets = json.loads((trained.output / "answer_offsets.json").read_text())
+    paragraphs = json.loads(trained.dev.read_text())["data"][0]["paragraphs"]
+    for paragraph in paragraphs:
+        found = offsets[paragraph["qas"][0]["id"]]
+        assert found["text"] == ("" if found["start"] is None else paragraph["context"][found["start"]:found["end"]])
+    report = (trained.output / "predictions.html").read_text()
+    assert all(paragraph["qas"][0]["question"] in report for paragraph in paragraphs)
+    assert "step 6/6" in trained.finished.err
+
+
+def test_the_head_has_the_published_names(trained):
+    tensors = tensors_of(trained.output / "model.ckpt-6")
+    assert tensors["cls/squad/output_weights"].shape == (2, 16) and tensors["cls/squad/output_bias"].shape == (2,)
+    assert "cls/squad/output_weights/adam_m" in tensors
+
+
+def test_going_on_after_the_last_step_but_one_changes_nothing(trained, tmp_path):
+    """As after a kill: the checkpoints of the last steps are gone."""
+    for path in trained.output.glob("model.ckpt-[03]*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+    resumed = trained.run(tmp_path, do_eval=None)
+    assert resumed.code == 0 and "step 3 to step 6" in resumed.err
+    first, second = (tensors_of(directory / "model.ckpt-6") for directory in (trained.output, tmp_path))
+    for name, values in first.items():
+        np.testing.assert_array_equal(second[name], values, err_msg=name)
+
+
+def test_what_saves_memory_gives_the_same_losses(trained, tmp_path):
+    changed = trained.run(tmp_path, gradient_accumulation_steps=2, recompute="layers", do_eval=None)
+    losses = [[float(text) for text in re.findall(r"step \d+/6  loss (\S+)", run.err)] for run in (trained.finished, changed)]
+    assert len(losses[0]) == 6
+    np.testing.assert_allclose(losses[1], losses[0], rtol=2e-4)
+
+
+def test_the_best_threshold_is_used_and_written_down(trained, tmp_path):
+    if not trained.flags["version_2_with_negative"]:
+        refused = trained.run(tmp_path, find_null_threshold=True)
+        assert refused.code == 1 and "--find_null_threshold needs --version_2_with_negative" in refused.err
+        return
+    found = trained.run(trained.output, find_null_threshold=True, do_train=None)
+    assert found.code == 0
+    scores = json.loads((trained.output / "eval_results.json").read_text())
+    assert scores["f1"] == pytest.approx(scores["best_f1"])
+    assert f"Best --null_score_diff_threshold on {trained.dev}: {scores['null_score_diff_threshold']}" in found.err
+
+
+def test_json_lines_are_answered(trained, tmp_path):
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text("".join(json.dumps({"id": f"l{index}", "question": "what a", "context": "the cat sees a bird ."})
+                                 + "\n" for index in range(2)))
+    done = trained.run(trained.output, predict_file=questions, do_train=None, do_eval=None, do_predict=True)
+    assert done.code == 0, done.err
+    assert set(json.loads((trained.output / "predictions.json").read_text())) == {"l0", "l1"}
+
+
+@pytest.mark.parametrize("changes, complaint", [
+    (dict(train_file=None), "--train_file is required"), (dict(predict_file="nowhere.json"), "nowhere.json"),
+    (dict(max_query_length=29), "leaves no room for a context"), (dict(max_seq_length=64), "max_position_embeddings=40"),
+    (dict(do_train=False, do_eval=False), "at least one of"), (dict(use_tpu=True), "TPUs are not supported"),
+    (dict(train_batch_size=64), "make no batch")], ids=str)
+def test_what_cannot_be_is_refused_before_anything_is_written(squad_1, tmp_path, changes, complaint):
+    refused = squad_1.run(tmp_path / "output", **changes)
+    assert refused.code == 1 and complaint in refused.err and "Traceback" not in refused.err
+    assert not (tmp_path / "output").exists()
+
+
+def test_malformed_json_has_its_place_named(squad_1, tmp_path):
+    (tmp_path / "broken.json").write_text('{"data": [\n  {"title": }\n]}')
+    refused = squad_1.run(tmp_path / "output", predict_file=tmp_path / "broken.json")
+    assert refused.code == 1 and "broken.json:2:" in refused.err

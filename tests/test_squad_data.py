@@ -1,0 +1,540 @@
+"""squad_data.py: reading, windows as recorded (data/squad_*), the same ones fast and in several processes, the samples."""
+
+import collections
+import gzip
+import itertools
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import tensorflow.compat.v1 as tf
+from helpers import DATA
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_tokenization import released_vocab
+from texts import CASES, texts
+
+import input_pipeline
+import squad_data
+import tokenization
+
+ROOT = pathlib.Path(__file__).parents[1]
+SAMPLES = ROOT / "samples" / "squad"
+VERSIONS = {"v1": False, "v2": True}
+LENGTHS = collections.namedtuple("Lengths", ["max_seq_length", "doc_stride", "max_query_length"])
+repeatable = settings(max_examples=60, derandomize=True, database=None, deadline=None)
+
+
+class PlainTokenizer(tokenization.FullTokenizer):
+    tokenize = tokenization.FullTokenizer.tokenize_plainly
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tokenization.FullTokenizer(released_vocab())
+
+
+@pytest.fixture(scope="module")
+def plain_tokenizer():
+    return PlainTokenizer(released_vocab())
+
+
+def features_of(examples, tokenizer, lengths, is_training):
+    features = []
+    squad_data.convert_examples_to_features(examples, tokenizer, *lengths, is_training, features.append)
+    return features
+
+
+def contents(features):
+    return [vars(feature) for feature in features]
+
+
+# --- As recorded -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def recorded(request):
+    """The version, its file of questions, and what the published code made of it."""
+    with gzip.open(DATA / f"squad_{request.param}_features.json.gz", "rt", encoding="utf-8") as file:
+        recording = json.load(file)
+    return VERSIONS[request.param], DATA / f"squad_{request.param}.json", recording
+
+
+def places(mapping):
+    return {int(place): value for place, value in mapping.items()}
+
+
+@pytest.mark.parametrize("part, is_training", [("train", True), ("eval", False)])
+def test_windows_maps_and_positions_are_the_recorded_ones(recorded, part, is_training, tokenizer):
+    version_2, path, recording = recorded
+    lengths = LENGTHS(*(recording[name] for name in LENGTHS._fields))
+    examples = squad_data.read_squad_examples(str(path), is_training, version_2)
+    features = features_of(examples, tokenizer, lengths, is_training)
+    assert len(features) == len(recording[part]) == 170
+    for feature, expected in zip(features, recording[part]):
+        length = expected["length"]
+        padding = [0] * (lengths.max_seq_length - length)
+        assert feature.input_ids == expected["input_ids"] + padding
+        assert feature.input_mask == [1] * length + padding
+        assert feature.segment_ids == [0] * (length - expected["segment_sum"]) + [1] * expected["segment_sum"] + padding
+        assert tokenizer.convert_tokens_to_ids(feature.tokens) == expected["input_ids"]
+        assert feature.token_to_orig_map == places(expected["token_to_orig_map"])
+        assert feature.token_is_max_context == places(expected["token_is_max_context"])
+        for name in ("unique_id", "example_index", "doc_span_index", "start_position", "end_position", "is_impossible"):
+            assert getattr(feature, name) == expected[name], name
+
+
+# --- Against the plain way -------------------------------------------------------------------------------
+
+
+def plain_spans(count, room, stride):
+    starts = itertools.takewhile(lambda start: start == 0 or start - min(room, stride) + room < count,
+                                 itertools.count(0, min(room, stride)))
+    return [squad_data._DocSpan(start, min(room, count - start)) for start in starts] if count else []
+
+
+def plain_answer(example, all_tokens, first_of_word, tokenizer):
+    """The first and last token of the answer: the first, and of these the longest, run of tokens that reads as it does."""
+    first = first_of_word[example.start_position]
+    last = (first_of_word + [len(all_tokens)])[example.end_position + 1] - 1
+    wanted = " ".join(tokenizer.tokenize(example.orig_answer_text))
+    for start in range(first, last + 1):
+        for end in range(last, start - 1, -1):
+            if " ".join(all_tokens[start:end + 1]) == wanted:
+                return start, end
+    return first, last
+
+
+def plain_features(examples, tokenizer, lengths, is_training):
+    """What `convert_examples_to_features` makes, token by token, for nothing remembered."""
+    features = []
+    for example_index, example in enumerate(examples):
+        question = tokenizer.tokenize(example.question_text)[:lengths.max_query_length]
+        pairs = [(token, i) for i, word in enumerate(example.doc_tokens) for token in tokenizer.tokenize(word)]
+        all_tokens = [token for token, _ in pairs]
+        first_of_word = [sum(i < word for _, i in pairs) for word in range(len(example.doc_tokens))]
+        learns = is_training and not example.is_impossible
+        answer = plain_answer(example, all_tokens, first_of_word, tokenizer) if learns else None
+        spans = plain_spans(len(pairs), lengths.max_seq_length - len(question) - 3, lengths.doc_stride)
+        for i, span in enumerate(spans):
+            tokens = ["[CLS]", *question, "[SEP]", *all_tokens[span.start:span.start + span.length], "[SEP]"]
+            offset = len(question) + 2 - span.start
+            held = range(span.start, span.start + span.length)
+            positions = (0, 0) if is_training else (None, None)
+            if answer and answer[0] in held and answer[1] < held.stop:
+                positions = answer[0] + offset, answer[1] + offset
+            padding = [0] * (lengths.max_seq_length - len(tokens))
+            features.append(squad_data.InputFeatures(
+                squad_data._FIRST_UNIQUE_ID + len(features), example_index, i, tokens,
+                {position + offset: pairs[position][1] for position in held},
+                {position + offset: squad_data._check_is_max_context(spans, i, position) for position in held},
+                tokenizer.convert_tokens_to_ids(tokens) + padding, [1] * len(tokens) + padding,
+                [0] * (len(question) + 2) + [1] * (span.length + 1) + padding, *positions, example.is_impossible))
+    return features
+
+
+def example_of(question, context, rank=0, impossible=False, size=2, qas_id="q"):
+    """An example whose answer are up to `size` words from the one of that rank on."""
+    words = re.findall("[^ \t\r\n\u202f]+", context)
+    if impossible or not words:
+        return squad_data.SquadExample(qas_id, question, words, "", -1, -1, True)
+    first = rank % len(words)
+    last = min(first + size, len(words)) - 1
+    return squad_data.SquadExample(qas_id, question, words, " ".join(words[first:last + 1]).strip(",.()"), first, last)
+
+
+@repeatable
+@given(question=texts, context=texts, more=texts, rank=st.integers(0, 99), impossible=st.booleans(), is_training=st.booleans(),
+       room=st.integers(1, 20), doc_stride=st.integers(1, 25), max_query_length=st.integers(0, 6))
+def test_windows_of_any_text(question, context, more, rank, impossible, is_training, room, doc_stride, max_query_length,
+                             tokenizer, plain_tokenizer):
+    examples = [example_of(question, context, rank, impossible), example_of(more, context), example_of(question, more, rank)]
+    examples[1].doc_tokens = examples[0].doc_tokens  # as from a file
+    lengths = LENGTHS(max_query_length + 3 + room, doc_stride, max_query_length)
+    expected = contents(plain_features(examples, plain_tokenizer, lengths, is_training))
+    assert contents(features_of(examples, tokenizer, lengths, is_training)) == expected
+    assert contents(features_of(examples, plain_tokenizer, lengths, is_training)) == expected
+
+
+def test_windows_of_the_sample(tokenizer, plain_tokenizer):
+    examples = squad_data.read_squad_examples(str(SAMPLES / "train-v2.0.json"), True, True)[::4]
+    for lengths in (LENGTHS(384, 128, 64), LENGTHS(48, 10, 12)):
+        features = features_of(examples, tokenizer, lengths, True)
+        assert contents(features) == contents(plain_features(examples, plain_tokenizer, lengths, True))
+        assert (len(features) > len(examples)) == (lengths.max_seq_length == 48)
+
+
+@pytest.mark.parametrize("lengths", [(384, 284, 284), (384, 384), (5, 3, 1)])
+def test_a_token_has_most_context_in_one_window(lengths):
+    # With 384 and 284 the scores tie but for rounding.
+    starts = itertools.accumulate((0, *(max(1, length // 3) for length in lengths)))
+    spans = tuple(squad_data._DocSpan(start, length) for start, length in zip(starts, lengths))
+    flags = squad_data._max_context(spans)
+    for position in range(max(span.start + span.length for span in spans)):
+        of_windows = [squad_data._check_is_max_context(spans, i, position) for i in range(len(spans))]
+        assert of_windows == [flags[i][position - span.start] if 0 <= position - span.start < span.length else False
+                              for i, span in enumerate(spans)]
+        assert sum(of_windows) == 1
+    assert not squad_data._check_is_max_context(spans, 0, 10**6)
+
+
+def test_a_window_100_tokens_longer_counts_as_one_token_of_context():
+    spans = [squad_data._DocSpan(0, 300), squad_data._DocSpan(180, 130)]
+    best = [[i for i in (0, 1) if squad_data._check_is_max_context(spans, i, position)] for position in range(239, 242)]
+    assert best == [[0], [0], [1]]  # 60 or 59 tokens at the poorer side, 59 or 60, 58 or 61
+
+
+@pytest.mark.parametrize("answer, first, last, expected", [
+    ("1912", 0, 5, (1, 1)), ("1912 - 1978", 0, 5, (1, 3)), ("Oslo", 0, 5, (0, 5)), ("\u200b", 0, 5, (0, 5)),
+    ("(1912", 0, 5, (0, 1)), ("1978", 1, 2, (1, 2)), ("1978", 0, 3, (3, 3))])
+def test_answers_are_narrowed_to_their_tokens(answer, first, last, expected, tokenizer):
+    tokens = tokenizer.tokenize("(1912-1978).")
+    assert tokens == ["(", "1912", "-", "1978", ")", "."]
+    assert squad_data._improve_answer_span(tokens, first, last, tokenizer, answer) == expected
+
+
+# --- Lengths ---------------------------------------------------------------------------------------------
+
+
+def test_a_stride_beyond_the_window_skips_no_token(tokenizer):
+    example = example_of("who", " ".join("abcdefghij"))
+    features = features_of([example], tokenizer, LENGTHS(8, 100, 1), False)
+    assert [feature.tokens[3:-1] for feature in features] == [list("abcd"), list("efgh"), list("ij")]
+    assert all(all(feature.token_is_max_context.values()) for feature in features)
+
+
+def test_a_long_question_is_cut_at_its_end(tokenizer):
+    example = example_of("one two three four", "a b")
+    feature, = features_of([example], tokenizer, LENGTHS(10, 2, 2), False)
+    assert feature.tokens == ["[CLS]", "one", "two", "[SEP]", "a", "b", "[SEP]"]
+
+
+@pytest.mark.parametrize("context", ["", " \n\t", "\u200b \x00"])
+def test_a_context_without_tokens_makes_no_window_and_a_warning(context, tokenizer, tmp_path, caplog):
+    examples = [example_of("who", "a b")] * 3
+    examples.insert(2, example_of("who", context, impossible=True, qas_id="lost"))
+    with caplog.at_level("WARNING", "absl"):
+        features = features_of(examples, tokenizer, LENGTHS(10, 2, 2), True)
+        assert write(tmp_path / "file", examples, tokenizer, LENGTHS(10, 2, 2), True)[1] == 3
+    assert [(feature.example_index, feature.unique_id - 10**9) for feature in features] == [(0, 0), (1, 1), (3, 2)]
+    assert caplog.text.count("Question lost: there is no token in its context") == 2
+
+
+@pytest.mark.parametrize("lengths, complaint", [
+    (LENGTHS(8, 0, 2), "doc_stride is 0; it should be at least 1"),
+    (LENGTHS(8, 2, -1), "max_query_length is -1"),
+    (LENGTHS(6, 2, 3), "question q: max_seq_length 6 leaves no room for its context beside 3 tokens .* max_query_length")])
+def test_lengths_that_make_no_windows_are_refused(lengths, complaint, tokenizer):
+    with pytest.raises(ValueError, match=complaint):
+        features_of([example_of("one two three", "a b c")], tokenizer, lengths, False)
+
+
+# --- Files of windows ------------------------------------------------------------------------------------
+
+
+def write(path, examples, tokenizer, lengths, is_training, **options):
+    """Writes a file of windows; returns its bytes and their number."""
+    count = squad_data.file_based_convert_examples_to_features(
+        examples, tokenizer, *lengths, is_training, str(path), **options)
+    return path.read_bytes(), count
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp_path, tokenizer, plain_tokenizer):
+    examples = [example_of(f"{CASES[i % len(CASES)]} {i}", " ".join(CASES[i // 7 % 60:][:12]), i, i % 5 == 0)
+                for i in range(300)]  # two chunks
+    lengths = LENGTHS(32, 5, 6)
+    features = features_of(examples, tokenizer, lengths, is_training)
+    fields = squad_data.feature_fields(32, is_training)
+    plain = tmp_path / "plain.tf_record"
+    input_pipeline.write_records(str(plain), fields, ({
+        "unique_ids": feature.unique_id, "input_ids": feature.input_ids, "input_mask": feature.input_mask,
+        "segment_ids": feature.segment_ids, "start_positions": feature.start_position,
+        "end_positions": feature.end_position, "is_impossible": int(feature.is_impossible)} for feature in features))
+    writer = squad_data.FeatureWriter(str(tmp_path / "writer.tf_record"), is_training)
+    for feature in features:
+        writer.process_feature(feature)
+    assert not (tmp_path / "writer.tf_record").exists()
+    writer.close()
+    assert (tmp_path / "writer.tf_record").read_bytes() == plain.read_bytes() and writer.num_features == len(features) > 400
+    for given_tokenizer, num_workers in ((tokenizer, 1), (tokenizer, 2), (plain_tokenizer, 2)):
+        assert write(tmp_path / "a", iter(examples), given_tokenizer, lengths, is_training, num_workers=num_workers) == (
+            plain.read_bytes(), len(features))
+
+
+def test_fields_have_the_published_names():
+    names = [field.name for field in squad_data.feature_fields(8, False)]
+    assert names == ["unique_ids", "input_ids", "input_mask", "segment_ids"]
+    assert [field.name for field in squad_data.feature_fields(8, True)] == [*names, "start_positions", "end_positions",
+                                                                          "is_impossible"]
+
+
+def test_files_are_read_back(graph, tmp_path, tokenizer):
+    examples = squad_data.read_squad_examples(str(SAMPLES / "dev-v1.1.json"), False)
+    write(tmp_path / "eval.tf_record", examples, tokenizer, LENGTHS(64, 16, 16), False)
+    features = list(squad_data.generate_features(iter(examples), tokenizer, *LENGTHS(64, 16, 16), False))
+    dataset = input_pipeline.record_dataset(str(tmp_path / "eval.tf_record"), squad_data.feature_fields(64, False), 256, False,
+                                            False)
+    with tf.Session() as session:
+        batch = session.run(tf.data.make_one_shot_iterator(dataset).get_next())
+    assert batch["unique_ids"].tolist() == [feature.unique_id for feature in features]
+    assert batch["input_ids"].tolist() == [feature.input_ids for feature in features]
+
+
+def test_a_failure_leaves_no_file(tmp_path, tokenizer):
+    examples = [example_of("one", "a"), example_of("one two three", "a")]
+    with pytest.raises(ValueError, match="leaves no room"):
+        write(tmp_path / "file", examples, tokenizer, LENGTHS(6, 2, 3), True)
+    assert not list(tmp_path.iterdir())
+
+
+class CountingTokenizer(tokenization.FullTokenizer):
+    def convert_tokens_to_ids(self, tokens):
+        return [len(token) for token in tokens]
+
+
+@pytest.mark.parametrize("of_a_subclass", [True, False])
+def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
+    tokenizer = (CountingTokenizer if of_a_subclass else tokenization.FullTokenizer)(released_vocab())
+    if not of_a_subclass:
+        tokenizer.tokenize = list
+    feature, = features_of([example_of("of", "the")], tokenizer, LENGTHS(10, 4, 4), False)
+    if of_a_subclass:
+        assert feature.input_ids == [5, 2, 5, 3, 5, 0, 0, 0, 0, 0]
+    else:
+        assert feature.tokens == ["[CLS]", "o", "f", "[SEP]", "t", "h", "e", "[SEP]"]
+
+
+def test_a_replaced_method_may_do_something_else_each_time_and_need_not_be_pickled(tmp_path):
+    tokenizer = tokenization.FullTokenizer(released_vocab())
+    tokens = itertools.cycle(["one", "two", "three"])
+    tokenizer.tokenize = lambda text: [next(tokens)]
+    examples = [example_of("who", "a")] * 300
+    features = features_of(examples[:2], tokenizer, LENGTHS(10, 4, 4), False)
+    assert [feature.tokens[1:4:2] for feature in features] == [["one", "two"], ["three", "one"]]
+    assert write(tmp_path / "file", examples, tokenizer, LENGTHS(10, 4, 4), False, num_workers=2)[1] == 300
+
+
+def test_words_may_change_between_examples(tokenizer):
+    example = example_of("who", "one two")
+
+    def examples():
+        yield example
+        example.doc_tokens[0] = "three"
+        yield example
+
+    first, second = squad_data.generate_features(examples(), tokenizer, *LENGTHS(10, 4, 4), False)
+    assert (first.tokens[3], second.tokens[3]) == ("one", "three")
+
+
+def test_workers_do_without_tensorflow():
+    code = "import sys, squad_data, workers; assert not {'tensorflow', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+# --- Reading ---------------------------------------------------------------------------------------------
+
+
+def answer_of(text, start):
+    return {"text": text, "answer_start": start}
+
+
+def qa_of(qas_id="1", question="who?", **parts):
+    return {"id": qas_id, "question": question, **parts}
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Writes a file of one paragraph, or any text or object, and reads it."""
+    def read(content, is_training=True, version_2=False, context="Anna met (Oslo) twice.", **options):
+        if isinstance(content, list):
+            content = {"version": "x", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": content}]}]}
+        if not isinstance(content, (str, bytes)):
+            content = json.dumps(content)
+        path = tmp_path / "file"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+        return squad_data.read_squad_examples(str(path), is_training, version_2, **options)
+
+    return read
+
+
+def test_words_are_those_of_the_published_white_space(read):
+    context = "\ta b\u202fc\xa0d\r\ne\x0bf \u2003g "
+    example, = read([qa_of()], False, context=context)
+    assert example.doc_tokens == ["a", "b", "c\xa0d", "e\x0bf", "\u2003g"]
+    assert [context[offset:offset + 1] for offset in example.word_offsets] == ["a", "b", "c", "e", "\u2003"]
+    assert example.context == context
+
+
+@pytest.mark.parametrize("text, start, words", [
+    ("Anna", 0, (0, 0)), ("Oslo", 10, (2, 2)), ("met (Oslo) twice.", 5, (1, 3)), ("wice", 17, (3, 3)),
+    (" met", 4, (0, 1)), ("met ", 5, (1, 1)), ("Oslo", 9, (2, 2)), ("met\n(Oslo)", 5, (1, 2))])
+def test_answers_are_found_as_published(read, text, start, words):
+    example, = read([qa_of(answers=[answer_of(text, start)])])
+    assert (example.start_position, example.end_position) == words
+    assert example.orig_answer_text == text and not example.is_impossible
+
+
+def test_an_answer_may_begin_with_the_space_its_context_begins_with(read):
+    example, = read([qa_of(answers=[answer_of(" Anna", 0)])], context=" Anna ran far.")
+    assert (example.start_position, example.end_position) == (0, 0)
+
+
+@pytest.mark.parametrize("text, start", [
+    ("Oslo", 0), ("Oslo", 22), ("Oslo", 10**9), ("Anna", -3), ("twice.", 18), ("", 0), (" ", 4), ("Bergen", 9),
+    ("twice.x", 16)])
+def test_answers_that_do_not_match_are_reported_and_counted(read, text, start, caplog):
+    left_out = ["from before"]
+    good = qa_of("good", answers=[answer_of("Anna", 0)])
+    with caplog.at_level("WARNING", "absl"):
+        examples = read([good, qa_of("bad", answers=[answer_of(text, start)])], left_out=left_out)
+    assert [example.qas_id for example in examples] == ["good"]
+    assert left_out == ["from before", "bad"]
+    assert "data[0].paragraphs[0].qas[1]: question bad is left out" in caplog.text
+    assert f"answer_start {start}" in caplog.text and "left out 1 of 2 questions" in caplog.text
+
+
+def test_answers_that_none_match_are_an_error(read):
+    with pytest.raises(ValueError, match="none of the 1 answers matches"):
+        read([qa_of(answers=[answer_of("Oslo", 1)])])
+
+
+def test_an_empty_context(read):
+    example, = read([qa_of()], False, context="")
+    assert example.doc_tokens == example.word_offsets == [] and example.context == ""
+    example, = read([qa_of(is_impossible=True)], True, True, context=" ")
+    assert example.is_impossible
+    left_out = []
+    examples = read([qa_of("kept", is_impossible=True), qa_of("lost", is_impossible=False, answers=[answer_of("a", 0)])],
+                    True, True, context="", left_out=left_out)
+    assert [example.qas_id for example in examples] == ["kept"] and left_out == ["lost"]
+
+
+def test_impossible_questions(read):
+    qas = [qa_of("1", answers=[], is_impossible=True, plausible_answers=[answer_of("Oslo", 10)]),
+           qa_of("2", answers=[answer_of("Oslo", 10)], is_impossible=False)]
+    impossible, possible = read(qas, True, True)
+    assert (impossible.start_position, impossible.end_position, impossible.orig_answer_text) == (-1, -1, "")
+    assert impossible.is_impossible and not possible.is_impossible
+    examples = read(qas, False, True)
+    assert [(example.is_impossible, example.start_position) for example in examples] == [(False, None)] * 2
+    with pytest.raises(ValueError, match="question 1 has 0 answers.*SQuAD 2.0 needs --version_2_with_negative"):
+        read(qas)
+
+
+def test_an_id_that_occurs_twice(read, caplog):
+    qas = [qa_of("7", "one", answers=[answer_of("Anna", 0)]), qa_of(7, "two", answers=[answer_of("Anna", 0)])]
+    with pytest.raises(ValueError, match=r"qas\[1\]: the id '7' was already used at .*qas\[0\]"):
+        read(qas, False)
+    with caplog.at_level("WARNING", "absl"):
+        assert [example.question_text for example in read(qas)] == ["one", "two"]
+    assert "the id 7 was already used" in caplog.text
+
+
+@pytest.mark.parametrize("content, complaint", [
+    ('{"data": [\n{"title": "t",, }]}', r"file:2:15: this is not JSON"),
+    ('{"version": "1.1",\n "data": [', r"file:2:11: this is not JSON .* cut off"),
+    ('{"data": []}\n{"data": []}', r"file:2:1: this is not JSON \(Extra data\)"),
+    ('{"id": "1", "question": "q"}', "file:1: 'context' is missing; it should be a string"),
+    ("[]", "one JSON object with \"data\""),
+    (" \n", "the file is empty"),
+    (b'{"data":\n "\xff"}', "file:2: byte 0xff at offset 11 is not UTF-8"),
+    ({"data": {}}, "file: 'data' should be a list, not {}"),
+    ({"data": []}, "file: there is no question in it"),
+    ({"data": [{"title": "t"}]}, r"file: data\[0\]: 'paragraphs' is missing"),
+    ({"data": [{"paragraphs": [{"qas": []}]}]}, r"data\[0\].paragraphs\[0\]: 'context' is missing"),
+    ([qa_of(), 3], r"qas\[0\]: question 1: 'answers' is missing; it should be a list"),
+    ([3], r"qas\[0\]: there should be an object with 'id' here, not 3"),
+    ([qa_of(None)], r"qas\[0\]: 'id' should be a string or an integer, not None"),
+    ([qa_of("1", None)], r"qas\[0\]: 'question' should be a string, not None"),
+    ([qa_of(answers=[])], "question 1 has 0 answers; to train on it should have exactly one$"),
+    ([qa_of(answers=[answer_of("Anna", 0)] * 2)], "question 1 has 2 answers"),
+    ([qa_of(answers=[answer_of("Anna", "0")])], "question 1: 'answer_start' should be an integer, not '0'"),
+    ([qa_of(answers=[answer_of("Anna", True)])], "'answer_start' should be an integer, not True")])
+def test_what_cannot_be_read_says_where(read, content, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        read(content)
+
+
+@pytest.mark.parametrize("second, complaint", [
+    ('\n{"id": ', "file:3:8: this is not JSON"),
+    ("[1]", r"file:2: there should be an object with 'context' here, not \[1\]"),
+    ('{"id": "1", "question": "q", "context": "c"}', "file:2: the id '1' was already used at .*file:1;")])
+def test_bad_json_lines_say_where(read, second, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        read('{"id": "1", "question": "q", "context": "c"}\n' + second, False)
+
+
+def test_version_2_says_which_questions_are_impossible(read):
+    with pytest.raises(ValueError, match="question 1: 'is_impossible' is missing; it should be true or false"):
+        read([qa_of(answers=[answer_of("Anna", 0)])], True, True)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="none does not exist"):
+        squad_data.read_squad_examples(str(tmp_path / "none"), False)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_json_lines(read, number):
+    records = [{"id": i, "question": f"q {i}", "context": f"caf\u00e9\u2028 {i // 2}"} for i in range(number)]
+    text = "\ufeff" + "\r\n".join(json.dumps(record, ensure_ascii=False) for record in records) + "\n\n"
+    examples = read(text, False)
+    assert [(example.qas_id, example.question_text, example.context) for example in examples] == [
+        (str(record["id"]), record["question"], record["context"]) for record in records]
+    assert examples[-1].doc_tokens == ["caf\u00e9\u2028", str((number - 1) // 2)] and examples[-1].word_offsets == [0, 6]
+
+
+def test_json_lines_to_train_on(read):
+    record = {**qa_of(answers=[answer_of("b", 2)]), "context": "a b"}
+    example, = read(json.dumps(record))
+    assert (example.start_position, example.end_position) == (1, 1)
+
+
+def test_examples_are_printed():
+    example = squad_data.SquadExample("1", "who?", ["a", "b"], "b", 1, 1)
+    assert str(example) == repr(example) == ("qas_id: 1, question_text: who?, doc_tokens: [a b], start_position: 1, "
+                                             "end_position: 1, is_impossible: False")
+
+
+# --- The samples -----------------------------------------------------------------------------------------
+
+
+def sample(part, version):
+    articles = json.loads((SAMPLES / f"{part}-{version}.json").read_text(encoding="utf-8"))["data"]
+    return [(paragraph["context"], qa) for article in articles for paragraph in article["paragraphs"]
+            for qa in paragraph["qas"]]
+
+
+@pytest.mark.parametrize("version", ["v1.1", "v2.0"])
+def test_the_sample_has_enough_questions_and_right_offsets(version, caplog):
+    train, dev = sample("train", version), sample("dev", version)
+    assert len(train) + len(dev) >= 60
+    assert len({qa["id"] for _, qa in train + dev}) == len({qa["question"] for _, qa in train + dev}) == len(train + dev)
+    assert not {context for context, _ in train} & {context for context, _ in dev}
+    for context, qa in train + dev:
+        assert len(context) < 600 and qa["question"].endswith("?")
+        for answer in qa["answers"] + qa.get("plausible_answers", []):
+            start, end = answer["answer_start"], answer["answer_start"] + len(answer["text"])
+            assert context[start:end] == answer["text"]
+            assert re.search(rf"(?<!\w){re.escape(answer['text'])}(?!\w)", context[max(0, start - 1):end + 1])
+    possible = {part: [qa for _, qa in questions if not qa.get("is_impossible")] for part, questions in
+                (("train", train), ("dev", dev))}
+    assert {len(qa["answers"]) for qa in possible["train"]} == {1}
+    assert min(len(qa["answers"]) for qa in possible["dev"]) > 1
+    left_out = []
+    squad_data.read_squad_examples(str(SAMPLES / f"train-{version}.json"), True, version == "v2.0", left_out)
+    assert not left_out and not caplog.records
+
+
+@pytest.mark.parametrize("part", ["train", "dev"])
+def test_version_2_of_the_sample_adds_impossible_questions(part):
+    old, new = sample(part, "v1.1"), sample(part, "v2.0")
+    assert [(context, qa["id"], qa["answers"]) for context, qa in new if not qa["is_impossible"]] == [
+        (context, qa["id"], qa["answers"]) for context, qa in old]
+    impossible = [qa for _, qa in new if qa["is_impossible"]]
+    assert len(impossible) >= 10 and not any(qa["answers"] for qa in impossible)
+    assert any(qa["plausible_answers"] for qa in impossible)
