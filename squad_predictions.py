@@ -196,11 +196,11 @@ def _spans(windows, starts, ends, max_answer_length):
     is_start = (_look_up(starts, [feature.token_to_orig_map.__contains__ for feature, _ in windows])
                 & _look_up(starts, [feature.token_is_max_context.get for feature, _ in windows]))
     is_end = _look_up(ends, [feature.token_to_orig_map.__contains__ for feature, _ in windows])
-    num_tokens = np.array([len(feature.tokens) for feature, _ in windows])[:, None]
-    window, i = np.nonzero(is_start & (starts < num_tokens))
+    is_end &= ends < np.array([len(feature.tokens) for feature, _ in windows])[:, None]
+    window, i = np.nonzero(is_start)
     start = starts[window, i]  # [K]
     # What cannot be an end is before all starts.
-    ends = np.where(is_end & (ends < num_tokens), ends, -1)[window]  # [K, n]
+    ends = np.where(is_end, ends, -1)[window]  # [K, n]
     steps = ends - start[:, None]
     spans = np.flatnonzero((steps >= 0) & (steps < max_answer_length))
     k = spans // ends.shape[1]
@@ -372,10 +372,10 @@ class _Context:
         start, end = _align(" ".join(predicted.split()), original, normalized, self._verbose_logging)
         if offsets is None:
             return original[start:end], None, None
-        return (original[start:end], self._unsplit(first_character + start, offsets),
-                self._unsplit(first_character + end - 1, offsets) + 1)
+        return (original[start:end], *(self._unsplit(first_character + index, offsets) for index in (start, end)))
 
     def _unsplit(self, index, offsets):
+        # The end of a word is the place of the space after it, which counts as the word's.
         word = bisect.bisect_right(self._starts, index) - 1
         return offsets[word] + index - self._starts[word]
 

@@ -1,0 +1,490 @@
+"""From logits to answers, their files, scores and report: `squad_predictions` and `squad_report`."""
+
+import html.parser
+import itertools
+import json
+import math
+import weakref
+from types import SimpleNamespace
+
+import numpy as np
+import plain_squad
+import pytest
+from absl import logging
+from helpers import DATA
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from squad_recording import SquadRecording, example
+from texts import texts
+
+import squad_predictions
+import squad_report
+from squad_predictions import Answer, Prediction, RawResult
+
+LIMITS = dict(n_best_size=20, max_answer_length=30, do_lower_case=True)
+VERSIONS = {"v1": False, "v2": True}
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return SquadRecording()
+
+
+def window(example_index, words, first=0, unique_id=0, question=2):
+    """Features of words that are tokens: [CLS], a question, [SEP], the words from `first` on, [SEP]."""
+    places = range(question + 2, question + 2 + len(words))
+    return SimpleNamespace(unique_id=unique_id, example_index=example_index,
+                           tokens=["[CLS]", *["?"] * question, "[SEP]", *words, "[SEP]"],
+                           token_to_orig_map=dict(zip(places, itertools.count(first))),
+                           token_is_max_context=dict.fromkeys(places, True))
+
+
+def select(examples, features, results, version_2_with_negative=False, **limits):
+    return list(squad_predictions.select_answers(examples, features, results, **{**LIMITS, **limits},
+                                                 version_2_with_negative=version_2_with_negative))
+
+
+# --- The same as recorded, and as the plain way ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("form", [list, np.array])
+def test_files_are_the_recorded_ones_byte_for_byte(recording, tmp_path, version, form):
+    paths = [tmp_path / name for name in ("predictions", "nbest", "null_odds")]
+    results = [RawResult(result.unique_id, form(result.start_logits), form(result.end_logits))
+               for result in reversed(recording.results(version))]
+    squad_predictions.write_predictions(
+        recording.examples, recording.features, results, 20, 30, True, *map(str, paths),
+        version_2_with_negative=VERSIONS[version], null_score_diff_threshold=recording.settings["null_score_diff_threshold"])
+    assert paths[0].read_text() == recording.text(f"{version}/predictions")
+    assert paths[1].read_text() == recording.text(f"{version}/nbest")
+    if VERSIONS[version]:
+        assert paths[2].read_text() == recording.text("v2/null_odds")
+    else:
+        assert not paths[2].exists()
+
+
+def test_final_texts_are_the_recorded_ones(recording):
+    for case in json.loads(recording.text("final_text")):
+        assert squad_predictions.get_final_text(case["pred"], case["orig"], True) == case["final"]
+
+
+@settings(max_examples=300, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(texts, st.booleans(), st.data())
+def test_final_text_is_that_of_the_plain_way(original, do_lower_case, data):
+    words = " ".join(plain_squad.tokenization.BasicTokenizer(do_lower_case).tokenize(original))
+    start = data.draw(st.integers(0, len(words)))
+    predicted = data.draw(st.just(words[start:start + data.draw(st.integers(0, 20))]) | st.sampled_from(["", " ", "a", "the"]))
+    assert (squad_predictions.get_final_text(predicted, original, do_lower_case)
+            == plain_squad.final_text(predicted, original, do_lower_case))
+
+
+WORDS = ["the", "Cat's", "(sat)", "café", "1,000.50", "İstanbul", "\u00adx", "\u200b", "ﬁn", "京都", "a\xa0b", "\ud800"]
+
+
+def random_questions(rng):
+    """Examples with windows that overlap, some with none, of random words and with logits among which many are equal."""
+    examples, features, results = [], [], []
+    tokenizer = plain_squad.tokenization.BasicTokenizer()
+    for index in range(rng.integers(1, 5)):
+        examples.append(example(f"q{index}", "?", " ".join(rng.choice(WORDS, rng.integers(0, 12)))))
+        # Words in pieces of up to three characters.
+        pieces = [(place, ("##" if at else "") + word[at:at + 3]) for place, text in enumerate(examples[-1].doc_tokens)
+                  for word in tokenizer.tokenize(text) for at in range(0, len(word), 3)]
+        for first in range(0, len(pieces), 5):
+            part = pieces[first:first + 8]
+            feature = window(index, [piece for _, piece in part], unique_id=len(features), question=rng.integers(0, 3))
+            feature.token_to_orig_map = {place: word for place, (word, _) in zip(feature.token_to_orig_map, part)
+                                         if rng.random() < 0.95}
+            feature.token_is_max_context = {place: bool(rng.random() < 0.8) for place in feature.token_is_max_context
+                                            if rng.random() < 0.95}
+            if rng.random() < 0.2:
+                feature.token_to_orig_map[len(feature.tokens)] = 0
+                feature.token_is_max_context[len(feature.tokens)] = True
+            size = len(feature.tokens) + rng.integers(0, 6)
+            features.append(feature)
+            results.append(RawResult(feature.unique_id, *rng.integers(-3, 4, (2, size)).astype(rng.choice(["f4", "f8"]))))
+    return examples, features, results
+
+
+@pytest.mark.parametrize("with_null", [False, True])
+def test_equal_logits_and_odd_windows_give_what_the_plain_way_gives(with_null, monkeypatch):
+    monkeypatch.setattr(squad_predictions, "_WINDOWS", 4)
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        examples, features, results = random_questions(rng)
+        limits = dict(n_best_size=int(rng.integers(2, 25)), max_answer_length=int(rng.integers(1, 9)), do_lower_case=True)
+        predictions = select(examples, features, results, with_null, **limits)
+        listed = [RawResult(result.unique_id, result.start_logits.tolist(), result.end_logits.tolist()) for result in results]
+        final, lists, odds = plain_squad.predict(examples, features, listed, *limits.values(), with_null)
+        for prediction, entries in zip(predictions, lists.values(), strict=True):
+            assert ([(answer.text, answer.start_logit, answer.end_logit) for answer in prediction.nbest]
+                    == [(entry["text"], entry["start_logit"], entry["end_logit"]) for entry in entries])
+            np.testing.assert_allclose([answer.probability for answer in prediction.nbest],
+                                       [entry["probability"] for entry in entries], rtol=1e-12)
+        assert {prediction.qas_id: prediction.final_answer().text for prediction in predictions} == final
+        assert squad_predictions.null_odds(predictions) == (odds if with_null else dict.fromkeys(final))
+
+
+def test_a_distinct_answer_is_found_behind_many_equal_ones():
+    question = example("q", "?", "cat " * 60 + "dog")
+    features = [window(0, question.doc_tokens[first:first + 2], first, unique_id=first) for first in range(0, 61, 2)]
+    results = [RawResult(feature.unique_id, *np.full((2, 7), 1.0)) for feature in features]
+    results[-1] = RawResult(60, *np.full((2, 7), -1.0))
+    nbest = select([question], features, results, n_best_size=7, max_answer_length=1)[0].nbest
+    assert [answer.text for answer in nbest] == ["cat", "dog"]
+
+
+def test_missing_logits_of_padding_change_nothing(recording):
+    examples, count = recording.examples[:6], 24
+    features, results = recording.features[:count], recording.results("v2")[:count]
+    padded = [RawResult(result.unique_id, [*result.start_logits, -50.0], [*result.end_logits, -50.0])
+              if index % 2 else result for index, result in enumerate(results)]
+    assert features[-1].example_index < 6
+    assert select(examples, features, padded, True) == select(examples, features, results, True)
+
+
+def test_best_indexes_of_equal_logits_are_the_first():
+    assert squad_predictions._get_best_indexes([1.0, 3.0, 2.0, 3.0, 2.0], 4) == [1, 3, 2, 4]
+    assert squad_predictions._get_best_indexes([1.0], 4) == [0]
+
+
+def test_softmax():
+    assert squad_predictions._compute_softmax([]) == []
+    assert squad_predictions._compute_softmax([1000.0, 1000.0 + math.log(3.0)]) == pytest.approx([0.25, 0.75])
+
+
+# --- No answer -------------------------------------------------------------------------------------------
+
+
+def null_only():
+    """A question of which no window has a candidate, and one about an empty context."""
+    feature = window(0, ["cat"])
+    feature.token_is_max_context = {}
+    result = RawResult(0, [2.0] + [0.0] * 5, [1.0] + [0.0] * 5)
+    return [example("q0", "?", "Cat"), example("q1", "?", " ")], [feature], [result]
+
+
+def test_an_nbest_list_without_a_text_is_no_crash():
+    first, second = select(*null_only(), version_2_with_negative=True)
+    assert first == Prediction("q0", [Answer("", 2.0, 1.0, 1.0)], Answer("", 2.0, 1.0, 1.0), Answer("", 2.0, 1.0, 1.0),
+                               squad_predictions.NO_ANSWER_ODDS)
+    assert second.nbest == [Answer("", 0.0, 0.0, 1.0)] and second.null_odds == squad_predictions.NO_ANSWER_ODDS
+    assert [prediction.final_answer(1e9).text for prediction in (first, second)] == ["", ""]
+
+
+def test_without_candidates_the_published_placeholder_is_the_answer():
+    assert [prediction.nbest for prediction in select(*null_only())] == [[Answer("empty", 0.0, 0.0, 1.0)]] * 2
+
+
+def test_threshold_decides_which_answer_is_final():
+    null, cat = Answer("", 1.0, 1.0, 0.3), Answer("cat", 1.0, 2.0, 0.7)
+    prediction = Prediction("q", [cat, null], cat, null, -1.0)
+    assert prediction.final_answer(-1.0) is cat and prediction.final_answer(-1.5) is null
+
+
+# --- Streaming -------------------------------------------------------------------------------------------
+
+
+class Logits(np.ndarray):
+    """An array that can be watched."""
+
+
+def test_logits_are_let_go_example_by_example():
+    count = 4 * squad_predictions._WINDOWS
+    alive, most = weakref.WeakSet(), 0
+
+    def results():
+        for index in range(count):
+            result = RawResult(index, *(np.zeros(6).view(Logits) for _ in range(2)))
+            for logits in result[1:]:
+                alive.add(Token(logits))
+            yield result
+
+    class Token:
+        """Lives as long as the logits, which cannot be in a set."""
+
+        def __init__(self, logits):
+            logits.token = self
+
+    examples = [example(f"q{index}", "?", "Cat") for index in range(count)]
+    features = (window(index, ["cat"], unique_id=index) for index in range(count))
+    yielded = 0
+    for prediction in squad_predictions.select_answers(examples, features, results(), **LIMITS):
+        assert prediction.answer.text == "Cat"
+        yielded += 1
+        most = max(most, len(alive))
+    assert yielded == count
+    assert most <= 2 * 2 * squad_predictions._WINDOWS
+
+
+@pytest.mark.parametrize("damage, message", [
+    (lambda features, results: results.pop(), "unique_id 1000000169"),
+    (lambda features, results: results[3].start_logits.__setitem__(5, math.nan), "unique_id 1000000003 are NaN"),
+    (lambda features, results: results[3].end_logits.__setitem__(5, math.nan), "end_logits"),
+    (lambda features, results: features.reverse(), "sort the features"),
+    (lambda features, results: setattr(features[-1], "example_index", 43), "of the 43"),
+])
+def test_what_is_wrong_with_the_results_is_said(damage, message):
+    recording = SquadRecording()
+    results = recording.results("v1")
+    damage(recording.features, results)
+    with pytest.raises(ValueError, match=message):
+        select(recording.examples, recording.features, results)
+
+
+def test_a_file_is_there_whole_or_not_at_all(recording, tmp_path):
+    path = tmp_path / "nbest.json"
+    path.write_text("before")
+    with pytest.raises(ValueError):
+        squad_predictions.write_nbest(squad_predictions.select_answers(
+            recording.examples, recording.features, recording.results("v1")[:-1], **LIMITS), str(path))
+    assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
+
+
+def test_nbest_file_is_what_json_would_write(tmp_path):
+    hard = ["},\n            {", 'a "quoted" \\ text', "\u00bd \U0001f600 \ud800", "[{}]", ""]
+    predictions = [Prediction(f'id "{count}"', [Answer(text, -math.inf, 1e-7, 0.1) for text in hard[:count]], None)
+                   for count in range(1, len(hard) + 1)]
+    for part in ([], predictions[:1], predictions):
+        squad_predictions.write_nbest(part, str(tmp_path / "nbest.json"))
+        names = ("text", "probability", "start_logit", "end_logit")
+        content = {prediction.qas_id: [{name: getattr(answer, name) for name in names} for answer in prediction.nbest]
+                   for prediction in part}
+        assert (tmp_path / "nbest.json").read_text() == json.dumps(content, indent=4) + "\n"
+
+
+# --- Offsets ---------------------------------------------------------------------------------------------
+
+
+def test_every_entry_says_where_it_is_in_the_context(recording):
+    predictions = select(recording.examples, recording.features, recording.results("v2"), True)
+    for question, prediction in zip(recording.examples, predictions):
+        for answer in prediction.nbest:
+            if answer.text:
+                assert question.context[answer.start:answer.end] == answer.text
+            else:
+                assert answer.start is None and answer.end is None
+
+
+@pytest.mark.parametrize("span, text, place", [
+    ((0, 1), "(The cat's)", (2, 16)), ((1, 1), "cat's)", (10, 16)), ((2, 2), "café", (17, 21)),
+    ((0, 2), "(The cat's) café", (2, 21)), ((2, 3), "café noir", (17, 27))])
+def test_offsets_are_those_of_the_context_with_its_own_white_space(span, text, place):
+    question = example("q", "?", "\t\n(The  \u202f cat's) café\t noir")
+    words = ["(the", "cat's)", "cafe", "noir"]
+    logits = np.zeros((2, 9))
+    logits[0, 4 + span[0]] = logits[1, 4 + span[1]] = 9.0
+    answer = select([question], [window(0, words)], [RawResult(0, *logits)])[0].answer
+    assert (answer.text, (answer.start, answer.end)) == (text, place)
+
+
+def test_part_of_a_word_has_its_own_offsets():
+    question = example("q", "?", "\t\n(The  \u202f cat's) café")
+    feature = window(0, ["(", "the", "cat", "'", "s", ")", "cafe"])
+    feature.token_to_orig_map = dict(zip(feature.token_to_orig_map, [0, 0, 1, 1, 1, 1, 2]))
+    logits = np.zeros((2, 12))
+    logits[0, 5] = logits[1, 6] = 9.0
+    answer = select([question], [feature], [RawResult(0, *logits)])[0].answer
+    assert (answer.text, answer.start, answer.end) == ("The cat", 3, 13)
+    assert question.context[3:13] == "The  \u202f cat"
+
+
+def test_an_example_without_offsets_gives_none(recording, tmp_path):
+    plain = [SimpleNamespace(qas_id=question.qas_id, doc_tokens=question.doc_tokens) for question in recording.examples]
+    predictions = select(plain, recording.features, recording.results("v1"))
+    recorded = json.loads(recording.text("v1/predictions"))
+    assert {prediction.qas_id: prediction.answer.text for prediction in predictions} == recorded
+    assert {answer.start for prediction in predictions for answer in prediction.nbest} == {None}
+
+
+def test_offsets_file(tmp_path):
+    cat, null = Answer("cat", 1.0, 2.0, 0.7, 4, 7), Answer("", 0.0, 0.0, 0.3)
+    predictions = [Prediction("a", [], cat, null, -1.0), Prediction("b", [], cat, null, 1.0)]
+    texts_by_id = squad_predictions.write_answers(predictions, str(tmp_path / "p"), str(tmp_path / "o"), str(tmp_path / "s"))
+    assert texts_by_id == json.loads((tmp_path / "p").read_text()) == {"a": "cat", "b": ""}
+    assert json.loads((tmp_path / "o").read_text()) == {"a": -1.0, "b": 1.0}
+    assert json.loads((tmp_path / "s").read_text()) == {"a": {"text": "cat", "start": 4, "end": 7},
+                                                        "b": {"text": "", "start": None, "end": None}}
+
+
+def test_an_answer_that_cannot_be_found_again_is_logged_if_wanted(monkeypatch):
+    logged = []
+    monkeypatch.setattr(logging, "info", lambda message, *arguments: logged.append(message % arguments))
+    assert squad_predictions.get_final_text("dog", "The cat", True, verbose_logging=True) == "The cat"
+    assert "'dog'" in logged[0] and "'The cat'" in logged[0]
+    squad_predictions.get_final_text("dog", "The cat", True)
+    assert len(logged) == 1
+
+
+# --- Scores ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scored():
+    """80 random questions with the scores of torchmetrics 1.9.0 (SQuAD 1.1) and transformers 4.40.2's squad_metrics (2.0)."""
+    case = json.loads((DATA / "squad_predictions_scores.json").read_text(encoding="utf-8"))
+    case["gold"] = {qas_id: [tuple(answer) for answer in answers] for qas_id, answers in case["gold"].items()}
+    return case
+
+
+def test_squad_1_scores_are_those_of_an_independent_implementation(scored):
+    # Texts that normalize to nothing are left out: torchmetrics treats them as 2.0 does.
+    gold = {qas_id: answers for qas_id, answers in scored["gold"].items()
+            if answers and all(squad_predictions.normalize_answer(text) for text, _ in answers)}
+    assert len(gold) == 50
+    figures = squad_predictions.evaluate(gold, scored["texts"])
+    assert figures == pytest.approx(scored["torchmetrics_v1"], abs=1e-4) and 40 < figures["exact_match"] < figures["f1"]
+
+
+def test_squad_2_scores_are_those_of_an_independent_implementation(scored):
+    figures = squad_predictions.evaluate(scored["gold"], scored["texts"], True, scored["null_odds"])
+    assert figures == pytest.approx(scored["squad_metrics_v2"], abs=1e-9)
+    assert list(figures) == ["exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total", "NoAns_exact", "NoAns_f1",
+                             "NoAns_total", "best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"]
+
+
+@pytest.mark.parametrize("text, rights, version_2, score", [
+    ("The Cat's  hat!", ["cats hat"], False, (1.0, 1.0)),
+    ("a black cat", ["cat", "the white cat sat"], False, (0.0, 2 / 3)),
+    ("cat cat", ["cat"], False, (0.0, 2 / 3)),
+    ("the", ["a"], False, (1.0, 0.0)),  # nothing left of either: 1.1 counts no common word
+    ("the", ["a"], True, (1.0, 1.0)),
+    ("", [], True, (1.0, 1.0)),
+    ("cat", [], True, (0.0, 0.0)),
+    ("", ["cat"], True, (0.0, 0.0)),
+    ("athena then", ["athena  then"], False, (1.0, 1.0)),
+])
+def test_score_of_an_answer(text, rights, version_2, score):
+    gold = {"q": [(right, 0) for right in rights]}
+    assert squad_predictions.score_answers(gold, {"q": text}, version_2)["q"] == pytest.approx(score)
+
+
+def test_a_question_without_a_prediction_scores_0(monkeypatch):
+    warned = []
+    monkeypatch.setattr(logging, "warning", lambda message, *arguments: warned.append(message % arguments))
+    assert squad_predictions.evaluate({"a": [("x", 0)], "b": [("x", 0)]}, {"a": "x"}) == {"exact_match": 50.0, "f1": 50.0}
+    assert "1 of 2 questions" in warned[0] and "such as b" in warned[0]
+
+
+def test_no_threshold_is_better_than_the_one_found(scored):
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        chosen = rng.choice(list(scored["gold"]), rng.integers(1, 12), replace=False)
+        gold = {qas_id: scored["gold"][qas_id] for qas_id in chosen}
+        null = Answer("", 0.0, 0.0, 0.5)
+        answers = [Answer(scored["texts"][qas_id], 0.0, 0.0, 0.5) for qas_id in chosen]
+        predictions = [Prediction(qas_id, None, answer, null, float(rng.integers(-3, 4)))
+                       for qas_id, answer in zip(chosen, answers)]
+
+        def f1(threshold, predictions=predictions, gold=gold):
+            final = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
+            return squad_predictions.evaluate(gold, final, True)["f1"]
+
+        found = squad_predictions.find_null_threshold(gold, predictions)
+        assert f1(found) == pytest.approx(max(f1(threshold) for threshold in np.arange(-4.5, 5.0, 0.5)))
+
+
+def test_threshold_withholds_all_answers_where_that_is_best():
+    predictions = [Prediction("q", None, Answer("cat", 0.0, 0.0, 0.5), Answer("", 0.0, 0.0, 0.5), -7.0)]
+    assert predictions[0].final_answer(squad_predictions.find_null_threshold({"q": []}, predictions)).text == ""
+
+
+def test_gold_answers_of_a_file(recording, tmp_path):
+    path = tmp_path / "dev.json"
+    path.write_bytes(b"\xef\xbb\xbf" + (DATA / "squad_v2.json").read_bytes())
+    gold = squad_predictions.read_gold(str(path))
+    assert list(gold) == [question.qas_id for question in recording.examples]
+    assert sum(not answers for answers in gold.values()) == 14
+    for question in recording.examples:
+        assert all(question.context[start:start + len(text)] == text for text, start in gold[question.qas_id])
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"data": [{"paragraphs": [{"qas": [{"id": "q"}]}]}]}', '{"data": 3}'])
+def test_a_file_without_gold_answers_is_named(tmp_path, content):
+    (tmp_path / "dev.json").write_text(content)
+    with pytest.raises(ValueError, match="dev.json is no SQuAD file"):
+        squad_predictions.read_gold(str(tmp_path / "dev.json"))
+
+
+# --- Report ----------------------------------------------------------------------------------------------
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser makes of the report: `articles`, with the texts of their parts, and `head`, the text before them."""
+
+    VOID = {"meta", "br"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.articles, self.head, self.attributes, self._open = [], "", [], []
+        self.feed(text)
+        assert not self._open
+
+    def handle_starttag(self, tag, attributes):
+        self.attributes += [(tag, *pair) for pair in attributes]
+        if tag in self.VOID:
+            return
+        self._open.append((tag, dict(attributes).get("class", "")))
+        if tag == "article":
+            self.articles.append(SimpleNamespace(css=self._open[-1][1], text="", h2="", context="", predicted="", gold=""))
+
+    def handle_endtag(self, tag):
+        assert self._open.pop()[0] == tag
+
+    def handle_data(self, data):
+        if not any(tag == "article" for tag, _ in self._open):
+            self.head += data
+            return
+        article = self.articles[-1]
+        article.text += data
+        for tag, css in self._open:
+            for part in {tag, *css.split()} & {"h2", "context", "predicted", "gold"}:
+                setattr(article, part, getattr(article, part) + data)
+
+
+def questions_to_report():
+    context = "<b>Tom & \"Jerry\"</b> ran.\nThen they slept."
+    examples = [example(f"q{index}", question, context) for index, question in enumerate(
+        ["Who <i>ran</i>?", "What then?", "Who slept?", "Why?"])]
+    gold = {"q0": [('Tom & "Jerry"', 3)], "q1": [("they slept", 31)], "q2": [("they", 31)], "q3": []}
+    spans = [(3, 16), (26, 35), (3, 16), None]
+    predictions = [Prediction(question.qas_id, None, *([Answer(context[span[0]:span[1]], 0.0, 0.0, probability, *span)] if span
+                              else [Answer("", 0.0, 0.0, probability)]), Answer("", 0.0, 0.0, 0.1), -1.0 if span else 2.0)
+                   for question, span, probability in zip(examples, spans, [0.9, 0.8, 0.7, 0.6])]
+    return examples, predictions, gold
+
+
+def test_report_shows_the_worst_first_and_marks_both_answers(tmp_path):
+    examples, predictions, gold = questions_to_report()
+    squad_report.write_report(str(tmp_path / "report.html"), examples, predictions, gold)
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert [article.h2 for article in page.articles] == ["Who slept?", "What then?", "Who <i>ran</i>?", "Why?"]
+    assert [article.css for article in page.articles] == ["wrong", "partly", "right", "right"]
+    for article, predicted, right in zip(page.articles, ['Tom & "Jerry"', "Then they", 'Tom & "Jerry"', ""],
+                                         ["they", "they slept", 'Tom & "Jerry"', ""]):
+        assert article.context == examples[0].context
+        assert (article.predicted, article.gold) == (predicted, right)
+    assert "probability 0.700" in page.articles[0].text and "no answer" in page.articles[3].text
+    assert all(figure in page.head for figure in ("questions4", "exact match50.00 %", "F162.50 %", "wrong1"))
+
+
+def test_report_is_one_file_and_needs_no_gold_answers(tmp_path):
+    examples, predictions, _ = questions_to_report()
+    examples[1].question_text = "half a pair: \ud800"
+    squad_report.write_report(str(tmp_path / "report.html"), examples, predictions)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert [article.h2[:5] for article in page.articles] == ["Why?", "Who s", "half ", "Who <"]
+    assert not {"src", "href", "onclick"} & {name for _, name, _ in page.attributes}
+    assert "url(" not in text and "@import" not in text and "<script" not in text
+    assert list(tmp_path.iterdir()) == [tmp_path / "report.html"]
+
+
+def test_report_of_the_recording(recording, tmp_path):
+    predictions = select(recording.examples, recording.features, recording.results("v1"))
+    squad_report.write_report(str(tmp_path / "report.html"), recording.examples, predictions,
+                              squad_predictions.read_gold(str(DATA / "squad_v1.json")))
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert {article.predicted for article in page.articles} == {prediction.answer.text for prediction in predictions}
+    assert all(article.gold for article in page.articles)
