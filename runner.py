@@ -123,7 +123,8 @@ def run(main):
                 raise
             _fail(f"error: {error.message}")
         except KeyboardInterrupt:
-            _fail("interrupted. The same command goes on from the last checkpoint.", code=130)
+            training = "do_train" in FLAGS and FLAGS.do_train
+            _fail("interrupted." + training * " The same command goes on from the last checkpoint.", code=130)
 
     app.run(guarded)
 
