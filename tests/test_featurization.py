@@ -310,7 +310,9 @@ def is_running(pid):
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="looks into /proc")
 @pytest.mark.parametrize("number, seconds", [(signal.SIGINT, 60), (signal.SIGKILL, 0.3)])
 def test_workers_end_with_their_process(number, seconds):
-    code = f"import time, workers; print(list(workers.ordered_map(time.sleep, [{seconds}] * 400, 2, chunk_size=1)))"
+    # A program started in the background of a shell script ignores Ctrl-C, and so would this one if the tests are.
+    code = ("import signal, time, workers; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            f"print(list(workers.ordered_map(time.sleep, [{seconds}] * 400, 2, chunk_size=1)))")
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, start_new_session=True)
     while len(children(process.pid)) < 2:
         time.sleep(0.01)

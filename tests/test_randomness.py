@@ -98,8 +98,9 @@ def test_the_part_declared_last_counts(graph):
 
 def test_without_a_global_step_each_run_draws_anew_and_stays_with_it(graph):
     first, again = randomness.uniform([50], "here#0"), randomness.uniform([50], "here#0")
-    kept = modeling.dropout(tf.ones([50]), 0.5)
-    gradient, = tf.gradients(kept, [kept.op.inputs[0]])
+    ones = tf.ones([50])
+    kept = modeling.dropout(ones, 0.5)
+    gradient, = tf.gradients(kept, ones)
     with tf.Session() as session:
         runs = [session.run([first, again, kept, gradient]) for _ in range(3)]
     for one, other, mask, slope in runs:
