@@ -109,6 +109,7 @@ def test_going_on_after_the_last_step_but_one_changes_nothing(trained, tmp_path)
         np.testing.assert_array_equal(second[name], values, err_msg=name)
 
 
+@pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
 def test_what_saves_memory_gives_the_same_losses(trained, tmp_path):
     changed = trained.run(tmp_path, gradient_accumulation_steps=2, recompute="layers", do_eval=None)
     losses = [[float(text) for text in re.findall(r"step \d+/6  loss (\S+)", run.err)] for run in (trained.finished, changed)]
@@ -128,6 +129,7 @@ def test_the_best_threshold_is_used_and_written_down(trained, tmp_path):
     assert f"Best --null_score_diff_threshold on {trained.dev}: {scores['null_score_diff_threshold']}" in found.err
 
 
+@pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
 def test_json_lines_are_answered(trained, tmp_path):
     questions = tmp_path / "questions.jsonl"
     questions.write_text("".join(json.dumps({"id": f"l{index}", "question": "what a", "context": "the cat sees a bird ."})
