@@ -14,6 +14,7 @@ LIBRARY = {
     "randomness": [],
     "checkpoints": [],
     "recompute_grad": ["randomness"],
+    "memory_planner": [],
     "modeling": ["randomness", "recompute_grad"],
     "optimization": [],
     "estimator": ["checkpoints", "input_position", "randomness", "session_hooks"],
@@ -31,7 +32,7 @@ LIBRARY = {
     "squad_report": ["input_pipeline", "squad_predictions"],
     "squad_data": ["example_encoding", "input_pipeline", "tokenization", "workers"],
 }
-SCRIPTS = ["convert_checkpoint", "run_classifier", "run_squad"]
+SCRIPTS = ["convert_checkpoint", "plan_memory", "run_classifier", "run_squad"]
 
 
 def imports(path):

@@ -1,0 +1,131 @@
+"""`memory_planner` on graphs whose memory can be told by hand, and `plan_memory.py` as a user runs it."""
+
+import json
+import re
+
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+
+import memory_planner
+import modeling
+import optimization
+
+MB = 1024 * 1024
+pytestmark = pytest.mark.usefixtures("graph")
+
+
+def chain(batch_size, variable=256):
+    """A step of three products of a batch with a variable, each of which needs the one before: [B, 256] floats."""
+    tf.train.get_or_create_global_step()
+    weights = tf.get_variable("weights", [variable, variable])
+    x = tf.placeholder(tf.float32, [batch_size, variable])
+    for _ in range(3):
+        x = tf.tanh(tf.matmul(x, weights))
+    return tf.assign_add(tf.train.get_global_step(), tf.cast(tf.reduce_sum(x), tf.int64)).op
+
+
+def bert(batch_size, recompute="none", **options):
+    tf.train.get_or_create_global_step()
+    config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 2})
+    model = modeling.BertModel(config, True, tf.placeholder(tf.int32, [batch_size, 32]), recompute=recompute)
+    return optimization.create_optimizer(tf.reduce_mean(model.get_pooled_output()), 1e-3, 10, 1, False, **options)
+
+
+def test_a_chain_holds_its_input_and_two_products_at_most():
+    found = memory_planner.predict(chain, 1024)
+    assert found.variables == 256 * 256 * 4 + 8
+    batch = 1024 * 256 * 4  # a product, its tanh and the input
+    assert 2 * batch <= found.activations <= 3 * batch + MB
+
+
+def test_variables_count_with_their_slots_and_accumulators():
+    plain, slots, accumulating = (memory_planner.predict(bert, 2, "none").variables,
+                                  memory_planner.predict(lambda: bert(2, optimizer="sgdm")).variables,
+                                  memory_planner.predict(lambda: bert(2, gradient_accumulation_steps=2)).variables)
+    weights = sum(variable.shape.num_elements() * 4 for variable in _trainable())
+    trained = weights  # all have a gradient here, the pooler too
+    assert plain == pytest.approx(weights + 2 * trained, abs=100)
+    assert slots == pytest.approx(weights + trained, abs=100)
+    assert accumulating == pytest.approx(weights + 3 * trained, abs=100)
+
+
+def _trainable():
+    with tf.Graph().as_default():
+        bert(2)
+        return tf.trainable_variables()
+
+
+def test_recomputation_needs_less():
+    none, attention, layers = (memory_planner.predict(bert, 64, mode).activations for mode in modeling.RECOMPUTE)
+    assert layers < attention < none
+
+
+def with_unknown_batch():
+    return tf.reduce_sum(tf.placeholder(tf.float32, [None, 4])).op
+
+
+def with_function():
+    return tf.function(lambda x: x * 2)(tf.ones([4]))
+
+
+def with_loop():
+    return tf.while_loop(lambda i: i < 3, lambda i: i + 1, [tf.constant(0.0)])
+
+
+@pytest.mark.parametrize("build, complaint", [
+    (with_unknown_batch, "shape of its output is .*static shapes"), (with_function, "function .* would count for nothing"),
+    (with_loop, "a loop would count for one round")], ids=["shape", "function", "loop"])
+def test_what_would_be_predicted_too_small_is_refused(build, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        memory_planner.predict(build)
+
+
+def test_the_largest_batch_fits_and_the_next_one_does_not():
+    usable = 7 * MB
+    found = memory_planner.largest_batch(chain, usable)
+    assert memory_planner.predict(chain, found.batch_size).total <= usable < memory_planner.predict(
+        chain, found.batch_size + 1).total
+    assert found.prediction.total <= usable < found.next.total
+
+
+def test_nothing_fits_where_the_variables_alone_do_not():
+    found = memory_planner.largest_batch(chain, 100_000)
+    assert found.batch_size == 0 and found.prediction is None and found.next.total > 100_000
+
+
+def test_the_choice_takes_the_least_time_of_what_fits():
+    def build(micro_batch, width):
+        return chain(micro_batch, width)
+
+    modes = (256, 128)  # the wider, the more memory and time
+    everything = memory_planner.predict(build, 1024, 256).total
+    assert memory_planner.choose(build, 1024, everything, modes)[:2] == (256, 1)
+    found = memory_planner.choose(build, 1024, int(everything * 0.6), modes)
+    assert found.prediction.total <= everything * 0.6 and found[:2] == (128, 1)
+    assert memory_planner.choose(build, 1024, int(everything * 0.6), modes[:1])[:2] == (256, 2)
+    with pytest.raises(ValueError, match="are usable, but even recompute=128 with micro-batches of 1 needs"):
+        memory_planner.choose(build, 1024, 10_000, modes)
+
+
+def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(tiny.CONFIG))
+    flags = tiny.flags(bert_config_file=config, max_seq_length="16,32", gpu_memory_gb=1.002, recompute="layers",
+                       output_file=tmp_path / "chart.svg")
+    done = scripts.run("plan_memory.py", *flags, cwd=tmp_path)
+    assert done.code == 0, done.err
+    rows = {int(length): int(size) for length, size in re.findall(r"^ +(\d+) +layers +(\d+) ", done.out, re.MULTILINE)}
+    assert set(rows) == {16, 32} and rows[16] > rows[32] > 0
+    assert "1 GB of it assumed" in done.out and (tmp_path / "chart.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("changes, complaint", [
+    (dict(max_seq_length="64"), "max_position_embeddings"), (dict(max_seq_length="x"), "max_seq_length"),
+    (dict(bert_config_file="nowhere.json"), "nowhere.json")], ids=str)
+def test_the_script_refuses(scripts, tmp_path, changes, complaint):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(tiny.CONFIG))
+    done = scripts.run("plan_memory.py", *tiny.flags(**{"bert_config_file": config, "max_seq_length": "16", **changes}),
+                       cwd=tmp_path)
+    assert done.code == 1 and complaint in done.err and "Traceback" not in done.err
