@@ -61,13 +61,40 @@ def recompute_grad(function):
             _check(repeated, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
             return [None] * len(outputs) + tf.gradients([repeated[index] for index in used], fenced, gradients)
 
-        with tf.get_default_graph().gradient_override_map({"IdentityN": _GRADIENT}):
-            tensors = tf.identity_n([*outputs, *inputs, *parameters])
-        # On the op, and not in a registry as `tf.custom_gradient` has it, which would keep every graph for ever.
-        tensors[0].op.backward = backward
+        tensors = _identity_with_gradient([*outputs, *inputs, *parameters], backward)
         return tensors[:len(outputs)] if isinstance(results, (list, tuple)) else tensors[0]
 
     return call
+
+
+def with_gradient(output, inputs, gradient):
+    """Returns `output` with a gradient of its own, for a formula that needs fewer tensors than TensorFlow's would keep.
+
+    Args:
+      output: tensor, computed from `inputs`.
+      inputs: list of tensors, all that gradients are to reach.
+      gradient: function (gradient for the output, *inputs) -> list of gradients for the inputs. Nothing of what `output`
+        was computed from is kept for it but the inputs.
+    """
+    if tf.executing_eagerly():
+        return output
+
+    def backward(op, output_gradient, *_):
+        # The fence; see above.
+        with tf.control_dependencies([output_gradient]):
+            fenced = [tf.identity(tensor) for tensor in op.inputs[1:]]
+        return [None, *gradient(output_gradient, *fenced)]
+
+    return _identity_with_gradient([output, *inputs], backward)[0]
+
+
+def _identity_with_gradient(tensors, backward):
+    """Returns tensors whose gradients are those of backward(op, *gradients): one for each tensor."""
+    with tf.get_default_graph().gradient_override_map({"IdentityN": _GRADIENT}):
+        tensors = tf.identity_n(tensors)
+    # On the op, and not in a registry as `tf.custom_gradient` has it, which would keep every graph for ever.
+    tensors[0].op.backward = backward
+    return tensors
 
 
 @tf.RegisterGradient(_GRADIENT)

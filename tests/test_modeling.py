@@ -239,6 +239,13 @@ def test_gelu_is_the_tanh_form_and_gelu_erf_the_exact_one():
     assert np.abs(gelu - gelu_erf).max() > 1e-4  # the test can tell them apart
 
 
+def test_the_gradient_of_gelu_is_that_of_its_formula(graph):
+    x = tf.constant(np.linspace(-12, 12, 97), tf.float32)
+    formula = 0.5 * x * (1 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    found, expected = evaluate(*(tf.gradients(y, [x])[0] for y in (modeling.gelu(x), formula)))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+
+
 def test_get_activation_knows_the_published_names():
     assert modeling.get_activation("gelu") is modeling.gelu
     assert modeling.get_activation("GELU") is modeling.gelu
