@@ -265,6 +265,15 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
     return _dataset(len(records), parse, batch_size, is_training, drop_remainder, micro_batches, batch_totals)
 
 
+def placeholders(fields, batch_size, batch_totals=()):
+    """Returns what a batch of `record_dataset` is made of: {name: placeholder [B, …]}, with a scalar for each total."""
+    def placeholder(dtype, shape):
+        return tf.placeholder(tf.int32 if dtype == "int64" else tf.as_dtype(dtype), shape)
+
+    batch = {field.name: placeholder(field.dtype, [batch_size, *field.shape]) for field in fields}
+    return {**batch, **{f"{field.name}_total": placeholder(field.dtype, []) for field in fields if field.name in batch_totals}}
+
+
 def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=()):
     """Like `record_dataset`, from arrays in memory: {name: int32 or float32 array [examples, …]}."""
     names = list(arrays)

@@ -13,6 +13,7 @@ import collections
 import functools
 import os
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import device_properties_pb2, meta_graph_pb2
 from tensorflow.python.framework import op_def_registry
@@ -48,7 +49,7 @@ class Prediction(collections.namedtuple("Prediction", ["variables", "activations
         return self.variables + self.activations
 
     def __str__(self):
-        return f"{self.total / GB:.2f} GB ({self.variables / GB:.2f} GB variables, {self.activations / GB:.2f} GB activations)"
+        return f"{gb(self.total)} ({gb(self.variables)} variables, {gb(self.activations)} activations)"
 
 
 Largest = collections.namedtuple("Largest", ["batch_size", "prediction", "next"])
@@ -242,7 +243,12 @@ def _crossing(predictions, usable_bytes):
     return int(first + room[first] / fall) if fall > 0 else 2 * second
 
 
-def choose(build, batch_size, usable_bytes, modes=("none", "attention", "layers")):
+def divisors(number):
+    """Returns all divisors of a positive int, the smallest first."""
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def choose(build, batch_size, usable_bytes, modes=("none", "attention", "layers"), steps=None):
     """Chooses how to take a step: of what fits, that of the least predicted time.
 
     Args:
@@ -251,29 +257,31 @@ def choose(build, batch_size, usable_bytes, modes=("none", "attention", "layers"
       batch_size: the effective batch.
       usable_bytes: what the step may take.
       modes: what may be recomputed, the fastest first; see `modeling.transformer_model`.
+      steps: rising numbers of micro-batches to choose from, divisors of the batch size; None for all of them.
 
     Returns:
-      a `Choice`. Its number of micro-batches divides the batch size.
+      a `Choice`.
 
     Raises:
       ValueError: nothing fits; says what the smallest would need.
     """
-    steps = [steps for steps in range(1, batch_size + 1) if batch_size % steps == 0]
+    steps = steps or divisors(batch_size)
     best, too_large = None, []
     for mode in modes:
-        if best and best.accumulation_steps == 1:
+        if best and best.accumulation_steps == steps[0]:
             break
         prediction = functools.cache(lambda steps, mode=mode: predict(build, batch_size // steps, mode))
         fits = functools.partial(lambda prediction, steps: prediction(steps).total <= usable_bytes, prediction)
         # Of more micro-batches than one, which have the accumulators in common, more need less.
-        index = 0 if fits(1) else bisect.bisect_left(steps, True, lo=1, key=fits)
+        index = 0 if fits(steps[0]) else bisect.bisect_left(steps, True, lo=1, key=fits)
         if index < len(steps):
             best = min(filter(None, [best, Choice(mode, steps[index], prediction(steps[index]))]), key=_seconds)
         else:
-            too_large += [(prediction(count).total, mode, batch_size // count, prediction(count)) for count in (1, batch_size)]
+            too_large += [(prediction(count).total, mode, batch_size // count, prediction(count))
+                          for count in (steps[0], steps[-1])]
     if best is None:
         _, mode, size, least = min(too_large)
-        raise ValueError(f"{_gb(usable_bytes)} are usable, but even recompute={mode} with micro-batches of {size} needs "
+        raise ValueError(f"{gb(usable_bytes)} are usable, but even recompute={mode} with micro-batches of {size} needs "
                          f"{least}. Take shorter sequences, a smaller model or an optimizer with less state.")
     return best
 
@@ -283,31 +291,57 @@ def _seconds(choice):
     return choice.accumulation_steps * choice.prediction.seconds
 
 
-def advice(alternatives, batch_size, usable_bytes):
+def runs(build, *arguments):
+    """Whether a training step runs here without running out of memory: takes one, with zeros for every placeholder.
+
+    Args:
+      build: function of the arguments -> train op, built into the current graph; its placeholders have static shapes.
+    """
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        train_op = build(*arguments)
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        inputs = [op.outputs[0] for op in graph.get_operations() if op.type == "Placeholder"]
+        try:
+            session.run(train_op, {tensor: np.zeros(tensor.shape, tensor.dtype.as_numpy_dtype) for tensor in inputs})
+        except tf.errors.ResourceExhaustedError:
+            return False
+    return True
+
+
+def advice(alternatives, batch_size, micro_batch_size, usable_bytes):
     """Says what would fit, for a run that is short of memory.
 
     Args:
-      alternatives: {what to change, such as "--recompute=layers": function of the batch size as in `largest_batch`}; the
-        first is the run as it is.
-      batch_size: its micro-batch size.
+      alternatives: {what to change, such as "--recompute=layers": function of the micro-batch size as in `largest_batch`};
+        the first is the run as it is.
+      batch_size: its effective batch.
+      micro_batch_size: its micro-batch.
       usable_bytes: what a step may take.
 
     Returns:
       lines of text.
     """
-    needed = predict(next(iter(alternatives.values())), batch_size)
-    lines = [f"By simulation a micro-batch of {batch_size} needs {needed}; {_gb(usable_bytes)} are usable. The largest "
-             "micro-batch that fits:"]
+    needed = predict(next(iter(alternatives.values())), micro_batch_size)
+    lines = [f"By simulation a micro-batch of {micro_batch_size} needs {needed}, and {gb(usable_bytes)} are usable."]
+    if needed.total <= usable_bytes:
+        usable_bytes = int(0.8 * needed.total)
+        lines.append(f"It should have fit: something else takes memory, or it is fragmented. Below, {gb(usable_bytes)} are "
+                     "counted on.")
+    lines.append("The largest micro-batch that fits, and the flags for it:")
+    widest = max(map(len, alternatives))
     for change, build in alternatives.items():
         found = largest_batch(build, usable_bytes, limit=batch_size)
-        more = " or more" if found.batch_size == batch_size else ""
-        lines.append(f"  {change}: {found.batch_size}{more}" if found.batch_size else
-                     f"  {change}: none; a single example needs {found.next}")
+        if found.batch_size:
+            steps = next(steps for steps in divisors(batch_size) if batch_size // steps <= found.batch_size)
+            lines.append(f"  {change:{widest}}  {found.batch_size:4}  --gradient_accumulation_steps={steps}")
+        else:
+            lines.append(f"  {change:{widest}}  none; a single example needs {gb(found.next.total)}")
     return "\n".join(lines)
 
 
-def _gb(size):
-    return f"{size / GB:.2f} GB"
+def gb(size):
+    """Returns a number of bytes as text."""
+    return f"{size / GB:.2f} GB" if size >= 0.1 * GB else f"{size / 1e6:.3f} MB"
 
 
 # --- What is usable --------------------------------------------------------------------------------------
@@ -318,8 +352,8 @@ def usable_here():
     with tf.Graph().as_default(), tf.Session() as session:
         limits = [device.memory_limit_bytes for device in session.list_devices() if device.device_type == "GPU"]
     if limits:
-        return min(limits) - WORKSPACE, f"GPU memory less {_gb(WORKSPACE)} for workspaces and fragmentation"
-    return available_ram() - WORKSPACE, f"free RAM less {_gb(WORKSPACE)} for workspaces and fragmentation"
+        return min(limits) - WORKSPACE, f"GPU memory less {gb(WORKSPACE)} for workspaces and fragmentation"
+    return available_ram() - WORKSPACE, f"free RAM less {gb(WORKSPACE)} for workspaces and fragmentation"
 
 
 def available_ram(root="/"):

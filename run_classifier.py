@@ -10,6 +10,7 @@ does it on the sample data with the installed model. With your own:
       --num_train_epochs=3.0 --output_dir=/tmp/mrpc_output/
 """
 
+import functools
 import os
 
 import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
@@ -284,11 +285,11 @@ def main(_):
     examples, test_has_labels = read_examples(processor)
 
     num_train_steps = train_steps(examples.get("train", ()))
-    model_fn = model_fn_builder(
-        bert_config, len(label_list), FLAGS.init_checkpoint, FLAGS.learning_rate, num_train_steps,
-        int(num_train_steps * FLAGS.warmup_proportion), FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu,
-        model_options=runner.model_options(), optimizer_options=runner.optimizer_options())
-    classifier = runner.create_estimator(model_fn, FLAGS.eval_batch_size, FLAGS.predict_batch_size)
+    build_model_fn = functools.partial(
+        model_fn_builder, bert_config, len(label_list), FLAGS.init_checkpoint, FLAGS.learning_rate, num_train_steps,
+        int(num_train_steps * FLAGS.warmup_proportion), FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu)
+    classifier = runner.create_estimator(build_model_fn, bert_config, feature_fields, eval_batch_size=FLAGS.eval_batch_size,
+                                         predict_batch_size=FLAGS.predict_batch_size)
     tf.gfile.MakeDirs(FLAGS.output_dir)
 
     def input_fn(part, name, is_training=False):

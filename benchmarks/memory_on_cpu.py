@@ -1,0 +1,87 @@
+"""Does a training step take the memory that memory_planner.py predicts? Predicts and measures it on the CPU.
+
+    python benchmarks/memory_on_cpu.py                   three configurations: 5 GB of RAM, 300 CPU seconds
+
+Measured is the peak of the resident size in a step, less the resident size before it, when the same step has run once and
+freed memory is back at the system. Each configuration runs in a process of its own, in which oneDNN is off: its allocator
+would give nothing back. glibc's has its default thresholds. Of the prediction only the activations are compared; variables
+are static.
+"""
+
+import argparse
+import collections
+import ctypes
+import multiprocessing
+import os
+import sys
+
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+import memory_planner
+import modeling
+import optimization
+
+Sizes = collections.namedtuple("Sizes", ["recompute", "layers", "width", "length", "batch_size"])
+# Wide enough batches: glibc returns to the system what is above 32 MiB, and keeps and splits what is below.
+CONFIGURATIONS = [Sizes("none", 3, 256, 128, 272), Sizes("attention", 3, 256, 384, 91), Sizes("layers", 6, 256, 128, 272)]
+
+
+def build(sizes, batch_size):
+    """Builds a training step in the current graph; returns its op."""
+    config = modeling.BertConfig(1000, sizes.width, sizes.layers, sizes.width // 64, 4 * sizes.width, type_vocab_size=2)
+    ids = tf.placeholder(tf.int32, [batch_size, sizes.length], name="ids")
+    tf.train.get_or_create_global_step()
+    model = modeling.BertModel(config, True, ids, recompute=sizes.recompute)
+    loss = tf.reduce_mean(tf.square(model.get_pooled_output() - 0.5))
+    return optimization.create_optimizer(loss, 1e-5, 1000, 0, False)
+
+
+def resident(field):
+    """A size of this process in bytes: "VmRSS" now, "VmHWM" at most since it was reset."""
+    with open("/proc/self/status", encoding="utf-8") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) * 1024
+
+
+def compare(sizes, threads, pipe):
+    """Sends (predicted bytes, measured bytes)."""
+    tf.disable_v2_behavior()
+    tf.enable_resource_variables()
+    predicted = memory_planner.predict(build, sizes, sizes.batch_size).activations
+    options = tf.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
+    with tf.Graph().as_default(), tf.Session(config=options) as session:
+        train_op = build(sizes, sizes.batch_size)
+        session.run(tf.global_variables_initializer())
+        batch = {"ids:0": np.random.RandomState(0).randint(0, 1000, [sizes.batch_size, sizes.length])}
+        session.run(train_op, batch)
+        ctypes.CDLL(None).malloc_trim(0)
+        with open("/proc/self/clear_refs", "w", encoding="utf-8") as reset:
+            reset.write("5")
+        static = resident("VmRSS")
+        session.run(train_op, batch)
+        pipe.send((predicted, resident("VmHWM") - static))
+
+
+def main():
+    """Prints a line for each configuration."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    threads = parser.parse_args().threads
+    context = multiprocessing.get_context("spawn")
+    for sizes in CONFIGURATIONS:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=compare, args=(sizes, threads, theirs))
+        process.start()
+        theirs.close()
+        predicted, measured = ours.recv()
+        process.join()
+        print(f"{sizes.recompute:9}  {sizes.layers} layers of {sizes.width}, {sizes.batch_size} × {sizes.length}:  predicted "
+              f"{predicted / 1e6:6.0f} MB, measured {measured / 1e6:6.0f} MB, ratio {predicted / measured:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

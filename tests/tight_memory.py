@@ -1,0 +1,41 @@
+"""run_classifier.py on a machine whose memory ends at a micro-batch of --most examples, at --fake_gpu of a GPU."""
+
+import runner  # isort: skip  (before TensorFlow)
+
+import tensorflow.compat.v1 as tf
+from absl import flags
+
+import modeling
+import run_classifier
+
+FLAGS = flags.FLAGS
+flags.DEFINE_integer("most", 2, "Larger micro-batches run out of memory.")
+flags.DEFINE_bool("fake_gpu", False, "Say that there is a GPU.")
+
+
+class Model(modeling.BertModel):
+    """Runs out of memory in training."""
+
+    def __init__(self, config, is_training, input_ids, *args, **kwargs):
+        def allocate(ids):
+            if is_training and len(ids) > FLAGS.most:
+                raise MemoryError("that is too much")  # TensorFlow turns it into a ResourceExhaustedError
+            return ids
+
+        shape = input_ids.shape
+        input_ids = tf.numpy_function(allocate, [input_ids], tf.int32)
+        input_ids.set_shape(shape)
+        super().__init__(config, is_training, input_ids, *args, **kwargs)
+
+
+if __name__ == "__main__":
+    run_classifier.modeling.BertModel = Model
+    run_classifier.define_flags()
+
+    def main(argv):
+        if FLAGS.fake_gpu:
+            runner.log_devices = lambda: None
+            tf.config.list_physical_devices = lambda kind: ["a " + kind]
+        run_classifier.main(argv)
+
+    runner.run(main)
