@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import run_classifier
 import tokenization
 
 RECORDED = json.loads(
@@ -194,6 +195,21 @@ def test_chinese_characters_are_split_in_both_cases():
         assert tokenizer.tokenize("日本a") == ["日", "本", "a"]
 
 
+@pytest.mark.parametrize("lower", [True, False])
+def test_features_of_multilingual_text(lower):
+    # As the published multilingual and Chinese models are used: one flag, whatever the script of the text.
+    words = ["日", "本", "の", "##の", "Café", "cafe", "é", "e", "тоже", "Тоже", "हिन", "##द", "한국어", "!", "！"]
+    vocab = {token: index for index, token in enumerate([*SPECIAL, *words])}
+    tokenizer = tokenization.FullTokenizer(vocab, lower)
+    example = run_classifier.InputExample("1", "日本の Café é！", "Тоже한국어 한국어 日!本", "0")
+    features = run_classifier.convert_single_example(9, example, ["0", "1"], 20, tokenizer)
+    length = sum(features.input_mask)
+    cafe, e, also = ("cafe", "e", "тоже") if lower else ("Café", "é", "Тоже")
+    assert tokenizer.convert_ids_to_tokens(features.input_ids[:length]) == [
+        "[CLS]", "日", "本", "の", cafe, e, "！", "[SEP]", "[UNK]", "[UNK]" if lower else "한국어", "日", "!", "本", "[SEP]"]
+    assert tokenizer.tokenize("Тоже") == [also]
+
+
 def test_steps_can_be_overridden():
     class Spaced(tokenization.BasicTokenizer):
         def _run_split_on_punc(self, text):
@@ -288,6 +304,12 @@ def test_a_token_that_is_not_in_the_vocabulary_cannot_be_protected(token):
     for never_split in ([token], ["[MASK]", token]):
         with pytest.raises(ValueError, match=f"{re.escape(repr(token))} cannot be protected.*--protect_special_tokens"):
             tokenization.FullTokenizer(vocab, never_split=never_split)
+
+
+def test_which_tokens_continue_a_word(tokenizers):
+    tokenizer = tokenizers["lower"]
+    assert [tokenizer.continues_word(token) for token in tokenizer.tokenize("unaffable!") + ["[SEP]", "#"]] == [
+        False, True, True, False, False, False]
 
 
 @repeatable

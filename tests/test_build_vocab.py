@@ -1,0 +1,171 @@
+"""Tests of build_vocab.py."""
+
+import collections
+import gzip
+import random
+
+import pytest
+import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from texts import texts
+
+import build_vocab
+import run_classifier
+import tokenization
+
+LINES = ["The cat's café, the CAT'S naïve cats; the Cathedral...", "北京是北京", "Москва — Москве", "한국어 한국",
+         "unaffable able"]
+SPECIAL = list(tokenization.SPECIAL_TOKENS)
+repeatable = settings(max_examples=60, derandomize=True, database=None, deadline=None)
+
+
+def plain_vocab(words, vocab_size, min_frequency):
+    """WordPiece's training as its definition has it: all pairs counted anew for each merge."""
+    splits = {word: [word[0], *("##" + char for char in word[1:])] for word in words}
+    vocab = SPECIAL + sorted({char for word in words for char in word})
+    vocab += sorted({piece for pieces in splits.values() for piece in pieces[1:]})
+    while len(vocab) < vocab_size:
+        pairs = collections.Counter()
+        for word, pieces in splits.items():
+            for pair in zip(pieces, pieces[1:]):
+                pairs[pair] += words[word]
+        # Of equally frequent pairs the one found first, by its parts.
+        best = max(pairs, key=lambda pair: (pairs[pair], *(-vocab.index(piece) for piece in pair)), default=None)
+        if best is None or pairs[best] < min_frequency:
+            break
+        merged = best[0] + best[1].removeprefix("##")
+        if merged not in vocab:
+            vocab.append(merged)
+        for pieces in splits.values():
+            i = 0
+            while i < len(pieces) - 1:
+                if (pieces[i], pieces[i + 1]) == best:
+                    pieces[i:i + 2] = [merged]
+                i += 1
+    return vocab
+
+
+# --- Words -----------------------------------------------------------------------------------------------
+
+
+@repeatable
+@given(lines=st.lists(texts, max_size=4), lower=st.booleans())
+def test_words_are_those_of_the_tokenizer(lines, lower):
+    words = collections.Counter()
+    for line in lines:
+        words.update(word for word in tokenization.BasicTokenizer(lower).tokenize(line) if len(word) <= 200)
+    assert build_vocab.count_words(lines, lower) == words
+
+
+def test_words_that_are_always_unknown_are_not_counted():
+    assert build_vocab.count_words(["b" * 200, "b" * 201], True) == {"b" * 200: 1}
+
+
+def test_words_of_many_chunks_are_all_counted(monkeypatch):
+    monkeypatch.setattr(build_vocab, "_CHUNKS", 3)
+    assert build_vocab.count_words(["a b c d e a", "a-b"] * 5, True) == dict(a=15, b=10, c=5, d=5, e=5, **{"-": 5})
+
+
+# --- Learning --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("min_frequency", [1, 3])
+def test_pieces_are_those_of_the_definition(min_frequency):
+    chance = random.Random(5)
+    words = collections.Counter("".join(chance.choices("abcde", k=chance.randint(1, 6))) for _ in range(400))
+    found = build_vocab.learn_vocab(words, 150, min_frequency)
+    assert found == plain_vocab(words, 150, min_frequency)
+    assert len(found) == 150 or min_frequency > 1
+
+
+def test_the_order_of_the_text_does_not_matter():
+    words = build_vocab.count_words(LINES * 3, True)
+    backwards = collections.Counter(dict(reversed(words.items())))
+    assert build_vocab.learn_vocab(words, 120) == build_vocab.learn_vocab(backwards, 120)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_what_was_learned_is_found_again(lower):
+    vocab = build_vocab.learn_vocab(build_vocab.count_words(LINES, lower), 1000, min_frequency=1)
+    tokenizer = tokenization.FullTokenizer({token: index for index, token in enumerate(vocab)}, lower)
+    assert vocab[:5] == SPECIAL and len(set(vocab)) == len(vocab)
+    assert not [line for line in LINES if "[UNK]" in tokenizer.tokenize(line)]
+    assert tokenizer.tokenize("CAFÉ café") == (["cafe", "cafe"] if lower else [*tokenizer.tokenize("CAFÉ"), "café"])
+    # With every pair merged, each word is a token.
+    assert tokenizer.tokenize("the cathedral" if lower else "The Cathedral")[1] in ("cathedral", "Cathedral")
+    # Chinese characters are words, and so are punctuation marks.
+    assert "北" in vocab and not {"北京", "##京", "cat's"} & set(vocab)
+
+
+def test_rare_characters_are_left_out():
+    words = collections.Counter({"aab": 2, "ba": 1, "aé": 1})
+    vocab = build_vocab.learn_vocab(words, 20, min_frequency=2)
+    assert vocab == [*SPECIAL, "a", "b", "##a", "##b", "aa", "aab"]
+
+
+def test_unused_entries_stand_where_the_published_ones_do():
+    vocab = build_vocab.learn_vocab({"ab": 2}, 200, num_unused=99)
+    assert vocab.index("[UNK]") == 100 and vocab[101:104] == ["[CLS]", "[SEP]", "[MASK]"]
+    assert (vocab[0], vocab[1], vocab[99], vocab[104:]) == ("[PAD]", "[unused0]", "[unused98]", ["a", "b", "##b", "ab"])
+
+
+def test_a_size_without_room_for_the_characters():
+    words = {"ab": 2, "ba": 2}
+    assert build_vocab.learn_vocab(words, 9) == [*SPECIAL, "a", "b", "##a", "##b"]
+    with pytest.raises(ValueError, match="--vocab_size=8 is too small: 5 special tokens and .* are 9 entries. Raise it"):
+        build_vocab.learn_vocab(words, 8)
+    with pytest.raises(ValueError, match="no word in the text whose characters occur 5 times"):
+        build_vocab.learn_vocab(words, 8, min_frequency=5)
+
+
+# --- The script ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def build(scripts, tmp_path):
+    """Runs the script on two text files, one of them compressed."""
+    (tmp_path / "1.txt").write_text("\n".join(LINES * 50), encoding="utf-8")
+    (tmp_path / "2.txt.gz").write_bytes(gzip.compress(" ".join(tiny.WORDS * 3).encode()))
+    (tmp_path / "empty.txt").write_text("\n \n")
+
+    def build(output_file, input_file="[12].*", vocab_size=150, **flags):
+        environment = {"RAYON_NUM_THREADS": flags.pop("threads", "2")}
+        return scripts.run("build_vocab.py", *tiny.flags(input_file=input_file, output_file=output_file,
+                                                         vocab_size=vocab_size, **flags), cwd=tmp_path, **environment)
+    return build
+
+
+def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
+    for threads in "14":
+        done = build(f"new/{threads}.txt", threads=threads)
+        assert done.code == 0, done.err
+        assert '150 entries in new/' in done.err and '"vocab_size": 150' in done.err
+    one, four = (tmp_path / "new" / f"{threads}.txt" for threads in "14")
+    assert one.read_bytes() == four.read_bytes()
+    tokenization.check_vocab(one, 150)
+    assert sorted(path.name for path in one.parent.iterdir()) == ["1.txt", "4.txt"]
+    tokenizer = tokenization.FullTokenizer(one)
+    example = run_classifier.InputExample("1", "The cat's garden", "北京 cathedral", "0")
+    ids = run_classifier.convert_single_example(9, example, ["0", "1"], 16, tokenizer).input_ids
+    assert ids[0] == 2 and ids.count(3) == 2 and 1 not in ids
+
+
+@pytest.mark.parametrize("flags, complaint", [
+    (dict(output_file="1.txt"), "--output_file=1.txt exists, and models may depend"),
+    (dict(input_file="empty.txt"), "--input_file=empty.txt: there is no text in it"),
+    (dict(input_file="1.txt, 3.txt"), "no input file '3.txt'"),
+    (dict(vocab_size=20), "--vocab_size=20 is too small"),
+    (dict(input_file=""), "--input_file is required"),
+])
+def test_bad_input(build, tmp_path, flags, complaint):
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    done = build(**{"output_file": "vocab.txt", **flags})
+    assert done.code == 1 and complaint in done.err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_text_with_few_pieces_makes_a_smaller_vocabulary(build, tmp_path):
+    done = build("vocab.txt", vocab_size=5000)
+    entries = (tmp_path / "vocab.txt").read_text(encoding="utf-8").count("\n")
+    assert f"pieces for {entries} entries only, not for --vocab_size=5000" in done.err

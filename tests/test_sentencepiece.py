@@ -1,0 +1,248 @@
+"""Tests of tokenization.SentencePieceTokenizer and --spm_model_file, with models trained here on a few sentences."""
+
+import io
+import pickle
+import unicodedata
+
+import pytest
+import sentencepiece
+import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from texts import CASES, texts
+
+import classifier_data
+import tokenization
+
+SENTENCES = [
+    "Steve Smith's café (in Oslo), naïve since 1,999, sold 9,000 cups and 12, no, 13.", "The quick brown fox, 2010, 2011.",
+    "Москва — столица России.", "القاهرة عاصمة مصر", "हिन्दी भाषा भारत की है।", "한국어 사람이 말한다",
+    "東京は日本の首都です。人口は1400万人。", "北京是中国的首都。", "กรุงเทพเป็นเมืองหลวง", "…½ ﬁn"]
+repeatable = settings(max_examples=150, derandomize=True, database=None, deadline=None)
+
+
+def train(**options):
+    """Returns the bytes of a model of SENTENCES, with ALBERT's special tokens but for `options`."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES * 3), model_writer=model, minloglevel=2, **{**dict(
+            vocab_size=200, hard_vocab_limit=False, character_coverage=1.0, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
+            control_symbols=["[CLS]", "[SEP]", "[MASK]"]), **options})
+    return model.getvalue()
+
+
+@pytest.fixture(scope="module")
+def spm_model_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("spm") / "spiece.model"
+    path.write_bytes(train())
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizers(spm_model_file):
+    """Cased and lower-casing, by do_lower_case."""
+    return [tokenization.SentencePieceTokenizer(spm_model_file, lower) for lower in (False, True)]
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Loads a model trained with some options."""
+    def load(do_lower_case=False, expected_size=None, **options):
+        (tmp_path / "spm.model").write_bytes(train(**options))
+        return tokenization.SentencePieceTokenizer(tmp_path / "spm.model", do_lower_case, vocab_size=expected_size)
+    return load
+
+
+def plain(text):
+    """What ALBERT's uncased models see of a text."""
+    decomposed = unicodedata.normalize("NFKD", text)
+    return "".join(char for char in decomposed if not unicodedata.combining(char)).lower()
+
+
+# --- Tokens and ids --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+@pytest.mark.parametrize("lower", [False, True])
+def test_every_script_comes_back_from_its_tokens_and_ids(tokenizers, sentence, lower):
+    tokenizer = tokenizers[lower]
+    tokens = tokenizer.tokenize(sentence)
+    seen = unicodedata.normalize("NFKC", plain(sentence) if lower else sentence)
+    if "[UNK]" not in tokens:  # capitals are known, but not all small letters without accents
+        assert "".join(tokens).replace("▁", " ").strip() == seen
+    assert lower or "[UNK]" not in tokens
+    ids = tokenizer.convert_tokens_to_ids(tokens)
+    assert tokenizer.convert_ids_to_tokens(ids) == tokens
+    assert min(ids) > 4 or lower
+    assert tokenizer.tokenize(sentence.encode()) == tokens
+
+
+@pytest.mark.parametrize("options", [{}, dict(model_type="bpe", hard_vocab_limit=True), dict(model_type="char"),
+                                     dict(byte_fallback=True, vocab_size=400), dict(normalization_rule_name="identity")])
+def test_word_by_word_gives_what_sentencepiece_makes_of_the_whole(load, options):
+    tokenizer = load(**options)
+    model = sentencepiece.SentencePieceProcessor(model_proto=train(**options))
+    for text in [*(sentence.replace(",", "") for sentence in SENTENCES), "  a  b c  ", "日 [CLS] d\u200be\u3000f", ""]:
+        ids, expected = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)), model.encode(text)
+        if not options.get("model_type"):  # unigrams: the same, or as likely
+            ids, expected = (("".join(map(model.id_to_piece, found)), pytest.approx(sum(map(model.get_score, found))))
+                             for found in (ids, expected))
+            assert (ids[0], ids[1].expected) == expected
+        else:
+            assert ids == expected
+
+
+def test_case_and_accents(tokenizers, load):
+    assert "".join(tokenizers[False].tokenize("café Naïve")) == "▁café▁[UNK]aïve"  # "N" is nowhere in the sentences
+    assert "".join(tokenizers[True].tokenize("CAFÉ cafe\u0301 Naïve")) == "▁cafe▁cafe▁naive"
+    # By NFKD, also where the model itself normalizes nothing.
+    assert "".join(load(True, normalization_rule_name="identity").tokenize("ﬁN")) == "▁fin"
+
+
+def test_a_comma_after_a_digit_is_a_token_of_its_own(load):
+    # As ALBERT has it. Pieces such as "9," are in this model.
+    tokenizer = load(model_type="bpe", hard_vocab_limit=True)
+    assert any(piece.endswith(",") and piece[-2:-1].isdigit() for piece in tokenizer.vocab)
+    for text in ("12, no", "1,999, sold", "9,", "x9,"):
+        tokens = tokenizer.tokenize(text)
+        assert "".join(tokens) == "▁" + text.replace(" ", "▁")
+        assert not any(token[-1:] == "," and token[-2:-1].isdigit() for token in tokens)
+        assert [text[start:end] for start, end in tokenizer.spans(text)] == [token.lstrip("▁") for token in tokens]
+
+
+def test_what_looks_like_a_special_token_is_text(tokenizers, load):
+    for tokenizer in (*tokenizers, load(byte_fallback=True, vocab_size=400)):
+        for text in ("[CLS]", "<pad>", "[SEP]", "a[MASK]b", "<unk>", "<s>", "<0x41>"):
+            ids = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text))
+            assert not {tokenizer.vocab[name] for name in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")} & set(ids)
+
+
+def test_special_tokens_can_be_protected(spm_model_file):
+    tokenizer = tokenization.SentencePieceTokenizer(spm_model_file, True, ["[MASK]"])
+    text = "fox[MASK]brown [MASK]."
+    assert tokenizer.tokenize(text) == [*tokenizer.tokenize("fox"), "[MASK]", *tokenizer.tokenize("brown"), "[MASK]",
+                                        *tokenizer.tokenize(".")]
+    assert "".join(text[start:end] for start, end in tokenizer.spans(text)) == text.replace(" ", "")
+    with pytest.raises(ValueError, match="'<mask>' cannot be protected"):
+        tokenization.SentencePieceTokenizer(spm_model_file, True, ["<mask>"])
+
+
+def test_which_tokens_continue_a_word(tokenizers):
+    tokenizer = tokenizers[False]
+    tokens = ["▁fox", "▁", "es", "'", "[UNK]", "د", "▁東", "京", "は", "เป", "한"]
+    assert [tokenizer.continues_word(token) for token in tokens] == [
+        False, False, True, True, True, True, False, False, False, False, True]
+    assert not any(map(tokenizer.continues_word, ["[CLS]", "[SEP]", "[PAD]", "[MASK]"]))
+    for word in ("Steve", "Smith's", "café"):
+        first, *rest = map(tokenizer.continues_word, tokenizer.tokenize(word))
+        assert not first and all(rest)
+
+
+# --- Places ----------------------------------------------------------------------------------------------
+
+
+def test_spans_of_what_changes_its_length(load, tokenizers):
+    text = "cafe\u0301 ½…x İ 한"
+    for tokenizer in (*tokenizers, load(byte_fallback=True, vocab_size=400, character_coverage=0.98)):
+        parts = [text[start:end] for start, end in tokenizer.spans(text)]
+        assert {"½", "…", "x", "İ", "한"} <= set(parts) and "a" in parts
+        assert "e\u0301" in parts  # an accent stays with its letter
+        assert len(parts) > len(set(parts))  # "½" is more than one token
+
+
+@repeatable
+@given(text=texts | st.lists(st.sampled_from(SENTENCES + CASES), max_size=4).map("".join))
+def test_spans_are_in_order_and_cover_the_text(tokenizers, text):
+    for tokenizer in tokenizers:
+        tokens, spans = tokenizer.tokenize(text), tokenizer.spans(text)
+        assert len(tokens) == len(spans)
+        edges = [(0, 0), *spans, (len(text), len(text))]
+        for (start, end), (next_start, next_end) in zip(edges, edges[1:]):
+            assert 0 <= start <= next_start <= next_end <= len(text) and end <= next_end
+            # Between tokens there is what the model does not see: spaces, accents, control characters.
+            assert not any(char.isalnum() for char in text[end:next_start])
+        assert all(start < end or token == "▁" for token, (start, end) in zip(tokens, spans))
+
+
+# --- Models ----------------------------------------------------------------------------------------------
+
+
+def test_special_tokens_have_berts_names(tokenizers, load):
+    assert list(tokenizers[0].vocab)[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert list(tokenizers[0].vocab.values()) == list(range(len(tokenizers[0].vocab)))
+    found = load(control_symbols=[], bos_id=2, eos_id=3, unk_piece="⁇").vocab
+    assert [found[name] for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]")] == [0, 1, 2, 3] and "[MASK]" not in found
+    # The likelier spelling counts, and the other one keeps its name.
+    found = load(control_symbols=["<cls>", "<sep>", "<mask>", "[UNK]"], bos_id=2, eos_id=3).vocab
+    assert [found[name] for name in ("<s>", "</s>", "[CLS]", "[SEP]", "[MASK]")] == [2, 3, 4, 5, 6]
+    assert (found["<unk>"], found["[UNK]"]) == (1, 7)
+
+
+def test_models_that_cannot_be_used_are_named(load, tmp_path):
+    path = tmp_path / "spm.model"
+    for options, complaint in (
+            (dict(control_symbols=[]), r"no piece for \[CLS\] \(\[CLS\], <cls>, <s>\) and none for \[SEP\]"),
+            (dict(pad_id=-1, unk_id=0), r"no piece for \[PAD\] \(\[PAD\], <pad>\)\. Train it with --pad_id=0"),
+            (dict(split_by_whitespace=False), "go beyond words.*--split_by_whitespace=true"),
+            (dict(add_dummy_prefix=False), "--add_dummy_prefix=true"),
+            (dict(treat_whitespace_as_suffix=True), "--treat_whitespace_as_suffix=false"),
+            (dict(expected_size=3), "the config's vocab_size is 3: from piece 4 on, tokens have no embedding. Pass the Sent")):
+        with pytest.raises(ValueError, match=complaint) as error:
+            load(**options)
+        assert str(path) in str(error.value)
+    for content in (b"", b"[PAD]\n[UNK]\n", b"\0" * 9):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="is no SentencePiece model.*--vocab_file"):
+            tokenization.SentencePieceTokenizer(path)
+    with pytest.raises(FileNotFoundError, match="no SentencePiece model at .*none.model"):
+        tokenization.SentencePieceTokenizer(tmp_path / "none.model")
+
+
+def test_size_may_be_rounded_up(load, tokenizers):
+    size = len(tokenizers[0].vocab)
+    assert load(expected_size=-(-size // 64) * 64).vocab == load(expected_size=size).vocab == tokenizers[0].vocab
+
+
+# --- Features --------------------------------------------------------------------------------------------
+
+
+def test_features_are_the_same_in_any_number_of_processes(tokenizers):
+    examples = [classifier_data.InputExample(str(i), SENTENCES[i % 10] * (i % 3), SENTENCES[i % 7] if i % 4 else None, "1")
+                for i in range(2100)]
+    for tokenizer in tokenizers:
+        assert tokenization.is_unchanged(tokenizer)
+        assert pickle.loads(pickle.dumps(tokenizer)).tokenize(SENTENCES[0]) == tokenizer.tokenize(SENTENCES[0])
+    # The slow way is the reference, on what differs.
+    expected = [classifier_data.serialize_plainly(i, examples[i], ["0", "1"], 40, tokenizer) for i in range(84)]
+    one = list(classifier_data.serialize(examples, ["0", "1"], 40, tokenizer))
+    assert one[:84] == expected and len(one) == len(examples)
+    assert list(classifier_data.serialize(examples, ["0", "1"], 40, tokenizer, num_workers=2)) == one
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory, spm_model_file, tokenizers):
+    """What run_classifier.py needs for a model with random weights."""
+    here = tmp_path_factory.mktemp("classifier")
+    config = here / "bert_config.json"
+    config.write_text(str({**tiny.CONFIG, "num_hidden_layers": 1, "vocab_size": len(tokenizers[0].vocab)}).replace("'", '"'))
+    data = tiny.write_task(here / "data", "mrpc", train=4, dev=2)
+    return dict(task_name="mrpc", data_dir=data, bert_config_file=config, spm_model_file=spm_model_file,
+                max_seq_length=tiny.SEQ_LENGTH, train_batch_size=4, num_train_epochs=1, do_train=True, do_eval=True)
+
+
+def test_a_classifier_is_trained(scripts, flags, tmp_path):
+    done = scripts.run("run_classifier.py", *tiny.flags(**flags, output_dir=tmp_path / "output"), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "[CLS] ▁" in done.err and "eval_accuracy" in done.err
+
+
+@pytest.mark.parametrize("changes, complaint", [
+    (dict(vocab_file="{model}"), "--vocab_file and --spm_model_file exclude each other"),
+    (dict(spm_model_file="none.model"), "--spm_model_file=none.model: there is no such file"),
+    (dict(spm_model_file="{model}"), "vocab.txt is no SentencePiece model"),
+])
+def test_bad_flags(scripts, flags, tiny_model, tmp_path, changes, complaint):
+    changes = {name: value.format(model=tiny_model.vocab) for name, value in changes.items()}
+    done = scripts.run("run_classifier.py", *tiny.flags(**{**flags, **changes}, output_dir=tmp_path / "output"), cwd=tmp_path)
+    assert done.code == 1 and complaint in done.err
+    assert not (tmp_path / "output").exists()
