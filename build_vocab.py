@@ -133,7 +133,7 @@ def main(_):
         raise ValueError(f"--output_file={FLAGS.output_file} exists, and models may depend on its ids. Name another file, or "
                          "remove it.")
     paths = pretraining_data.find_input_files([path.strip() for path in FLAGS.input_file.split(",")])
-    lines = itertools.chain.from_iterable(map(pretraining_data._read_lines, paths))
+    lines = itertools.chain.from_iterable(map(pretraining_data.read_lines, paths))
     words = count_words(lines, FLAGS.do_lower_case)
     if not words:
         raise ValueError(f"--input_file={FLAGS.input_file}: there is no text in it.")

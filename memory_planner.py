@@ -8,7 +8,6 @@ Not simulated, and so left out of what is called usable: what CUDA and its libra
 fragmentation.
 """
 
-import bisect
 import collections
 import functools
 import os
@@ -271,11 +270,9 @@ def choose(build, batch_size, usable_bytes, modes=("none", "attention", "layers"
         if best and best.accumulation_steps == steps[0]:
             break
         prediction = functools.cache(lambda steps, mode=mode: predict(build, batch_size // steps, mode))
-        fits = functools.partial(lambda prediction, steps: prediction(steps).total <= usable_bytes, prediction)
-        # Of more micro-batches than one, which have the accumulators in common, more need less.
-        index = 0 if fits(steps[0]) else bisect.bisect_left(steps, True, lo=1, key=fits)
-        if index < len(steps):
-            best = min(filter(None, [best, Choice(mode, steps[index], prediction(steps[index]))]), key=_seconds)
+        fewest = _fewest(prediction, batch_size, usable_bytes, steps)
+        if fewest:
+            best = min(filter(None, [best, Choice(mode, fewest, prediction(fewest))]), key=_seconds)
         else:
             too_large += [(prediction(count).total, mode, batch_size // count, prediction(count))
                           for count in (steps[0], steps[-1])]
@@ -284,6 +281,26 @@ def choose(build, batch_size, usable_bytes, modes=("none", "attention", "layers"
         raise ValueError(f"{gb(usable_bytes)} are usable, but even recompute={mode} with micro-batches of {size} needs "
                          f"{least}. Take shorter sequences, a smaller model or an optimizer with less state.")
     return best
+
+
+def _fewest(prediction, batch_size, usable_bytes, steps):
+    """Returns the fewest micro-batches that fit, or None; arguments as in `choose`, with a `Prediction` for each number.
+
+    Few are simulated: activations are nearly linear in the size of a micro-batch, and more than one micro-batch need the
+    same variables. What the line says not to fit is not looked at.
+    """
+    if prediction(steps[0]).total <= usable_bytes:
+        return steps[0]
+    if prediction(steps[-1]).total > usable_bytes:
+        return None
+    largest, smallest = batch_size // steps[0], batch_size // steps[-1]
+    least = prediction(steps[-1])
+    slope = (prediction(steps[0]).activations - least.activations) / (largest - smallest)
+    for count in steps[1:-1]:
+        expected = least.total + slope * (batch_size // count - smallest)
+        if expected <= usable_bytes and prediction(count).total <= usable_bytes:
+            return count
+    return steps[-1]
 
 
 def _seconds(choice):

@@ -1,0 +1,623 @@
+"""Pre-training data: the recorded instances, what every instance must be, streaming, killing, bad input.
+
+The corpus of most tests has a word for each place in it, so that a token tells where it comes from.
+"""
+
+import collections
+import gzip
+import itertools
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import plain_pretraining
+import pytest
+import tensorflow.compat.v1 as tf
+from helpers import DATA
+from test_tokenization import released_vocab
+
+import create_pretraining_data
+import input_pipeline
+import pretraining_data
+import tokenization
+from pretraining_data import Recipe
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [f"{word}{number}" for number in range(10) for word in ("red", "blue", "##ish", "##er", "dog", "runs")]
+
+
+def corpus(documents, sentences, words):
+    """Documents of sentences of different words, so many of each."""
+    return [[" ".join(f"d{d}s{s}w{w}" for w in range(words)) for s in range(sentences)] for d in range(documents)]
+
+
+def tokenizer_of(texts, unused=0):
+    """A tokenizer of the words in texts, the ids of which come after those of so many unused ones."""
+    unused = [f"[unused{number}]" for number in range(unused)]
+    words = sorted({word for document in texts for sentence in document for word in sentence.split()})
+    return tokenization.FullTokenizer({word: index for index, word in enumerate([*SPECIAL, *unused, *words])})
+
+
+def write(path, texts):
+    text = "\n\n".join("\n".join(document) for document in texts) + "\n"
+    path.write_bytes(text.encode())
+    return str(path)
+
+
+DEFAULTS = Recipe()
+Instance = collections.namedtuple("Instance", "tokens original positions is_random_next texts features")
+
+
+def read(paths, tokenizer):
+    """The instances of files, `original` with the masks undone and `texts` what stands between the special tokens."""
+    found = []
+    for path in paths:
+        for record in tf.python_io.tf_record_iterator(str(path)):
+            features = tf.train.Example.FromString(record).features.feature
+            values = {name: np.array(feature.int64_list.value or feature.float_list.value)
+                      for name, feature in features.items()}
+            fields = pretraining_data.feature_fields(len(values["input_ids"]), len(values["masked_lm_ids"]))
+            assert record == input_pipeline.encode(fields, values)
+            length, predictions = int(values["input_mask"].sum()), int(values["masked_lm_weights"].sum())
+            ids = values["input_ids"].copy()
+            positions = values["masked_lm_positions"][:predictions]
+            ids[positions] = values["masked_lm_ids"][:predictions]
+            original = tokenizer.convert_ids_to_tokens(ids[:length].tolist())
+            assert original[0] == "[CLS]" and original[-1] == "[SEP]"
+            texts = [list(group) for is_special, group in itertools.groupby(original[1:], "[SEP]".__eq__) if not is_special]
+            found.append(Instance(tokenizer.convert_ids_to_tokens(values["input_ids"][:length].tolist()), original,
+                                  positions.tolist(), bool(values["next_sentence_labels"][0]), texts, values))
+    return found
+
+
+def stream(directory, texts, recipe=DEFAULTS, files=1, name="out", tokenizer=None, **arguments):
+    """Writes a corpus with `write_training_data`; returns (paths, manifest)."""
+    source = write(directory / "corpus.txt", texts)
+    paths = [str(directory / f"{name}-{index}") for index in range(files)]
+    manifest = pretraining_data.write_training_data([source], paths, tokenizer or tokenizer_of(texts), recipe, **arguments)
+    return paths, manifest
+
+
+def contents(paths):
+    return [pathlib.Path(path).read_bytes() for path in paths]
+
+
+# --- In memory: as published -----------------------------------------------------------------------------
+
+
+def values(instance):
+    return (instance.tokens, instance.segment_ids, instance.masked_lm_positions, instance.masked_lm_labels,
+            instance.is_random_next)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_recorded_instances(index):
+    recorded = json.loads(gzip.decompress((DATA / "pretraining_instances.json.gz").read_bytes()))[index]
+    instances = create_pretraining_data.create_training_instances(
+        [str(DATA / "pretraining.txt")], tokenization.FullTokenizer(released_vocab()), recorded["max_seq_length"],
+        recorded["dupe_factor"], recorded["short_seq_prob"], recorded["masked_lm_prob"], recorded["max_predictions_per_seq"],
+        random.Random(recorded["rng_seed"]), do_whole_word_mask=recorded["do_whole_word_mask"])
+    assert [vars(instance) for instance in instances] == recorded["instances"]
+
+
+def random_texts(seed):
+    rng = random.Random(seed)
+    return [[" ".join(rng.choices(WORDS, k=rng.choice([1, 2, 5, 30]))) for _ in range(rng.choice([1, 1, 4, 20]))]
+            for _ in range(12)]
+
+
+@pytest.mark.parametrize("length, short, whole_words", [(5, 0.5, False), (20, 0.3, True), (64, 0.0, True), (64, 1.0, False)])
+def test_instances_and_records_are_those_of_the_plain_algorithm(tmp_path, length, short, whole_words):
+    texts = random_texts(length)
+    source = write(tmp_path / "text", texts)
+    tokenizer = tokenization.FullTokenizer({word: index for index, word in enumerate([*SPECIAL, *WORDS])})
+    settings = length, 3, short, 0.2, 6
+    plain = plain_pretraining.create_instances([source], tokenizer, random.Random(7), *settings, whole_words)
+    instances = pretraining_data.create_training_instances([source], tokenizer, *settings, random.Random(7), whole_words)
+    assert list(map(values, instances)) == plain and len(plain) > 100
+    written = [[str(tmp_path / f"{name}{i}") for i in range(3)] for name in ("plain", "ours")]
+    plain_pretraining.write(plain, tokenizer, length, 6, written[0])
+    create_pretraining_data.write_instance_to_example_files(instances, tokenizer, length, 6, written[1])
+    assert contents(written[0]) == contents(written[1])
+    with pytest.raises(ValueError, match="there is room for 4"):
+        pretraining_data.write_instance_to_example_files(instances, tokenizer, 4, 6, written[1])
+    assert contents(written[0]) == contents(written[1])
+
+
+def test_the_other_document_is_another_one():
+    # The published code gives up after ten draws.
+    for seed in range(300):
+        documents = [[["a"]], [["b"]]]
+        instance, = pretraining_data.create_instances_from_document(documents, 0, 8, 0, 0.1, 1, ["c"], Always(seed))
+        assert instance.is_random_next and "b" in instance.tokens + instance.masked_lm_labels
+
+
+class Always(random.Random):
+    """Draws the lowest document."""
+
+    def randint(self, low, high):
+        return low
+
+
+def test_features_and_printing():
+    assert create_pretraining_data.create_int_feature([1, 2]).int64_list.value == [1, 2]
+    assert create_pretraining_data.create_float_feature([0.5]).float_list.value == [0.5]
+    instance = create_pretraining_data.TrainingInstance(["[CLS]", "a"], [0, 0], [1], ["b"], True)
+    assert str(instance) == repr(instance)
+    assert "tokens: [CLS] a\n" in str(instance) and "is_random_next: True\n" in str(instance)
+
+
+# --- Streamed: what instances are ------------------------------------------------------------------------
+
+
+def place(token):
+    """(document, sentence, word) of a token of `corpus`."""
+    return tuple(map(int, token.replace("s", " ").replace("w", " ")[1:].split()))
+
+
+def assert_stretch(tokens, words):
+    """That tokens follow one another in one document; returns which."""
+    numbers = [sentence * words + word for _, sentence, word in map(place, tokens)]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    document, = {place(token)[0] for token in tokens}
+    return document
+
+
+def test_pairs(tmp_path):
+    texts = corpus(30, 9, 7)
+    recipe = Recipe(max_seq_length=32, dupe_factor=4, max_predictions_per_seq=4, short_seq_prob=0.2)
+    tokenizer = tokenizer_of(texts, unused=16000)  # ids of one, two and three bytes
+    paths, manifest = stream(tmp_path, texts, recipe, tokenizer=tokenizer, shuffle_buffer_documents=12)
+    instances = read(paths, tokenizer)
+    assert len(instances) == manifest["statistics"]["instances"] > 300
+    for instance in instances:
+        length, features = len(instance.tokens), instance.features
+        a, b = instance.texts
+        assert 5 <= length <= 32 and (length == 32) == (len(a) + len(b) == 29)
+        documents = [assert_stretch(text, 7) for text in (a, b)]
+        if instance.is_random_next:
+            assert documents[0] != documents[1]
+        else:
+            # Between a and b only what was cut of either is missing.
+            assert documents[0] == documents[1] and place(a[-1]) < place(b[0])
+            assert length == 32 or place(b[0])[1] == place(a[-1])[1] + 1
+        assert features["segment_ids"].tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (32 - length)
+        assert features["input_mask"].tolist() == [1] * length + [0] * (32 - length)
+        assert features["input_ids"].shape == (32,) and not features["input_ids"][length:].any()
+        count = min(4, max(1, round(0.15 * length)))
+        assert len(instance.positions) == count and instance.positions == sorted(set(instance.positions))
+        assert all(instance.original[position] not in SPECIAL for position in instance.positions)
+        assert features["masked_lm_weights"].tolist() == [1.0] * count + [0.0] * (4 - count)
+        assert features["masked_lm_weights"].shape == features["masked_lm_ids"].shape == (4,)
+        assert not features["masked_lm_ids"][count:].any() and not features["masked_lm_positions"][count:].any()
+    # Random next sentences come from documents of the same block.
+    blocks = list(pretraining_data.blocks_of(range(30), 12))
+    assert blocks == [list(range(12)), list(range(12, 24)), list(range(24, 30))]
+    block_of = {document: index for index, block in enumerate(blocks) for document in block}
+    assert all(len({block_of[place(text[0])[0]] for text in instance.texts}) == 1 for instance in instances)
+
+
+def test_no_document_is_lost_or_doubled(tmp_path):
+    texts = corpus(50, 3, 4)  # a document is a chunk: each pass has one instance that begins with its first word
+    recipe = Recipe(max_seq_length=64, dupe_factor=3, short_seq_prob=0.0)
+    tokenizer = tokenizer_of(texts)
+    paths, manifest = stream(tmp_path, texts, recipe, files=3, tokenizer=tokenizer, shuffle_buffer_documents=8)
+    begun = collections.Counter(instance.texts[0][0] for instance in read(paths, tokenizer))
+    assert {name: count for name, count in begun.items() if name.endswith("s0w0")} == {f"d{d}s0w0": 3 for d in range(50)}
+    assert manifest["documents"] == manifest["statistics"]["documents"] == 50
+    assert manifest["sentences"] == manifest["statistics"]["sentences"] == 150
+    orders = [[place(instance.texts[0][0])[0] for instance in read([path], tokenizer)] for path in paths]
+    assert all(order != sorted(order) for order in orders)
+    assert max(map(len, orders)) - min(map(len, orders)) <= 1  # in turn
+
+
+def test_instances_are_shuffled(tmp_path):
+    texts = corpus(30, 3, 4)
+    tokenizer = tokenizer_of(texts)
+    paths, _ = stream(tmp_path, texts, Recipe(max_seq_length=64, dupe_factor=2, short_seq_prob=0.0), tokenizer=tokenizer)
+    begun = [instance.texts[0][0] for instance in read(paths, tokenizer) if instance.texts[0][0].endswith("s0w0")]
+    assert list(dict.fromkeys(begun)) != list(dict.fromkeys(reversed(begun)))[::-1]  # the order of the passes
+
+
+@pytest.mark.parametrize("size, short", [(16, 0.0), (38, 0.0), (40, 0.0), (16, 0.5)])
+def test_full_sentences(tmp_path, size, short):
+    texts = corpus(20, 5, 6)
+    texts[7][2] = " ".join(f"d7s2w{word}" for word in range(60))  # longer than an instance
+    recipe = Recipe(max_seq_length=size, dupe_factor=2, next_sentence=False, short_seq_prob=short, max_predictions_per_seq=4)
+    tokenizer = tokenizer_of(texts)
+    paths, manifest = stream(tmp_path, texts, recipe, tokenizer=tokenizer, shuffle_buffer_documents=6)
+    instances = read(paths, tokenizer)
+    words = collections.Counter(word for instance in instances for text in instance.texts for word in text)
+    assert words == {word: 2 for document in texts for sentence in document for word in sentence.split()}
+    assert manifest["statistics"]["long_sentences"] == 1
+    for instance in instances:
+        assert not instance.is_random_next and not instance.features["segment_ids"].any()
+        assert len(instance.tokens) <= size
+        for text in instance.texts:
+            if len({place(word)[0] for word in text}) > 1 or 7 in {place(word)[0] for word in text}:
+                continue
+            assert place(text[0])[2] == 0 and place(text[-1])[2] == 5  # whole sentences
+    assert all(len({place(word)[0] for word in text}) == 1 for instance in instances for text in instance.texts)
+    if not short:
+        full = [len(instance.tokens) for instance in instances]
+        assert sum(length > size - 8 for length in full) > 0.8 * len(full)
+    in_memory = pretraining_data.create_training_instances(
+        [str(tmp_path / "corpus.txt")], tokenizer, size, 1, short, 0.15, 4, random.Random(1), next_sentence=False)
+    found = collections.Counter()
+    for instance in in_memory:
+        for position, label in zip(instance.masked_lm_positions, instance.masked_lm_labels):
+            instance.tokens[position] = label
+        found.update(token for token in instance.tokens if token not in SPECIAL)
+    assert found == dict.fromkeys(words, 1)
+
+
+def test_what_is_drawn_has_the_distribution_of_the_plain_algorithm(tmp_path):
+    texts = corpus(40, 14, 9)
+    tokenizer = tokenizer_of(texts)
+    recipe = Recipe(max_seq_length=48, dupe_factor=30, max_predictions_per_seq=20, short_seq_prob=0.3, masked_lm_prob=0.2)
+    paths, manifest = stream(tmp_path, texts, recipe, tokenizer=tokenizer)
+    plain = plain_pretraining.create_instances([str(tmp_path / "corpus.txt")], tokenizer, random.Random(5), *recipe[:5])
+    ours = read(paths, tokenizer)
+
+    def samples(instances):
+        """Rows of numbers, one an instance, of (tokens, positions, original, is random)."""
+        for tokens, positions, original, is_random in instances:
+            first = original.index("[SEP]")
+            masked = sum(tokens[position] == "[MASK]" for position in positions)
+            kept = sum(tokens[position] == original[position] for position in positions)
+            yield (1, len(tokens), first, is_random, len(positions), masked / len(positions), kept / len(positions),
+                   np.mean(positions) / len(tokens), np.var(positions) / len(tokens)**2,
+                   place(original[1])[2], place(original[first - 1])[2], place(original[first + 1])[1])
+
+    def undone(instance):
+        original = list(instance[0])
+        for position, label in zip(*instance[2:4]):
+            original[position] = label
+        return original
+
+    ours = np.array(list(samples((one.tokens, one.positions, one.original, one.is_random_next) for one in ours)))
+    theirs = np.array(list(samples((one[0], one[2], undone(one), one[4]) for one in plain)))
+    assert abs(len(ours) - len(theirs)) < 0.03 * len(theirs) and len(ours) > 4000
+    error = np.sqrt(ours.var(0) / len(ours) + theirs.var(0) / len(theirs)) + 1e-12
+    assert (abs(ours.mean(0) - theirs.mean(0)) < 4 * error).all(), (ours.mean(0), theirs.mean(0), error)
+    counts = manifest["statistics"]
+    shares = [counts[name] / counts["predictions"] for name in ("masked", "kept", "replaced")]
+    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=4 * 0.4 / counts["predictions"]**0.5)
+    assert counts["predictions"] == ours[:, 4].sum() and counts["tokens"] == ours[:, 1].sum()
+    assert counts["random_next"] == ours[:, 3].sum()
+
+
+class Pieces(tokenization.FullTokenizer):
+    """Pieces that begin a word are marked, the others are not, as SentencePiece has it."""
+
+    def tokenize(self, text):
+        return [piece for word in text.split() for piece in ("▁" + word[:3], *word[3:])]
+
+    def continues_word(self, token):
+        return not token.startswith("▁")
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+def test_whole_words_are_masked(tmp_path, pieces):
+    rng = random.Random(3)
+    if pieces:
+        texts = [[" ".join(rng.choice(["cat", "cats", "cate", "catse", "catest"]) for _ in range(12)) for _ in range(6)]
+                 for _ in range(30)]
+        tokenizer = Pieces({token: index for index, token in enumerate([*SPECIAL, "▁cat", "s", "e", "t"])})
+    else:
+        tokens = ["cat", "##s", "##e", "##t", "dog"]
+        texts = [[" ".join(rng.choice(["cat", "dogs", "cate", "catse", "dogest"]) for _ in range(12)) for _ in range(6)]
+                 for _ in range(30)]
+        tokenizer = tokenization.FullTokenizer({token: index for index, token in enumerate([*SPECIAL, *tokens])})
+    recipe = Recipe(max_seq_length=40, dupe_factor=4, max_predictions_per_seq=8, do_whole_word_mask=True, masked_lm_prob=0.2)
+    paths, _ = stream(tmp_path, texts, recipe, tokenizer=tokenizer)
+    several = full = 0
+    for instance in read(paths, tokenizer):
+        words = []
+        for position, token in enumerate(instance.original):
+            if token not in SPECIAL:
+                if words and tokenizer.continues_word(token):
+                    words[-1].append(position)
+                else:
+                    words.append([position])
+        chosen = set(instance.positions)
+        for word in words:
+            assert chosen.isdisjoint(word) or chosen.issuperset(word)
+            several += len(word) > 1 and chosen.issuperset(word)
+        wanted = min(8, round(0.2 * len(instance.tokens)))
+        assert len(chosen) <= wanted
+        # A word is left out only if it does not fit.
+        assert len(chosen) == wanted or all(len(word) > wanted - len(chosen) for word in words if chosen.isdisjoint(word))
+        full += len(chosen) == wanted
+    assert several > 100 and full > 100
+
+
+def test_chinese_and_case(tmp_path):
+    texts = [["Été 日本語", "日本"], ["語 été", "Été"], ["日 語", "été"]]
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, "日", "本", "語", "ete", "Été", "été"])}
+    for lower, expected in ((True, {"日", "本", "語", "ete"}), (False, {"日", "本", "語", "Été", "été"})):
+        tokenizer = tokenization.FullTokenizer(vocabulary, do_lower_case=lower)
+        paths, _ = stream(tmp_path, texts, name=str(lower), tokenizer=tokenizer)
+        assert {token for instance in read(paths, tokenizer) for text in instance.texts for token in text} == expected
+
+
+# --- Streamed: blocks, processes, killing ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("documents", range(14))
+def test_blocks(documents):
+    found = list(pretraining_data.blocks_of(iter(range(documents)), 3))
+    assert list(itertools.chain(*found)) == list(range(documents))
+    assert all(len(block) == 3 for block in found[:-1])
+    assert documents < 2 or 2 <= len(found[-1]) <= 4
+
+
+def test_documents_are_read_as_they_are_needed():
+    taken = []
+    blocks = pretraining_data.blocks_of((taken.append(i) or i for i in range(1000)), 10)
+    assert next(blocks) == list(range(10)) and len(taken) == 12
+
+
+@pytest.mark.parametrize("recipe", [Recipe(max_seq_length=32), Recipe(max_seq_length=32, next_sentence=False)])
+def test_files_are_the_same_for_any_number_of_workers(tmp_path, recipe):
+    texts = corpus(40, 4, 5)
+    written = [contents(stream(tmp_path, texts, recipe, files=2, name=str(workers), shuffle_buffer_documents=7,
+                               num_workers=workers)[0]) for workers in (1, 2, 4)]
+    assert written[0] == written[1] == written[2]
+    for name, other in (("random_seed", 1), ("shuffle_buffer_documents", 8)):
+        arguments = {"shuffle_buffer_documents": 7, name: other}
+        assert contents(stream(tmp_path, texts, recipe, files=2, name=name, **arguments)[0]) != written[0]
+
+
+def test_blocks_differ(tmp_path):
+    same = corpus(5, 4, 5)
+    paths, _ = stream(tmp_path, same * 2, Recipe(max_seq_length=32), shuffle_buffer_documents=5)
+    records = list(tf.python_io.tf_record_iterator(paths[0]))
+    assert sorted(records[:len(records) // 2]) != sorted(records[len(records) // 2:])
+
+
+def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch):
+    texts, recipe = corpus(30, 4, 5), Recipe(max_seq_length=32, dupe_factor=2)
+    arguments = {"files": 2, "shuffle_buffer_documents": 5}
+    expected, _ = stream(tmp_path, texts, recipe, name="whole", **arguments)
+    append = pretraining_data._Output.append
+
+    def die(output, *block):
+        if output.done == 3:
+            for path in output._paths:  # as if some of the next block had been written
+                with open(path + ".partial", "ab") as writer:
+                    writer.write(b"half a record")
+            raise KeyboardInterrupt
+        append(output, *block)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining_data._Output, "append", die)
+        with pytest.raises(KeyboardInterrupt):
+            stream(tmp_path, texts, recipe, **arguments)
+    assert sorted(os.listdir(tmp_path)) == sorted([
+        "corpus.txt", "out-0.manifest.json", "out-0.partial", "out-1.partial", "whole-0", "whole-0.manifest.json", "whole-1"])
+    with pytest.raises(ValueError, match="random_seed was 12345, is 1"):
+        stream(tmp_path, texts, recipe, random_seed=1, **arguments)
+    made = []
+    monkeypatch.setattr(pretraining_data._Output, "append", lambda output, *block: made.append(1) or append(output, *block))
+    paths, manifest = stream(tmp_path, texts, recipe, num_workers=2, **arguments)
+    assert len(made) == manifest["blocks"] - 3 == 3
+    assert contents(paths) == contents(expected)
+    whole = json.loads((tmp_path / "whole-0.manifest.json").read_text())
+    assert whole["statistics"] == manifest["statistics"]
+    assert not [name for name in os.listdir(tmp_path) if "partial" in name]
+
+    # Complete: the same run finds it so, even if it died when it gave the files their names.
+    os.rename(paths[1], paths[1] + ".partial")
+    before = os.stat(paths[0]).st_mtime_ns
+    assert stream(tmp_path, texts, recipe, **arguments) == (paths, manifest)
+    assert os.stat(paths[0]).st_mtime_ns == before and len(made) == 3
+    # What is no longer there is made again.
+    os.remove(paths[1])
+    stream(tmp_path, texts, recipe, **arguments)
+    assert contents(paths) == contents(expected) and len(made) == 9
+    with open(paths[0], "ab") as writer:
+        writer.write(b"more")
+    stream(tmp_path, texts, recipe, **arguments)
+    assert contents(paths) == contents(expected)
+
+
+def test_other_settings_input_or_files_are_refused(tmp_path):
+    texts = corpus(6, 3, 4)
+    paths, _ = stream(tmp_path, texts, Recipe(max_seq_length=32), tokenizer_settings={"do_lower_case": True})
+    before = contents(paths)
+
+    def refused(match, texts=texts, length=32, files=1, **arguments):
+        with pytest.raises(ValueError, match=match):
+            stream(tmp_path, texts, Recipe(max_seq_length=length), files, **arguments)
+
+    refused("max_seq_length was 32, is 16", length=16)
+    refused("do_lower_case was True, is False", tokenizer_settings={"do_lower_case": False})
+    refused("the input had 6 documents with 18 sentences", texts=[*texts[1:], texts[0]])
+    refused(r"the output files were out-0\. ", files=2)
+    refused("vocabulary was", tokenizer=tokenizer_of([*texts, ["more"]]))
+    assert contents(paths) == before
+    manifest = json.loads((tmp_path / "out-0.manifest.json").read_text())
+    assert manifest["settings"]["max_seq_length"] == 32 and manifest["settings"]["max_predictions_per_seq"] == 20
+
+
+# --- Reading ---------------------------------------------------------------------------------------------
+
+
+def documents_of(path):
+    return list(pretraining_data.read_documents(str(path), tokenizer_of([["one two three"]])))
+
+
+@pytest.mark.parametrize("text", [
+    "one\ntwo\n\nthree\n", "one\ntwo\n\nthree", "\n\n one \r\ntwo\t\n \n\n\nthree\n\n", "\ufeff\none\ntwo\n\u200b\n\nthree",
+    "one\n\ufffd\ntwo\n\n\x07\n\nthree\n"])
+@pytest.mark.parametrize("suffix", [".txt", ".gz"])
+def test_documents(tmp_path, text, suffix):
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(gzip.compress(text.encode()) if suffix == ".gz" else text.encode())
+    assert documents_of(path) == [["one", "two"], ["three"]]
+
+
+def test_a_file_ends_a_document_in_the_stream(tmp_path):
+    paths = [write(tmp_path / name, [[word]]) for name, word in (("a", "one"), ("b", "two"))]
+    tokenizer = tokenizer_of([["one two"]])
+    assert pretraining_data.survey(paths, tokenizer)[:2] == (2, 2)
+    # In memory, as published, only a blank line does.
+    assert plain_pretraining.read_documents(paths, tokenizer) == [[["one"], ["two"]]]
+    settings = 8, 20, 0, 0.1, 1
+    instances = pretraining_data.create_training_instances(paths, tokenizer, *settings, random.Random(1))
+    assert list(map(values, instances)) == plain_pretraining.create_instances(paths, tokenizer, random.Random(1), *settings)
+
+
+def test_input_files(tmp_path, monkeypatch):
+    for name in ("b.txt", "a.txt", "[1].txt", "c.gz"):
+        (tmp_path / name).write_text("")
+    monkeypatch.chdir(tmp_path)
+    find = pretraining_data.find_input_files
+    assert find(["*.txt", "c.gz", "a.txt"]) == ["[1].txt", "a.txt", "b.txt", "c.gz"]
+    assert find(["[1].txt"]) == ["[1].txt"]
+    with pytest.raises(FileNotFoundError, match="no input file 'd\\*'"):
+        find(["a.txt", "d*"])
+    with pytest.raises(IsADirectoryError, match="is a directory; name the files in it"):
+        find([str(tmp_path)])
+
+
+@pytest.mark.parametrize("name, content, complaint", [
+    ("text", b"one\ntwo \xe9\n", "text, line 2: byte 5 of it, 0xe9, is not UTF-8"),
+    ("text.gz", b"one\n", "text.gz, after line 0: damaged or not gzip"),
+    ("text.gz", gzip.compress(b"one two three\n" * 9)[:-12], "text.gz, after line .*: damaged or not gzip"),
+    ("text", b"", "There is no text in .*text"),
+    ("text", b"\n \n\xe2\x80\x8b\n", "There is no text in .*text"),
+    ("text", b"one\ntwo\n", "one document only, .* pass --next_sentence=false")])
+def test_bad_text(tmp_path, name, content, complaint):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=complaint):
+        pretraining_data.write_training_data([str(tmp_path / name)], [str(tmp_path / "out")], tokenizer_of([["one two"]]),
+                                             Recipe())
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_one_document_makes_full_sentences(tmp_path):
+    paths, _ = stream(tmp_path, corpus(1, 4, 5), Recipe(next_sentence=False, dupe_factor=1))
+    instance, = read(paths, tokenizer_of(corpus(1, 4, 5)))
+    assert len(instance.tokens) == 22
+
+
+def test_documents_of_one_sentence_and_long_sentences(tmp_path):
+    texts = corpus(8, 1, 90)
+    recipe = Recipe(max_seq_length=32, dupe_factor=2)
+    paths, manifest = stream(tmp_path, texts, recipe)
+    instances = read(paths, tokenizer_of(texts))
+    assert len(instances) == 16 and manifest["statistics"]["long_sentences"] == 8
+    for instance in instances:
+        assert instance.is_random_next and len(instance.tokens) == 32
+        assert abs(len(instance.texts[0]) - len(instance.texts[1])) == 1
+        for text in instance.texts:
+            assert_stretch(text, 90)
+    # Cut in equal parts from the front and from the end.
+    starts = [place(text[0])[2] for instance in instances for text in instance.texts]
+    assert 30 < np.mean(starts) < 45
+
+
+def test_output_that_cannot_be_written(tmp_path):
+    source, file = write(tmp_path / "corpus", corpus(3, 2, 2)), write(tmp_path / "file", [])
+
+    def fails(error, complaint, *outputs):
+        with pytest.raises(error, match=complaint):
+            pretraining_data.write_training_data([source], list(outputs), tokenizer_of([["one"]]), Recipe())
+
+    fails(OSError, "cannot be written: .*file is no directory", file + "/out")
+    fails(IsADirectoryError, "is a directory; name a file", str(tmp_path))
+    fails(ValueError, "named twice", file, file)
+    fails(ValueError, "is an input file too", source)
+    fails(ValueError, "only local files", "gs://bucket/file")
+    if os.getuid():
+        (tmp_path / "closed").mkdir(mode=0o500)
+        fails(PermissionError, "no permission", str(tmp_path / "closed" / "out"))
+    assert contents([source, file]) == [b"d0s0w0 d0s0w1\nd0s1w0 d0s1w1\n\nd1s0w0 d1s0w1\nd1s1w0 d1s1w1\n\nd2s0w0 d2s0w1\n"
+                                        b"d2s1w0 d2s1w1\n", b"\n"]
+
+
+def test_workers_do_without_tensorflow():
+    code = "import sys, pretraining_data; assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(pretraining_data.__file__), check=True)
+
+
+# --- The script ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A corpus of 60 documents and its vocabulary; in the directory where the script runs."""
+    texts = corpus(60, 6, 6)
+    write(tmp_path / "corpus.txt", texts)
+    (tmp_path / "vocab.txt").write_text("\n".join(tokenizer_of(texts).vocab) + "\n")
+    return tmp_path
+
+
+def test_script(scripts, files):
+    write(files / "more.txt", [[sentence] for sentence in itertools.chain(*corpus(60, 6, 6))])
+    flags = ["--input_file=corpus.txt, mor*.txt", "--output_file=a,b", "--vocab_file=vocab.txt", "--max_seq_length=32",
+             "--dupe_factor=2"]
+    done = scripts.run("create_pretraining_data.py", *flags, cwd=files)
+    assert done.code == 0, done.err
+    assert "more.txt: 360 of its 360 documents have one sentence only" in done.err
+    assert "corpus.txt:" not in done.err
+    assert ("--max_predictions_per_seq=20 is more than can be used: --masked_lm_prob=0.15 of 32 tokens are 5") in done.err
+    assert "420 documents, 720 sentences" in done.err and "random word" in done.err and "[CLS]" in done.err
+    written = contents([files / "a", files / "b"])
+    assert all(written)
+    again = scripts.run("create_pretraining_data.py", *flags, "--num_workers=2", cwd=files)
+    assert again.code == 0 and "1 of 1 blocks are there already" in again.err
+    other = scripts.run("create_pretraining_data.py", *flags, "--do_whole_word_mask", cwd=files)
+    assert other.code == 1 and "do_whole_word_mask was False, is True" in other.err
+    assert contents([files / "a", files / "b"]) == written
+
+
+@pytest.mark.parametrize("flags, complaint", [
+    ([], "--input_file is required"),
+    (["--input_file=corpus.txt"], "--output_file is required"),
+    (["--input_file=none.txt", "--output_file=a"], "There is no input file 'none.txt'"),
+    (["--input_file=corpus.txt", "--output_file=a", "--masked_lm_prob=nan"], "must be above 0 and at most 1"),
+    (["--input_file=corpus.txt", "--output_file=a", "--max_seq_length=4"], "max_seq_length")])
+def test_script_says_what_is_wrong(scripts, files, flags, complaint):
+    done = scripts.run("create_pretraining_data.py", "--vocab_file=vocab.txt", *flags, cwd=files)
+    assert done.code == 1 and complaint in done.err and "Traceback" not in done.err
+    assert sorted(os.listdir(files)) == ["corpus.txt", "vocab.txt"]
+
+
+def test_script_without_mask_in_its_vocabulary_and_with_few_predictions(scripts, files):
+    (files / "vocab.txt").write_text((files / "vocab.txt").read_text().replace("[MASK]", "[UNUSED]"))
+    done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a", "--vocab_file=vocab.txt",
+                       cwd=files)
+    assert done.code == 1 and "vocab.txt has no [MASK]" in done.err
+    (files / "vocab.txt").write_text((files / "vocab.txt").read_text().replace("[UNUSED]", "[MASK]"))
+    done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a", "--vocab_file=vocab.txt",
+                       "--max_seq_length=512", "--dupe_factor=1", cwd=files)
+    assert done.code == 0 and "To predict that share, pass --max_predictions_per_seq=77" in done.err
+
+
+def test_killed_script_goes_on(scripts, files):
+    flags = ["--input_file=corpus.txt", "--vocab_file=vocab.txt", "--max_seq_length=32", "--shuffle_buffer_documents=3",
+             "--dupe_factor=150"]
+    running = scripts.start("create_pretraining_data.py", "--output_file=a,b", *flags, "--num_workers=1", cwd=files)
+    deadline = time.time() + 60
+    while not (files / "a.manifest.json").exists():
+        assert time.time() < deadline
+        time.sleep(0.01)
+    os.kill(running.pid, signal.SIGKILL)
+    assert running.wait().code == -signal.SIGKILL
+    left = json.loads((files / "a.manifest.json").read_text())
+    assert 0 < left["blocks_done"] < left["blocks"] == 20
+    assert not (files / "a").exists() and not (files / "b").exists()
+    done = scripts.run("create_pretraining_data.py", "--output_file=a,b", *flags, cwd=files)
+    assert f"{left['blocks_done']} of 20 blocks are there already" in done.err
+    whole = scripts.run("create_pretraining_data.py", "--output_file=c,d", *flags, cwd=files)
+    assert done.code == whole.code == 0
+    assert contents([files / "a", files / "b"]) == contents([files / "c", files / "d"])
