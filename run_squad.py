@@ -10,6 +10,7 @@ does it on the sample data with the installed model. With your own:
       --learning_rate=3e-5 --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128 --output_dir=/tmp/squad/
 """
 
+import functools
 import json
 import os
 
@@ -35,6 +36,7 @@ from squad_data import (  # noqa: F401  public names of this script that live th
     feature_fields,
     file_based_convert_examples_to_features,
     generate_features,
+    read_gold,
     read_squad_examples,
 )
 from squad_predictions import (  # noqa: F401  likewise
@@ -57,7 +59,7 @@ def define_flags():
     """Defines the flags of this script."""
     flags.DEFINE_string("train_file", None, "SQuAD file to train on, such as train-v1.1.json.")
     flags.DEFINE_string("predict_file", None, "SQuAD file of the questions to answer, such as dev-v1.1.json; or JSON Lines, "
-                        "each with an id, a question and a context.")
+                        "each with an id, a question and a context, and with answers or is_impossible for --do_eval.")
     runner.define_model_flags(max_seq_length=384)
     runner.define_input_flags()
     runner.define_training_flags()
@@ -233,7 +235,7 @@ def read_examples():
     if FLAGS.do_predict or FLAGS.do_eval:
         examples["eval"] = read_squad_examples(FLAGS.predict_file, False, FLAGS.version_2_with_negative)
     if FLAGS.do_eval:
-        gold = squad_predictions.read_gold(FLAGS.predict_file)
+        gold = read_gold(FLAGS.predict_file)
     return examples, gold
 
 
@@ -249,11 +251,11 @@ def main(_):
     examples, gold = read_examples()
 
     num_train_steps = train_steps(examples.get("train", ()))
-    model_fn = model_fn_builder(
-        bert_config, FLAGS.init_checkpoint, FLAGS.learning_rate, num_train_steps,
-        int(num_train_steps * FLAGS.warmup_proportion), FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu,
-        model_options=runner.model_options(), optimizer_options=runner.optimizer_options())
-    reader = runner.create_estimator(model_fn, predict_batch_size=FLAGS.predict_batch_size)
+    build_model_fn = functools.partial(
+        model_fn_builder, bert_config, FLAGS.init_checkpoint, FLAGS.learning_rate, num_train_steps,
+        int(num_train_steps * FLAGS.warmup_proportion), FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu)
+    reader = runner.create_estimator(build_model_fn, bert_config, functools.partial(feature_fields, is_training=True),
+                                     predict_batch_size=FLAGS.predict_batch_size)
     tf.gfile.MakeDirs(FLAGS.output_dir)
     lengths = FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length
 
@@ -284,7 +286,7 @@ def write_answers(examples, features, results, gold):
       examples: list of `SquadExample`.
       features: iterable of their `InputFeatures`.
       results: iterable of their `RawResult`.
-      gold: see `squad_predictions.read_gold`, or None.
+      gold: see `squad_data.read_gold`, or None.
     """
     def path(name):
         return os.path.join(FLAGS.output_dir, name)

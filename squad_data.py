@@ -3,8 +3,9 @@
 A context is split twice: at white space into words, which answers are made of, and each word into
 WordPiece tokens, which the model sees. Every example keeps where its words begin in the context. A
 context that is too long for the model is cut into overlapping windows, each of them fed as
-`[CLS] question [SEP] window [SEP]`: one `InputFeatures`. `read_squad_examples` reads the files,
-`convert_examples_to_features` and `file_based_convert_examples_to_features` make the windows.
+`[CLS] question [SEP] window [SEP]`: one `InputFeatures`. `read_squad_examples` reads the questions
+of a file and `read_gold` the right answers to score with, `convert_examples_to_features` and
+`file_based_convert_examples_to_features` make the windows.
 
 SQuAD 1.1: https://arxiv.org/abs/1606.05250; 2.0: https://arxiv.org/abs/1806.03822
 """
@@ -27,6 +28,7 @@ _FIRST_UNIQUE_ID = 1000000000
 _LOGGED_EXAMPLES = 2
 _EXAMPLES_PER_CHUNK = 256
 _REMEMBERED_LAYOUTS = 1 << 10
+_REMEMBERED_WORDS = 1 << 16
 # Fewer characters than `str.split` takes for white space: "5\xa0km" is one word.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _KINDS = {str: "a string", int: "an integer", bool: "true or false", list: "a list"}
@@ -89,11 +91,13 @@ class InputFeatures:
         window does not hold the whole answer; None if not training.
       end_position: int, place of its last token, likewise.
       is_impossible: bool, whether the context holds no answer.
+      token_spans: {place in `tokens`: (start, end) in its word}, of the window's tokens; None with a
+        tokenizer that has no `spans`.
     """
 
     def __init__(self, unique_id, example_index, doc_span_index, tokens, token_to_orig_map,
                  token_is_max_context, input_ids, input_mask, segment_ids, start_position=None,
-                 end_position=None, is_impossible=None):
+                 end_position=None, is_impossible=None, token_spans=None):
         self.unique_id = unique_id
         self.example_index = example_index
         self.doc_span_index = doc_span_index
@@ -106,6 +110,7 @@ class InputFeatures:
         self.start_position = start_position
         self.end_position = end_position
         self.is_impossible = is_impossible
+        self.token_spans = token_spans
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -158,6 +163,37 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False, 
     if left_out is not None:
         left_out.extend(mismatches)
     return examples
+
+
+def read_gold(path):
+    """Reads the right answers of a file in one of the forms that `read_squad_examples` takes.
+
+    "answers" is a list of {"text": …, "answer_start": …}, of {"text": …} or of texts. Only where it is
+    missing is "is_impossible" looked at, which then has to be true.
+
+    Returns:
+      {qas_id: list of (text, start in the context)}, an empty list if there is no right answer.
+      Without an answer_start, the start is where the text is found first, or -1.
+
+    Raises:
+      FileNotFoundError, ValueError: see `read_squad_examples`; or a question has no answers, says where.
+    """
+    gold = {}
+    for place, context, qa in _questions(path):
+        qas_id = str(_get(qa, "id", place, str, int))
+        if "answers" not in qa and qa.get("is_impossible") is not True:
+            raise ValueError(f"{place}: question {qas_id} has no \"answers\" to score with. Add a list of the right ones or "
+                             "\"is_impossible\": true, or ask for --do_predict without --do_eval.")
+        answers = _get(qa, "answers", place, list) if "answers" in qa else []
+        gold[qas_id] = [_gold_answer(answer, context, place) for answer in answers]
+    return gold
+
+
+def _gold_answer(answer, context, place):
+    if isinstance(answer, str):
+        answer = {"text": answer}
+    text = _get(answer, "text", place, str)
+    return text, _get(answer, "answer_start", place, int) if "answer_start" in answer else context.find(text)
 
 
 def _read_text(path):
@@ -363,6 +399,8 @@ class _Featurizer:
         self._max_query_length = max_query_length
         self._is_training = is_training
         self._chunks = tokenizer.chunks(list) if tokenization.is_unchanged(tokenizer) else None
+        spans = getattr(tokenizer, "spans", None)
+        self._spans = spans and functools.lru_cache(_REMEMBERED_WORDS)(spans)
         self._encoder = example_encoding.Encoder(feature_fields(max_seq_length, is_training)[1:])
         self._last = None, None
 
@@ -387,6 +425,7 @@ class _Featurizer:
         """Returns the `InputFeatures` of an example, numbered from `unique_id` on."""
         windows = self._windows(example)
         is_max_context = _max_context(tuple(window.span for window in windows))
+        spans = self._spans and list(itertools.chain.from_iterable(map(self._spans, example.doc_tokens)))
         features = []
         for i, window in enumerate(windows):
             first = len(window.ids) - 1 - len(window.words)
@@ -404,7 +443,8 @@ class _Featurizer:
                 segment_ids=[0] * first + [1] * (len(window.ids) - first) + padding,
                 start_position=window.start_position,
                 end_position=window.end_position,
-                is_impossible=example.is_impossible))
+                is_impossible=example.is_impossible,
+                token_spans=None if spans is None else dict(zip(places, spans[window.span.start:]))))
         return features
 
     def _windows(self, example):
@@ -419,9 +459,7 @@ class _Featurizer:
         ids = list(self._tokenizer.convert_tokens_to_ids(tokens))
         answer = None
         if self._is_training and not example.is_impossible:
-            answer = _improve_answer_span(
-                document.tokens, document.firsts[example.start_position], document.firsts[example.end_position + 1] - 1,
-                self._tokenizer, example.orig_answer_text)
+            answer = self._answer(example, document)
         windows = []
         for span in _doc_spans(len(document.tokens), room, self._stride):
             part = slice(span.start, span.start + span.length)
@@ -431,6 +469,20 @@ class _Featurizer:
             windows.append(_Window(span, document.words[part], tokens + document.tokens[part] + tokens[-1:],
                                    ids + document.ids[part] + ids[-1:], start_position, end_position))
         return windows
+
+    def _answer(self, example, document):
+        """Returns the first and the last token of the answer."""
+        start, end = document.firsts[example.start_position], document.firsts[example.end_position + 1] - 1
+        if self._spans is None:
+            return _improve_answer_span(document.tokens, start, end, self._tokenizer, example.orig_answer_text)
+        words = example.doc_tokens[example.start_position:example.end_position + 1]
+        answer = " ".join(tokenization.whitespace_tokenize(example.orig_answer_text))
+        first = " ".join(words).find(answer)
+        beginnings = itertools.accumulate((len(word) + 1 for word in words), initial=0)
+        spans = [(beginning + left, beginning + right) for beginning, word in zip(beginnings, words)
+                 for left, right in self._spans(word)]
+        inside = [start + i for i, (left, right) in enumerate(spans) if left < first + len(answer) and first < right]
+        return (inside[0], inside[-1]) if inside and first >= 0 else (start, end)
 
     def _document(self, words):
         # Questions about one context come together. A tokenizer that is not ours may not always do the same.

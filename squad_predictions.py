@@ -3,7 +3,7 @@
     answers = select_answers(examples, features, results, n_best_size=20, max_answer_length=30, do_lower_case=True)
     predictions = write_nbest(answers, "nbest_predictions.json")
     texts = write_answers(predictions, "predictions.json")
-    evaluate(read_gold("dev-v1.1.json"), texts)        # {"exact_match": 80.8, "f1": 88.5}
+    evaluate(squad_data.read_gold("dev-v1.1.json"), texts)        # {"exact_match": 80.8, "f1": 88.5}
 
 `write_predictions` is the published function: the first three steps in one. Logits are scored as they arrive and then let go.
 
@@ -155,32 +155,48 @@ def _rank(groups, n_best_size, max_answer_length, with_null):
     A candidate is (index in the list of windows, start, end, start logit, end logit). W windows, S positions, n best.
     """
     windows = list(itertools.chain(*groups))
-    bounds = [0, *itertools.accumulate(map(len, groups))]
-    group_of = np.repeat(np.arange(len(groups)), np.diff(bounds))  # [W]
+    sizes = np.array(list(map(len, groups)))
+    first_windows = np.cumsum(sizes) - sizes
+    group_of = np.repeat(np.arange(len(groups)), sizes)  # [W]
     start_logits, end_logits = _stack(windows, "start_logits"), _stack(windows, "end_logits")  # [W, S]
     window, start, end = _spans(windows, _best_positions(start_logits, n_best_size), _best_positions(end_logits, n_best_size),
                                 max_answer_length)
-    null_logits = list(zip(start_logits[:, 0].tolist(), end_logits[:, 0].tolist()))
-    null_scores = list(map(sum, null_logits))
-    nulls = [min(range(*pair), key=null_scores.__getitem__, default=None) for pair in zip(bounds, bounds[1:])]
+    null_logits = np.stack([start_logits[:, 0], end_logits[:, 0]]).astype(float)
+    # The first of the lowest of each group that has windows.
+    nulls = _order(group_of, -null_logits.sum(axis=0))[first_windows[sizes > 0]]
     if with_null:
         # Last, so that an answer with the same score comes first.
-        window = np.concatenate([window, np.array([null for null in nulls if null is not None], int)])
-        start, end = (np.concatenate([positions, np.zeros(len(window) - len(positions), int)]) for positions in (start, end))
-    logits = np.stack([start_logits[window, start], end_logits[window, end]]).astype(float)
+        window = np.concatenate([window, nulls])
+        start, end = (np.concatenate([positions, np.zeros(len(nulls), int)]) for positions in (start, end))
+    start_logit, end_logit = start_logits[window, start].astype(float), end_logits[window, end].astype(float)
     group = group_of[window]
-    order = _order(group, logits[0] + logits[1])
-    places, logits = np.stack([window - np.array(bounds)[group], start, end])[:, order], logits[:, order]
-    limits = np.searchsorted(group[order], np.arange(len(groups) + 1)).tolist()
-    for null, first, last in zip(nulls, limits, limits[1:]):
-        yield (0.0, 0.0) if null is None else null_logits[null], _rows(places, logits, first, last, 2 * n_best_size)
+    order = _order(group, start_logit + end_logit)
+    candidates = _rows((window - first_windows[group], start, end, start_logit, end_logit), order,
+                       np.bincount(group, minlength=len(groups)), n_best_size)
+    null_logits = zip(*null_logits[:, nulls].tolist())
+    for size, rows in zip(sizes.tolist(), candidates):
+        yield next(null_logits) if size else (0.0, 0.0), rows
 
 
-def _rows(places, logits, first, last, step):
-    """Yields the columns from `first` to `last` of two arrays as tuples of Python's numbers, made when needed: few are."""
-    for at in range(first, last, step):
-        part = slice(at, min(at + step, last))
-        yield from zip(*places[:, part].tolist(), *logits[:, part].tolist())
+def _rows(columns, order, sizes, at_once):
+    """Yields for each group an iterator of its rows, tuples of Python's numbers.
+
+    Args:
+      columns: arrays.
+      order: indices of the rows, group by group.
+      sizes: numbers of rows in the groups, array.
+      at_once: how many rows of a group are made at a time. All groups' first are made together, others when needed.
+    """
+    starts = np.cumsum(sizes) - sizes
+    first = zip(*(column[order[np.arange(len(order)) - np.repeat(starts, sizes) < at_once]].tolist() for column in columns))
+    for start, size in zip(starts.tolist(), sizes.tolist()):
+        yield itertools.chain(list(itertools.islice(first, min(size, at_once))),
+                              _further_rows(columns, order[start:start + size], at_once))
+
+
+def _further_rows(columns, order, at_once):
+    for start in range(at_once, len(order), at_once):
+        yield from zip(*(column[order[start:start + at_once]].tolist() for column in columns))
 
 
 def _spans(windows, starts, ends, max_answer_length):
@@ -193,10 +209,12 @@ def _spans(windows, starts, ends, max_answer_length):
       (indices of the windows, starts, ends), int [number of spans] each.
     """
     # A start has to be in the window that gives it most context, so that of overlapping windows one proposes the span.
-    is_start = (_look_up(starts, [feature.token_to_orig_map.__contains__ for feature, _ in windows])
-                & _look_up(starts, [feature.token_is_max_context.get for feature, _ in windows]))
-    is_end = _look_up(ends, [feature.token_to_orig_map.__contains__ for feature, _ in windows])
-    is_end &= ends < np.array([len(feature.tokens) for feature, _ in windows])[:, None]
+    both = np.hstack([starts, ends])
+    in_context = _look_up(both, [feature.token_to_orig_map.__contains__ for feature, _ in windows])
+    in_context = np.frombuffer(bytes(in_context), bool).reshape(both.shape)
+    is_best = _look_up(starts, [feature.token_is_max_context.get for feature, _ in windows])  # None of one that is not there
+    is_start = in_context[:, :starts.shape[1]] & np.fromiter(is_best, bool, starts.size).reshape(starts.shape)
+    is_end = in_context[:, starts.shape[1]:] & (ends < np.array([len(feature.tokens) for feature, _ in windows])[:, None])
     window, i = np.nonzero(is_start)
     start = starts[window, i]  # [K]
     # What cannot be an end is before all starts.
@@ -217,16 +235,18 @@ def _order(group, values):
     rank = np.empty(len(values), int)
     rank[order[:1]] = 0
     rank[order[1:]] = np.cumsum(ordered[1:] != ordered[:-1])
-    return np.sort((group * len(values) + rank) * len(values) + np.arange(len(values))) % max(len(values), 1)
+    bits = len(values).bit_length()
+    return np.sort((group * len(values) + rank << bits) + np.arange(len(values))) & (1 << bits) - 1
 
 
 def _stack(windows, name):
     """Logits of all windows, [W, S]. Missing ones are -inf: they come last and are no candidates."""
     rows = [getattr(result, name) for _, result in windows]
-    dtype = np.result_type(np.float16, *{getattr(row, "dtype", np.float64) for row in rows})
-    logits = np.full((len(rows), max(map(len, rows), default=1)), -np.inf, dtype)
-    for row, values in zip(logits, rows):
-        row[:len(values)] = values
+    lengths = list(map(len, rows))
+    length = max(lengths, default=1)
+    if min(lengths, default=length) < length:
+        rows = [np.append(row, np.full(length - len(row), -np.inf, getattr(row, "dtype", None))) for row in rows]
+    logits = np.concatenate(rows or [()]).reshape(len(rows), length)
     if np.isnan(logits).any():
         feature, _ = windows[np.isnan(logits).any(axis=1).argmax()]
         raise ValueError(f"The {name} of the window with unique_id {feature.unique_id} are NaN: the model's weights are not "
@@ -237,18 +257,21 @@ def _stack(windows, name):
 def _best_positions(logits, n_best_size):
     """The best positions of each row, from best to worst, of equal ones the first: [W, S] → int [W, min(n, S)]."""
     count = min(n_best_size, logits.shape[1])
-    least = np.partition(logits, -count, axis=1)[:, -count, None]
-    # At least `count` a row, more if several equal the least: in order, those are at the end.
-    rows, positions = np.divmod(np.flatnonzero(logits >= least), logits.shape[1])
-    order = _order(rows, logits[rows, positions])
-    first = np.searchsorted(rows, np.arange(len(logits)))
-    return positions[order[first[:, None] + np.arange(count)]]
+    if logits.dtype == np.float32:  # what models give: the bits of two floats compare as integers do, if signs agree
+        ranks = (0 - logits).view(np.int32)  # 0 - x, as of -x there are two zeros
+        ranks ^= ranks >> 31 & 0x7FFFFFFF
+    else:
+        ranks = np.unique(-logits, return_inverse=True)[1].reshape(logits.shape)
+    # NumPy's fast sorts are not stable; of keys that differ they need not be.
+    keys = np.multiply(ranks, 1 << 32, dtype=np.int64)
+    keys += np.arange(logits.shape[1])
+    keys.partition(count - 1, axis=1)
+    return np.sort(keys[:, :count], axis=1) & 0xFFFFFFFF
 
 
 def _look_up(positions, functions):
-    """Whether each row's function says so of its positions: int [W, n] → bool [W, n]."""
-    found = itertools.chain.from_iterable(map(map, functions, positions.tolist()))
-    return np.fromiter(found, bool, positions.size).reshape(positions.shape)
+    """Iterates over what each row's function says of its positions, int [W, n]."""
+    return itertools.chain.from_iterable(map(map, functions, positions.tolist()))
 
 
 def _select(example, context, windows, null_logits, candidates, n_best_size, with_null):
@@ -261,10 +284,14 @@ def _select(example, context, windows, null_logits, candidates, n_best_size, wit
         place = _NOWHERE
         if start > 0:
             feature = windows[window][0]
-            predicted = " ".join(feature.tokens[start:end + 1]).replace(" ##", "").replace("##", "")
             words = feature.token_to_orig_map
-            place = context.locate(predicted, words[start], words[end], offsets)
-            if place[0] in texts:
+            spans = getattr(feature, "token_spans", None)
+            if spans is None:
+                predicted = " ".join(feature.tokens[start:end + 1]).replace(" ##", "").replace("##", "")
+                place = context.locate(predicted, words[start], words[end], offsets)
+            else:
+                place = context.between((words[start], spans[start][0]), (words[end], spans[end][1]), offsets)
+            if place[0] in texts or not place[0]:  # tokens may be of no character
                 continue
         texts.add(place[0])
         entries.append((place, start_logit, end_logit))
@@ -374,6 +401,13 @@ class _Context:
             return original[start:end], None, None
         return (original[start:end], *(self._unsplit(first_character + index, offsets) for index in (start, end)))
 
+    def between(self, start, end, offsets):
+        """Returns (text, start, end) of what is between two places, each a word and a character of it; see `locate`."""
+        start, end = (self._starts[word] + character for word, character in (start, end))
+        if offsets is None:
+            return self._original[start:end], None, None
+        return self._original[start:end], self._unsplit(start, offsets), self._unsplit(end, offsets)
+
     def _unsplit(self, index, offsets):
         # The end of a word is the place of the space after it, which counts as the word's.
         word = bisect.bisect_right(self._starts, index) - 1
@@ -468,22 +502,6 @@ def _write_json(path, content):
 # --- Scores ----------------------------------------------------------------------------------------------
 
 
-def read_gold(path):
-    """Reads the right answers of a SQuAD file: {qas_id: list of (text, start in the context)}, empty if there is none.
-
-    Raises:
-      ValueError: the file has another form.
-    """
-    with tf.gfile.GFile(path, "rb") as reader:
-        content = reader.read()
-    try:
-        return {str(question["id"]): [(answer["text"], answer["answer_start"]) for answer in question["answers"]]
-                for article in json.loads(content)["data"] for paragraph in article["paragraphs"]
-                for question in paragraph["qas"]}
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no SQuAD file with answers to compare with: {error!r}.") from error
-
-
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -500,7 +518,7 @@ def score_answers(gold, texts, version_2_with_negative=False):
     `version_2_with_negative`, a question without a right answer has "" as its only one.
 
     Args:
-      gold: see `read_gold`.
+      gold: see `squad_data.read_gold`.
       texts: {qas_id: text}.
     """
     missing = [qas_id for qas_id in gold if qas_id not in texts]
@@ -538,7 +556,7 @@ def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
     were withheld above another threshold than that of `texts`, which has no answers to offer above its own.
 
     Args:
-      gold: see `read_gold`.
+      gold: see `squad_data.read_gold`.
       texts: {qas_id: text}.
       version_2_with_negative: whether it is SQuAD 2.0.
       null_odds: {qas_id: number}, or None.
@@ -586,7 +604,7 @@ def find_null_threshold(gold, predictions):
     threshold can do: questions with the same odds all get their answer or none does.
 
     Args:
-      gold: see `read_gold`; of the same questions.
+      gold: see `squad_data.read_gold`; of the same questions.
       predictions: list of `Prediction` with null odds.
     """
     answered = score_answers(gold, {prediction.qas_id: prediction.answer.text for prediction in predictions}, True)

@@ -36,7 +36,7 @@ def write_report(path, examples, predictions, gold=None, null_score_diff_thresho
       path: the file.
       examples: list of `SquadExample`. Without `context` and `word_offsets`, no predicted answer is marked.
       predictions: list of `Prediction`, of the same questions in the same order.
-      gold: see `squad_predictions.read_gold`, or None.
+      gold: see `squad_data.read_gold`, or None.
       null_score_diff_threshold: the one in use.
     """
     answers = [prediction.final_answer(null_score_diff_threshold) for prediction in predictions]

@@ -1,8 +1,12 @@
-"""Fine-tunes on SQuAD with several seeds: exact match and F1 on dev, CPU seconds.
+"""Fine-tunes on SQuAD with several seeds: exact match, F1 and CPU seconds, beside Hugging Face's model.
 
-    python benchmarks/squad.py --train_file=train-v1.1.json --predict_file=dev-v1.1.json [--seeds=3] [flags of run_squad.py]
+    python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=3] [--peer_python=python]
+    python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses --peer_python=python
 
-Each seed is a run of run_squad.py as a user would start it.
+Each seed is a run of run_squad.py as a user would start it, with the installed model, on train-v1.1.json and dev-v1.1.json or
+those of 2.0. With an interpreter that has torch and transformers, benchmarks/peers/hf_squad.py follows each run: the same
+weights, windows, order, optimizer and schedule, and its logits are scored by our code, so that only training differs. With
+--losses, 50 steps of both at dropout 0 are compared instead; exits with 1 if a loss differs by more than 1e-4.
 """
 
 import argparse
@@ -13,35 +17,184 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Few questions: more epochs, a smaller batch and a higher rate than the published recipe.
-RECIPE = ["--do_train=true", "--do_eval=true", "--max_seq_length=384", "--doc_stride=128", "--train_batch_size=16",
-          "--learning_rate=1e-4", "--num_train_epochs=4"]
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import logging
+
+import input_pipeline
+import squad_data
+import squad_predictions
+import tokenization
+
+ROOT = sys.path[0]
+# For a few hundred questions and a small model: a higher rate than published; windows of 128 tokens, to be cheap.
+RECIPE = {"max_seq_length": 128, "doc_stride": 64, "train_batch_size": 16, "learning_rate": 1e-4, "num_train_epochs": 2.0}
+MAX_QUERY_LENGTH, N_BEST_SIZE, MAX_ANSWER_LENGTH = 64, 20, 30
+STEPS_AT_DROPOUT_0, TOLERANCE = 50, 1e-4
 
 
-def run_once(seed, flags):
-    """Runs the script; returns (exact match, F1, CPU seconds)."""
+class Task:
+    """A version of SQuAD: its files, recipe and right answers."""
+
+    def __init__(self, data_dir, version, recipe):
+        self.version = version
+        self.version_2 = version == "2.0"
+        self.recipe = recipe
+        self.train_file, self.dev_file = (os.path.join(data_dir, f"{part}-v{version}.json") for part in ("train", "dev"))
+        self.gold = squad_data.read_gold(self.dev_file)
+        self.examples = squad_data.read_squad_examples(self.dev_file, False, self.version_2)
+
+    def run(self, output_dir, seed, **changes):
+        """Runs run_squad.py; returns its CPU seconds."""
+        flags = {"do_train": True, "do_eval": True, "train_file": self.train_file, "predict_file": self.dev_file, "seed": seed,
+                 "version_2_with_negative": self.version_2, "max_query_length": MAX_QUERY_LENGTH, "output_dir": output_dir,
+                 **self.recipe, **changes}
+        return cpu_seconds([sys.executable, os.path.join(ROOT, "run_squad.py"),
+                            *(f"--{name}={value}" for name, value in flags.items())])
+
+    def features(self):
+        tokenizer = tokenization.FullTokenizer(os.path.join(runner.installed_model(), "vocab.txt"))
+        return list(squad_data.generate_features(self.examples, tokenizer, self.recipe["max_seq_length"],
+                                                 self.recipe["doc_stride"], MAX_QUERY_LENGTH, False, report=False))
+
+    def scores(self, directory):
+        """Returns {name: figure} of the answers in a directory, at threshold 0 and, of 2.0, at the best."""
+        def content(name):
+            with open(os.path.join(directory, name), encoding="utf-8") as reader:
+                return json.load(reader)
+
+        texts = content("predictions.json")
+        if not self.version_2:
+            return squad_predictions.evaluate(self.gold, texts)
+        odds = content("null_odds.json")
+        nothing = squad_predictions.Answer("", 0.0, 0.0, 0.0)
+        best = {qas_id: next((entry["text"] for entry in entries if entry["text"]), "")
+                for qas_id, entries in content("nbest_predictions.json").items()}
+        predictions = [squad_predictions.Prediction(qas_id, None, nothing._replace(text=text), nothing, odds[qas_id])
+                       for qas_id, text in best.items()]
+        figures = squad_predictions.evaluate(self.gold, texts, True)
+        threshold = squad_predictions.find_null_threshold(self.gold, predictions)
+        tuned = squad_predictions.evaluate(
+            self.gold, {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}, True)
+        return {**{name: value for name, value in figures.items() if not name.endswith("total")},
+                "threshold": threshold, **{f"tuned_{name}": tuned[name] for name in ("exact", "f1", "HasAns_f1", "NoAns_f1")}}
+
+
+def cpu_seconds(command):
+    """Runs a command; returns its CPU seconds, user and system."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def stored(path, length, is_training):
+    """The windows of a TFRecord file as {name: int64 array}."""
+    fields = squad_data.feature_fields(length, is_training)
+    records = input_pipeline.RecordFile(path, fields)
+    rows = [tf.train.Example.FromString(record).features.feature for record in records.read(range(len(records)))]
+    return {field.name: np.array([row[field.name].int64_list.value for row in rows]).reshape([len(rows), *field.shape])
+            for field in fields}
+
+
+def run_peer(python, output_dir, recipe, seed, steps, dropout):
+    """Repeats with the peer what run_squad.py did in a directory; returns (CPU seconds, what it wrote)."""
+    length, batch_size = recipe["max_seq_length"], recipe["train_batch_size"]
+    arrays = {}
+    for part in ("train", "eval"):
+        path = os.path.join(output_dir, f"{part}.tf_record")
+        if os.path.exists(path):
+            arrays.update((f"{part}/{name}", values) for name, values in stored(path, length, part == "train").items())
+    count = len(arrays["train/input_ids"])
+    start = tf.train.load_checkpoint(os.path.join(output_dir, "model.ckpt-0"))
+    windows, logits = (os.path.join(output_dir, name) for name in ("windows.npz", "logits.npz"))
+    np.savez(windows, **arrays, order=[input_pipeline.batch_of_step(step, batch_size, count, seed) for step in range(steps)],
+             output_weights=start.get_tensor("cls/squad/output_weights"), learning_rate=recipe["learning_rate"],
+             total_steps=steps, warmup_steps=int(steps * 0.1), seed=seed, dropout=dropout)
+    peer = os.path.join(ROOT, "benchmarks", "peers", "hf_squad.py")
+    cpu = cpu_seconds([python, peer, runner.installed_model(), windows, logits])
+    with np.load(logits) as file:
+        return cpu, dict(file)
+
+
+def losses_agree(task, python, seed=0):
+    """Compares the losses at dropout 0; returns whether they agree."""
     with tempfile.TemporaryDirectory() as output_dir:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, os.path.join(ROOT, "run_squad.py"), *RECIPE, f"--seed={seed}",
-                        f"--output_dir={output_dir}", *flags], check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        with open(os.path.join(output_dir, "eval_results.json"), encoding="utf-8") as reader:
-            scores = json.load(reader)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return scores.get("exact_match", scores.get("exact")), scores["f1"], cpu
+        model = runner.installed_model()
+        config = {**runner.json_object(os.path.join(model, "config.json")), "hidden_dropout_prob": 0.0,
+                  "attention_probs_dropout_prob": 0.0}
+        config_file = os.path.join(output_dir, "config.json")
+        input_pipeline.write_text(config_file, json.dumps(config))
+        num_questions = len(squad_data.read_squad_examples(task.train_file, True, task.version_2))
+        task.run(output_dir, seed, do_eval=False, bert_config_file=config_file, init_checkpoint=model, log_steps=1,
+                 vocab_file=os.path.join(model, "vocab.txt"),
+                 num_train_epochs=(STEPS_AT_DROPOUT_0 + 0.5) * task.recipe["train_batch_size"] / num_questions)
+        _, found = run_peer(python, output_dir, task.recipe, seed, STEPS_AT_DROPOUT_0, dropout=False)
+        ours = {event.step: value.simple_value for path in tf.gfile.Glob(os.path.join(output_dir, "events*"))
+                for event in tf.train.summary_iterator(path) for value in event.summary.value if value.tag == "loss"}
+    ours, losses = np.array([loss for _, loss in sorted(ours.items())]), found["losses"]
+    if ours.shape != losses.shape:
+        raise RuntimeError(f"{len(ours)} losses were logged and the peer had {len(losses)}.")
+    difference = np.abs(ours - losses)
+    print(f"SQuAD {task.version}, dropout 0: {len(ours)} losses, from {ours[0]:.5f} to {ours[-1]:.5f}; largest difference "
+          f"{difference.max():.1e} at step {difference.argmax()}", flush=True)
+    return difference.max() < TOLERANCE
+
+
+def run_seed(task, python, seed):
+    """Yields (program, its figures with "cpu") of one seed."""
+    with tempfile.TemporaryDirectory() as output_dir:
+        cpu = task.run(output_dir, seed)
+        yield "run_squad.py", {**task.scores(output_dir), "cpu": cpu}
+        if not python:
+            return
+        steps = tf.train.load_checkpoint(tf.train.latest_checkpoint(output_dir)).get_tensor("global_step").item()
+        cpu, found = run_peer(python, output_dir, task.recipe, seed, steps, dropout=True)
+        features = task.features()
+        results = [squad_predictions.RawResult(feature.unique_id, start, end) for feature, start, end in zip(
+            features, found["start_logits"], found["end_logits"], strict=True)]
+        paths = [os.path.join(output_dir, name) for name in ("predictions.json", "nbest_predictions.json", "null_odds.json")]
+        squad_predictions.write_predictions(task.examples, features, results, N_BEST_SIZE, MAX_ANSWER_LENGTH, True, *paths,
+                                            version_2_with_negative=task.version_2)
+        yield "Hugging Face", {**task.scores(output_dir), "cpu": cpu}
+
+
+def print_row(name, figures):
+    print(f"{name:24}" + "  ".join(f"{figure} {value:.2f}" for figure, value in figures.items()), flush=True)
 
 
 def main():
-    """Prints a row a seed, and the means."""
+    """Prints a row for each seed and program, and the means; exits with 1 if losses differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", required=True, help="directory of train-v1.1.json, dev-v1.1.json and those of 2.0")
+    parser.add_argument("--versions", default="1.1,2.0")
     parser.add_argument("--seeds", type=int, default=3)
-    arguments, flags = parser.parse_known_args()
-    rows = []
-    for seed in range(arguments.seeds):
-        rows.append(run_once(seed, flags))
-        print("seed {}  exact match {:.2f}  F1 {:.2f}  CPU {:.0f} s".format(seed, *rows[-1]), flush=True)
-    print("mean    exact match {:.2f}  F1 {:.2f}  CPU {:.0f} s".format(*(sum(column) / len(column) for column in zip(*rows))))
+    parser.add_argument("--peer_python", help="interpreter with torch and transformers")
+    parser.add_argument("--losses", action="store_true", help="compare losses at dropout 0 instead")
+    for name, value in RECIPE.items():
+        parser.add_argument(f"--{name}", type=type(value), default=value)
+    arguments = parser.parse_args()
+    if arguments.losses and not arguments.peer_python:
+        parser.error("--losses needs --peer_python.")
+    logging.set_verbosity(logging.WARNING)
+    agree = True
+    for version in arguments.versions.split(","):
+        task = Task(arguments.data_dir, version, {name: getattr(arguments, name) for name in RECIPE})
+        if arguments.losses:
+            agree &= losses_agree(task, arguments.peer_python)
+            continue
+        rows = {}
+        for seed in range(arguments.seeds):
+            for program, figures in run_seed(task, arguments.peer_python, seed):
+                rows.setdefault(program, []).append(figures)
+                print_row(f"{version} seed {seed} {program}", figures)
+        for program, all_figures in rows.items():
+            print_row(f"{version} mean {program}", {name: sum(figures[name] for figures in all_figures) / len(all_figures)
+                                                    for name in all_figures[0]})
+    sys.exit(not agree)
 
 
 if __name__ == "__main__":

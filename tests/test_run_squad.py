@@ -9,6 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
+import squad_data
 import squad_predictions
 
 LENGTHS = dict(max_seq_length=32, doc_stride=8, max_query_length=8)
@@ -79,7 +80,7 @@ def test_it_writes_the_published_files_and_scores_them(trained):
     odds = json.loads((trained.output / "null_odds.json").read_text()) if version_2 else None
     scores = json.loads((trained.output / "eval_results.json").read_text())
     threshold = scores.pop("null_score_diff_threshold", None)
-    assert scores == squad_predictions.evaluate(squad_predictions.read_gold(trained.dev), answers, version_2, odds)
+    assert scores == squad_predictions.evaluate(squad_data.read_gold(trained.dev), answers, version_2, odds)
     assert (threshold == 0.0) == version_2
     offsets = json.loads((trained.output / "answer_offsets.json").read_text())
     paragraphs = json.loads(trained.dev.read_text())["data"][0]["paragraphs"]
@@ -129,11 +130,30 @@ def test_the_best_threshold_is_used_and_written_down(trained, tmp_path):
     assert f"Best --null_score_diff_threshold on {trained.dev}: {scores['null_score_diff_threshold']}" in found.err
 
 
+def test_json_lines_are_scored_like_squad(trained, tmp_path):
+    """The same questions as JSON Lines, with answers as texts only: the same answers, scores, threshold and report."""
+    questions = tmp_path / "questions.jsonl"
+    paragraphs = json.loads(trained.dev.read_text())["data"][0]["paragraphs"]
+    lines = [{**paragraph["qas"][0], "context": paragraph["context"],
+              "answers": [answer["text"] for answer in paragraph["qas"][0]["answers"]]} for paragraph in paragraphs]
+    questions.write_text("\n".join(map(json.dumps, lines)))
+    written = []
+    for path in (trained.dev, questions):
+        done = trained.run(trained.output, predict_file=path, do_train=None,
+                           find_null_threshold=trained.flags["version_2_with_negative"])
+        assert done.code == 0, done.err
+        written.append({name: (trained.output / name).read_text() for name in sorted(FILES)})
+    assert written[0] == written[1] and '<mark class="gold' in written[1]["predictions.html"]
+
+
 @pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
-def test_json_lines_are_answered(trained, tmp_path):
+def test_json_lines_without_answers_are_answered_but_not_scored(trained, tmp_path):
     questions = tmp_path / "questions.jsonl"
     questions.write_text("".join(json.dumps({"id": f"l{index}", "question": "what a", "context": "the cat sees a bird ."})
                                  + "\n" for index in range(2)))
+    refused = trained.run(tmp_path / "output", predict_file=questions, do_train=None)
+    assert refused.code == 1 and 'questions.jsonl:1: question l0 has no "answers" to score with' in refused.err
+    assert not (tmp_path / "output").exists()
     done = trained.run(trained.output, predict_file=questions, do_train=None, do_eval=None, do_predict=True)
     assert done.code == 0, done.err
     assert set(json.loads((trained.output / "predictions.json").read_text())) == {"l0", "l1"}

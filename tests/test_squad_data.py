@@ -494,6 +494,28 @@ def test_json_lines_to_train_on(read):
     assert (example.start_position, example.end_position) == (1, 1)
 
 
+def test_gold_answers_of_json_lines(tmp_path):
+    path = tmp_path / "dev.jsonl"
+    marks = [{"answers": ["b c", "z"]}, {"answers": [{"text": "c", "answer_start": 6}, {"text": "c"}], "is_impossible": False},
+             {"answers": []}, {"is_impossible": True}]
+    path.write_text("\n".join(json.dumps({"id": i, "question": "q", "context": "a b c c", **mark})
+                              for i, mark in enumerate(marks)))
+    assert squad_data.read_gold(str(path)) == {"0": [("b c", 2), ("z", -1)], "1": [("c", 6), ("c", 4)], "2": [], "3": []}
+
+
+@pytest.mark.parametrize("changes, complaint", [
+    ({}, "dev.jsonl:2: question 2 has no \"answers\" to score with.*--do_predict without --do_eval"),
+    ({"is_impossible": False}, "dev.jsonl:2: question 2 has no \"answers\""),
+    ({"answers": "b"}, "dev.jsonl:2: 'answers' should be a list, not 'b'"),
+    ({"answers": [3]}, "dev.jsonl:2: there should be an object with 'text' here, not 3"),
+    ({"answers": [{"text": "b", "answer_start": "2"}]}, "dev.jsonl:2: 'answer_start' should be an integer")], ids=str)
+def test_without_gold_answers_their_line_is_named(tmp_path, changes, complaint):
+    lines = [{"id": i, "question": "q", "context": "a b", **given} for i, given in ((1, {"answers": ["a"]}), (2, changes))]
+    (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(ValueError, match=complaint):
+        squad_data.read_gold(str(tmp_path / "dev.jsonl"))
+
+
 def test_examples_are_printed():
     example = squad_data.SquadExample("1", "who?", ["a", "b"], "b", 1, 1)
     assert str(example) == repr(example) == ("qas_id: 1, question_text: who?, doc_tokens: [a b], start_position: 1, "

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from squad_recording import SquadRecording, example
 from texts import texts
 
+import squad_data
 import squad_predictions
 import squad_report
 from squad_predictions import Answer, Prediction, RawResult
@@ -86,6 +87,7 @@ def random_questions(rng):
     """Examples with windows that overlap, some with none, of random words and with logits among which many are equal."""
     examples, features, results = [], [], []
     tokenizer = plain_squad.tokenization.BasicTokenizer()
+    kinds = [["f4"], ["f4", "f8"]][rng.integers(2)]
     for index in range(rng.integers(1, 5)):
         examples.append(example(f"q{index}", "?", " ".join(rng.choice(WORDS, rng.integers(0, 12)))))
         # Words in pieces of up to three characters.
@@ -103,7 +105,9 @@ def random_questions(rng):
                 feature.token_is_max_context[len(feature.tokens)] = True
             size = len(feature.tokens) + rng.integers(0, 6)
             features.append(feature)
-            results.append(RawResult(feature.unique_id, *rng.integers(-3, 4, (2, size)).astype(rng.choice(["f4", "f8"]))))
+            # Zeros of both signs among them.
+            logits = rng.integers(-3, 4, (2, size)).astype(rng.choice(kinds)) * rng.choice(np.array([-1, 1], "i1"), (2, size))
+            results.append(RawResult(feature.unique_id, *logits))
     return examples, features, results
 
 
@@ -393,18 +397,21 @@ def test_threshold_withholds_all_answers_where_that_is_best():
 def test_gold_answers_of_a_file(recording, tmp_path):
     path = tmp_path / "dev.json"
     path.write_bytes(b"\xef\xbb\xbf" + (DATA / "squad_v2.json").read_bytes())
-    gold = squad_predictions.read_gold(str(path))
+    gold = squad_data.read_gold(str(path))
     assert list(gold) == [question.qas_id for question in recording.examples]
     assert sum(not answers for answers in gold.values()) == 14
     for question in recording.examples:
         assert all(question.context[start:start + len(text)] == text for text, start in gold[question.qas_id])
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"data": [{"paragraphs": [{"qas": [{"id": "q"}]}]}]}', '{"data": 3}'])
-def test_a_file_without_gold_answers_is_named(tmp_path, content):
+@pytest.mark.parametrize("content, complaint", [
+    ("", "dev.json: the file is empty"), ("[]", "dev.json: it should be one JSON object"),
+    ('{"data": 3}', "dev.json: 'data' should be a list"),
+    ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q"}]}]}]}', r"dev.json: data.*qas\[0\]: question q has no")])
+def test_a_file_without_gold_answers_is_named(tmp_path, content, complaint):
     (tmp_path / "dev.json").write_text(content)
-    with pytest.raises(ValueError, match="dev.json is no SQuAD file"):
-        squad_predictions.read_gold(str(tmp_path / "dev.json"))
+    with pytest.raises(ValueError, match=complaint):
+        squad_data.read_gold(str(tmp_path / "dev.json"))
 
 
 # --- Report ----------------------------------------------------------------------------------------------
@@ -484,7 +491,7 @@ def test_report_is_one_file_and_needs_no_gold_answers(tmp_path):
 def test_report_of_the_recording(recording, tmp_path):
     predictions = select(recording.examples, recording.features, recording.results("v1"))
     squad_report.write_report(str(tmp_path / "report.html"), recording.examples, predictions,
-                              squad_predictions.read_gold(str(DATA / "squad_v1.json")))
+                              squad_data.read_gold(str(DATA / "squad_v1.json")))
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert {article.predicted for article in page.articles} == {prediction.answer.text for prediction in predictions}
     assert all(article.gold for article in page.articles)

@@ -1,0 +1,71 @@
+"""Peer: Hugging Face's model on the windows of benchmarks/squad.py, in its order, under the published optimizer.
+
+    python benchmarks/peers/hf_squad.py MODEL_DIR WINDOWS.npz LOGITS.npz
+
+Writes the loss of each step and, if there are windows to answer, their logits. Its own span loss is the published one: both
+normalize over padding too.
+"""
+
+import sys
+
+import numpy as np
+import torch
+from hf_losses import PublishedAdam
+from transformers import BertForQuestionAnswering
+
+PREDICT_BATCH_SIZE = 8
+
+
+def arguments_of(recorded, part, rows):
+    """What the model takes, for these windows of a part."""
+    names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+    if part == "train":
+        names.update(start_positions="start_positions", end_positions="end_positions")
+    return {name: torch.tensor(recorded[f"{part}/{ours}"][rows]) for name, ours in names.items()}
+
+
+def train(model, recorded):
+    """Returns the losses."""
+    model.train()
+    optimizer = PublishedAdam(model)
+    total, warm_up, top = (recorded[name].item() for name in ("total_steps", "warmup_steps", "learning_rate"))
+    losses = []
+    for step, rows in enumerate(recorded["order"]):
+        loss = model(**arguments_of(recorded, "train", rows)).loss
+        loss.backward()
+        optimizer.step(top * (step / warm_up if step < warm_up else 1 - step / total))
+        losses.append(loss.item())
+    return losses
+
+
+@torch.no_grad()
+def predict(model, recorded):
+    """Returns start and end logits, float32 [windows, length] each."""
+    model.eval()
+    count = len(recorded["eval/input_ids"])
+    outputs = [model(**arguments_of(recorded, "eval", slice(first, first + PREDICT_BATCH_SIZE)))
+               for first in range(0, count, PREDICT_BATCH_SIZE)]
+    return [torch.cat([getattr(output, name) for output in outputs]).numpy() for name in ("start_logits", "end_logits")]
+
+
+def main():
+    """Trains and predicts."""
+    model_dir, windows, output = sys.argv[1:]
+    with np.load(windows) as file:
+        recorded = dict(file)
+    torch.set_num_threads(1)  # several would spin while they wait for each other, which counts as CPU seconds
+    torch.manual_seed(recorded["seed"].item())
+    dropout = {} if recorded["dropout"] else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = BertForQuestionAnswering.from_pretrained(model_dir, **dropout)
+    model.bert.embeddings.word_embeddings.padding_idx = None  # else [PAD], which the loss depends on, would not be trained
+    with torch.no_grad():
+        model.qa_outputs.weight.copy_(torch.tensor(recorded["output_weights"]))
+        model.qa_outputs.bias.zero_()
+    results = {"losses": train(model, recorded)}
+    if "eval/input_ids" in recorded:
+        results["start_logits"], results["end_logits"] = predict(model, recorded)
+    np.savez(output, **results)
+
+
+if __name__ == "__main__":
+    main()

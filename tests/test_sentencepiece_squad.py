@@ -1,0 +1,88 @@
+"""SQuAD with a SentencePiece model: answers to tokens and back to the same characters of the context."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+from test_sentencepiece import train
+
+import squad_data
+import squad_predictions
+import tokenization
+
+# Contexts, and in each the answers to find: within words, across them, and where characters change their number or case.
+CONTEXTS = {
+    "Steve  Smith's café\t(in Oslo), naïve since 1,999, sold ½ cups… and ﬁn.":
+        ["Smith", "Oslo", "Steve  Smith", "café", "1,999", "½ cups", "½", "cups", "naïve since", "ﬁn"],
+    "the cafe\u0301s in cafe\u0301": ["cafe\u0301s", "cafe\u0301"],
+    "東京は日本の首都です。人口は1400万人。": ["日本", "首都", "1400万人"],
+    "Москва — столица России.": ["столица", "Москва", "России"],
+    "हिन्दी भाषा भारत की है।": ["भाषा", "भारत"],
+    "القاهرة عاصمة مصر": ["عاصمة"],
+}
+
+
+@pytest.fixture(scope="module")
+def spm_model_file(tmp_path_factory):
+    """A model that splits all of it into characters, so that each answer has tokens of its own."""
+    path = tmp_path_factory.mktemp("spm") / "spiece.model"
+    path.write_bytes(train(model_type="char"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def squad_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("squad") / "squad.json"
+    paragraphs = [{"context": context, "qas": [
+        {"id": f"{i}.{j}", "question": f"{text}?", "answers": [{"text": text, "answer_start": context.find(text)}]}
+        for j, text in enumerate(answers)]} for i, (context, answers) in enumerate(CONTEXTS.items())]
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    return path
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("length", [400, 60])
+def test_answers_come_back_with_their_places(spm_model_file, squad_file, lower, length):
+    tokenizer = tokenization.SentencePieceTokenizer(spm_model_file, lower)
+    examples = squad_data.read_squad_examples(str(squad_file), True)
+    features = list(squad_data.generate_features(examples, tokenizer, length, 12, 8, True, report=False))
+    results = []
+    for feature in features:
+        # What a perfect model says: the answer, or nothing where the window does not have it.
+        sure = 9.0 if feature.start_position else -9.0
+        logits = [np.where(np.arange(length) == place, sure, -20.0)
+                  for place in (feature.start_position, feature.end_position)]
+        results.append(squad_predictions.RawResult(feature.unique_id, *logits))
+    found = {prediction.qas_id: prediction.answer for prediction in squad_predictions.select_answers(
+        examples, features, results, 3, 60, lower)}
+    for i, (context, answers) in enumerate(CONTEXTS.items()):
+        for j, text in enumerate(answers):
+            answer = found[f"{i}.{j}"]
+            assert answer.text == " ".join(text.split())
+            assert context[answer.start:answer.end] == text
+
+
+def test_an_answer_in_the_middle_of_a_piece_is_learned_with_the_whole_piece(tmp_path):
+    (tmp_path / "spm.model").write_bytes(train(user_defined_symbols=["artist"]))
+    tokenizer = tokenization.SentencePieceTokenizer(tmp_path / "spm.model")
+    words = ["(artists),"]
+    example = squad_data.SquadExample("1", "?", words, "art", 0, 0, False, words[0], [0])
+    [feature] = squad_data.generate_features([example], tokenizer, 40, 12, 8, True, report=False)
+    assert feature.tokens[feature.start_position:feature.end_position + 1] == ["artist"]
+
+
+def test_the_script_answers(scripts, squad_file, spm_model_file, tmp_path):
+    size = len(tokenization.SentencePieceTokenizer(spm_model_file).vocab)
+    (tmp_path / "config.json").write_text(json.dumps(
+        {**tiny.CONFIG, "num_hidden_layers": 1, "vocab_size": size, "max_position_embeddings": 64}))
+    done = scripts.run("run_squad.py", *tiny.flags(
+        bert_config_file="config.json", spm_model_file=spm_model_file, predict_file=squad_file, do_eval=True,
+        max_seq_length=64, doc_stride=20, max_query_length=16, n_best_size=64, output_dir="out", num_workers=2), cwd=tmp_path)
+    assert done.code == 0, done.err
+    contexts = list(CONTEXTS)
+    answers = json.loads((tmp_path / "out" / "answer_offsets.json").read_text())
+    assert len(answers) == sum(map(len, CONTEXTS.values()))
+    for qas_id, answer in answers.items():
+        part = contexts[int(qas_id.split(".")[0])][answer["start"]:answer["end"]]
+        assert answer["text"] and part.split() == answer["text"].split()
