@@ -1,14 +1,18 @@
 # make mrpc: environment, pretrained model, fine-tuning on the sample data, evaluation.
+# make pretrain: environment, pre-training of a tiny model on the sample text, evaluation.
 # make test: environment and all tests.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: mrpc test lint clean
+.PHONY: mrpc pretrain test lint clean
 
 mrpc: $(VENV)/.installed
 	$(BIN)/python run_classifier.py --task_name=MRPC --max_seq_length=128
+
+pretrain: $(VENV)/.installed
+	$(BIN)/python run_pretraining.py
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest

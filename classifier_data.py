@@ -451,6 +451,10 @@ def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer
     return list(_with_progress(converted, examples))
 
 
+# Of the fields below those [F], the mask first.
+SEQUENCES = ("input_mask", "input_ids", "segment_ids")
+
+
 def feature_fields(seq_length):
     """Returns the fields of a stored example, for `input_pipeline` to write and to read.
 

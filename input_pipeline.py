@@ -5,8 +5,10 @@ step s takes examples s·B to (s+1)·B − 1 of an endless stream in which epoch
 resumed run needs no iterator state.
 """
 
+import concurrent.futures
 import contextlib
 import functools
+import os
 import sys
 import threading
 
@@ -21,6 +23,15 @@ from example_encoding import Field  # noqa: F401  a public name of this module
 
 # Graph collection that is not empty if the graph's input starts at the global step, and so has no position to save.
 _STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
+_FILES_AT_A_TIME = 8
+# Bytes before and after the content of a TFRecord: its length and checksums.
+_HEAD, _FOOT = 12, 4
+# What a batch of a dataset that changes the order says about each example: its index in the order of the file.
+EXAMPLE_INDEX = "example_index"
+# Sequences are trimmed to a multiple of this: kernels like it, and fewer different shapes occur.
+_LENGTH_STEP = 8
+# Without training, batches are sorted by length that many at a time.
+_SORTED_BATCHES = 64
 
 
 # --- Writing ---------------------------------------------------------------------------------------------
@@ -131,15 +142,19 @@ class RecordFile(object):
             raise FileNotFoundError(f"There is no file {path}.")
         self._reader = tf_record.tf_record_random_reader(path)
         self._offsets = self._scan()
-        if not len(self._offsets):
+        if not len(self):
             raise ValueError(f"{path} is empty: it holds no record.")
         self._check_fields(self._reader.read(0)[0])
+        self._file = None
+        if "://" not in path:
+            # For each record the reader would take in, and throw away, a large buffer.
+            self._file, self._reader = open(path, "rb", buffering=0), None  # noqa: SIM115  (it stays open)
 
     def __len__(self):
-        return len(self._offsets)
+        return len(self._offsets) - 1
 
     def _scan(self):
-        """Offsets of all records, int64."""
+        """Offsets of all records and of the end, int64."""
         size = tf.gfile.Stat(self.path).length
         offsets, offset = [], 0
         while offset < size:
@@ -150,7 +165,7 @@ class RecordFile(object):
                                  "Delete it and let it be written again.") from error
             offsets.append(offset)
             offset = following
-        return np.array(offsets, np.int64)
+        return np.array([*offsets, offset], np.int64)
 
     def _check_fields(self, record):
         try:
@@ -171,8 +186,38 @@ class RecordFile(object):
 
     def read(self, indices):
         """Returns the serialized records at those indices, an object array of bytes."""
-        with self._lock:
-            return np.array([self._reader.read(self._offsets[index])[0] for index in indices], dtype=object)
+        if self._file is None:
+            with self._lock:
+                return np.array([self._reader.read(self._offsets[index])[0] for index in indices], dtype=object)
+        number, starts, ends = self._file.fileno(), self._offsets[indices], self._offsets[np.asarray(indices) + 1]
+        return np.array([os.pread(number, end - start - _HEAD - _FOOT, start + _HEAD)
+                         for start, end in zip(starts.tolist(), ends.tolist())], dtype=object)
+
+
+class RecordFiles(object):
+    """TFRecord files, read at random as if they were one: the records of the first, then those of the second, ….
+
+    Each stays open.
+    """
+
+    def __init__(self, paths, fields):
+        """Opens the files, some at a time. Errors are those of `RecordFile`."""
+        with concurrent.futures.ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
+            self._files = list(pool.map(lambda path: RecordFile(path, fields), paths))
+        self._starts = np.cumsum([0, *map(len, self._files)])
+
+    def __len__(self):
+        return int(self._starts[-1])
+
+    def read(self, indices):
+        """Returns the serialized records at those indices, an object array of bytes."""
+        indices = np.asarray(indices)
+        numbers = np.searchsorted(self._starts, indices, side="right") - 1
+        records = np.empty(len(indices), object)
+        for number in np.unique(numbers):
+            chosen = numbers == number
+            records[chosen] = self._files[number].read(indices[chosen] - self._starts[number])
+        return records
 
 
 # --- Batching --------------------------------------------------------------------------------------------
@@ -216,31 +261,78 @@ def _prefetched(dataset):
     return dataset.prefetch(4).with_options(options)
 
 
-def _micro_batches(dataset, micro_batches, batch_totals):
-    """Splits each batch of a dataset into equal parts, in order, and adds the totals to each part."""
-    def split(batch):
-        parts = {name: tf.reshape(tensor, [micro_batches, tensor.shape[0] // micro_batches, *tensor.shape[1:]])
-                 for name, tensor in batch.items()}
-        for name in batch_totals:
-            parts[f"{name}_total"] = tf.fill([micro_batches], tf.reduce_sum(batch[name]))
-        return tf.data.Dataset.from_tensor_slices(parts)
-
-    return dataset.flat_map(split) if micro_batches > 1 or batch_totals else dataset
+def _split(batch, parts, totals=()):
+    """A dataset of the equal parts of a batch, in order, each with the totals of the whole batch."""
+    split = {name: tf.reshape(tensor, [parts, tensor.shape[0] // parts, *tensor.shape[1:]]) for name, tensor in batch.items()}
+    for name in totals:
+        split[f"{name}_total"] = tf.fill([parts], tf.reduce_sum(batch[name]))
+    return tf.data.Dataset.from_tensor_slices(split)
 
 
-def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals):
+def _sort(batch, mask):
+    """Sorts the examples of a batch by length, the longest first."""
+    order = tf.argsort(tf.reduce_sum(batch[mask], axis=1), direction="DESCENDING", stable=True)
+    return {name: tf.gather(tensor, order) for name, tensor in batch.items()}
+
+
+def _cut(batch, trim):
+    """Cuts sequences after the longest one."""
+    longest = tf.maximum(tf.reduce_max(tf.reduce_sum(batch[trim[0]], axis=1)), 1)
+    longest = (longest + _LENGTH_STEP - 1) // _LENGTH_STEP * _LENGTH_STEP
+    return {**batch, **{name: batch[name][:, :longest] for name in trim}}
+
+
+def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim, num_threads=None):
     """A dataset of what `read` gives for the indices of each batch; see `record_dataset`."""
     if not is_training and (micro_batches != 1 or batch_totals):
         raise ValueError("Micro-batches and totals are for training only.")
-    dataset = _index_dataset(num_examples, batch_size * micro_batches, is_training, drop_remainder).map(read)
-    return _prefetched(_micro_batches(dataset, micro_batches, batch_totals))
+    threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
+    read_at_once = batch_size * micro_batches
+    if trim and not is_training:
+        read_at_once *= _SORTED_BATCHES
+        num_examples -= num_examples % batch_size if drop_remainder else 0
+        drop_remainder = False
+    indices = _index_dataset(num_examples, read_at_once, is_training, drop_remainder)
+    if not trim:
+        dataset = indices.map(read, **threads)
+    elif is_training:
+        randomness.unequal_parts()
+        dataset = indices.map(lambda indices: _sort(read(indices), trim[0]), **threads)
+    else:
+        def read_sorted(indices):
+            return _sort({**read(indices), EXAMPLE_INDEX: indices}, trim[0])
+
+        dataset = indices.map(read_sorted, **threads).flat_map(
+            lambda examples: tf.data.Dataset.from_tensor_slices(examples).batch(batch_size))
+    if micro_batches > 1 or batch_totals:
+        dataset = dataset.flat_map(functools.partial(_split, parts=micro_batches, totals=batch_totals))
+    return _prefetched(dataset.map(functools.partial(_cut, trim=trim)) if trim else dataset)
 
 
-def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=()):
-    """Returns a dataset of batches {name: tensor [B, …]} from a TFRecord file; int64 fields become int32.
+def in_order(results):
+    """Puts results back into the order of the file: yields them without their index as soon as their turn comes.
 
     Args:
-      path: the file.
+      results: iterable of dicts, each with `EXAMPLE_INDEX`. Without one they are in order already.
+    """
+    waiting, turn = {}, 0
+    for result in results:
+        index = result.pop(EXAMPLE_INDEX, None)
+        if index is None:
+            yield result
+            continue
+        waiting[int(index)] = result
+        while turn in waiting:
+            yield waiting.pop(turn)
+            turn += 1
+
+
+def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(),
+                   num_threads=None, trim=()):
+    """Returns a dataset of batches {name: tensor [B, …]} from TFRecord files; int64 fields become int32.
+
+    Args:
+      path: the file, or a list of files, which are read as if they were one.
       fields: list of `Field`.
       batch_size: B. The last batch may be smaller if not training and not `drop_remainder`.
       is_training: an endless, shuffled stream that starts at the global step; otherwise once, in order.
@@ -249,11 +341,16 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         micro_batches · B would.
       batch_totals: names of fields. Each batch also has <name>_total, a scalar: the field's sum over the whole step, which
         a mean over a number that differs between micro-batches has to be divided by.
+      num_threads: number of batches read at the same time; they come in the same order.
+      trim: names of fields [B, F], the first of them 1 at real positions and 0 at padding, which follows: each batch is cut
+        after its longest sequence. For that the examples of a training step are sorted by length before they are split into
+        micro-batches. Without training many batches are sorted, and each says where its examples stood, as `EXAMPLE_INDEX`,
+        int64 [B]; see `in_order`.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.
     """
-    records = RecordFile(path, fields)
+    records = RecordFile(path, fields) if isinstance(path, str) else RecordFiles(path, fields)
     features = {field.name: tf.FixedLenFeature(field.shape, tf.as_dtype(field.dtype)) for field in fields}
 
     def parse(indices):
@@ -262,7 +359,8 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         batch = tf.io.parse_example(serialized, features)
         return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor for name, tensor in batch.items()}
 
-    return _dataset(len(records), parse, batch_size, is_training, drop_remainder, micro_batches, batch_totals)
+    return _dataset(len(records), parse, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim,
+                    num_threads)
 
 
 def placeholders(fields, batch_size, batch_totals=()):
@@ -274,7 +372,7 @@ def placeholders(fields, batch_size, batch_totals=()):
     return {**batch, **{f"{field.name}_total": placeholder(field.dtype, []) for field in fields if field.name in batch_totals}}
 
 
-def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=()):
+def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(), trim=()):
     """Like `record_dataset`, from arrays in memory: {name: int32 or float32 array [examples, …]}."""
     names = list(arrays)
     num_examples = len(arrays[names[0]])
@@ -288,4 +386,4 @@ def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches
             value.set_shape(indices.shape.concatenate(arrays[name].shape[1:]))
         return dict(zip(names, values))
 
-    return _dataset(num_examples, gather, batch_size, is_training, drop_remainder, micro_batches, batch_totals)
+    return _dataset(num_examples, gather, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim)

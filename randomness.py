@@ -10,7 +10,8 @@ it has to draw the same numbers. So nothing here has state. Every draw is one st
 
 The seed is the graph's (`tf.set_random_seed`), the step its global step. A *site* names one place in the model where
 numbers are drawn. Numbers for part k of an effective batch split into equal parts are the k-th slice of the numbers
-for the whole, bit for bit, if the values per part are divisible by four.
+for the whole, bit for bit, if the values per part are divisible by four. Parts of unequal size (`unequal_parts`) draw from
+stretches of their own.
 """
 
 import collections
@@ -25,9 +26,12 @@ DEFAULT_SEED = 12345
 
 # Graph collection that holds at most one scalar: which of the equal parts of the effective batch this graph computes.
 _PART_COLLECTION = "randomness_part"
+# Not empty if those parts differ in the values they draw.
+_UNEQUAL_PARTS_COLLECTION = "randomness_unequal_parts"
 _FALLBACK_STEP_COLLECTION = "randomness_fallback_step"
 _PHILOX = 1
 _VALUES_PER_BLOCK = 4
+_BLOCKS_BETWEEN_UNEQUAL_PARTS = 1 << 40
 
 # graph -> {scope: sites handed out there}. Weak, so that a graph can be collected.
 _sites_in_graph = weakref.WeakKeyDictionary()
@@ -102,6 +106,11 @@ def set_part(index):
     collection[:] = [tf.cast(index, tf.int64)]
 
 
+def unequal_parts():
+    """Declares that the parts of the current graph's effective batches differ in size, as those of trimmed sequences do."""
+    tf.get_collection_ref(_UNEQUAL_PARTS_COLLECTION)[:] = [True]
+
+
 def uniform(shape, site):
     """Draws float32 numbers from [0, 1) for one training step.
 
@@ -115,7 +124,9 @@ def uniform(shape, site):
     shape = tf.convert_to_tensor(shape, dtype=tf.int32)
     low = tf.constant(0, tf.int64)
     seed, step, part = _recall("moment", _moment)
-    if part:
+    if part and tf.get_collection(_UNEQUAL_PARTS_COLLECTION):
+        low = part[0] * _BLOCKS_BETWEEN_UNEQUAL_PARTS
+    elif part:
         values = tf.reduce_prod(tf.cast(shape, tf.int64))
         low = part[0] * ((values + _VALUES_PER_BLOCK - 1) // _VALUES_PER_BLOCK)
     return tf.raw_ops.StatelessRandomUniformV2(

@@ -26,6 +26,7 @@ import modeling
 import optimization
 from classifier_data import (  # noqa: F401  public names of this script that live there
     PROCESSORS,
+    SEQUENCES,
     ColaProcessor,
     DataProcessor,
     InputExample,
@@ -70,7 +71,7 @@ def define_flags():
 # --- Input -----------------------------------------------------------------------------------------------
 
 
-def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder):
+def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False):
     """Returns an input_fn that reads a TFRecord file of `file_based_convert_examples_to_features`.
 
     Args:
@@ -78,10 +79,12 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
       seq_length: sequence length that it was written with.
       is_training: shuffle and repeat.
       drop_remainder: leave the last, smaller batch out.
+      trim_padding: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
     """
     def input_fn(params):
-        return input_pipeline.record_dataset(input_file, feature_fields(seq_length), params["batch_size"], is_training,
-                                             drop_remainder, params.get("gradient_accumulation_steps", 1))
+        return input_pipeline.record_dataset(
+            input_file, feature_fields(seq_length), params["batch_size"], is_training, drop_remainder,
+            params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim_padding else ())
     return input_fn
 
 
@@ -173,7 +176,10 @@ def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, nu
             return estimator.EstimatorSpec(
                 mode, loss=loss, scaffold=scaffold,
                 eval_metrics=(metric_fn, [per_example_loss, label_ids, logits, weights]))
-        return estimator.EstimatorSpec(mode, predictions={"probabilities": probabilities}, scaffold=scaffold)
+        predictions = {"probabilities": probabilities}
+        if input_pipeline.EXAMPLE_INDEX in features:
+            predictions[input_pipeline.EXAMPLE_INDEX] = tf.identity(features[input_pipeline.EXAMPLE_INDEX])
+        return estimator.EstimatorSpec(mode, predictions=predictions, scaffold=scaffold)
 
     return model_fn
 
@@ -297,7 +303,8 @@ def main(_):
         path = os.path.join(FLAGS.output_dir, f"{name}.tf_record")
         file_based_convert_examples_to_features(examples[part], label_list, FLAGS.max_seq_length, tokenizer, path,
                                                 FLAGS.num_workers)
-        return file_based_input_fn_builder(path, FLAGS.max_seq_length, is_training, drop_remainder=is_training)
+        return file_based_input_fn_builder(path, FLAGS.max_seq_length, is_training, drop_remainder=is_training,
+                                           trim_padding=FLAGS.trim_padding)
 
     if FLAGS.do_train:
         logging.info("Training on %d examples, %d steps of %d.", len(examples["train"]), num_train_steps,
@@ -309,7 +316,7 @@ def main(_):
     if FLAGS.do_predict:
         logging.info("Predicting %d examples.", len(examples["test"]))
         test_input_fn = input_fn("test", "predict")
-        write_predictions(classifier.predict(test_input_fn), label_list)
+        write_predictions(input_pipeline.in_order(classifier.predict(test_input_fn)), label_list)
         if test_has_labels:
             write_results("test_eval_results.txt", classifier.evaluate(test_input_fn, name="test"))
 

@@ -16,6 +16,7 @@ import os
 
 import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
@@ -27,6 +28,7 @@ import optimization
 import squad_predictions
 import squad_report
 from squad_data import (  # noqa: F401  public names of this script that live there
+    SEQUENCES,
     FeatureWriter,
     InputFeatures,
     SquadExample,
@@ -53,6 +55,8 @@ tf.enable_resource_variables()
 FLAGS = flags.FLAGS
 
 _SAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "samples", "squad")
+# Logit of a position that was cut off: as little as a masked position's score, and no infinity.
+_CUT_OFF = -10000.0
 
 
 def define_flags():
@@ -140,8 +144,9 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
         if init_checkpoint:
             scaffold = tf.train.Scaffold(init_fn=checkpoints.initializer_from(init_checkpoint, tf.trainable_variables()))
         if mode == estimator.ModeKeys.PREDICT:
-            predictions = {"unique_ids": tf.identity(features["unique_ids"]), "start_logits": start_logits,
-                           "end_logits": end_logits}
+            predictions = {"start_logits": start_logits, "end_logits": end_logits}
+            predictions.update((name, tf.identity(features[name])) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
+                               if name in features)
             return estimator.EstimatorSpec(mode, predictions=predictions, scaffold=scaffold)
         if mode != estimator.ModeKeys.TRAIN:
             raise ValueError(f"This model is trained and predicts; mode {mode!r} is neither.")
@@ -154,7 +159,7 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
     return model_fn
 
 
-def input_fn_builder(input_file, seq_length, is_training, drop_remainder):
+def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False):
     """Returns an input_fn that reads a TFRecord file of `FeatureWriter`.
 
     Args:
@@ -162,10 +167,12 @@ def input_fn_builder(input_file, seq_length, is_training, drop_remainder):
       seq_length: sequence length that it was written with.
       is_training: shuffle and repeat.
       drop_remainder: leave the last, smaller batch out.
+      trim_padding: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
     """
     def input_fn(params):
-        return input_pipeline.record_dataset(input_file, feature_fields(seq_length, is_training), params["batch_size"],
-                                             is_training, drop_remainder, params.get("gradient_accumulation_steps", 1))
+        return input_pipeline.record_dataset(
+            input_file, feature_fields(seq_length, is_training), params["batch_size"], is_training, drop_remainder,
+            params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim_padding else ())
     return input_fn
 
 
@@ -265,7 +272,9 @@ def main(_):
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training, path,
                                                           FLAGS.num_workers)
         logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
-        return input_fn_builder(path, FLAGS.max_seq_length, is_training, drop_remainder=is_training)
+        # The published loss normalizes over padding too: training is trimmed only if asked for.
+        trim = FLAGS.trim_padding and (not is_training or FLAGS["trim_padding"].present)
+        return input_fn_builder(path, FLAGS.max_seq_length, is_training, drop_remainder=is_training, trim_padding=trim)
 
     if FLAGS.do_train:
         logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,
@@ -273,10 +282,15 @@ def main(_):
         reader.train(input_fn("train", True), max_steps=num_train_steps)
     if "eval" in examples:
         logging.info("Answering %d questions.", len(examples["eval"]))
-        results = (RawResult(int(result["unique_ids"]), result["start_logits"], result["end_logits"])
-                   for result in reader.predict(input_fn("eval", False)))
+        results = (RawResult(int(result["unique_ids"]), *(_padded(result[name]) for name in ("start_logits", "end_logits")))
+                   for result in input_pipeline.in_order(reader.predict(input_fn("eval", False))))
         features = generate_features(examples["eval"], tokenizer, *lengths, is_training=False, report=False)
         write_answers(examples["eval"], features, results, gold)
+
+
+def _padded(logits):
+    """Logits of a trimmed sequence [≤ F] as those of a whole one, with hardly any chance for what was cut off."""
+    return np.pad(logits, (0, FLAGS.max_seq_length - len(logits)), constant_values=_CUT_OFF)
 
 
 def write_answers(examples, features, results, gold):

@@ -65,6 +65,8 @@ def define_input_flags():
     flags.DEFINE_integer("num_workers", 1,
                          "Processes that turn text into features, 0 for one a core. The features are the same. One does "
                          "100,000 short examples a second, so that only long files of long texts gain.", lower_bound=0)
+    flags.DEFINE_bool("trim_padding", True, "Sort examples by length and cut each batch after its longest sequence. It saves "
+                      "most of the time of short ones. With false, batches have the shape of max_seq_length.")
 
 
 def define_training_flags():

@@ -555,6 +555,10 @@ def convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride
 # --- Storing ---------------------------------------------------------------------------------------------
 
 
+# Of the fields below those [F], the mask first.
+SEQUENCES = ("input_mask", "input_ids", "segment_ids")
+
+
 def feature_fields(seq_length, is_training):
     """Returns the fields of a stored window, for `input_pipeline` to write and to read.
 
