@@ -287,12 +287,7 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
     if not is_training and (micro_batches != 1 or batch_totals):
         raise ValueError("Micro-batches and totals are for training only.")
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
-    read_at_once = batch_size * micro_batches
-    if trim and not is_training:
-        read_at_once *= _SORTED_BATCHES
-        num_examples -= num_examples % batch_size if drop_remainder else 0
-        drop_remainder = False
-    indices = _index_dataset(num_examples, read_at_once, is_training, drop_remainder)
+    indices = _index_dataset(num_examples, batch_size * micro_batches, is_training, drop_remainder)
     if not trim:
         dataset = indices.map(read, **threads)
     elif is_training:
@@ -302,8 +297,12 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
         def read_sorted(indices):
             return _sort({**read(indices), EXAMPLE_INDEX: indices}, trim[0])
 
-        dataset = indices.map(read_sorted, **threads).flat_map(
-            lambda examples: tf.data.Dataset.from_tensor_slices(examples).batch(batch_size))
+        # The last, smaller batch keeps its examples: a mean over batches is then that of the unsorted ones.
+        whole = num_examples - num_examples % batch_size
+        many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
+        dataset = many.flat_map(lambda examples: tf.data.Dataset.from_tensor_slices(examples).batch(batch_size))
+        if whole < num_examples and not drop_remainder:
+            dataset = dataset.concatenate(tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
     if micro_batches > 1 or batch_totals:
         dataset = dataset.flat_map(functools.partial(_split, parts=micro_batches, totals=batch_totals))
     return _prefetched(dataset.map(functools.partial(_cut, trim=trim)) if trim else dataset)

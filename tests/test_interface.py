@@ -15,7 +15,7 @@ from absl import flags
 from helpers import DATA
 
 INTERFACE = json.loads((DATA / "interface.json").read_text(encoding="utf-8"))
-SCRIPTS = ["run_classifier", "run_squad"]
+SCRIPTS = ["create_pretraining_data", "extract_features", "run_classifier", "run_pretraining", "run_squad"]
 MODULES = ["tokenization", "modeling", "optimization", *SCRIPTS]
 FUNCTIONS = [(module, name) for module in MODULES for name in INTERFACE[module]["functions"]]
 CLASSES = [(module, name) for module in MODULES for name in INTERFACE[module].get("classes", {})]

@@ -30,9 +30,13 @@ LIBRARY = {
     "classifier_data": ["example_encoding", "input_pipeline", "tokenization", "workers"],
     "squad_predictions": ["input_pipeline", "tokenization"],
     "squad_report": ["input_pipeline", "squad_predictions"],
+    "feature_extraction": ["classifier_data", "input_pipeline"],
+    "learning_curve": ["input_pipeline"],
+    "pretraining_data": ["example_encoding", "input_pipeline", "tokenization", "workers"],
     "squad_data": ["example_encoding", "input_pipeline", "tokenization", "workers"],
 }
-SCRIPTS = ["convert_checkpoint", "plan_memory", "run_classifier", "run_squad"]
+SCRIPTS = ["build_vocab", "convert_checkpoint", "create_pretraining_data", "extract_features", "plan_memory", "run_classifier",
+           "run_pretraining", "run_squad"]
 
 
 def imports(path):

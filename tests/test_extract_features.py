@@ -1,0 +1,238 @@
+"""`extract_features.py`: recorded vectors, the published layout, the other ones, order, streaming, bad input."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+from helpers import Recording
+
+import estimator
+import extract_features
+import feature_extraction
+import modeling
+import tokenization
+
+LINES = ["the cat sees a bird .", "", "a dog ||| the old man sells bread , not fish .", "no", "unknowable ||| ",
+         " ".join(["stone"] * 30), "the dog sings ||| and ||| the child hears a song", "  new train  ", "[CLS] a"]
+LAYERS = [-1, 0, -2]
+
+
+# --- Against the recording -------------------------------------------------------------------------------
+
+
+def test_recorded_vectors(tmp_path):
+    recording = Recording("gelu")
+    checkpoint = tiny.write_tensorflow(tmp_path / "model.ckpt", recording.group("var"))
+    model_fn = extract_features.model_fn_builder(recording.config, str(checkpoint), [0, -2, -1], False, True)
+    names = "input_ids", "input_mask", "input_type_ids"
+    with feature_extraction.running(model_fn) as run:
+        found = run({"unique_ids": np.arange(5), **dict(zip(names, recording.inputs))})
+    for index in range(3):
+        np.testing.assert_allclose(found[f"layer_output_{index}"], recording.arrays[f"out/layer_{index}"], atol=1e-5)
+    np.testing.assert_array_equal(found["unique_id"], np.arange(5))
+
+
+# --- The script ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def extracted(scripts, tiny_model, text):
+    """Runs the script on LINES; returns the path of its output."""
+    def run(name, **changes):
+        path = text.parent / "new" / name
+        flags = {**tiny_model.flags, "input_file": text, "output_file": path, "layers": ",".join(map(str, LAYERS)),
+                 "batch_size": 2, **changes}
+        done = scripts.run("extract_features.py", *tiny.flags(**flags), cwd=text.parent)
+        assert done.code == 0, done.err
+        assert "1 of 9 lines fill --max_seq_length=20" in done.err
+        return path
+    return run
+
+
+@pytest.fixture(scope="module")
+def published(tiny_model, text):
+    """[(tokens, values [tokens, L, W])] by the published functions, in batches padded to --max_seq_length."""
+    config = modeling.BertConfig.from_json_file(str(tiny_model.config))
+    features = extract_features.convert_examples_to_features(
+        extract_features.read_examples(str(text)), tiny.SEQ_LENGTH, tokenization.FullTokenizer(str(tiny_model.vocab)))
+    model_fn = extract_features.model_fn_builder(config, str(tiny_model.checkpoint), LAYERS, False, False)
+    runner = estimator.Estimator(model_fn, config=estimator.RunConfig(model_dir=str(text.parent / "none")),
+                                 predict_batch_size=4)
+    found = []
+    for feature, result in zip(features, runner.predict(extract_features.input_fn_builder(features, tiny.SEQ_LENGTH))):
+        assert result["unique_id"] == feature.unique_id == len(found)
+        layers = np.stack([result[f"layer_output_{index}"] for index in range(len(LAYERS))], axis=1)
+        found.append((feature.tokens, layers[:len(feature.tokens)]))
+    return found
+
+
+def test_lines_become_the_published_tokens(published):
+    assert [" ".join(tokens) for tokens, _ in published] == [
+        "[CLS] the cat sees a bird . [SEP]", "[CLS] [SEP]", "[CLS] a dog [SEP] the old man sells bread , not fish . [SEP]",
+        "[CLS] no [SEP]", "[CLS] [UNK] [UNK] [UNK] [UNK] [SEP]", "[CLS] " + "stone " * 18 + "[SEP]",
+        "[CLS] the dog [UNK] [UNK] [UNK] [UNK] and [SEP] the child hears a song [SEP]", "[CLS] new train [SEP]",
+        "[CLS] [UNK] [UNK] [UNK] a [SEP]"]
+
+
+def test_json_lines_in_the_published_layout(extracted, published):
+    lines = extracted("features.jsonl").read_text().splitlines()
+    assert len(lines) == len(LINES)
+    for index, (line, (tokens, values)) in enumerate(zip(lines, published)):
+        row = json.loads(line)
+        assert line == json.dumps(row) and list(row) == ["linex_index", "features"] and row["linex_index"] == index
+        assert [list(feature) for feature in row["features"]] == [["token", "layers"]] * len(tokens)
+        assert [feature["token"] for feature in row["features"]] == tokens
+        layers = [layer for feature in row["features"] for layer in feature["layers"]]
+        assert [list(layer) for layer in layers] == [["index", "values"]] * len(layers)
+        assert [layer["index"] for layer in layers] == LAYERS * len(tokens)
+        found = np.array([layer["values"] for layer in layers]).reshape(values.shape)
+        np.testing.assert_allclose(found, values, atol=1e-5)
+
+
+def test_numbers_are_rounded_as_published(tmp_path):
+    values = np.random.RandomState(0).standard_normal([3, 2, 50]).astype(np.float32)
+    values[0, 0, :6] = 0.5**7, 3 * 0.5**7, -1e-7, 0.0, 123.4567895, 1e-6  # the first two are half-way
+    feature = types.SimpleNamespace(unique_id=0, tokens=["a", "b", "c"])
+    feature_extraction.write_jsonl(str(tmp_path / "x"), [(feature, values)], [0, 1])
+    expected = {"linex_index": 0, "features": [
+        {"token": token, "layers": [{"index": index, "values": [round(float(number), 6) for number in values[place, index]]}
+                                    for index in (0, 1)]} for place, token in enumerate("abc")]}
+    assert (tmp_path / "x").read_text() == json.dumps(expected) + "\n"
+
+
+def assert_npz(path, published, dtype, tolerance):
+    with np.load(path) as file:
+        assert set(file) == {"values", "layers", "input_ids", "offsets"}
+        values, offsets = file["values"], file["offsets"]
+        assert values.dtype == dtype and file["layers"].tolist() == LAYERS
+        tokens = [tiny.VOCABULARY[number] for number in file["input_ids"]]
+    np.testing.assert_array_equal(offsets, np.cumsum([0, *[len(tokens) for tokens, _ in published]]))
+    assert tokens == sum([tokens for tokens, _ in published], [])
+    np.testing.assert_allclose(values, np.concatenate([values for _, values in published]), atol=tolerance)
+
+
+def assert_tfrecord(path, published, dtype, tolerance):
+    """`published`: see the fixture; pooled or not."""
+    count = 0
+    for index, record in enumerate(tf.python_io.tf_record_iterator(str(path))):
+        features = tf.train.Example.FromString(record).features.feature
+        numbers = {name: list(feature.int64_list.value) for name, feature in features.items()}
+        assert numbers["linex_index"] == [index] and numbers["layers"] == LAYERS
+        assert [tiny.VOCABULARY[number] for number in numbers["input_ids"]] == published[index][0]
+        if dtype == "float16":
+            values = np.frombuffer(features["values"].bytes_list.value[0], "<f2")
+        else:
+            values = np.array(features["values"].float_list.value, np.float32)
+        np.testing.assert_allclose(values.reshape(numbers["shape"]), published[index][1], atol=tolerance)
+        count += 1
+    assert count == len(published)
+
+
+def test_npz_has_the_same_vectors(extracted, published):
+    assert_npz(extracted("tokens.npz", output_format="npz"), published, "float32", 1e-5)
+
+
+def test_pooled_npz_in_16_bits(extracted, published):
+    with np.load(extracted("mean.npz", output_format="npz", output_dtype="float16", pooling="mean")) as file:
+        assert set(file) == {"values", "layers"} and file["values"].dtype == "float16"
+        np.testing.assert_allclose(file["values"], [values.mean(axis=0) for _, values in published], atol=5e-3)
+
+
+def test_pooled_tfrecord(extracted, published):
+    expected = [(tokens, values[0]) for tokens, values in published]
+    assert_tfrecord(extracted("cls.tfrecord", output_format="tfrecord", pooling="cls"), expected, "float32", 1e-5)
+
+
+def test_the_other_combinations_of_format_and_precision(published, tmp_path):
+    rows = [(feature_extraction.InputFeatures(index, tokens, [tiny.VOCABULARY.index(token) for token in tokens], None, None),
+             values) for index, (tokens, values) in enumerate(published)]
+    halves = [(feature, values.astype(np.float16)) for feature, values in rows]
+    path = str(tmp_path / "x")
+    feature_extraction.write_tfrecord(path, halves, LAYERS)
+    assert_tfrecord(path, published, "float16", 5e-3)
+    feature_extraction.write_tfrecord(path, rows, LAYERS)
+    assert_tfrecord(path, published, "float32", 0)
+    shape = sum(len(tokens) for tokens, _ in published), len(LAYERS), tiny.CONFIG["hidden_size"]
+    feature_extraction.write_npz(path, halves, LAYERS, shape, "float16")
+    assert_npz(path, published, "float16", 5e-3)
+    feature_extraction.write_jsonl(path, [(feature, values[0]) for feature, values in rows], LAYERS)
+    for index, line in enumerate((tmp_path / "x").read_text().splitlines()):
+        row = json.loads(line)
+        assert list(row) == ["linex_index", "layers"] and row["linex_index"] == index
+        assert [layer["index"] for layer in row["layers"]] == LAYERS
+        np.testing.assert_allclose([layer["values"] for layer in row["layers"]], published[index][1][0], atol=1e-6)
+
+
+# --- Streaming -------------------------------------------------------------------------------------------
+
+
+def test_a_window_at_a_time_is_read_sorted_by_length_and_returned_in_order():
+    chance = np.random.RandomState(2)
+    lengths = chance.randint(2, 30, size=95)
+    taken, batches = [], []
+
+    def features():
+        for index, length in enumerate(lengths):
+            taken.append(index)
+            yield feature_extraction.InputFeatures(index, ["t"] * length, [index] * 30, [1] * 30, [0] * 30)
+
+    def run(arrays):
+        batches.append(arrays["input_ids"])
+        return {"layer_output_0": arrays["input_ids"][:, :, None].astype(np.float32)}
+
+    rows = feature_extraction.extract(features(), run, 1, 4, feature_extraction._WINDOW_BYTES // 200)
+    for index, (feature, values) in enumerate(rows):
+        assert feature.unique_id == index and values.dtype == np.float32
+        np.testing.assert_array_equal(values, np.full([lengths[index], 1, 1], index))
+        assert sum(lengths[index:len(taken)]) <= 200 + 4 * 30
+    assert index == 94 and len(batches) == 24
+    computed = sum(batch.size for batch in batches)
+    assert computed < 1.25 * lengths.sum() < 0.8 * 30 * len(lengths)
+
+
+def test_what_fails_leaves_no_file(tmp_path):
+    def rows():
+        yield types.SimpleNamespace(unique_id=0, tokens=["a"], input_ids=[1]), np.zeros([1, 1, 2], np.float32)
+        raise KeyboardInterrupt
+
+    for write in (lambda path: feature_extraction.write_jsonl(path, rows(), [0]),
+                  lambda path: feature_extraction.write_tfrecord(path, rows(), [0]),
+                  lambda path: feature_extraction.write_npz(path, rows(), [0], [3, 1, 2], np.float32)):
+        with pytest.raises(KeyboardInterrupt):
+            write(str(tmp_path / "x"))
+    with pytest.raises(ValueError, match="would have 2 values, not 3 × 1 × 2: the input changed"):
+        feature_extraction.write_npz(str(tmp_path / "x"), list(zip(*[iter(next(rows()))] * 2)), [0], [3, 1, 2], np.float32)
+    assert not list(tmp_path.iterdir())
+
+
+# --- Bad input -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes, complaint", [
+    (dict(input_file=None), "--input_file is required"), (dict(input_file="nowhere.txt"), "nowhere.txt: there is no such"),
+    (dict(input_file="empty.txt"), "empty.txt is empty"),
+    (dict(input_file="latin.txt"), "latin.txt:2: byte 4 of the line, 0xe9, is not UTF-8"),
+    (dict(layers="-1,-3"), "the model has 2 layers, 0 to 1 or -2 to -1; there is no -3"),
+    (dict(layers="last"), "--layers=last: it takes whole numbers"),
+    (dict(output_dtype="float16"), "Pass --output_format=npz or tfrecord"), (dict(output_file="."), "is a directory"),
+    (dict(init_checkpoint=None), "--init_checkpoint is required"), (dict(max_seq_length=41), "max_position_embeddings=40"),
+    (dict(use_tpu=True), "TPUs are not supported")], ids=str)
+def test_what_cannot_be_is_refused_before_anything_is_written(scripts, tiny_model, tmp_path, changes, complaint):
+    (tmp_path / "good.txt").write_text("a cat\n")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "latin.txt").write_bytes("a cat\ncaf\u00e9\n".encode("latin-1"))
+    flags = {**tiny_model.flags, "input_file": "good.txt", "output_file": "new/x", "layers": "-1", **changes}
+    refused = scripts.run("extract_features.py", *tiny.flags(**{name: value for name, value in flags.items()
+                                                                if value is not None}), cwd=tmp_path)
+    assert refused.code == 1 and complaint in refused.err and "Traceback" not in refused.err
+    assert len(list(tmp_path.iterdir())) == 3

@@ -1,0 +1,321 @@
+"""`run_pretraining.py`: its heads, shards, training, evaluation, curve, resumption and refusals, on a tiny model."""
+
+import json
+import re
+import runpy
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+from scripts import ROOT
+
+import input_pipeline
+import learning_curve
+import modeling
+import pretraining_data
+import run_pretraining
+import tokenization
+
+LENGTH, PREDICTIONS, SHARDS = 20, 4, (7, 1, 12)
+FIELDS = pretraining_data.feature_fields(LENGTH, PREDICTIONS)
+HEADS = {"cls/predictions/transform/dense/kernel": (16, 16), "cls/predictions/transform/dense/bias": (16,),
+         "cls/predictions/transform/LayerNorm/beta": (16,), "cls/predictions/transform/LayerNorm/gamma": (16,),
+         "cls/predictions/output_bias": (len(tiny.VOCABULARY),), "cls/seq_relationship/output_weights": (2, 16),
+         "cls/seq_relationship/output_bias": (2,)}
+METRICS = ["global_step", "loss", "masked_lm_accuracy", "masked_lm_baseline", "masked_lm_loss", "next_sentence_accuracy",
+           "next_sentence_loss"]
+
+
+def make_instances(count):
+    """{field: array [count, …]}: random words, of which 1 to PREDICTIONS are to predict."""
+    chance = np.random.RandomState(4)
+    lengths = chance.randint(8, LENGTH + 1, size=[count, 1])
+    mask = (np.arange(LENGTH) < lengths).astype(np.int32)
+    ids = chance.randint(5, len(tiny.VOCABULARY), size=[count, LENGTH]) * mask
+    positions = np.sort(np.stack([chance.choice(8, PREDICTIONS, replace=False) for _ in range(count)]))
+    weights = (np.arange(PREDICTIONS) < chance.randint(1, PREDICTIONS + 1, size=[count, 1])).astype(np.float32)
+    real = weights.astype(np.int32)
+    labels = 5 + chance.randint(4, size=[count, PREDICTIONS])  # few words, so that predicting one of them pays
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(LENGTH) > 5) * mask,
+            "masked_lm_positions": positions * real, "masked_lm_ids": labels * real, "masked_lm_weights": weights,
+            "next_sentence_labels": chance.randint(2, size=[count, 1])}
+
+
+INSTANCES = make_instances(sum(SHARDS))
+
+
+def rows(start, end):
+    return [{name: values[index] for name, values in INSTANCES.items()} for index in range(start, end)]
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """TFRecord files that hold INSTANCES one after the other."""
+    directory, ends = tmp_path_factory.mktemp("shards"), np.cumsum(SHARDS)
+    paths = [str(directory / f"part-{index}.tfrecord") for index in range(len(SHARDS))]
+    for path, size, end in zip(paths, SHARDS, ends):
+        input_pipeline.write_records(path, FIELDS, rows(end - size, end))
+    return paths
+
+
+# --- Heads -----------------------------------------------------------------------------------------------
+
+
+def log_softmax(logits):
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+@pytest.mark.usefixtures("graph")
+def test_heads_compute_the_published_formulas():
+    chance = np.random.RandomState(1)
+    config = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_act": "relu"})
+    sequence = chance.standard_normal([3, LENGTH, 16]).astype(np.float32)
+    table = chance.standard_normal([config.vocab_size, 16]).astype(np.float32)
+    batch = {name: values[:3] for name, values in INSTANCES.items()}
+    masked = run_pretraining.get_masked_lm_output(config, tf.constant(sequence), tf.constant(table), *(
+        tf.constant(batch[f"masked_lm_{name}"], tf.float32 if name == "weights" else tf.int32)
+        for name in ("positions", "ids", "weights")))
+    following = run_pretraining.get_next_sentence_output(config, tf.constant(sequence[:, 0]),
+                                                         tf.constant(batch["next_sentence_labels"], tf.int32))
+    variables = {variable.op.name: variable for variable in tf.trainable_variables()}
+    assert {name: tuple(variable.shape.as_list()) for name, variable in variables.items()} == HEADS
+    assert run_pretraining.head_shapes(config) == HEADS
+    values = {name: chance.standard_normal(shape).astype(np.float32) for name, shape in HEADS.items()}
+    with tf.Session() as session:
+        for name, variable in variables.items():
+            variable.load(values[name], session)
+        masked, following = session.run([masked, following])
+
+    kernel, bias, beta, gamma, output_bias, weights, next_bias = values.values()
+    inputs = np.concatenate([vectors[positions] for vectors, positions in zip(sequence, batch["masked_lm_positions"])])
+    inputs = np.maximum(inputs @ kernel + bias, 0.0)
+    inputs = (inputs - inputs.mean(-1, keepdims=True)) / np.sqrt(inputs.var(-1, keepdims=True) + 1e-12) * gamma + beta
+    expected = log_softmax(inputs @ table.T + output_bias)
+    losses = -expected[np.arange(3 * PREDICTIONS), batch["masked_lm_ids"].ravel()]
+    counted = batch["masked_lm_weights"].ravel()
+    for found, wanted in zip(masked, [(losses * counted).sum() / (counted.sum() + 1e-5), losses, expected]):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    expected = log_softmax(sequence[:, 0] @ weights.T + next_bias)
+    losses = -expected[np.arange(3), batch["next_sentence_labels"].ravel()]
+    for found, wanted in zip(following, [losses.mean(), losses, expected]):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+# --- Shards ----------------------------------------------------------------------------------------------
+
+
+def first_batches(paths, is_training, step, threads, count=9):
+    """The input_ids of the first batches of 3, in micro-batches if training."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.get_or_create_global_step().load(step, session)
+        params = {"batch_size": 3, "gradient_accumulation_steps": 2 if is_training else 1}
+        builder = run_pretraining.input_fn_builder if isinstance(paths, list) else one_file
+        iterator = tf.data.make_initializable_iterator(builder(paths, LENGTH, PREDICTIONS, is_training, threads)(params))
+        following = iterator.get_next()
+        session.run(iterator.initializer)
+        found = []
+        while len(found) < count:
+            try:
+                found.append(session.run(following))
+            except tf.errors.OutOfRangeError:
+                break
+        return found
+
+
+def one_file(path, *arguments):
+    return run_pretraining.input_fn_builder([path], *arguments)
+
+
+@pytest.mark.parametrize("is_training, step", [(True, 0), (True, 5), (False, 0)])
+def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(shards, tmp_path, is_training, step):
+    whole = str(tmp_path / "whole.tfrecord")
+    input_pipeline.write_records(whole, FIELDS, rows(0, sum(SHARDS)))
+    expected = first_batches(whole, is_training, step, None)
+    assert len(expected) == (9 if is_training else 7)
+    for threads in (1, 4):
+        found = first_batches(shards, is_training, step, threads)
+        assert len(found) == len(expected)
+        for batch, other in zip(found, expected):
+            assert set(batch) == {*INSTANCES, *(["masked_lm_weights_total"] if is_training else [])}
+            for name, values in other.items():
+                np.testing.assert_array_equal(batch[name], values)
+    if is_training:
+        pairs = zip(expected[::2], expected[1::2])
+        assert all(first["masked_lm_weights_total"] == sum(part["masked_lm_weights"].sum() for part in (first, second))
+                   for first, second in pairs)
+    else:
+        np.testing.assert_array_equal(np.concatenate([batch["input_ids"] for batch in expected]), INSTANCES["input_ids"])
+
+
+# --- The script ------------------------------------------------------------------------------------------
+
+
+class Pretraining(object):
+    """Flags of a training and its evaluation."""
+
+    def __init__(self, scripts, model, shards, directory):
+        self.scripts = scripts
+        self.directory = directory
+        self.flags = dict(bert_config_file=model.shallow, input_file=f"{shards[0]},{shards[1][:-10]}[1-9].tfrecord",
+                          max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS, train_batch_size=8, learning_rate=0.02,
+                          num_train_steps=6, num_warmup_steps=1, save_checkpoints_steps=3, log_steps=1, do_train=True)
+
+    def run(self, output, **changes):
+        flags = {**self.flags, "output_dir": output, **changes}
+        return self.scripts.run("run_pretraining.py", *tiny.flags(**{name: value for name, value in flags.items()
+                                                                     if value is not None}), cwd=self.directory)
+
+
+@pytest.fixture(scope="module")
+def pretraining(scripts, tiny_model, shards, tmp_path_factory):
+    return Pretraining(scripts, tiny_model, shards, tmp_path_factory.mktemp("pretraining"))
+
+
+@pytest.fixture(scope="module")
+def trained(pretraining, shards):
+    """A training of 6 steps with an evaluation at each checkpoint: its directory and how it ended."""
+    pretraining.output = pretraining.directory / "output"
+    pretraining.finished = pretraining.run(pretraining.output, do_eval=True, eval_each_checkpoint=True, max_eval_steps=2,
+                                           eval_batch_size=3, eval_file=shards[2])
+    assert pretraining.finished.code == 0, pretraining.finished.err
+    return pretraining
+
+
+def tensors_of(prefix):
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def results_of(directory):
+    return dict(line.split(" = ") for line in (directory / "eval_results.txt").read_text().splitlines())
+
+
+def metrics_by_hand(checkpoint, config, chosen):
+    """What METRICS are for the instances of a slice, from log probabilities of one batch."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        batch = {name: tf.constant(values[chosen], tf.float32 if name.endswith("weights") else tf.int32)
+                 for name, values in INSTANCES.items()}
+        model = modeling.BertModel(config, False, batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+        masked = run_pretraining.get_masked_lm_output(config, model.get_sequence_output(), model.get_embedding_table(), *(
+            batch[f"masked_lm_{name}"] for name in ("positions", "ids", "weights")))
+        following = run_pretraining.get_next_sentence_output(config, model.get_pooled_output(), batch["next_sentence_labels"])
+        tf.train.Saver().restore(session, str(checkpoint))
+        (_, losses, words), (_, next_losses, answers) = session.run([masked, following])
+    real = INSTANCES["masked_lm_weights"][chosen].ravel() == 1
+    ids, labels = INSTANCES["masked_lm_ids"][chosen].ravel()[real], INSTANCES["next_sentence_labels"][chosen].ravel()
+    return {"masked_lm_accuracy": np.mean(words.argmax(-1)[real] == ids), "masked_lm_loss": losses[real].mean(),
+            "masked_lm_baseline": np.bincount(ids).max() / len(ids), "next_sentence_loss": next_losses.mean(),
+            "next_sentence_accuracy": np.mean(answers.argmax(-1) == labels)}
+
+
+def test_training_writes_the_published_variables_and_metrics(trained, tiny_model):
+    tensors = tensors_of(trained.output / "model.ckpt-6")
+    for name, shape in HEADS.items():
+        assert tensors[name].shape == tensors[f"{name}/adam_m"].shape == shape
+    assert list(results_of(trained.output)) == METRICS
+    found = {name: float(value) for name, value in results_of(trained.output).items()}
+    assert found["global_step"] == 6 and "step 6/6" in trained.finished.err
+    assert_metrics(found, trained.output, tiny_model, slice(8, 14))  # two batches of three of the last file
+
+
+def assert_metrics(found, output, model, chosen):
+    config = modeling.BertConfig.from_json_file(str(model.shallow))
+    expected = metrics_by_hand(output / "model.ckpt-6", config, chosen)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
+
+
+def test_going_on_after_a_kill_changes_nothing(trained, tmp_path):
+    """As after a kill: the checkpoints of the last steps are gone."""
+    for path in trained.output.glob("model.ckpt-[03]*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+    resumed = trained.run(tmp_path)
+    assert resumed.code == 0 and "step 3 to step 6" in resumed.err
+    first, second = (tensors_of(directory / "model.ckpt-6") for directory in (trained.output, tmp_path))
+    for name, values in first.items():
+        np.testing.assert_array_equal(second[name], values, err_msg=name)
+
+
+def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(trained, tiny_model, tmp_path):
+    changed = trained.run(tmp_path, gradient_accumulation_steps=4, do_eval=True)
+    found = {name: float(value) for name, value in results_of(tmp_path).items()}
+    assert_metrics(found, tmp_path, tiny_model, slice(None))  # without --eval_file, all of --input_file once
+    losses = [[float(text) for text in re.findall(r"step \d+/6  loss (\S+)", run.err)] for run in (trained.finished, changed)]
+    assert len(losses[0]) == 6
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+    start, whole, split = (tensors_of(prefix) for prefix in (
+        trained.output / "model.ckpt-0", trained.output / "model.ckpt-6", tmp_path / "model.ckpt-6"))
+    for name in {*HEADS, "bert/embeddings/word_embeddings"}:
+        assert np.linalg.norm(split[name] - whole[name]) <= 2e-3 * np.linalg.norm(whole[name] - start[name]), name
+
+
+def test_a_classifier_starts_from_it(trained, tiny_model, tmp_path):
+    flags = {**tiny_model.flags, "bert_config_file": tiny_model.shallow, "init_checkpoint": trained.output}
+    done = trained.scripts.run("run_classifier.py", *tiny.flags(
+        task_name="MRPC", data_dir=tiny.write_task(tmp_path, "mrpc", train=4), do_train=True, output_dir=tmp_path / "output",
+        train_batch_size=4, num_train_epochs=1, **flags), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert re.search(r"Starting weights: 23 of 25 variables from .*/model.ckpt-6; random: output_weights", done.err)
+
+
+# --- The curve -------------------------------------------------------------------------------------------
+
+
+def test_the_curve_of_a_resumed_run_goes_on(tmp_path):
+    found = iter([{"global_step": step, "b": step / 10, "a": 0.5, "matrix": np.zeros([2, 2])} for step in (0, 3, 6, 3, 5)])
+    for step in (0, 3, 6, 3, 5):
+        curve = learning_curve.LearningCurve(str(tmp_path), lambda: next(found), "title", {"b": "B"})
+        curve.after_save(None, step)
+    assert (tmp_path / "learning_curve.tsv").read_text() == "a\tb\tglobal_step\n0.5\t0.0\t0\n0.5\t0.3\t3\n0.5\t0.5\t5\n"
+    assert "B: 50.0 %" in (tmp_path / "learning_curve.svg").read_text()
+
+
+def test_the_curve_is_a_picture_of_the_table(trained):
+    root = xml.etree.ElementTree.fromstring((trained.output / "learning_curve.svg").read_text())
+    lines = [line.get("points").split() for line in root.iter("{http://www.w3.org/2000/svg}polyline")]
+    assert [len(points) for points in lines] == [3, 3]
+    labels = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    last = (trained.output / "learning_curve.tsv").read_text().splitlines()[-1].split("\t")
+    values = dict(zip(METRICS, map(json.loads, last)))
+    assert f"the model: {100 * values['masked_lm_accuracy']:.1f} %" in labels
+    assert f"the most frequent word: {100 * values['masked_lm_baseline']:.1f} %" in labels
+
+
+def test_places_in_the_picture():
+    chart = learning_curve.line_chart("a < b", {"x": [(0, 0.0), (50, 0.5), (200, 1.0)]})
+    assert 'points="70.0,330.0 200.0,185.0 590.0,40.0"' in chart and "a &lt; b" in chart
+
+
+# --- The sample ------------------------------------------------------------------------------------------
+
+
+def test_the_sample_text_is_what_its_script_makes_and_its_vocabulary_knows_it():
+    directory = ROOT / "samples" / "pretraining"
+    script = runpy.run_path(str(directory / "make_text.py"))
+    for name, size in script["SIZES"].items():
+        assert (directory / name).read_text(encoding="utf-8") == script["text_of"](*size)
+    tokenizer = tokenization.FullTokenizer(str(directory / "vocab.txt"))
+    assert "[UNK]" not in tokenizer.tokenize((directory / "dev.txt").read_text(encoding="utf-8"))
+    config = modeling.BertConfig.from_json_file(str(directory / "bert_config.json"))
+    assert config.vocab_size == len(tokenizer.vocab)
+
+
+# --- Bad input -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes, complaint", [
+    (dict(max_seq_length=24), r"--max_seq_length=24, but \S+part-0.tfrecord was made with 20. Pass --max_seq_length=20"),
+    (dict(max_predictions_per_seq=5), r"--max_predictions_per_seq=5, but \S+part-0.tfrecord was made with 4"),
+    (dict(bert_config_file="small.json"), r"has a token with id \d+, but vocab_size in small.json is 20"),
+    (dict(input_file="text.txt"), "--input_file: text.txt holds no TFRecords, or is damaged"),
+    (dict(input_file=None), "--input_file is required"), (dict(do_train=False), "Nothing to do"),
+    (dict(use_tpu=True), "TPUs are not supported")], ids=str)
+def test_what_cannot_be_is_refused_before_anything_is_written(pretraining, tmp_path, changes, complaint):
+    (pretraining.directory / "text.txt").write_text("no records at all, only some text\n")
+    (pretraining.directory / "small.json").write_text(json.dumps({**tiny.CONFIG, "vocab_size": 20}))
+    refused = pretraining.run(tmp_path / "output", **changes)
+    assert refused.code == 1 and re.search(complaint, refused.err) and "Traceback" not in refused.err
+    assert not (tmp_path / "output").exists()
