@@ -341,3 +341,65 @@ def test_each_micro_batch_has_the_total_of_its_step(make_dataset, micro_batches)
 def test_evaluation_has_no_micro_batches(make_dataset):
     with pytest.raises(ValueError, match="for training only"):
         make_dataset(8, 2, is_training=False, drop_remainder=False, micro_batches=2)
+
+
+# --- Trimming -----------------------------------------------------------------------------------------------------
+
+LENGTHS = np.random.RandomState(0).randint(1, 33, 90)
+TRIM = ("input_mask", "input_ids")
+
+
+def make_padded():
+    """Sequences of LENGTHS in [90, 40]; input_ids[i][:length] is i + 1, label_ids[i] is i."""
+    mask = (np.arange(40) < LENGTHS[:, None]).astype(np.int32)
+    return {"input_ids": mask * np.arange(1, 91, dtype=np.int32)[:, None], "input_mask": mask,
+            "label_ids": np.arange(90, dtype=np.int32)}
+
+
+def assert_trimmed(batch, size):
+    examples = batch["label_ids"]
+    longest = LENGTHS[examples].max()
+    assert batch["input_ids"].shape == batch["input_mask"].shape == (size, -(-longest // 8) * 8)
+    np.testing.assert_array_equal(batch["input_mask"].sum(axis=1), LENGTHS[examples])
+    np.testing.assert_array_equal(batch["input_ids"].max(axis=1), examples + 1)
+
+
+def test_a_training_batch_is_cut_after_its_longest_sequence():
+    whole = batches(input_pipeline.array_dataset(make_padded(), 8, True, True), 5)
+    cut = batches(input_pipeline.array_dataset(make_padded(), 8, True, True, trim=TRIM), 5)
+    for batch, other in zip(cut, whole):
+        assert_trimmed(batch, 8)
+        np.testing.assert_array_equal(np.sort(batch["label_ids"]), np.sort(other["label_ids"]))
+
+
+def test_micro_batches_of_a_step_are_sorted_by_length():
+    dataset = input_pipeline.array_dataset(make_padded(), 4, True, True, micro_batches=8, batch_totals=("label_ids",),
+                                           trim=TRIM)
+    step = batches(dataset, 8)
+    for batch in step:
+        assert_trimmed(batch, 4)
+        assert batch["label_ids_total"] == sum(batch["label_ids"].sum() for batch in step)
+    lengths = LENGTHS[np.concatenate([batch["label_ids"] for batch in step])]
+    assert list(lengths) == sorted(lengths, reverse=True) and step[0]["input_ids"].shape[1] > step[-1]["input_ids"].shape[1]
+
+
+@pytest.mark.parametrize("drop_remainder", [True, False])
+def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch, drop_remainder):
+    monkeypatch.setattr(input_pipeline, "_SORTED_BATCHES", 4)
+    found = batches(input_pipeline.array_dataset(make_padded(), 8, False, drop_remainder, trim=TRIM))
+    # The last, smaller batch holds what it would without sorting.
+    assert [len(batch["label_ids"]) for batch in found] == [8] * 11 + [2] * (not drop_remainder)
+    for batch in found:
+        assert_trimmed(batch, len(batch["label_ids"]))
+        np.testing.assert_array_equal(batch[input_pipeline.EXAMPLE_INDEX], batch["label_ids"])
+    assert sum(batch["input_ids"].size for batch in found) < 0.75 * 40 * 90
+    results = [{"label": label, input_pipeline.EXAMPLE_INDEX: index} for batch in found
+               for label, index in zip(batch["label_ids"], batch[input_pipeline.EXAMPLE_INDEX])]
+    assert [result["label"] for result in results] != list(range(len(results)))
+    assert list(input_pipeline.in_order(iter(results))) == [{"label": index} for index in range(len(results))]
+
+
+def test_an_example_of_padding_alone_keeps_a_position():
+    arrays = {"input_ids": np.zeros([2, 16], np.int32), "input_mask": np.zeros([2, 16], np.int32)}
+    batch, = batches(input_pipeline.array_dataset(arrays, 2, False, False, trim=TRIM))
+    assert batch["input_ids"].shape == (2, 8)

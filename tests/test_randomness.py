@@ -83,6 +83,19 @@ def test_parts_share_no_numbers_also_if_they_fill_no_whole_blocks():
     assert len(np.unique(parts)) == 9
 
 
+def test_unequal_parts_share_no_numbers(graph):
+    part = tf.placeholder(tf.int32, [])
+    tf.train.get_or_create_global_step()
+    randomness.set_part(part)
+    randomness.unequal_parts()
+    draws = [randomness.uniform([size], "here#0") for size in (64, 40)]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        first, second = session.run(draws[0], {part: 0}), session.run(draws[1], {part: 1})
+    np.testing.assert_array_equal(first, draw((64,)))
+    assert not set(first) & set(second)
+
+
 def test_the_part_declared_last_counts(graph):
     part = tf.placeholder(tf.int32, [])
     tf.train.get_or_create_global_step()

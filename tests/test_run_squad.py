@@ -118,6 +118,22 @@ def test_what_saves_memory_gives_the_same_losses(trained, tmp_path):
     np.testing.assert_allclose(losses[1], losses[0], rtol=2e-4)
 
 
+@pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
+def test_trimmed_windows_get_the_same_answers_and_training_is_trimmed_only_if_asked_for(trained, tmp_path):
+    def best(directory):
+        entries = json.loads((directory / "nbest_predictions.json").read_text())
+        return {name: (ranked[0]["text"], pytest.approx(ranked[0]["start_logit"], abs=1e-5))
+                for name, ranked in entries.items()}
+
+    trimmed = best(trained.output)
+    assert trained.run(trained.output, trim_padding=False, do_train=None).code == 0
+    assert trimmed == best(trained.output)
+
+    losses = [re.findall(r"step \d+/6  loss (\S+)", run.err)
+              for run in (trained.finished, trained.run(tmp_path, trim_padding=True, do_eval=None))]
+    assert len(losses[0]) == len(losses[1]) == 6 and losses[0] != losses[1]
+
+
 def test_the_best_threshold_is_used_and_written_down(trained, tmp_path):
     if not trained.flags["version_2_with_negative"]:
         refused = trained.run(tmp_path, find_null_threshold=True)
