@@ -36,7 +36,7 @@ def define_flags():
     flags.DEFINE_string("input_file", None, "Text, UTF-8: an example a line, the two texts of a pair divided by \" ||| \".")
     flags.DEFINE_string("output_file", None, "The file to write.")
     runner.define_model_flags(max_seq_length=128)
-    delattr(FLAGS, "output_dir")  # there is one file only
+    runner.define_tokenizer_flags()
     runner.define_tpu_flags()
     flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract: 0 is the first, -1 the last.")
     flags.DEFINE_integer("batch_size", 32, "Lines that the model gets at a time.", lower_bound=1)

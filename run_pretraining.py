@@ -50,10 +50,6 @@ def define_flags():
     flags.DEFINE_string("eval_file", None, "Records to evaluate on; --input_file if not given.")
     runner.define_model_flags(max_seq_length=128)
     runner.define_training_flags()
-    # Here the input is ids already, and the number of steps is given.
-    for name in ("vocab_file", "spm_model_file", "do_lower_case", "protect_special_tokens", "num_train_epochs",
-                 "warmup_proportion"):
-        delattr(FLAGS, name)
     runner.define_tpu_flags()
     flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked tokens of an example, as the records were made with.",
                          lower_bound=1)

