@@ -23,7 +23,8 @@ def train(directory, splits, steps, flags):
     """Trains; returns (CPU seconds, peak memory in GB, gradient norms of the steps)."""
     examples = (ROOT / "samples" / "MRPC" / "train.tsv").read_bytes().count(b"\n") - 1
     command = [sys.executable, str(ROOT / "run_classifier.py"), "--task_name=MRPC", "--max_seq_length=128", "--do_train=true",
-               f"--train_batch_size={BATCH_SIZE}", f"--num_train_epochs={(steps + 0.5) * BATCH_SIZE / examples}",
+               "--trim_padding=false", f"--train_batch_size={BATCH_SIZE}",
+               f"--num_train_epochs={(steps + 0.5) * BATCH_SIZE / examples}",
                f"--output_dir={directory}", f"--gradient_accumulation_steps={splits}", "--log_steps=1", *flags]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, encoding="utf-8")
