@@ -19,8 +19,8 @@ import tensorflow.compat.v1 as tf
 import tokenizers
 from absl import flags, logging
 
+import corpus
 import input_pipeline
-import pretraining_data
 import tokenization
 
 FLAGS = flags.FLAGS
@@ -132,8 +132,8 @@ def main(_):
     if tf.gfile.Exists(FLAGS.output_file):
         raise ValueError(f"--output_file={FLAGS.output_file} exists, and models may depend on its ids. Name another file, or "
                          "remove it.")
-    paths = pretraining_data.find_input_files([path.strip() for path in FLAGS.input_file.split(",")])
-    lines = itertools.chain.from_iterable(map(pretraining_data.read_lines, paths))
+    paths = corpus.find_input_files([path.strip() for path in FLAGS.input_file.split(",")])
+    lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))
     words = count_words(lines, FLAGS.do_lower_case)
     if not words:
         raise ValueError(f"--input_file={FLAGS.input_file}: there is no text in it.")

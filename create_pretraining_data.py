@@ -14,7 +14,9 @@ import runner  # isort: skip  (before TensorFlow: it sets up what has to be set 
 
 from absl import flags, logging
 
+import corpus
 import pretraining_data
+import pretraining_stream
 from pretraining_data import (  # noqa: F401  public names of this script that live there
     TrainingInstance,
     create_float_feature,
@@ -95,17 +97,17 @@ def check_predictions():
 def main(_):
     """Writes the data."""
     gc.freeze()  # What TensorFlow holds stays; to look through it again and again costs a third of the time.
-    input_files = pretraining_data.find_input_files(paths_of_flag("input_file"))
+    input_files = corpus.find_input_files(paths_of_flag("input_file"))
     output_files = paths_of_flag("output_file")
     tokenizer = load_tokenizer()
     check_predictions()
     recipe = pretraining_data.Recipe(**{name: FLAGS[name].value for name in pretraining_data.Recipe._fields})
-    manifest = pretraining_data.write_training_data(
+    manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, FLAGS.random_seed, FLAGS.shuffle_buffer_documents, FLAGS.num_workers,
         {name: FLAGS[name].value for name in ("do_lower_case", "protect_special_tokens")})
-    logging.info("Wrote %s: %s", ", ".join(output_files), pretraining_data.describe(manifest["statistics"]))
+    logging.info("Wrote %s: %s", ", ".join(output_files), pretraining_stream.describe(manifest["statistics"]))
 
 
 if __name__ == "__main__":
     define_flags()
-    runner.run(main)
+    runner.run(main, goes_on=True)

@@ -21,12 +21,14 @@ import tensorflow.compat.v1 as tf
 from absl import flags, logging
 
 import checkpoints
+import corpus
 import estimator
 import input_pipeline
 import learning_curve
 import modeling
 import optimization
 import pretraining_data
+import pretraining_stream
 import tokenization
 
 tf.disable_v2_behavior()
@@ -297,13 +299,13 @@ def make_sample():
         path = os.path.join(FLAGS.output_dir, f"{part}.tf_record")
         recipe = pretraining_data.Recipe(max_seq_length=FLAGS.max_seq_length, dupe_factor=passes,
                                          max_predictions_per_seq=FLAGS.max_predictions_per_seq)
-        pretraining_data.write_training_data([os.path.join(_SAMPLE, f"{part}.txt")], [path], tokenizer, recipe)
+        pretraining_stream.write_training_data([os.path.join(_SAMPLE, f"{part}.txt")], [path], tokenizer, recipe)
         setattr(FLAGS, flag, path)
 
 
 def files_of_flag(name):
     """Returns the files that a flag names."""
-    return pretraining_data.find_input_files([pattern.strip() for pattern in FLAGS[name].value.split(",") if pattern.strip()])
+    return corpus.find_input_files([pattern.strip() for pattern in FLAGS[name].value.split(",") if pattern.strip()])
 
 
 def main(_):

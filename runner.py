@@ -124,10 +124,10 @@ flags.DEFINE_bool("traceback", False, "Show the Python traceback of an error.")
 # --- Running a script ------------------------------------------------------------------------------------
 
 
-def run(main):
+def run(main, goes_on=False):
     """Runs a script: parses its flags, sets up logging, calls main(argv), and turns a known error into one message.
 
-    Errors end with exit code 1.
+    Errors end with exit code 1. `goes_on`: the same command goes on with what an interrupted one left.
     """
     def guarded(argv):
         _set_up_logging()
@@ -151,7 +151,8 @@ def run(main):
                   "micro-batches, or close other programs.")
         except KeyboardInterrupt:
             training = "do_train" in FLAGS and FLAGS.do_train
-            _fail("interrupted." + training * " The same command goes on from the last checkpoint.", code=130)
+            where = " from the last checkpoint" if training else ""
+            _fail("interrupted." + (training or goes_on) * f" The same command goes on{where}.", code=130)
 
     app.run(guarded)
 

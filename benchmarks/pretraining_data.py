@@ -23,6 +23,7 @@ import runner  # isort: skip  (before TensorFlow: it sets up what has to be set 
 from absl import logging
 
 import pretraining_data
+import pretraining_stream
 import tokenization
 
 sys.path.append(os.path.join(os.path.dirname(runner.__file__), "tests"))
@@ -43,7 +44,7 @@ def plain(path, outputs, vocab_file, recipe):
 def streamed(path, outputs, vocab_file, recipe, block=1000, num_workers=1):
     """Writes the data in a stream; returns its statistics."""
     tokenizer = tokenization.FullTokenizer(vocab_file)
-    return pretraining_data.write_training_data([path], outputs, tokenizer, recipe, SEED, block, num_workers)["statistics"]
+    return pretraining_stream.write_training_data([path], outputs, tokenizer, recipe, SEED, block, num_workers)["statistics"]
 
 
 def measure(write, clock, *arguments):
@@ -84,7 +85,7 @@ def main():
         counts, slow, _ = measure(plain, time.process_time, flags.input_file, flags.vocab_file, recipe)
         statistics, fast, _ = measure(streamed, time.process_time, flags.input_file, flags.vocab_file, recipe)
         seconds.append((slow, fast))
-    print(pretraining_data.describe(statistics))
+    print(pretraining_stream.describe(statistics))
     slow, fast = (min(column) for column in zip(*seconds))
     ratios = [one / other for one, other in seconds]
     ratio = statistical.median(ratios)

@@ -25,7 +25,9 @@ from test_tokenization import released_vocab
 import create_pretraining_data
 import input_pipeline
 import pretraining_data
+import pretraining_stream
 import tokenization
+from corpus import blocks_of, find_input_files, read_documents, survey
 from pretraining_data import Recipe
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -80,7 +82,7 @@ def stream(directory, texts, recipe=DEFAULTS, files=1, name="out", tokenizer=Non
     """Writes a corpus with `write_training_data`; returns (paths, manifest)."""
     source = write(directory / "corpus.txt", texts)
     paths = [str(directory / f"{name}-{index}") for index in range(files)]
-    manifest = pretraining_data.write_training_data([source], paths, tokenizer or tokenizer_of(texts), recipe, **arguments)
+    manifest = pretraining_stream.write_training_data([source], paths, tokenizer or tokenizer_of(texts), recipe, **arguments)
     return paths, manifest
 
 
@@ -197,7 +199,7 @@ def test_pairs(tmp_path):
         assert features["masked_lm_weights"].shape == features["masked_lm_ids"].shape == (4,)
         assert not features["masked_lm_ids"][count:].any() and not features["masked_lm_positions"][count:].any()
     # Random next sentences come from documents of the same block.
-    blocks = list(pretraining_data.blocks_of(range(30), 12))
+    blocks = list(blocks_of(range(30), 12))
     assert blocks == [list(range(12)), list(range(12, 24)), list(range(24, 30))]
     block_of = {document: index for index, block in enumerate(blocks) for document in block}
     assert all(len({block_of[place(text[0])[0]] for text in instance.texts}) == 1 for instance in instances)
@@ -352,7 +354,7 @@ def test_chinese_and_case(tmp_path):
 
 @pytest.mark.parametrize("documents", range(14))
 def test_blocks(documents):
-    found = list(pretraining_data.blocks_of(iter(range(documents)), 3))
+    found = list(blocks_of(iter(range(documents)), 3))
     assert list(itertools.chain(*found)) == list(range(documents))
     assert all(len(block) == 3 for block in found[:-1])
     assert documents < 2 or 2 <= len(found[-1]) <= 4
@@ -360,7 +362,7 @@ def test_blocks(documents):
 
 def test_documents_are_read_as_they_are_needed():
     taken = []
-    blocks = pretraining_data.blocks_of((taken.append(i) or i for i in range(1000)), 10)
+    blocks = blocks_of((taken.append(i) or i for i in range(1000)), 10)
     assert next(blocks) == list(range(10)) and len(taken) == 12
 
 
@@ -386,7 +388,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch):
     texts, recipe = corpus(30, 4, 5), Recipe(max_seq_length=32, dupe_factor=2)
     arguments = {"files": 2, "shuffle_buffer_documents": 5}
     expected, _ = stream(tmp_path, texts, recipe, name="whole", **arguments)
-    append = pretraining_data._Output.append
+    append = pretraining_stream._Output.append
 
     def die(output, *block):
         if output.done == 3:
@@ -397,7 +399,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch):
         append(output, *block)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining_data._Output, "append", die)
+        patch.setattr(pretraining_stream._Output, "append", die)
         with pytest.raises(KeyboardInterrupt):
             stream(tmp_path, texts, recipe, **arguments)
     assert sorted(os.listdir(tmp_path)) == sorted([
@@ -405,7 +407,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="random_seed was 12345, is 1"):
         stream(tmp_path, texts, recipe, random_seed=1, **arguments)
     made = []
-    monkeypatch.setattr(pretraining_data._Output, "append", lambda output, *block: made.append(1) or append(output, *block))
+    monkeypatch.setattr(pretraining_stream._Output, "append", lambda output, *block: made.append(1) or append(output, *block))
     paths, manifest = stream(tmp_path, texts, recipe, num_workers=2, **arguments)
     assert len(made) == manifest["blocks"] - 3 == 3
     assert contents(paths) == contents(expected)
@@ -451,7 +453,7 @@ def test_other_settings_input_or_files_are_refused(tmp_path):
 
 
 def documents_of(path):
-    return list(pretraining_data.read_documents(str(path), tokenizer_of([["one two three"]])))
+    return list(read_documents(str(path), tokenizer_of([["one two three"]])))
 
 
 @pytest.mark.parametrize("text", [
@@ -467,7 +469,7 @@ def test_documents(tmp_path, text, suffix):
 def test_a_file_ends_a_document_in_the_stream(tmp_path):
     paths = [write(tmp_path / name, [[word]]) for name, word in (("a", "one"), ("b", "two"))]
     tokenizer = tokenizer_of([["one two"]])
-    assert pretraining_data.survey(paths, tokenizer)[:2] == (2, 2)
+    assert survey(paths, tokenizer)[:2] == (2, 2)
     # In memory, as published, only a blank line does.
     assert plain_pretraining.read_documents(paths, tokenizer) == [[["one"], ["two"]]]
     settings = 8, 20, 0, 0.1, 1
@@ -479,13 +481,12 @@ def test_input_files(tmp_path, monkeypatch):
     for name in ("b.txt", "a.txt", "[1].txt", "c.gz"):
         (tmp_path / name).write_text("")
     monkeypatch.chdir(tmp_path)
-    find = pretraining_data.find_input_files
-    assert find(["*.txt", "c.gz", "a.txt"]) == ["[1].txt", "a.txt", "b.txt", "c.gz"]
-    assert find(["[1].txt"]) == ["[1].txt"]
+    assert find_input_files(["*.txt", "c.gz", "a.txt"]) == ["[1].txt", "a.txt", "b.txt", "c.gz"]
+    assert find_input_files(["[1].txt"]) == ["[1].txt"]
     with pytest.raises(FileNotFoundError, match="no input file 'd\\*'"):
-        find(["a.txt", "d*"])
+        find_input_files(["a.txt", "d*"])
     with pytest.raises(IsADirectoryError, match="is a directory; name the files in it"):
-        find([str(tmp_path)])
+        find_input_files([str(tmp_path)])
 
 
 @pytest.mark.parametrize("name, content, complaint", [
@@ -498,8 +499,8 @@ def test_input_files(tmp_path, monkeypatch):
 def test_bad_text(tmp_path, name, content, complaint):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=complaint):
-        pretraining_data.write_training_data([str(tmp_path / name)], [str(tmp_path / "out")], tokenizer_of([["one two"]]),
-                                             Recipe())
+        pretraining_stream.write_training_data([str(tmp_path / name)], [str(tmp_path / "out")], tokenizer_of([["one two"]]),
+                                               Recipe())
     assert os.listdir(tmp_path) == [name]
 
 
@@ -530,7 +531,7 @@ def test_output_that_cannot_be_written(tmp_path):
 
     def fails(error, complaint, *outputs):
         with pytest.raises(error, match=complaint):
-            pretraining_data.write_training_data([source], list(outputs), tokenizer_of([["one"]]), Recipe())
+            pretraining_stream.write_training_data([source], list(outputs), tokenizer_of([["one"]]), Recipe())
 
     fails(OSError, "cannot be written: .*file is no directory", file + "/out")
     fails(IsADirectoryError, "is a directory; name a file", str(tmp_path))
@@ -545,8 +546,8 @@ def test_output_that_cannot_be_written(tmp_path):
 
 
 def test_workers_do_without_tensorflow():
-    code = "import sys, pretraining_data; assert 'tensorflow' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(pretraining_data.__file__), check=True)
+    code = "import sys, pretraining_stream; assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(pretraining_stream.__file__), check=True)
 
 
 # --- The script ------------------------------------------------------------------------------------------
@@ -606,13 +607,20 @@ def test_script_without_mask_in_its_vocabulary_and_with_few_predictions(scripts,
 def test_killed_script_goes_on(scripts, files):
     flags = ["--input_file=corpus.txt", "--vocab_file=vocab.txt", "--max_seq_length=32", "--shuffle_buffer_documents=3",
              "--dupe_factor=150"]
-    running = scripts.start("create_pretraining_data.py", "--output_file=a,b", *flags, "--num_workers=1", cwd=files)
-    deadline = time.time() + 60
-    while not (files / "a.manifest.json").exists():
-        assert time.time() < deadline
-        time.sleep(0.01)
-    os.kill(running.pid, signal.SIGKILL)
-    assert running.wait().code == -signal.SIGKILL
+
+    def stop(name, number):
+        running = scripts.start("create_pretraining_data.py", f"--output_file={name},b", *flags, "--num_workers=1", cwd=files)
+        deadline = time.time() + 60
+        while not (files / f"{name}.manifest.json").exists():
+            assert time.time() < deadline
+            time.sleep(0.01)
+        os.kill(running.pid, number)
+        return running.wait()
+
+    interrupted = stop("i", signal.SIGINT)
+    assert interrupted.code == 130
+    assert interrupted.err.endswith("create_pretraining_data.py: interrupted. The same command goes on.\n")
+    assert stop("a", signal.SIGKILL).code == -signal.SIGKILL
     left = json.loads((files / "a.manifest.json").read_text())
     assert 0 < left["blocks_done"] < left["blocks"] == 20
     assert not (files / "a").exists() and not (files / "b").exists()

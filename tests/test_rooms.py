@@ -32,7 +32,9 @@ LIBRARY = {
     "squad_report": ["input_pipeline", "squad_predictions"],
     "feature_extraction": ["classifier_data", "input_pipeline"],
     "learning_curve": ["input_pipeline"],
-    "pretraining_data": ["example_encoding", "input_pipeline", "tokenization", "workers"],
+    "corpus": [],
+    "pretraining_data": ["corpus", "example_encoding", "input_pipeline", "tokenization"],
+    "pretraining_stream": ["corpus", "input_pipeline", "pretraining_data", "tokenization", "workers"],
     "squad_data": ["example_encoding", "input_pipeline", "tokenization", "workers"],
 }
 SCRIPTS = ["build_vocab", "convert_checkpoint", "create_pretraining_data", "extract_features", "plan_memory", "run_classifier",
