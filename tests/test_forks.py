@@ -1,6 +1,7 @@
 """Scripts written for TensorFlow 1.12 (tests/forks), run as their users run them, with `import tf1 as tf` alone changed.
 
-Each trains, evaluates, predicts and exports; killed and started again, it ends in the same weights, bit for bit.
+Each trains, evaluates, predicts and exports. Killed and started again, it ends in the same weights, bit for bit: that is
+tried with `train`, and with `train_and_evaluate` too.
 """
 
 import os
@@ -205,6 +206,20 @@ def test_the_exported_model_predicts_the_same(trained):
         np.testing.assert_allclose(probabilities_in(exported), probabilities_in(predicted), rtol=1e-5)
 
 
+def assert_started_with_the_published_weights(trained, directory):
+    """And trained them."""
+    start, saved = (tensors_of(directory / f"model.ckpt-{step}") for step in (0, SAVE_STEPS))
+    weights = {name: values for name, values in trained.model.weights.items() if "layer_1" not in name}
+    assert_same_tensors({name: start[name] for name in weights}, weights)
+    assert not np.array_equal(saved["bert/embeddings/word_embeddings"], weights["bert/embeddings/word_embeddings"])
+
+
+@pytest.mark.parametrize("trained", [Classifier, Multilabel], indirect=True, ids=["classifier", "multilabel"])
+def test_it_starts_with_the_published_weights(trained):
+    assert_started_with_the_published_weights(trained, trained.output)
+
+
+@pytest.mark.parametrize("trained", [Pairs, Tagger], indirect=True, ids=["pairs", "tagger"])
 def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path):
     state = tmp_path / "checkpoint"
     run = trained.start(tmp_path, do_train=True)
@@ -214,10 +229,7 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path)
     killed = run.wait()
     assert killed.code == -signal.SIGKILL, killed.err
     assert LAST_STEP not in steps_in(tmp_path)
-    start, saved = (tensors_of(tmp_path / f"model.ckpt-{step}") for step in (0, SAVE_STEPS))
-    weights = {name: values for name, values in trained.model.weights.items() if "layer_1" not in name}
-    assert_same_tensors({name: start[name] for name in weights}, weights)
-    assert not np.array_equal(saved["bert/embeddings/word_embeddings"], weights["bert/embeddings/word_embeddings"])
+    assert_started_with_the_published_weights(trained, tmp_path)
     written = os.stat(tmp_path / f"model.ckpt-{SAVE_STEPS}.index").st_mtime_ns
 
     resumed = trained.start(tmp_path, do_train=True).wait()
