@@ -121,6 +121,7 @@ def _become(request, outputs):
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
     sys.argv[:] = request["argv"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
     signal.alarm(_TIME_LIMIT_SECONDS)
 
 
