@@ -353,6 +353,17 @@ def check_readable(checkpoint, names):
 # --- Starting from it -----------------------------------------------------------------------------------
 
 
+def starting_scaffold(init_checkpoint):
+    """Returns the `tf.train.Scaffold` of a model_fn whose weights, all trainable variables so far, start from a checkpoint.
+
+    Args:
+      init_checkpoint: see `open_checkpoint`; None for random weights, and then None is returned.
+    """
+    if not init_checkpoint:
+        return None
+    return tf.train.Scaffold(init_fn=initializer_from(init_checkpoint, tf.trainable_variables()))
+
+
 def initializer_from(init_checkpoint, variables):
     """Returns what a `tf.train.Scaffold` takes as `init_fn`: loads the variables that the checkpoint has.
 

@@ -92,9 +92,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
         mask = features["input_mask"]
         model = modeling.BertModel(bert_config, False, features["input_ids"], mask, features["input_type_ids"],
                                    use_one_hot_embeddings)
-        scaffold = tf.train.Scaffold()
-        if init_checkpoint:
-            scaffold = tf.train.Scaffold(init_fn=checkpoints.initializer_from(init_checkpoint, tf.trainable_variables()))
+        scaffold = checkpoints.starting_scaffold(init_checkpoint) or tf.train.Scaffold()
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": feature_extraction.pool(layers[layer], mask, pooling)
                        for index, layer in enumerate(layer_indexes)}
@@ -113,8 +111,7 @@ def resolve_flags():
     Raises:
       ValueError, OSError: a flag is missing or cannot be right.
     """
-    if FLAGS.use_tpu:
-        raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
+    runner.refuse_tpus()
     if not FLAGS.input_file:
         raise ValueError("--input_file is required: a text file with one example a line.")
     if tf.gfile.IsDirectory(FLAGS.input_file) or not tf.gfile.Exists(FLAGS.input_file):

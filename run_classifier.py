@@ -164,9 +164,7 @@ def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, nu
         loss, per_example_loss, logits, probabilities = create_model(
             bert_config, mode == estimator.ModeKeys.TRAIN, features["input_ids"], features["input_mask"],
             features["segment_ids"], label_ids, num_labels, use_one_hot_embeddings, model_options)
-        scaffold = None
-        if init_checkpoint:
-            scaffold = tf.train.Scaffold(init_fn=checkpoints.initializer_from(init_checkpoint, tf.trainable_variables()))
+        scaffold = checkpoints.starting_scaffold(init_checkpoint)
 
         if mode == estimator.ModeKeys.TRAIN:
             train_op = optimization.create_optimizer(
@@ -235,8 +233,7 @@ def resolve_flags():
     if not FLAGS.task_name:
         raise ValueError(f"--task_name is required; known tasks: {', '.join(sorted(PROCESSORS))}.")
     processor = get_processor(FLAGS.task_name)
-    if FLAGS.use_tpu:
-        raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
+    runner.refuse_tpus()
     task = FLAGS.task_name.lower()
     if FLAGS.data_dir is None:
         sample = os.path.join(_SAMPLES, task.upper())
@@ -314,21 +311,13 @@ def main(_):
         classifier.train(input_fn("train", "train", is_training=True), max_steps=num_train_steps)
     if FLAGS.do_eval:
         logging.info("Evaluating on %d examples.", len(examples["dev"]))
-        write_results("eval_results.txt", classifier.evaluate(input_fn("dev", "eval")))
+        runner.write_results("eval_results.txt", classifier.evaluate(input_fn("dev", "eval")))
     if FLAGS.do_predict:
         logging.info("Predicting %d examples.", len(examples["test"]))
         test_input_fn = input_fn("test", "predict")
         write_predictions(input_pipeline.in_order(classifier.predict(test_input_fn)), label_list)
         if test_has_labels:
-            write_results("test_eval_results.txt", classifier.evaluate(test_input_fn, name="test"))
-
-
-def write_results(file_name, results):
-    """Logs metrics and writes them to output_dir, one "name = value" a line, sorted."""
-    lines = [f"{name} = {str(value.tolist() if np.ndim(value) else value)}" for name, value in sorted(results.items())]
-    path = os.path.join(FLAGS.output_dir, file_name)
-    input_pipeline.write_text(path, "".join(line + "\n" for line in lines))
-    logging.info("Results, in %s:\n%s", path, "\n".join(f"  {line}" for line in lines))
+            runner.write_results("test_eval_results.txt", classifier.evaluate(test_input_fn, name="test"))
 
 
 def write_predictions(predictions, label_list):

@@ -94,9 +94,7 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, model.get_pooled_output(), features["next_sentence_labels"])
         loss = masked_lm_loss + next_sentence_loss
-        scaffold = None
-        if init_checkpoint:
-            scaffold = tf.train.Scaffold(init_fn=checkpoints.initializer_from(init_checkpoint, tf.trainable_variables()))
+        scaffold = checkpoints.starting_scaffold(init_checkpoint)
         if is_training:
             train_op = optimization.create_optimizer(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
                                                      **(optimizer_options or {}), gradient_accumulation_steps=micro_batches)
@@ -268,8 +266,7 @@ def resolve_flags():
     Raises:
       ValueError: a flag is missing or contradicts another.
     """
-    if FLAGS.use_tpu:
-        raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
+    runner.refuse_tpus()
     if not (FLAGS.do_train or FLAGS.do_eval):
         if FLAGS["do_train"].present or FLAGS["do_eval"].present:
             raise ValueError("Nothing to do: at least one of --do_train and --do_eval must be true.")
@@ -340,15 +337,7 @@ def main(_):
         trainer.train(input_fn_builder(files["input_file"], *lengths, is_training=True), max_steps=FLAGS.num_train_steps,
                       saving_listeners=listeners if FLAGS.eval_each_checkpoint else None)
     if FLAGS.do_eval:
-        write_results(evaluate())
-
-
-def write_results(results):
-    """Logs metrics and writes them to output_dir, one "name = value" a line, sorted."""
-    lines = [f"{name} = {value}" for name, value in sorted(results.items())]
-    path = os.path.join(FLAGS.output_dir, "eval_results.txt")
-    input_pipeline.write_text(path, "".join(line + "\n" for line in lines))
-    logging.info("Results, in %s:\n%s", path, "\n".join(f"  {line}" for line in lines))
+        runner.write_results("eval_results.txt", evaluate())
 
 
 if __name__ == "__main__":

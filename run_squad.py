@@ -142,9 +142,7 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
         start_logits, end_logits = create_model(
             bert_config, mode == estimator.ModeKeys.TRAIN, features["input_ids"], features["input_mask"],
             features["segment_ids"], use_one_hot_embeddings, model_options)
-        scaffold = None
-        if init_checkpoint:
-            scaffold = tf.train.Scaffold(init_fn=checkpoints.initializer_from(init_checkpoint, tf.trainable_variables()))
+        scaffold = checkpoints.starting_scaffold(init_checkpoint)
         if mode == estimator.ModeKeys.PREDICT:
             predictions = {"start_logits": start_logits, "end_logits": end_logits}
             predictions.update((name, tf.identity(features[name])) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
@@ -187,8 +185,7 @@ def resolve_flags():
     Raises:
       ValueError: a flag is missing or contradicts another.
     """
-    if FLAGS.use_tpu:
-        raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
+    runner.refuse_tpus()
     phases = ("do_train", "do_predict", "do_eval")
     if not any(FLAGS[name].value for name in phases):
         if any(FLAGS[name].present for name in phases):

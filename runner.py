@@ -13,6 +13,7 @@ import sys
 
 import quiet_tensorflow  # isort: skip  (before TensorFlow)
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 if not quiet_tensorflow.ALL_MESSAGES:
@@ -147,8 +148,8 @@ def run(main, goes_on=False):
         except MemoryError as error:
             if FLAGS.traceback:
                 raise
-            _fail(f"error: out of RAM ({error}). Pass --gradient_accumulation_steps=0 --recompute=auto to take smaller "
-                  "micro-batches, or close other programs.")
+            smaller = "Pass --gradient_accumulation_steps=0 --recompute=auto to take smaller micro-batches, or close"
+            _fail(f"error: out of RAM ({error}). {smaller if 'recompute' in FLAGS else 'Close'} other programs.")
         except KeyboardInterrupt:
             training = "do_train" in FLAGS and FLAGS.do_train
             where = " from the last checkpoint" if training else ""
@@ -349,6 +350,12 @@ def load_tokenizer(config=None):
     if names == ["vocab_file"]:
         return tokenization.FullTokenizer(path, FLAGS.do_lower_case, never_split)
     return tokenization.SentencePieceTokenizer(path, FLAGS.do_lower_case, never_split, vocab_size)
+
+
+def refuse_tpus():
+    """Raises a ValueError if --use_tpu asks for one."""
+    if FLAGS.use_tpu:
+        raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
 
 
 def check_output_dir():
@@ -573,3 +580,14 @@ def create_estimator(build_model_fn, bert_config, fields, batch_totals=(), eval_
                          eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)
     created.training = training
     return created
+
+
+# --- Results ---------------------------------------------------------------------------------------------
+
+
+def write_results(file_name, results):
+    """Logs metrics and writes them to --output_dir, one "name = value" a line, sorted."""
+    lines = [f"{name} = {str(value.tolist() if np.ndim(value) else value)}" for name, value in sorted(results.items())]
+    path = os.path.join(FLAGS.output_dir, file_name)
+    input_pipeline.write_text(path, "".join(line + "\n" for line in lines))
+    logging.info("Results, in %s:\n%s", path, "\n".join(f"  {line}" for line in lines))
