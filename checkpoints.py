@@ -16,7 +16,8 @@ from absl import logging
 from safetensors import SafetensorError, safe_open
 
 # What training adds to a model's variables.
-_TRAINING_STATE = re.compile(r"(^|/)(global_step|adam_m|adam_v|beta[12]_power|(current_)?loss_scale|learning_rate)(_\d+)?$")
+_TRAINING_STATE = re.compile(
+    r"(^|/)(global_step|adam_m|adam_v|beta[12]_power|(current_)?loss_scale(/value)?|learning_rate)(_\d+)?$")
 _MOST_DIFFERENCES_SHOWN = 12
 
 

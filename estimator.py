@@ -29,6 +29,8 @@ from session_hooks import NanLossError  # noqa: F401  what training may raise
 # Collections by which `optimization` says how a step is accumulated, and learns which micro-batch it is.
 _ACCUMULATION = "gradient_accumulation"
 _MICRO_BATCH_INDEX = "micro_batch_index"
+# Collection of variables that `optimization` lets start anew if the checkpoint lacks them.
+_OPTIONAL_IN_CHECKPOINT = "optional_in_checkpoint"
 # Collection that is not empty if the input starts at the global step by itself; `input_pipeline` fills it.
 _STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
 
@@ -114,7 +116,7 @@ class RunConfig(object):
                  keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, train_distribute=None, device_fn=None,
                  protocol=None, eval_distribute=None, experimental_distribute=None,
                  experimental_max_worker_delay_secs=None, session_creation_timeout_secs=7200,
-                 gradient_accumulation_steps=1):
+                 gradient_accumulation_steps=1, unequal_micro_batches=False):
         """Creates a configuration.
 
         Args:
@@ -133,6 +135,8 @@ class RunConfig(object):
             ignored.
           gradient_accumulation_steps: micro-batches that make a training batch. The model_fn hands it on to
             `optimization.create_optimizer`; it is in params.
+          unequal_micro_batches: the input_fn cuts a training batch into micro-batches of sizes of its own choice;
+            params["batch_size"] is then that of the whole training batch.
 
         Raises:
           ValueError: a strategy has several replicas; both save_checkpoints_steps and save_checkpoints_secs are given, or
@@ -159,6 +163,7 @@ class RunConfig(object):
         self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
         self.session_creation_timeout_secs = session_creation_timeout_secs
         self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.unequal_micro_batches = unequal_micro_batches
         self.model_dir = model_dir and os.fspath(model_dir)
         self.tf_random_seed = tf_random_seed
         self.save_summary_steps = save_summary_steps
@@ -223,7 +228,7 @@ class Estimator(object):
           use_tpu: must be false.
           train_batch_size, eval_batch_size, predict_batch_size: given to both as params["batch_size"]. In training that is
             the micro-batch: train_batch_size divided by the configuration's gradient_accumulation_steps, which is in
-            params too.
+            params too; but see unequal_micro_batches there.
           warm_start_from: a checkpoint, or an object with the arguments of `tf.train.warm_start` as attributes
             (`WarmStartSettings`), from which training starts if model_dir has no checkpoint.
 
@@ -246,9 +251,9 @@ class Estimator(object):
         if "batch_size" in (params or {}) and any(size is not None for size in self._batch_sizes.values()):
             raise ValueError("params must not hold batch_size: the Estimator puts it there.")
         self._config = config.replace(model_dir=self._model_dir)
-        if train_batch_size is not None:
-            micro_batch_size(train_batch_size, config.gradient_accumulation_steps)
         self._params = dict(params or {})
+        if train_batch_size is not None:
+            self._params_for(ModeKeys.TRAIN)  # raises an error if it cannot be split
         self._model_fn = model_fn
         self._warm_start_from = warm_start_from
 
@@ -346,9 +351,10 @@ class Estimator(object):
                     position, self._model_dir, checkpoint if continue_input else None, micro_batches)
                 input_hooks.append(keeper)
                 listeners.append(keeper.listener)
-            micro_batch = self._params_for(ModeKeys.TRAIN).get("batch_size")
-            all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint, last_step,
-                                             micro_batch and micro_batch * micro_batches)
+            examples = self._params_for(ModeKeys.TRAIN).get("batch_size")
+            if examples and not self._config.unequal_micro_batches:
+                examples *= micro_batches
+            all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint, last_step, examples)
             tf.gfile.MakeDirs(self._model_dir)
             checkpoints.remove_leftovers(self._model_dir)
 
@@ -621,7 +627,8 @@ class Estimator(object):
         if mode == ModeKeys.TRAIN:
             params.setdefault("gradient_accumulation_steps", steps)
         if batch_size is not None:
-            params["batch_size"] = micro_batch_size(batch_size, steps) if mode == ModeKeys.TRAIN else batch_size
+            equal = mode == ModeKeys.TRAIN and not self._config.unequal_micro_batches
+            params["batch_size"] = micro_batch_size(batch_size, steps) if equal else batch_size
         return params
 
     def _build(self, features_fn, mode):
@@ -662,8 +669,12 @@ class Estimator(object):
             if checkpoint:
                 shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in tf.global_variables()}
                 found = checkpoints.open_checkpoint(checkpoint)
-                checkpoints.check_fits(found, shapes)
+                optional = tf.get_collection(_OPTIONAL_IN_CHECKPOINT)
+                checkpoints.check_fits(found, shapes, {variable.op.name for variable in optional})
                 found.read(tf.train.get_global_step().op.name)  # TensorFlow takes a missing file for a wrong name
+                absent = [variable for variable in optional if variable.op.name not in found.shapes]
+                if absent:
+                    _restore_without(scaffold._saver, saved, absent)
         return scaffold
 
     def _session(self, scaffold, checkpoint, hooks):
@@ -677,6 +688,18 @@ class Estimator(object):
             scaffold.saver.recover_last_checkpoints(
                 [path for path in checkpoints.all_checkpoints(directory) if os.path.dirname(path) == directory])
         return session
+
+
+def _restore_without(saver, saved, absent):
+    """Makes the saver of `saved` restore all but the variables `absent`, and initialize these."""
+    initialize = tf.variables_initializer(absent)
+    others = tf.train.Saver([item for item in saved if not any(item is variable for variable in absent)])
+
+    def restore(session, path):
+        session.run(initialize)
+        others.restore(session, path)
+
+    saver.restore = restore
 
 
 def _call_with_known(function, arguments, *positional):

@@ -68,7 +68,8 @@ def input_fn_builder(features, seq_length):
     return input_fn
 
 
-def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_one_hot_embeddings, pooling="none"):
+def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_one_hot_embeddings, pooling="none",
+                     model_options=None):
     """Returns a model_fn that predicts `unique_id` and a `layer_output_<i>` for the i-th of the layers.
 
     Args:
@@ -78,6 +79,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
       use_tpu: must be false.
       use_one_hot_embeddings: see `modeling.BertModel`.
       pooling: see `feature_extraction.pool`.
+      model_options: dict of further arguments of `modeling.BertModel`.
 
     Raises:
       ValueError: `use_tpu`; in the model_fn: the mode is another than PREDICT.
@@ -91,7 +93,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
             raise ValueError(f"This model predicts only; mode {mode!r} does not.")
         mask = features["input_mask"]
         model = modeling.BertModel(bert_config, False, features["input_ids"], mask, features["input_type_ids"],
-                                   use_one_hot_embeddings)
+                                   use_one_hot_embeddings, **(model_options or {}))
         scaffold = checkpoints.starting_scaffold(init_checkpoint) or tf.train.Scaffold()
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": feature_extraction.pool(layers[layer], mask, pooling)
@@ -184,7 +186,7 @@ def main(_):
     tf.gfile.MakeDirs(os.path.dirname(FLAGS.output_file) or ".")
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(FLAGS.output_dtype).itemsize
     model_fn = model_fn_builder(config, FLAGS.init_checkpoint, indexes, FLAGS.use_tpu, FLAGS.use_one_hot_embeddings,
-                                FLAGS.pooling)
+                                FLAGS.pooling, {"precision": FLAGS.precision})
     try:
         with feature_extraction.running(model_fn) as run:
             rows = feature_extraction.extract(generate_features(), run, len(indexes), FLAGS.batch_size, vector_bytes,

@@ -5,6 +5,7 @@ step s takes examples s·B to (s+1)·B − 1 of an endless stream in which epoch
 resumed run needs no iterator state.
 """
 
+import bisect
 import concurrent.futures
 import contextlib
 import functools
@@ -28,6 +29,8 @@ _FILES_AT_A_TIME = 8
 _HEAD, _FOOT = 12, 4
 # What a batch of a dataset that changes the order says about each example: its index in the order of the file.
 EXAMPLE_INDEX = "example_index"
+# What a micro-batch has to weigh its mean loss by if they are of different sizes: a scalar, 1 on average.
+MICRO_BATCH_WEIGHT = "micro_batch_weight"
 # Sequences are trimmed to a multiple of this: kernels like it, and fewer different shapes occur.
 _LENGTH_STEP = 8
 # Without training, batches are sorted by length that many at a time.
@@ -269,25 +272,80 @@ def _split(batch, parts, totals=()):
     return tf.data.Dataset.from_tensor_slices(split)
 
 
+def cut_by_tokens(lengths, parts):
+    """Returns where to cut a batch into parts so that the largest part is as small as can be, in tokens.
+
+    A part has as many tokens as examples · longest length.
+
+    Args:
+      lengths: of the examples, padding that stays included, the longest first: positive integers [B].
+      parts: number of parts, none of them empty; at most B.
+
+    Returns:
+      int64 [parts + 1]: part k is the examples from the k-th of these to the next.
+    """
+    lengths = np.asarray(lengths).tolist()
+
+    def filled(limit):
+        """The bounds of parts that are filled in turn up to a limit of tokens."""
+        bounds = [0]
+        while bounds[-1] < len(lengths):
+            bounds.append(bounds[-1] + limit // lengths[bounds[-1]])
+        return [*bounds[:-1], len(lengths)]
+
+    # A full part leaves the others the fewest and shortest examples: if that takes too many parts, so does all else.
+    limits = range(lengths[0], lengths[0] * len(lengths))
+    smallest = lengths[0] + bisect.bisect_left(limits, True, key=lambda limit: len(filled(limit)) <= parts + 1)
+    bounds = filled(smallest)
+    while len(bounds) <= parts:  # halves have no more tokens than the whole
+        tokens = [(end - start > 1) * (end - start) * lengths[start] for start, end in zip(bounds, bounds[1:])]
+        largest = int(np.argmax(tokens))
+        bounds.insert(largest + 1, (bounds[largest] + bounds[largest + 1]) // 2)
+    return np.array(bounds)
+
+
+def _split_by_tokens(batch, parts, trim, totals=()):
+    """Like `_split`, for the parts of `cut_by_tokens`, each with its weight."""
+    size, longest = batch[trim[0]].shape.as_list()
+    kept = tf.minimum(_rounded_up(tf.reduce_sum(batch[trim[0]], axis=1)), longest)
+    bounds = tf.ensure_shape(tf.numpy_function(lambda lengths: cut_by_tokens(lengths, parts), [kept], tf.int64), [parts + 1])
+    added = {f"{name}_total": tf.reduce_sum(batch[name]) for name in totals}
+
+    def part(start, end):
+        weight = tf.cast(end - start, tf.float32) * (parts / size)
+        return {**{name: tensor[start:end] for name, tensor in batch.items()}, **added, MICRO_BATCH_WEIGHT: weight}
+
+    return tf.data.Dataset.from_tensor_slices((bounds[:-1], bounds[1:])).map(part)
+
+
 def _sort(batch, mask):
     """Sorts the examples of a batch by length, the longest first."""
     order = tf.argsort(tf.reduce_sum(batch[mask], axis=1), direction="DESCENDING", stable=True)
     return {name: tf.gather(tensor, order) for name, tensor in batch.items()}
 
 
+def _rounded_up(lengths):
+    """What sequences of these lengths are trimmed to: not to nothing."""
+    return (tf.maximum(lengths, 1) + _LENGTH_STEP - 1) // _LENGTH_STEP * _LENGTH_STEP
+
+
 def _cut(batch, trim):
     """Cuts sequences after the longest one."""
-    longest = tf.maximum(tf.reduce_max(tf.reduce_sum(batch[trim[0]], axis=1)), 1)
-    longest = (longest + _LENGTH_STEP - 1) // _LENGTH_STEP * _LENGTH_STEP
+    longest = _rounded_up(tf.reduce_max(tf.reduce_sum(batch[trim[0]], axis=1)))
     return {**batch, **{name: batch[name][:, :longest] for name in trim}}
 
 
-def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim, num_threads=None):
+def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim, by_tokens,
+             num_threads=None):
     """A dataset of what `read` gives for the indices of each batch; see `record_dataset`."""
-    if not is_training and (micro_batches != 1 or batch_totals):
+    if not is_training and (micro_batches != 1 or batch_totals or by_tokens):
         raise ValueError("Micro-batches and totals are for training only.")
+    if by_tokens and not trim:
+        raise ValueError("Without trimming all examples have the same number of tokens: by_tokens needs trim.")
+    if by_tokens and micro_batches > batch_size:
+        raise ValueError(f"A step of {batch_size} examples cannot be cut into {micro_batches} micro-batches.")
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
-    indices = _index_dataset(num_examples, batch_size * micro_batches, is_training, drop_remainder)
+    indices = _index_dataset(num_examples, batch_size * (1 if by_tokens else micro_batches), is_training, drop_remainder)
     if not trim:
         dataset = indices.map(read, **threads)
     elif is_training:
@@ -303,7 +361,9 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
         dataset = many.flat_map(lambda examples: tf.data.Dataset.from_tensor_slices(examples).batch(batch_size))
         if whole < num_examples and not drop_remainder:
             dataset = dataset.concatenate(tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
-    if micro_batches > 1 or batch_totals:
+    if by_tokens:
+        dataset = dataset.flat_map(functools.partial(_split_by_tokens, parts=micro_batches, trim=trim, totals=batch_totals))
+    elif micro_batches > 1 or batch_totals:
         dataset = dataset.flat_map(functools.partial(_split, parts=micro_batches, totals=batch_totals))
     return _prefetched(dataset.map(functools.partial(_cut, trim=trim)) if trim else dataset)
 
@@ -327,7 +387,7 @@ def in_order(results):
 
 
 def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(),
-                   num_threads=None, trim=()):
+                   num_threads=None, trim=(), by_tokens=False):
     """Returns a dataset of batches {name: tensor [B, …]} from TFRecord files; int64 fields become int32.
 
     Args:
@@ -345,6 +405,9 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         after its longest sequence. For that the examples of a training step are sorted by length before they are split into
         micro-batches. Without training many batches are sorted, and each says where its examples stood, as `EXAMPLE_INDEX`,
         int64 [B]; see `in_order`.
+      by_tokens: for training with `trim`. batch_size is a whole step's then, and its micro-batches are those of
+        `cut_by_tokens`. Each has a `MICRO_BATCH_WEIGHT`, a float32 scalar, b · micro_batches / batch_size for b examples: the
+        mean over the micro-batches of this times their mean loss is the step's mean loss.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.
@@ -358,7 +421,7 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         batch = tf.io.parse_example(serialized, features)
         return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor for name, tensor in batch.items()}
 
-    return _dataset(len(records), parse, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim,
+    return _dataset(len(records), parse, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim, by_tokens,
                     num_threads)
 
 
@@ -371,7 +434,8 @@ def placeholders(fields, batch_size, batch_totals=()):
     return {**batch, **{f"{field.name}_total": placeholder(field.dtype, []) for field in fields if field.name in batch_totals}}
 
 
-def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(), trim=()):
+def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(), trim=(),
+                  by_tokens=False):
     """Like `record_dataset`, from arrays in memory: {name: int32 or float32 array [examples, …]}."""
     names = list(arrays)
     num_examples = len(arrays[names[0]])
@@ -385,4 +449,5 @@ def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches
             value.set_shape(indices.shape.concatenate(arrays[name].shape[1:]))
         return dict(zip(names, values))
 
-    return _dataset(num_examples, gather, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim)
+    return _dataset(num_examples, gather, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim,
+                    by_tokens)

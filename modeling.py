@@ -11,6 +11,7 @@ some devices and buys nothing.
 """
 
 import collections
+import contextlib
 import copy
 import functools
 import json
@@ -18,14 +19,17 @@ import math
 
 import tensorflow.compat.v1 as tf
 
+import kernels
 import randomness
 import recompute_grad
+from kernels import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
 
-LAYER_NORM_EPSILON = 1e-12
 # Added to the score of a masked position: far below any real score, and no infinity to turn into NaN.
 _MASKED_SCORE = -10000.0
 # What the backward pass may compute again; see `transformer_model`.
 RECOMPUTE = ("none", "attention", "layers")
+# The dtypes that the encoder's layers may compute in.
+PRECISIONS = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
 class BertConfig(object):
@@ -99,7 +103,8 @@ class BertModel(object):
     """
 
     def __init__(self, config, is_training, input_ids, input_mask=None, token_type_ids=None,
-                 use_one_hot_embeddings=False, scope=None, recompute="none", recompute_segment=1):
+                 use_one_hot_embeddings=False, scope=None, recompute="none", recompute_segment=1, precision="fp32",
+                 first_token_only=False, compile_kernels=False):
         """Builds the encoder.
 
         Args:
@@ -112,15 +117,33 @@ class BertModel(object):
           scope: variable scope; "bert" if None.
           recompute, recompute_segment: what the backward pass computes again to save memory; see `transformer_model`.
             Without effect unless `is_training`.
+          precision: what the encoder's layers compute in, a name in `PRECISIONS`: matrix products and the tensors between
+            them; sums, softmax and normalization are float32 (Micikevicius et al. 2017, arXiv:1710.03740). Variables,
+            embeddings, pooler and all outputs are float32 in any case. The gradient of fp16 needs a scaled loss; see
+            `optimization.create_optimizer`.
+          first_token_only: compute the last layer at the first position, [CLS], only: all that the pooler looks at. The last
+            layer's output is then [B, 1, W].
+          compile_kernels: use kernels for this machine's CPU; see `kernels.compile_in_graph`.
 
         Raises:
           ValueError: a shape or a setting of the configuration does not fit.
         """
+        if precision not in PRECISIONS:
+            raise ValueError(f"Unknown precision={precision!r}; known: {', '.join(PRECISIONS)}.")
+        if compile_kernels:
+            kernels.compile_in_graph()
         config = copy.deepcopy(config)
         if not is_training:
             config.hidden_dropout_prob = 0.0
             config.attention_probs_dropout_prob = 0.0
+            recompute = "none"
 
+        with contextlib.nullcontext() if is_training else kernels.inference():
+            self._build(config, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope, PRECISIONS[precision],
+                        {"recompute": recompute, "recompute_segment": recompute_segment, "first_token_only": first_token_only})
+
+    def _build(self, config, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope, dtype, encoder_options):
+        """Builds it with the arguments of the constructor; encoder_options are arguments of `transformer_model`."""
         batch_size, seq_length = get_shape_list(input_ids, expected_rank=2)
         if input_mask is None:
             input_mask = tf.ones([batch_size, seq_length], tf.int32)
@@ -139,21 +162,22 @@ class BertModel(object):
                     max_position_embeddings=config.max_position_embeddings, dropout_prob=config.hidden_dropout_prob)
 
             with tf.variable_scope("encoder"):
-                # A list of [B, F, W].
-                self.all_encoder_layers = transformer_model(
-                    self.embedding_output, create_attention_mask_from_input_mask(input_ids, input_mask),
+                layers = transformer_model(
+                    tf.cast(self.embedding_output, dtype),
+                    create_attention_mask_from_input_mask(input_ids, input_mask),
                     hidden_size=config.hidden_size, num_hidden_layers=config.num_hidden_layers,
                     num_attention_heads=config.num_attention_heads, intermediate_size=config.intermediate_size,
                     intermediate_act_fn=get_activation(config.hidden_act),
                     hidden_dropout_prob=config.hidden_dropout_prob,
                     attention_probs_dropout_prob=config.attention_probs_dropout_prob,
-                    initializer_range=config.initializer_range, do_return_all_layers=True,
-                    recompute=recompute if is_training else "none", recompute_segment=recompute_segment)
+                    initializer_range=config.initializer_range, do_return_all_layers=True, **encoder_options)
+            # A list of [B, F, W].
+            self.all_encoder_layers = [tf.cast(layer, tf.float32) for layer in layers]
             self.sequence_output = self.all_encoder_layers[-1]
 
             with tf.variable_scope("pooler"):
                 # [B, W]: the position of [CLS] speaks for the sequence.
-                self.pooled_output = _dense(self.sequence_output[:, 0, :], config.hidden_size, "dense",
+                self.pooled_output = _dense(tf.cast(layers[-1][:, 0, :], tf.float32), config.hidden_size, "dense",
                                             config.initializer_range, tf.tanh)
 
     def get_pooled_output(self):
@@ -185,19 +209,7 @@ def gelu(x):
 
     0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))). The published models were trained with it.
     """
-    # (1 + tanh(z)) / 2 = σ(2z), which takes fewer passes. With 2z = linear·x + cubic·x³ the derivative of x σ(2z) is
-    # σ(2z) (1 + (1 - σ(2z)) x (2z)'), and needs nothing but x.
-    linear = math.sqrt(8.0 / math.pi)
-    cubic = 0.044715 * linear
-
-    def sigmoid(x):
-        return tf.sigmoid(x * (linear + cubic * tf.square(x)))
-
-    def gradient(output_gradient, x):
-        share = sigmoid(x)
-        return [output_gradient * (share * (1.0 + (1.0 - share) * (x * (linear + (3.0 * cubic) * tf.square(x)))))]
-
-    return recompute_grad.with_gradient(x * sigmoid(x), [x], gradient)
+    return kernels.gelu(x)
 
 
 def gelu_erf(x):
@@ -239,23 +251,33 @@ def dropout(input_tensor, dropout_prob):
     """
     if dropout_prob is None or dropout_prob == 0.0:
         return input_tensor
+    # A choice and no product: the backward pass keeps a byte for each value of the mask, not a float.
+    return tf.where_v2(_keep(input_tensor, tf.shape(input_tensor), dropout_prob),
+                       input_tensor * (1.0 / (1.0 - dropout_prob)), tf.zeros([], input_tensor.dtype))
+
+
+def _keep(before, shape, dropout_prob):
+    """Where dropout keeps a value: bool of that shape, drawn once the tensor `before` is there; None for no dropout."""
+    if not dropout_prob:
+        return None
     site = randomness.new_site("dropout")
     # A random op has no data input: without the dependency all masks could be drawn, and held, at the step's start.
-    with tf.control_dependencies([input_tensor]):
-        keep = randomness.uniform(tf.shape(input_tensor), site) >= dropout_prob
-    # A choice and no product: the backward pass keeps a byte for each value of the mask, not a float.
-    return tf.where_v2(keep, input_tensor * (1.0 / (1.0 - dropout_prob)), tf.zeros([], input_tensor.dtype))
+    with tf.control_dependencies([before]):
+        return randomness.bernoulli(tf.identity(shape), 1.0 - dropout_prob, site)
 
 
 def layer_norm(input_tensor, name=None):
     """Layer normalization over the last dimension (Ba et al. 2016, arXiv:1607.06450), with variables gamma and beta."""
-    width = input_tensor.shape.as_list()[-1]
+    gamma, beta = _norm_parameters(input_tensor.shape.as_list()[-1], name)
+    return kernels.layer_norm(input_tensor, gamma, beta)
+
+
+def _norm_parameters(width, name=None):
+    """The variables gamma and beta, as tensors."""
     with tf.variable_scope(name, default_name="LayerNorm"):
         beta = tf.get_variable("beta", [width], initializer=tf.zeros_initializer())
         gamma = tf.get_variable("gamma", [width], initializer=tf.ones_initializer())
-        centered = input_tensor - tf.reduce_mean(input_tensor, axis=-1, keepdims=True)
-        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
-        return centered * tf.rsqrt(variance + LAYER_NORM_EPSILON) * gamma + beta
+        return tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta)
 
 
 def layer_norm_and_dropout(input_tensor, dropout_prob, name=None):
@@ -273,12 +295,17 @@ def create_initializer(initializer_range=0.02):
 
 def _dense(inputs, units, name, initializer_range, activation=None):
     """activation(inputs · kernel + bias), inputs [rows, width]; variables <name>/kernel and <name>/bias."""
+    kernel, bias = _dense_parameters(inputs.shape.as_list()[-1], units, name, initializer_range)
+    outputs = kernels.linear(inputs, [kernel], [bias])
+    return outputs if activation is None else activation(outputs)
+
+
+def _dense_parameters(width, units, name, initializer_range):
+    """The variables <name>/kernel and <name>/bias, as tensors."""
     with tf.variable_scope(name):
-        kernel = tf.get_variable("kernel", [inputs.shape.as_list()[-1], units],
-                                 initializer=create_initializer(initializer_range))
+        kernel = tf.get_variable("kernel", [width, units], initializer=create_initializer(initializer_range))
         bias = tf.get_variable("bias", [units], initializer=tf.zeros_initializer())
-        outputs = tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
-        return outputs if activation is None else activation(outputs)
+        return tf.convert_to_tensor(kernel), tf.convert_to_tensor(bias)
 
 
 # --- Embeddings ------------------------------------------------------------------------------------
@@ -415,24 +442,29 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     elif batch_size is None or from_seq_length is None or to_seq_length is None:
         raise ValueError("With matrices as inputs, batch_size, from_seq_length and to_seq_length are needed.")
 
-    def project(matrix, name, activation, length):
-        """[B·length, width] -> [B, N, length, H]"""
-        output = _dense(matrix, num_attention_heads * size_per_head, name, initializer_range, activation)
-        output = tf.reshape(output, [batch_size, length, num_attention_heads, size_per_head])
-        return tf.transpose(output, [0, 2, 1, 3])
+    width = num_attention_heads * size_per_head
+    activations = {"query": query_act, "key": key_act, "value": value_act}
 
-    from_matrix = reshape_to_matrix(from_tensor)
-    to_matrix = reshape_to_matrix(to_tensor)
-    query = project(from_matrix, "query", query_act, from_seq_length)
-    key = project(to_matrix, "key", key_act, to_seq_length)
-    value = project(to_matrix, "value", value_act, to_seq_length)
+    def project(matrix, length, names):
+        """[B·length, width] -> for each name [B, N, length, H], by one product."""
+        weights, biases = zip(*(_dense_parameters(matrix.shape.as_list()[-1], width, name, initializer_range)
+                                for name in names))
+        outputs = kernels.linear(matrix, list(weights), list(biases))
+        outputs = tf.reshape(outputs, [batch_size, length, len(names), num_attention_heads, size_per_head])
+        outputs = tf.unstack(tf.transpose(outputs, [2, 0, 3, 1, 4]))
+        return [activations[name](output) if activations[name] else output for name, output in zip(names, outputs)]
+
+    if from_tensor is to_tensor:
+        query, key, value = project(reshape_to_matrix(to_tensor), to_seq_length, ["query", "key", "value"])
+    else:
+        query, = project(reshape_to_matrix(from_tensor), from_seq_length, ["query"])
+        key, value = project(reshape_to_matrix(to_tensor), to_seq_length, ["key", "value"])
 
     attend = functools.partial(_attend, dropout_prob=attention_probs_dropout_prob)
     if recompute:
         attend = recompute_grad.recompute_grad(attend)
     context = attend(query, key, value, *([] if attention_mask is None else [attention_mask]))
     context = tf.transpose(context, [0, 2, 1, 3])  # [B, F, N, H]
-    width = num_attention_heads * size_per_head
     if do_return_2d_tensor:
         return tf.reshape(context, [batch_size * from_seq_length, width])
     return tf.reshape(context, [batch_size, from_seq_length, width])
@@ -440,20 +472,19 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
 
 def _attend(query, key, value, attention_mask=None, dropout_prob=0.0):
     """The formula of `attention_layer`: Q [B, N, F, H], K and V [B, N, T, H], mask [B, F, T] -> [B, N, F, H]."""
-    # Scaling the query, [B, N, F, H], instead of the scores, [B, N, F, T], touches fewer values if H < T.
-    size_per_head = query.shape.as_list()[-1]
-    scores = tf.matmul(query * (1.0 / math.sqrt(size_per_head)), key, transpose_b=True)  # [B, N, F, T]
+    score_bias = None
     if attention_mask is not None:
         # [B, 1, F, T] broadcasts over the heads.
-        mask = tf.cast(tf.expand_dims(attention_mask, axis=[1]), tf.float32)
-        scores += (1.0 - mask) * _MASKED_SCORE
-    return tf.matmul(dropout(tf.nn.softmax(scores), dropout_prob), value)
+        score_bias = (1.0 - tf.cast(tf.expand_dims(attention_mask, axis=[1]), tf.float32)) * _MASKED_SCORE
+    batch_size, num_heads, from_length, _ = get_shape_list(query)
+    keep = _keep(query, [batch_size, num_heads, from_length, get_shape_list(key)[2]], dropout_prob)
+    return kernels.attention(query, key, value, score_bias, keep, 1.0 - dropout_prob)
 
 
 def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hidden_layers=12,
                       num_attention_heads=12, intermediate_size=3072, intermediate_act_fn=gelu,
                       hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
-                      do_return_all_layers=False, recompute="none", recompute_segment=1):
+                      do_return_all_layers=False, recompute="none", recompute_segment=1, first_token_only=False):
     """The Transformer encoder (Vaswani et al. 2017), normalizing after each residual connection.
 
     Args:
@@ -472,9 +503,10 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         probabilities, which are most of the memory of long sequences and a small part of the arithmetic; "layers":
         everything but the input of each segment of layers. No number changes.
       recompute_segment: layers in a segment. A segment is held as a whole while the backward pass is in it.
+      first_token_only: compute the last layer at the first position only.
 
     Returns:
-      float [B, F, W], or a list of them.
+      [B, F, W] in the dtype of the input, or a list of them. With `first_token_only` the last one is [B, 1, W].
 
     Raises:
       ValueError: N does not divide W, W is not the input's width, or `recompute` or its segment is none of these.
@@ -491,20 +523,39 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         raise ValueError(f"recompute_segment={recompute_segment} layers: it must be at least 1.")
 
     def layer(index, layer_input, attention_mask):
-        """[B·F, W] -> [B·F, W]"""
+        """[B·F, W] -> [B·F, W], or [B, W] of the last layer with `first_token_only`."""
+        from_tensor, from_length = layer_input, seq_length
+        if first_token_only and index == num_hidden_layers - 1:
+            from_tensor, from_length = tf.reshape(layer_input, [batch_size, seq_length, hidden_size])[:, 0, :], 1
+            attention_mask = None if attention_mask is None else attention_mask[:, :1, :]
         with tf.variable_scope(f"layer_{index}"):
             with tf.variable_scope("attention"):
                 with tf.variable_scope("self"):
                     attention = attention_layer(
-                        layer_input, layer_input, attention_mask, num_attention_heads,
+                        from_tensor, layer_input, attention_mask, num_attention_heads,
                         hidden_size // num_attention_heads,
                         attention_probs_dropout_prob=attention_probs_dropout_prob,
                         initializer_range=initializer_range, do_return_2d_tensor=True, batch_size=batch_size,
-                        from_seq_length=seq_length, to_seq_length=seq_length, recompute=recompute == "attention")
-                attention = _residual_output(attention, layer_input, hidden_dropout_prob, initializer_range)
+                        from_seq_length=from_length, to_seq_length=seq_length, recompute=recompute == "attention")
+                attention = sublayer_output(attention, from_tensor)
             with tf.variable_scope("intermediate"):
-                intermediate = _dense(attention, intermediate_size, "dense", initializer_range, intermediate_act_fn)
-            return _residual_output(intermediate, attention, hidden_dropout_prob, initializer_range)
+                if intermediate_act_fn is gelu:  # one kernel with the product that follows
+                    kernel, bias = _dense_parameters(hidden_size, intermediate_size, "dense", initializer_range)
+                    intermediate, gelu_bias = kernels.linear(attention, [kernel]), bias
+                else:
+                    intermediate, gelu_bias = _dense(attention, intermediate_size, "dense", initializer_range,
+                                                     intermediate_act_fn), None
+            return sublayer_output(intermediate, attention, gelu_bias)
+
+    def sublayer_output(inputs, residual, gelu_bias=None):
+        """LayerNorm(residual + dropout(dense(inputs))), or of gelu(inputs + gelu_bias): how both sublayers end."""
+        with tf.variable_scope("output"):
+            kernel, bias = _dense_parameters(inputs.shape.as_list()[-1], hidden_size, "dense", initializer_range)
+            output = (kernels.linear(inputs, [kernel]) if gelu_bias is None
+                      else kernels.gelu_linear(inputs, gelu_bias, kernel))
+            keep = _keep(output, tf.shape(output), hidden_dropout_prob)
+            return kernels.residual_norm(output, bias, residual, keep, 1.0 - hidden_dropout_prob,
+                                         *_norm_parameters(hidden_size))
 
     def segment(first, layer_input, attention_mask=None):
         """The outputs of layer `first` and those after it."""
@@ -522,16 +573,9 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
             run = recompute_grad.recompute_grad(run)
         outputs += run(outputs[-1], *mask)
 
-    if do_return_all_layers:
-        return [reshape_from_matrix(output, input_shape) for output in outputs[1:]]
-    return reshape_from_matrix(outputs[-1], input_shape)
-
-
-def _residual_output(inputs, residual, dropout_prob, initializer_range):
-    """LayerNorm(residual + dropout(dense(inputs))): how both sublayers end. All [B·F, ·]."""
-    with tf.variable_scope("output"):
-        output = _dense(inputs, residual.shape.as_list()[-1], "dense", initializer_range)
-        return layer_norm(dropout(output, dropout_prob) + residual)
+    outputs = [reshape_from_matrix(output, input_shape) for output in outputs[1:-1]] + [
+        reshape_from_matrix(outputs[-1], [batch_size, 1, hidden_size] if first_token_only else input_shape)]
+    return outputs if do_return_all_layers else outputs[-1]
 
 
 # --- Starting weights -----------------------------------------------------------------------------

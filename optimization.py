@@ -14,6 +14,10 @@ import tensorflow.compat.v1 as tf
 LOGGED_SCALARS = "logged_scalars"
 # Graph collection of the one `Accumulation`, if a step takes several micro-batches.
 GRADIENT_ACCUMULATION = "gradient_accumulation"
+# Graph collection of an integer scalar tensor, if the loss is scaled: how many steps in a row were skipped up to now.
+SKIPPED_IN_A_ROW = "skipped_in_a_row"
+# Graph collection of variables that start anew in a training that goes on from a checkpoint without them.
+OPTIONAL_IN_CHECKPOINT = "optional_in_checkpoint"
 # Graph collection of an integer variable that says which micro-batch is the next one, if anything has to know.
 MICRO_BATCH_INDEX = "micro_batch_index"
 
@@ -32,7 +36,7 @@ class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_
 
 
 def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, optimizer="adamw", lr_schedule="linear",
-                     adam_bias_correction=False, gradient_accumulation_steps=1):
+                     adam_bias_correction=False, gradient_accumulation_steps=1, loss_scaling=False):
     """Builds one training step: gradients, clipped to a global norm of 1, and an update of every trainable variable.
 
     Args:
@@ -45,6 +49,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
       lr_schedule: a name in `LR_SCHEDULES`.
       adam_bias_correction: correct the bias of "adamw"; see `AdamWeightDecayOptimizer`.
       gradient_accumulation_steps: the number of micro-batches that a step takes; see `Accumulation` for how to run it.
+      loss_scaling: scale the loss for the gradients of float16, and skip the update where they are not finite; see
+        `LossScale`. The steps skipped count as steps.
 
     Returns:
       An op that updates the variables and then adds one to the global step.
@@ -69,17 +75,23 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     rule = optimizer_class(learning_rate=learning_rate, weight_decay_rate=0.01,
                            exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"], **options)
     variables = tf.trainable_variables()
-    gradients = tf.gradients(loss, variables)
+    loss_scale = LossScale() if loss_scaling else None
+    gradients = tf.gradients(loss_scale.scale(loss) if loss_scaling else loss, variables)
+    divisor = gradient_accumulation_steps * (loss_scale.value if loss_scaling else 1.0)
+    zero = tf.no_op
     if gradient_accumulation_steps == 1:
-        gradient_norm = tf.global_norm(gradients)
-        scale = clipping_factor(gradient_norm, clip_norm=1.0)
+        norm = tf.global_norm(gradients)
     else:
-        gradients, gradient_norm, zero = _accumulate(loss, gradients, variables, gradient_accumulation_steps)
-        scale = clipping_factor(gradient_norm, clip_norm=1.0) / gradient_accumulation_steps
-    update = rule.apply_scaled_gradients(zip(gradients, variables), scale)
-    if gradient_accumulation_steps > 1:
-        with tf.control_dependencies([update]):
-            update = zero()
+        gradients, norm, zero = _accumulate(loss, gradients, variables, gradient_accumulation_steps)
+    gradient_norm = norm / divisor
+    scale = clipping_factor(gradient_norm, clip_norm=1.0) / divisor
+
+    def apply():
+        return rule.apply_scaled_gradients(zip(gradients, variables), scale)
+
+    update = loss_scale.apply_if_finite(gradient_norm, apply) if loss_scaling else apply()
+    with tf.control_dependencies([update]):
+        update = tf.group(update, zero())
     log_scalar("learning_rate", learning_rate)
     log_scalar("gradient_norm", gradient_norm)
     # Whatever reads the global step (schedule, dropout) is an input of some update. Counting after all of them leaves
@@ -187,8 +199,8 @@ def _accumulate(loss, gradients, variables, steps):
       steps: the number of micro-batches.
 
     Returns:
-      (the sums as variables, in the places of the gradients; the global norm of the sums divided by `steps`; a function
-      that makes the op that zeroes the sums)
+      (the sums as variables, in the places of the gradients; the global norm of the sums; a function that makes the op that
+      zeroes the sums)
     """
     sums, dense, slices, adds = [], [], [], []
     for gradient, variable in zip(gradients, variables):
@@ -214,7 +226,7 @@ def _accumulate(loss, gradients, variables, steps):
     with tf.control_dependencies(adds):
         accumulate_op = tf.group(*[tf.assign_add(index, 1).op for index in indices], name="accumulate")
         mean_loss = scalars[0].read_value() / steps
-        norm = tf.sqrt(tf.add_n([_sum_of_squares(dense)] + [squares.read_value() for squares in scalars[1:]])) / steps
+        norm = tf.sqrt(tf.add_n([_sum_of_squares(dense)] + [squares.read_value() for squares in scalars[1:]]))
     tf.add_to_collection(GRADIENT_ACCUMULATION, Accumulation(steps, accumulate_op, mean_loss))
 
     def zero():
@@ -261,6 +273,71 @@ def _zero(variables):
             zeros = tf.fill(tf.raw_ops.VariableShape(input=variable.handle), tf.zeros([], variable.dtype.base_dtype))
             previous = [variable.assign(zeros, read_value=False)]
     return tf.group(*previous)
+
+
+# --- Loss scaling ------------------------------------------------------------------------------------------
+
+
+class LossScale(object):
+    """A factor of the loss that keeps gradients in the range of float16 (Micikevicius et al. 2017, arXiv:1710.03740, 3.2).
+
+    It starts at 2¹⁵. A step whose gradients are not finite is skipped and halves it; 2,000 steps without one double it. Its
+    state is in variables, and so in checkpoints: `loss_scale/value`, `loss_scale/good_steps` (since it last changed),
+    `loss_scale/skipped_steps` and `loss_scale/skipped_in_a_row`. A checkpoint of another precision may lack them.
+
+    Attributes:
+      value: the factor of this step, float32 scalar tensor.
+    """
+
+    STEPS_TO_DOUBLE = 2000
+    LARGEST = 2.0**24
+
+    def __init__(self):
+        """Creates the variables."""
+        with tf.variable_scope("loss_scale", reuse=tf.AUTO_REUSE):
+            def variable(name, value, dtype):
+                return tf.get_variable(name, [], dtype, tf.constant_initializer(value), trainable=False, use_resource=True,
+                                       collections=[tf.GraphKeys.GLOBAL_VARIABLES, OPTIONAL_IN_CHECKPOINT])
+
+            self._value = variable("value", 2.0**15, tf.float32)
+            self._good_steps = variable("good_steps", 0, tf.int64)
+            self._skipped_steps = variable("skipped_steps", 0, tf.int64)
+            self._skipped_in_a_row = variable("skipped_in_a_row", 0, tf.int64)
+        self.value = tf.convert_to_tensor(self._value)
+
+    def scale(self, loss):
+        """Returns the loss times the factor."""
+        return loss * tf.cast(self.value, loss.dtype)
+
+    def apply_if_finite(self, gradient_norm, apply):
+        """Returns an op that runs apply() if the norm is finite, and sets the factor for the next step.
+
+        Args:
+          gradient_norm: scalar; not finite if any gradient is not.
+          apply: function that returns an op.
+        """
+        finite = tf.math.is_finite(gradient_norm)
+
+        def applied():
+            with tf.control_dependencies([apply()]):
+                return tf.identity(finite)
+
+        with tf.control_dependencies([tf.cond(finite, applied, lambda: tf.identity(finite))]):
+            doubles = self._good_steps.read_value() + 1 >= self.STEPS_TO_DOUBLE
+            skipped = tf.cast(tf.logical_not(finite), tf.int64)
+            grown = tf.where(doubles, tf.minimum(2.0 * self.value, self.LARGEST), self.value)
+            good_steps = tf.where(finite & tf.logical_not(doubles), self._good_steps.read_value() + 1, tf.zeros([], tf.int64))
+            in_a_row = skipped * (self._skipped_in_a_row.read_value() + 1)
+            updates = [
+                self._value.assign(tf.where(finite, grown, tf.maximum(0.5 * self.value, 1.0)), read_value=False),
+                self._good_steps.assign(good_steps, read_value=False),
+                self._skipped_in_a_row.assign(in_a_row, read_value=False),
+            ]
+            skipped_steps = self._skipped_steps.assign_add(skipped)
+        tf.add_to_collection(SKIPPED_IN_A_ROW, in_a_row)
+        log_scalar("loss_scale", self.value)
+        log_scalar("skipped_steps", tf.convert_to_tensor(skipped_steps))
+        return tf.group(*updates, skipped_steps)
 
 
 # --- Optimizers --------------------------------------------------------------------------------------------

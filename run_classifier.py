@@ -73,7 +73,7 @@ def define_flags():
 # --- Input -----------------------------------------------------------------------------------------------
 
 
-def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False):
+def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False, by_tokens=False):
     """Returns an input_fn that reads a TFRecord file of `file_based_convert_examples_to_features`.
 
     Args:
@@ -82,11 +82,13 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
       is_training: shuffle and repeat.
       drop_remainder: leave the last, smaller batch out.
       trim_padding: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
+      by_tokens: see there; the Estimator's configuration has unequal_micro_batches then.
     """
     def input_fn(params):
         return input_pipeline.record_dataset(
             input_file, feature_fields(seq_length), params["batch_size"], is_training, drop_remainder,
-            params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim_padding else ())
+            params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim_padding else (),
+            by_tokens=by_tokens)
     return input_fn
 
 
@@ -126,7 +128,7 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
       (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all float32.
     """
     model = modeling.BertModel(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
-                               **(model_options or {}))
+                               first_token_only=True, **(model_options or {}))
     output = model.get_pooled_output()
     output_weights = tf.get_variable("output_weights", [num_labels, output.shape.as_list()[-1]],
                                      initializer=modeling.create_initializer(0.02))
@@ -167,6 +169,7 @@ def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, nu
         scaffold = checkpoints.starting_scaffold(init_checkpoint)
 
         if mode == estimator.ModeKeys.TRAIN:
+            loss *= features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
             train_op = optimization.create_optimizer(
                 loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, **(optimizer_options or {}),
                 gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
@@ -303,7 +306,8 @@ def main(_):
         file_based_convert_examples_to_features(examples[part], label_list, FLAGS.max_seq_length, tokenizer, path,
                                                 FLAGS.num_workers)
         return file_based_input_fn_builder(path, FLAGS.max_seq_length, is_training, drop_remainder=is_training,
-                                           trim_padding=FLAGS.trim_padding)
+                                           trim_padding=FLAGS.trim_padding,
+                                           by_tokens=is_training and FLAGS.tokens_per_micro_batch > 0)
 
     if FLAGS.do_train:
         logging.info("Training on %d examples, %d steps of %d.", len(examples["train"]), num_train_steps,

@@ -151,6 +151,7 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
         if mode != estimator.ModeKeys.TRAIN:
             raise ValueError(f"This model is trained and predicts; mode {mode!r} is neither.")
         loss = (span_loss(start_logits, features["start_positions"]) + span_loss(end_logits, features["end_positions"])) / 2.0
+        loss *= features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
         train_op = optimization.create_optimizer(
             loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, **(optimizer_options or {}),
             gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
@@ -159,7 +160,7 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
     return model_fn
 
 
-def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False):
+def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False, by_tokens=False):
     """Returns an input_fn that reads a TFRecord file of `FeatureWriter`.
 
     Args:
@@ -168,11 +169,13 @@ def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_p
       is_training: shuffle and repeat.
       drop_remainder: leave the last, smaller batch out.
       trim_padding: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
+      by_tokens: see there; the Estimator's configuration has unequal_micro_batches then.
     """
     def input_fn(params):
         return input_pipeline.record_dataset(
             input_file, feature_fields(seq_length, is_training), params["batch_size"], is_training, drop_remainder,
-            params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim_padding else ())
+            params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim_padding else (),
+            by_tokens=by_tokens)
     return input_fn
 
 
@@ -223,6 +226,14 @@ def validate_flags_or_throw(bert_config):
     if FLAGS.find_null_threshold and not (FLAGS.version_2_with_negative and FLAGS.do_eval):
         raise ValueError("--find_null_threshold needs --version_2_with_negative and --do_eval: it looks at questions without "
                          "an answer and at the right answers.")
+    if FLAGS.do_train and FLAGS.tokens_per_micro_batch and not trims_training():
+        raise ValueError("--tokens_per_micro_batch needs training to be trimmed. The published loss looks at padding too, so "
+                         "that it is only with --trim_padding=true: pass that, or leave --tokens_per_micro_batch out.")
+
+
+def trims_training():
+    """Whether batches of the training are trimmed: only if asked for, as the published loss normalizes over padding too."""
+    return FLAGS.trim_padding and FLAGS["trim_padding"].present > 0
 
 
 def train_steps(examples):
@@ -271,9 +282,9 @@ def main(_):
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training, path,
                                                           FLAGS.num_workers)
         logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
-        # The published loss normalizes over padding too: training is trimmed only if asked for.
-        trim = FLAGS.trim_padding and (not is_training or FLAGS["trim_padding"].present)
-        return input_fn_builder(path, FLAGS.max_seq_length, is_training, drop_remainder=is_training, trim_padding=trim)
+        return input_fn_builder(path, FLAGS.max_seq_length, is_training, drop_remainder=is_training,
+                                trim_padding=trims_training() if is_training else FLAGS.trim_padding,
+                                by_tokens=is_training and FLAGS.tokens_per_micro_batch > 0)
 
     if FLAGS.do_train:
         logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,

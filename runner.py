@@ -47,6 +47,9 @@ def define_model_flags(max_seq_length):
     flags.DEFINE_integer("max_seq_length", max_seq_length,
                          "WordPieces of an input, [CLS] and [SEP] included. Longer ones are cut, shorter ones padded.",
                          lower_bound=3)
+    flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
+                      "What the encoder computes in: bf16 and fp16 save memory, and time where the hardware supports them. "
+                      "Weights, sums, softmax, normalization, loss and optimizer stay fp32; so do the checkpoints.")
 
 
 def define_tokenizer_flags():
@@ -66,6 +69,10 @@ def define_input_flags():
                          "100,000 short examples a second, so that only long files of long texts gain.", lower_bound=0)
     flags.DEFINE_bool("trim_padding", True, "Sort examples by length and cut each batch after its longest sequence. It saves "
                       "most of the time of short ones. With false, batches have the shape of max_seq_length.")
+    flags.DEFINE_integer("tokens_per_micro_batch", 0,
+                         "Tokens, padding included, that a micro-batch may hold at most; micro-batches then differ in their "
+                         "numbers of examples, so that short ones share one. For training that is trimmed. "
+                         "gradient_accumulation_steps follows from it. 0: equal numbers of examples.", lower_bound=0)
 
 
 def define_training_flags():
@@ -84,6 +91,9 @@ def define_training_flags():
                        "all of the GPU's, or without a GPU all RAM that is free.", lower_bound=0)
     flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: layers that are computed again together.",
                          lower_bound=1)
+    flags.DEFINE_bool("compile_kernels", None,
+                      "Compile the elementwise parts of a training step, with XLA. It saves time, but costs a second for each "
+                      "new length of a batch. By default on CPU, for models at least 256 wide.")
     flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
                       "The optimizer; adamw is the published one.")
     flags.DEFINE_bool("adam_bias_correction", False, "Correct the bias of adamw's moments; the published code does not.")
@@ -375,12 +385,45 @@ def check_output_dir():
 
 def model_options():
     """Returns what the flags ask of `modeling.BertModel` beyond the published arguments."""
-    return {"recompute": FLAGS.recompute, "recompute_segment": FLAGS.recompute_segment}
+    training = {"recompute": FLAGS.recompute, "recompute_segment": FLAGS.recompute_segment} if FLAGS.do_train else {}
+    return {"precision": FLAGS.precision, **training}
 
 
 def optimizer_options():
     """Returns what the flags ask of `optimization.create_optimizer` beyond the published arguments and accumulation."""
-    return {name: FLAGS[name].value for name in ("optimizer", "lr_schedule", "adam_bias_correction")}
+    return {**{name: FLAGS[name].value for name in ("optimizer", "lr_schedule", "adam_bias_correction")},
+            "loss_scaling": FLAGS.precision == "fp16"}
+
+
+def _compiles_kernels(config):
+    """Whether the elementwise parts of a training step are to be compiled."""
+    if FLAGS.compile_kernels is not None:
+        return FLAGS.compile_kernels
+    # For narrower models compiling takes longer than it saves. With a GPU it has not been measured.
+    return config.hidden_size >= 256 and not tf.config.list_physical_devices("GPU")
+
+
+# What a processor says of itself in /proc/cpuinfo, and the least a GPU's compute capability must be.
+_CPU_SUPPORT = {"bf16": {"amx_bf16", "avx512_bf16", "bf16"}, "fp16": {"amx_fp16", "avx512_fp16", "asimdhp"}}
+_GPU_SUPPORT = {"bf16": (8, 0), "fp16": (7, 0)}
+
+
+def check_precision():
+    """Warns if the hardware has no instructions for --precision."""
+    if FLAGS.precision == "fp32":
+        return
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        found = [tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus]
+        supported = all(capability is None or capability >= _GPU_SUPPORT[FLAGS.precision] for capability in found)
+    elif os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
+            supported = not _CPU_SUPPORT[FLAGS.precision].isdisjoint(reader.read().split())
+    else:
+        supported = True  # not known
+    if not supported:
+        logging.warning("--precision=%s: this %s has no instructions for it. It saves memory, but may be slower than fp32.",
+                        FLAGS.precision, "GPU" if gpus else "CPU")
 
 
 def check_starting_weights(config, head_shapes, training=True):
@@ -455,8 +498,10 @@ class _Training(object):
         Raises:
           ValueError: nothing fits.
         """
+        if _tokens_per_micro_batch():
+            _settle_accumulation_by_tokens()
         steps = FLAGS.gradient_accumulation_steps
-        if steps:
+        if steps and not _tokens_per_micro_batch():
             estimator.micro_batch_size(FLAGS.train_batch_size, steps)
         if FLAGS.recompute != "auto" and steps:
             self._warn_if_too_large()
@@ -464,7 +509,7 @@ class _Training(object):
         usable, source = _usable_memory()
         logging.info("Simulating what fits into %s.", source)
         choice = memory_planner.choose(
-            self.build, FLAGS.train_batch_size, usable,
+            self.build, steps * self._micro_batch_size() if steps else FLAGS.train_batch_size, usable,
             modeling.RECOMPUTE if FLAGS.recompute == "auto" else [FLAGS.recompute], [steps] if steps else None)
         FLAGS.recompute, FLAGS.gradient_accumulation_steps = choice.recompute, choice.accumulation_steps
         if not steps and tf.config.list_physical_devices("GPU"):
@@ -473,7 +518,8 @@ class _Training(object):
                      FLAGS.gradient_accumulation_steps, self._micro_batch_size(), choice.prediction)
 
     def _micro_batch_size(self):
-        return FLAGS.train_batch_size // FLAGS.gradient_accumulation_steps
+        # Cut by tokens, none needs more memory than so many examples of full length.
+        return math.ceil(FLAGS.train_batch_size / FLAGS.gradient_accumulation_steps)
 
     def _warn_if_too_large(self):
         usable, source = _usable_memory()
@@ -487,8 +533,10 @@ class _Training(object):
         needed = memory_planner.predict(self.build, size)
         if needed.total > usable:
             logging.warning(
-                "A micro-batch of %d will probably not fit: by simulation it needs %s, and there are %s. "
-                "--gradient_accumulation_steps=0 --recompute=auto would find what fits.", size, needed, source)
+                "A micro-batch of %d will probably not fit: by simulation it needs %s, and there are %s. %s",
+                size, needed, source,
+                "A smaller --tokens_per_micro_batch would, or try --recompute=auto." if _tokens_per_micro_batch() else
+                "--gradient_accumulation_steps=0 --recompute=auto would find what fits.")
 
     def _probe(self):
         """Takes a step of one micro-batch, and more and smaller ones until memory suffices."""
@@ -515,6 +563,41 @@ class _Training(object):
         usable, source = _usable_memory()
         return (f"out of memory ({source}).\n" + memory_planner.advice(
             alternatives, FLAGS.train_batch_size, self._micro_batch_size(), usable))
+
+
+def _tokens_per_micro_batch():
+    return FLAGS.tokens_per_micro_batch if "tokens_per_micro_batch" in FLAGS else 0
+
+
+def _settle_accumulation_by_tokens():
+    """Sets --gradient_accumulation_steps to as many micro-batches as --tokens_per_micro_batch takes, if it was not given.
+
+    Raises:
+      ValueError: the flags contradict each other.
+    """
+    tokens, length, batch_size = FLAGS.tokens_per_micro_batch, FLAGS.max_seq_length, FLAGS.train_batch_size
+    steps, given = FLAGS.gradient_accumulation_steps, FLAGS["gradient_accumulation_steps"].present
+    if not FLAGS.trim_padding:
+        raise ValueError("--tokens_per_micro_batch with --trim_padding=false: untrimmed examples all have the same number of "
+                         "tokens. Leave one of them out.")
+    if tokens < length:
+        raise ValueError(f"--tokens_per_micro_batch={tokens} is below --max_seq_length={length}: an example may not fit. "
+                         f"Pass at least {length}.")
+    if given and steps == 0:
+        raise ValueError("--gradient_accumulation_steps=0 goes by memory and --tokens_per_micro_batch by tokens: leave one of "
+                         "them out.")
+    if steps > batch_size:
+        raise ValueError(f"--gradient_accumulation_steps={steps}: --train_batch_size={batch_size} examples make at most "
+                         f"{batch_size} micro-batches.")
+    needed = math.ceil(batch_size / (tokens // length))
+    if not given:
+        take_default("gradient_accumulation_steps", needed,
+                     f"so many --tokens_per_micro_batch={tokens} takes if all {batch_size} examples have {length} tokens")
+    elif steps < needed:
+        raise ValueError(f"--gradient_accumulation_steps={steps} is too little for --tokens_per_micro_batch={tokens} if all "
+                         f"{batch_size} examples have --max_seq_length={length} tokens. Pass "
+                         f"--gradient_accumulation_steps={needed} or --tokens_per_micro_batch="
+                         f"{math.ceil(batch_size / steps) * length}.")
 
 
 def _usable_memory():
@@ -568,14 +651,17 @@ def create_estimator(build_model_fn, bert_config, fields, batch_totals=(), eval_
     Raises:
       ValueError: nothing fits into memory.
     """
+    check_precision()
     training = _Training(build_model_fn, bert_config, fields, batch_totals)
     if FLAGS.do_train:
         training.settle()
     config = estimator.RunConfig(
         model_dir=FLAGS.output_dir, tf_random_seed=FLAGS.seed, save_checkpoints_steps=FLAGS.save_checkpoints_steps,
         log_step_count_steps=FLAGS.log_steps, save_summary_steps=FLAGS.log_steps,
-        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps if FLAGS.do_train else 1)
-    model_fn = build_model_fn(model_options=model_options() if FLAGS.do_train else {}, optimizer_options=optimizer_options())
+        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps if FLAGS.do_train else 1,
+        unequal_micro_batches=_tokens_per_micro_batch() > 0)
+    model_fn = build_model_fn(model_options={**model_options(), "compile_kernels": _compiles_kernels(bert_config)},
+                              optimizer_options=optimizer_options())
     created = _Estimator(model_fn, config=config, use_tpu=FLAGS.use_tpu, train_batch_size=FLAGS.train_batch_size,
                          eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)
     created.training = training

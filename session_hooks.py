@@ -13,8 +13,12 @@ from tqdm import tqdm
 
 import checkpoints
 
-# Collection of scalar tensors that are logged besides the loss; `optimization` fills it.
+# Collections that `optimization` fills: scalar tensors that are logged besides the loss; if the loss is scaled, the number of
+# steps in a row that were skipped.
 _LOGGED_SCALARS = "logged_scalars"
+_SKIPPED_IN_A_ROW = "skipped_in_a_row"
+# Of a scaled loss, that many skipped steps in a row are an error.
+_MOST_SKIPPED_IN_A_ROW = 20
 
 
 class NanLossError(RuntimeError):
@@ -73,16 +77,28 @@ class PositionListener(tf.train.CheckpointSaverListener):
 
 
 class StopOnNanHook(tf.train.SessionRunHook):
-    """Ends training when the loss, or another scalar that is logged, such as the gradient's norm, is not finite."""
+    """Ends training when the loss, or another scalar that is logged, such as the gradient's norm, is not finite.
+
+    A scaled loss skips such steps by itself; then training ends when it has skipped too many in a row.
+    """
 
     def __init__(self, loss):
         self._loss = loss
 
+    def begin(self):
+        self._skipped = tf.get_collection(_SKIPPED_IN_A_ROW)
+
     def before_run(self, run_context):
-        return tf.train.SessionRunArgs(_watched_scalars(self._loss))
+        return tf.train.SessionRunArgs([_watched_scalars(self._loss), self._skipped])
 
     def after_run(self, run_context, run_values):
-        for name, value in run_values.results.items():
+        watched, skipped = run_values.results
+        if skipped and skipped[0] >= _MOST_SKIPPED_IN_A_ROW:
+            step = run_context.session.run(tf.train.get_global_step())
+            raise NanLossError(f"Up to step {step}, {skipped[0]} steps in a row had gradients that are not finite, whatever "
+                               "the scale of the loss. The checkpoints of before are kept. fp16 may be too narrow for this "
+                               "model: use bf16 or fp32. A lower learning rate may help too; so may a look at the data.")
+        for name, value in watched.items() if not skipped else ():
             if not np.all(np.isfinite(value)):
                 step = run_context.session.run(tf.train.get_global_step())
                 raise NanLossError(f"The {name} of step {step} is {value}. The checkpoints of before are kept. A lower "

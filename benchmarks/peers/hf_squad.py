@@ -14,6 +14,8 @@ from hf_losses import PublishedAdam
 from transformers import BertForQuestionAnswering
 
 PREDICT_BATCH_SIZE = 8
+# As our side does: batches are cut after their longest window, at a multiple of this.
+LENGTH_STEP = 8
 
 
 def arguments_of(recorded, part, rows):
@@ -21,7 +23,13 @@ def arguments_of(recorded, part, rows):
     names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
     if part == "train":
         names.update(start_positions="start_positions", end_positions="end_positions")
-    return {name: torch.tensor(recorded[f"{part}/{ours}"][rows]) for name, ours in names.items()}
+    longest = -(-recorded[f"{part}/input_mask"][rows].sum(axis=1).max() // LENGTH_STEP) * LENGTH_STEP
+    arrays = {name: recorded[f"{part}/{ours}"][rows] for name, ours in names.items()}
+    return {name: torch.tensor(array[:, :longest] if array.ndim == 2 else array) for name, array in arrays.items()}
+
+
+def precision(recorded):
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=bool(recorded["bf16"]))
 
 
 def train(model, recorded):
@@ -31,7 +39,8 @@ def train(model, recorded):
     total, warm_up, top = (recorded[name].item() for name in ("total_steps", "warmup_steps", "learning_rate"))
     losses = []
     for step, rows in enumerate(recorded["order"]):
-        loss = model(**arguments_of(recorded, "train", rows)).loss
+        with precision(recorded):
+            loss = model(**arguments_of(recorded, "train", rows)).loss
         loss.backward()
         optimizer.step(top * (step / warm_up if step < warm_up else 1 - step / total))
         losses.append(loss.item())
@@ -42,10 +51,15 @@ def train(model, recorded):
 def predict(model, recorded):
     """Returns start and end logits, float32 [windows, length] each."""
     model.eval()
-    count = len(recorded["eval/input_ids"])
-    outputs = [model(**arguments_of(recorded, "eval", slice(first, first + PREDICT_BATCH_SIZE)))
-               for first in range(0, count, PREDICT_BATCH_SIZE)]
-    return [torch.cat([getattr(output, name) for output in outputs]).numpy() for name in ("start_logits", "end_logits")]
+    logits = {name: np.full(recorded["eval/input_ids"].shape, -1e4, np.float32) for name in ("start_logits", "end_logits")}
+    for first in range(0, len(recorded["eval/input_ids"]), PREDICT_BATCH_SIZE):
+        rows = slice(first, first + PREDICT_BATCH_SIZE)
+        with precision(recorded):
+            output = model(**arguments_of(recorded, "eval", rows))
+        for name, array in logits.items():
+            values = getattr(output, name).float().numpy()
+            array[rows, :values.shape[1]] = values
+    return list(logits.values())
 
 
 def main():

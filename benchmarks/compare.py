@@ -1,0 +1,475 @@
+"""This project, Hugging Face's PyTorch and TensorFlow's Model Garden at the same work: CPU seconds, memory, utilisation.
+
+    python benchmarks/compare.py --peer_python=PYTHON --data_dir=$GLUE_DIR/MRPC [--garden_python=PYTHON] [--rounds=3]
+    python benchmarks/compare.py --peer_python=PYTHON --work=step --precisions=fp32
+
+PYTHON has torch and transformers; the Model Garden's is described in benchmarks/peers/model_garden.py. The works:
+
+    step      a training step of BERT-Base, random weights, no padding; each precision against the same precision
+    finetune  MRPC with the installed model, evaluation included, from start to end; quality is printed too
+    evaluate  BERT-Base, random weights, on MRPC's dev pairs
+    predict   the same, with probabilities as the result
+
+In all but `step` each side takes its fastest settings (precision, batch size, attention), which short runs find beforehand.
+Our side is run_classifier.py, for `step` a loop of its functions; Hugging Face's sorts by length, pads each batch to its
+longest and has AdamW in one kernel. All have as many threads as there are cores, waiting threads sleep, and the allocator
+keeps freed memory.
+
+Every run is a process of its own, and the sides take turns. CPU seconds are user and system time of all threads. For `step`
+a process measures its own steps, without the first ones. For `evaluate` and `predict` a run of few pairs is subtracted from
+one of many, so that starting does not count; of `finetune` the whole run counts. Peak memory is the largest resident size of
+the whole process. Ratios are medians of the rounds, with the smallest and the largest. Utilisation is the model's arithmetic,
+by formula (its matrix products, on real tokens), per CPU second, beside the most that either library reaches in the product of
+two large matrices at that precision.
+"""
+
+import argparse
+import collections
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import xml.sax.saxutils
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
+
+import tokenization
+
+ROOT = sys.path[0]
+PEERS = os.path.join(ROOT, "benchmarks", "peers")
+OURS, HUGGING_FACE, MODEL_GARDEN = "this project", "Hugging Face", "Model Garden"
+BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+        "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+        "max_position_embeddings": 512, "type_vocab_size": 2, "initializer_range": 0.02}
+LENGTH, BATCH_SIZE = 128, 32
+WIDTH_OF_PRODUCT, PRODUCTS = 4096, {"fp32": 20, "bf16": 100}
+STEPS_OF_TRIALS = 8, 32  # of fine-tuning
+COLORS = {OURS: "#4878a8", HUGGING_FACE: "#c05a28", MODEL_GARDEN: "#4a9a5a"}
+
+# What a run took: seconds, seconds, bytes, and what it printed.
+Run = collections.namedtuple("Run", ["cpu", "wall", "peak", "output"])
+# What an example costs: seconds, seconds, peak memory of the run in bytes, quality in words.
+Cost = collections.namedtuple("Cost", ["cpu", "wall", "peak", "quality"])
+# A line of the table: {side: [Cost of each round]}, {side: settings}, floating point operations an example.
+Line = collections.namedtuple("Line", ["title", "costs", "settings", "operations"])
+
+
+def environment():
+    """What every run finds in its environment: no side may wait actively or give memory back that it will need again."""
+    cores = str(len(os.sched_getaffinity(0)))
+    return {**os.environ, "OMP_NUM_THREADS": cores, "OMP_WAIT_POLICY": "PASSIVE", "MALLOC_MMAP_THRESHOLD_": str(2**30),
+            "MALLOC_TRIM_THRESHOLD_": str(2**40), "TOKENIZERS_PARALLELISM": "false"}
+
+
+def run(command):
+    """Runs a command; returns a `Run`. Raises RuntimeError with the end of its messages if it fails."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as messages:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdout=output, stderr=messages, env=environment())
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        messages.seek(0)
+        if process.returncode:
+            said = messages.read().decode(errors="replace").strip().splitlines()
+            raise RuntimeError(f"{' '.join(command)[:300]}\nended with {process.returncode}: " + "\n".join(said[-3:]))
+        return Run(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss * 1024, output.read().decode())
+
+
+# --- The works -------------------------------------------------------------------------------------------
+
+
+class Work:
+    """A work: how each side is told to do some of it, and what may be chosen to make that fast.
+
+    `operations` are its floating point operations an example.
+    """
+
+    def __init__(self, arguments, directory):
+        self.arguments, self.directory = arguments, directory
+
+    def choices(self, side):
+        """{setting: values}; the first ones are tried first."""
+        raise NotImplementedError
+
+    def cost(self, side, settings, trial=False):
+        """What an example costs: a `Cost`. A trial is a short run that shows which settings are the fastest."""
+        raise NotImplementedError
+
+
+class Step(Work):
+    """Training steps at one precision."""
+
+    def __init__(self, arguments, directory, precision):
+        super().__init__(arguments, directory)
+        self.title, self.precision = f"step, {precision}", precision
+        self.operations = 3 * forward_operations(BASE, LENGTH)
+
+    def choices(self, side):
+        attention = {"attention": ["sdpa", "eager"], "compile": [False, True]} if side == HUGGING_FACE else {}
+        return {"precision": [self.precision], **attention}
+
+    def cost(self, side, settings, trial=False):
+        return self_measured(program(
+            self.arguments, side, "step", warm_up=2, count=1 if trial else self.arguments.steps, length=LENGTH,
+            batch_size=BATCH_SIZE, config=BASE, **settings), BATCH_SIZE)
+
+
+class Inference(Work):
+    """Evaluation or prediction of the dev pairs, some or all of them, or each several times."""
+
+    def __init__(self, arguments, directory, name):
+        super().__init__(arguments, directory)
+        self.title = self.name = name
+        self.vocab = os.path.join(runner.installed_model(), "vocab.txt")
+        with open(os.path.join(arguments.data_dir, "dev.tsv"), encoding="utf-8") as lines:
+            self.header, *self.rows = lines.read().splitlines()
+        lengths = pair_lengths(self.vocab, os.path.join(arguments.data_dir, "dev.tsv"))
+        self.operations = statistics.mean(forward_operations(BASE, length) for length in lengths)
+
+    def choices(self, side):
+        if side == OURS:
+            return {"batch_size": [32, 8, 64], "precision": ["fp32", "bf16"]}
+        return {"batch_size": [32, 8, 64], "precision": ["fp32", "bf16", "bf16 weights"], "attention": ["sdpa", "eager"]}
+
+    def data(self, count):
+        """A directory with that many pairs of all lengths, as dev.tsv and as test.tsv."""
+        directory = os.path.join(self.directory, f"pairs_{count}")
+        os.makedirs(directory, exist_ok=True)
+        rows = [self.rows[index * len(self.rows) // count] for index in range(count)]
+        for part, first in (("dev", "Quality"), ("test", "index")):
+            with open(os.path.join(directory, f"{part}.tsv"), "w", encoding="utf-8") as writer:
+                writer.write(f"{first}\t{self.header.split(chr(9), 1)[1]}\n")
+                writer.writelines((row if part == "dev" else f"{index}\t{row.split(chr(9), 1)[1]}") + "\n"
+                                  for index, row in enumerate(rows))
+        return directory
+
+    def cost(self, side, settings, trial=False):
+        few = max(len(self.rows) // 8, 1)
+        return beyond(lambda count: self.command(side, count, settings), few,
+                      few + len(self.rows) * (1 if trial else self.arguments.passes))
+
+    def command(self, side, count, settings):
+        """The command of a run on that many pairs."""
+        data_dir = self.data(count)
+        if side == HUGGING_FACE:
+            return program(self.arguments, side, self.name, config=BASE, vocab=self.vocab, length=LENGTH,
+                           dev=os.path.join(data_dir, "dev.tsv"), **settings)
+        config = os.path.join(self.directory, "bert_config.json")
+        with open(config, "w", encoding="utf-8") as writer:
+            json.dump(BASE, writer)
+        name = {"evaluate": "eval", "predict": "predict"}[self.name]
+        return our_script(self.directory, settings["precision"], bert_config_file=config, vocab_file=self.vocab,
+                          data_dir=data_dir, **{f"do_{name}": True, f"{name}_batch_size": settings["batch_size"]})
+
+
+class FineTuning(Work):
+    """The recipe of MRPC with the installed model, all of it."""
+
+    def __init__(self, arguments, directory):
+        super().__init__(arguments, directory)
+        self.title, self.model = "finetune", runner.installed_model()
+        vocab = os.path.join(self.model, "vocab.txt")
+        train, dev = (pair_lengths(vocab, os.path.join(arguments.data_dir, f"{part}.tsv")) for part in ("train", "dev"))
+        self.num_examples, self.steps = len(train), int(len(train) / BATCH_SIZE * arguments.epochs)
+        config = runner.json_object(os.path.join(self.model, "config.json"))
+        forward = [sum(forward_operations(config, length) for length in lengths) for lengths in (train, dev)]
+        self.operations = (3 * forward[0] * arguments.epochs + forward[1]) / (self.steps * BATCH_SIZE)
+
+    def choices(self, side):
+        attention = {"attention": ["sdpa", "eager"]} if side == HUGGING_FACE else {}
+        return {"precision": ["fp32", "bf16"], **attention}
+
+    def command(self, side, count, settings):
+        """The command of that many steps; of all of them, with evaluation."""
+        data_dir, whole = self.arguments.data_dir, count == self.steps
+        if side == HUGGING_FACE:
+            files = {part: os.path.join(data_dir, f"{part}.tsv") for part in ("train", "dev")}
+            return program(self.arguments, side, "finetune", count=count, total_steps=self.steps, batch_size=BATCH_SIZE,
+                           length=LENGTH, seed=self.arguments.seed, model=self.model,
+                           vocab=os.path.join(self.model, "vocab.txt"), train=files["train"],
+                           dev=files["dev"] if whole else None, **settings)
+        return our_script(self.directory, settings["precision"], data_dir=data_dir, do_train=True, do_eval=whole,
+                          train_batch_size=BATCH_SIZE, learning_rate=5e-5, seed=self.arguments.seed,
+                          num_train_epochs=(count + 0.5) * BATCH_SIZE / self.num_examples)
+
+    def cost(self, side, settings, trial=False):
+        if trial:
+            return beyond(lambda count: self.command(side, count, settings), *STEPS_OF_TRIALS, BATCH_SIZE)
+        command = self.command(side, self.steps, settings)
+        found = run(command)
+        if side == HUGGING_FACE:
+            quality = json.loads(found.output.splitlines()[-1])
+        else:
+            output_dir = next(flag.partition("=")[2] for flag in command if flag.startswith("--output_dir="))
+            with open(os.path.join(output_dir, "eval_results.txt"), encoding="utf-8") as lines:
+                results = dict(line.split(" = ") for line in lines)
+            quality = {"accuracy": float(results["eval_accuracy"]), "F1": float(results["eval_f1"])}
+        examples = self.steps * BATCH_SIZE
+        return Cost(found.cpu / examples, found.wall / examples, found.peak,
+                    ", ".join(f"{name} {value:.4f}" for name, value in quality.items()))
+
+
+def self_measured(command, examples=1):
+    """The `Cost` of an example by a program that measures itself, and says what so many of them take."""
+    found = run(command)
+    seconds = json.loads(found.output.splitlines()[-1])
+    return Cost(seconds["cpu"] / examples, seconds["wall"] / examples, found.peak, "")
+
+
+def beyond(command, few, many, examples=1):
+    """The `Cost` of an example by what a run of `many` takes beyond a run of `few`, units of so many examples each."""
+    short, long = (run(command(count)) for count in (few, many))
+    examples *= many - few
+    if long.cpu <= short.cpu:
+        raise RuntimeError(f"Too little work to measure: {few} took {short.cpu:.1f} CPU s, {many} took {long.cpu:.1f}.")
+    return Cost((long.cpu - short.cpu) / examples, (long.wall - short.wall) / examples, long.peak, "")
+
+
+def program(arguments, side, name, **settings):
+    """The command that has this side's program in benchmarks/peers do the named work."""
+    python, file = {OURS: (sys.executable, "this_project.py"), HUGGING_FACE: (arguments.peer_python, "hf_compare.py"),
+                    MODEL_GARDEN: (arguments.garden_python, "model_garden.py")}[side]
+    return [python, os.path.join(PEERS, file), json.dumps({"work": name, **settings})]
+
+
+def our_script(directory, precision, **flags):
+    """The command line of run_classifier.py, with a new output directory."""
+    output_dir = tempfile.mkdtemp(prefix="output_", dir=directory)
+    flags = {"task_name": "MRPC", "max_seq_length": LENGTH, "output_dir": output_dir, "precision": precision, **flags}
+    return [sys.executable, os.path.join(ROOT, "run_classifier.py"), *(f"--{name}={value}" for name, value in flags.items())]
+
+
+# --- Formulas --------------------------------------------------------------------------------------------
+
+
+def forward_operations(config, length):
+    """Floating point operations of the forward pass of one sequence: its matrix products, two for each multiplication.
+
+    Per token and layer 4 W² in query, key, value and output, 2 W I in the feed-forward layer, 2 T W in scores and context
+    (W hidden size, I intermediate size, T length); W² in the pooler. The backward pass takes twice as many.
+    """
+    width = config["hidden_size"]
+    token = 4 * width**2 + 2 * width * config["intermediate_size"] + 2 * length * width
+    return 2 * (config["num_hidden_layers"] * length * token + width**2)
+
+
+def pair_lengths(vocab, path):
+    """The tokens in each pair of a GLUE file of MRPC, at most `LENGTH`."""
+    tokenizer = tokenization.FullTokenizer(vocab)
+    with open(path, encoding="utf-8-sig", newline="") as lines:
+        rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
+    return [min(LENGTH, 3 + sum(len(tokenizer.tokenize(text)) for text in row[3:5])) for row in rows]
+
+
+# --- Measuring -------------------------------------------------------------------------------------------
+
+
+def fastest(work, side):
+    """Returns the settings with which this side takes the least CPU seconds, found one setting after the other.
+
+    Raises:
+      RuntimeError: it works with none.
+    """
+    seconds, failures = {}, []
+
+    def measured(settings):
+        key = describe(settings)
+        if key not in seconds:
+            try:
+                found = work.cost(side, settings, trial=True)
+                seconds[key] = found.cpu
+                report(f"  {work.title}, {side}, {key}: {found.cpu:.4g} CPU s an example, {found.peak / 1e9:.2f} GB")
+            except RuntimeError as error:
+                seconds[key] = float("inf")
+                failures.append(str(error))
+                report(f"  {work.title}, {side}, {key} does not work: {error}")
+        return seconds[key]
+
+    choices = work.choices(side)
+    settings = {name: values[0] for name, values in choices.items()}
+    for name, values in choices.items():
+        if len(values) > 1:
+            settings = min(({**settings, name: value} for value in values), key=measured)
+    if failures and min(seconds.values()) == float("inf"):
+        raise RuntimeError(failures[0])
+    return settings
+
+
+def compare(work, sides, rounds):
+    """Measures the sides in turn; returns a `Line`. A side that does not work is left out, and the reason reported."""
+    settings, costs = {}, {}
+    for side in sides:
+        try:
+            settings[side], costs[side] = fastest(work, side), []
+        except RuntimeError as error:
+            report(f"{work.title}: without {side}. {error}")
+    for turn in range(rounds):
+        for side in list(costs):
+            try:
+                costs[side].append(work.cost(side, settings[side]))
+            except RuntimeError as error:
+                report(f"{work.title}: without {side}. {error}")
+                del costs[side]
+                continue
+            found = costs[side][-1]
+            report(f"{work.title}, round {turn + 1}, {side} ({describe(settings[side])}): {found.cpu:.4g} CPU s an example, "
+                   f"{found.wall:.4g} s, {found.peak / 1e9:.2f} GB {found.quality}")
+    return Line(work.title, costs, settings, work.operations)
+
+
+def best_products(arguments):
+    """{precision: floating point operations per CPU second of large matrix products, of whoever is faster}."""
+    best = {}
+    for precision, count in PRODUCTS.items():
+        for side in (OURS, HUGGING_FACE):
+            product = self_measured(program(arguments, side, "matmul", warm_up=2, count=count, width=WIDTH_OF_PRODUCT,
+                                            precision=precision))
+            speed = 2 * WIDTH_OF_PRODUCT**3 / product.cpu
+            report(f"matrix product, {precision}, {side}: {speed / 1e9:.0f} GFLOP per CPU s")
+            best[precision] = max(speed, best.get(precision, 0))
+    return best
+
+
+# --- Results ---------------------------------------------------------------------------------------------
+
+
+def report(message):
+    """Says how things go, apart from the result."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def describe(settings):
+    """Settings in words."""
+    return ", ".join(value if isinstance(value, str) else name if value is True else f"{name} {value}"
+                     for name, value in settings.items() if value is not False)
+
+
+def median_of(line, side, field):
+    """The median over the rounds of a field of this side's costs."""
+    return statistics.median(getattr(found, field) for found in line.costs[side])
+
+
+def ratios(line, field, side=OURS):
+    """This side's cost in each round, Hugging Face's being 1; none if one of them is missing."""
+    return [getattr(ours, field) / getattr(theirs, field)
+            for ours, theirs in zip(line.costs.get(side, ()), line.costs.get(HUGGING_FACE, ()))]
+
+
+def table(lines, products):
+    """Returns the results as a table in Markdown, a row for each work and side."""
+    titles = ["work", "side and settings", "CPU s / example", "wall s / example", "peak GB", "GFLOP / CPU s", "utilisation",
+              "CPU ratio", "memory ratio", "quality"]
+    rows = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+    for line in lines:
+        for side, costs in line.costs.items():
+            cpu = median_of(line, side, "cpu")
+            best = products["fp32" if line.settings[side]["precision"] == "fp32" else "bf16"]
+            of_cpu, of_memory = (ratios(line, field, side) for field in ("cpu", "peak"))
+            ratio = [f"{statistics.median(found):.2f} ({min(found):.2f}–{max(found):.2f})"
+                     if found and side != HUGGING_FACE else "" for found in (of_cpu, of_memory)]
+            rows.append(f"| {line.title} | {side} ({describe(line.settings[side])}) | {cpu:.4g} | "
+                        f"{median_of(line, side, 'wall'):.4g} | {median_of(line, side, 'peak') / 1e9:.2f} | "
+                        f"{line.operations / cpu / 1e9:.0f} | {line.operations / cpu / best:.0%} | {ratio[0]} | {ratio[1]} | "
+                        f"{'; '.join(found.quality for found in costs if found.quality)} |")
+    return "\n".join(rows)
+
+
+def bar_chart(title, lines):
+    """Returns bars as SVG: CPU seconds an example, Hugging Face's being 1."""
+    bars = [(line, side, statistics.median(ratios(line, "cpu", side)))
+            for line in lines for side in line.costs if ratios(line, "cpu", side)]
+    height, left, unit = 60 + 26 * len(bars), 110, 480 / max([ratio for _, _, ratio in bars] + [1])
+
+    def text(x, y, content, anchor="start"):
+        return f'<text x="{x:.0f}" y="{y}" text-anchor="{anchor}">{xml.sax.saxutils.escape(content)}</text>'
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 {height}" width="920" height="{height}" '
+             'font-family="sans-serif" font-size="13">', '<rect width="100%" height="100%" fill="white"/>',
+             text(20, 26, title)]
+    previous = None
+    for index, (line, side, ratio) in enumerate(bars):
+        y = 44 + 26 * index
+        if line is not previous:
+            parts.append(text(left - 8, y + 15, line.title, "end"))
+        parts += [f'<rect x="{left}" y="{y}" width="{unit * ratio:.1f}" height="20" fill="{COLORS[side]}"/>',
+                  text(left + unit * ratio + 8, y + 15, f"{ratio:.2f}  {side} ({describe(line.settings[side])})")]
+        previous = line
+    x = f"{left + unit:.1f}"
+    return "\n".join([*parts, f'<path d="M{x},40V{height - 14}" stroke="black" stroke-dasharray="4"/>', "</svg>", ""])
+
+
+def machine(arguments):
+    """The machine and the versions, in a sentence."""
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    packages = [(sys.executable, ["tensorflow"]), (arguments.peer_python, ["torch", "transformers"]),
+                (arguments.garden_python, ["tf-models-official"])]
+    code = "import sys, importlib.metadata as m; print(', '.join(f'{name} {m.version(name)}' for name in sys.argv[1:]))"
+    versions = [run([python, "-c", code, *names]).output.strip() for python, names in packages if python]
+    return (f"{len(os.sched_getaffinity(0))} cores of {model}, {memory:.0f} GB; Python {sys.version.split()[0]}, "
+            f"{', '.join(versions)}")
+
+
+def works(arguments, directory):
+    """Yields the works that are asked for."""
+    for name in arguments.work.split(","):
+        if name == "step":
+            yield from (Step(arguments, directory, precision) for precision in arguments.precisions.split(","))
+        else:
+            yield FineTuning(arguments, directory) if name == "finetune" else Inference(arguments, directory, name)
+
+
+def parse_arguments():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer_python", required=True, help="interpreter with torch and transformers")
+    parser.add_argument("--garden_python", help="interpreter with the Model Garden")
+    parser.add_argument("--data_dir", help="directory of MRPC; for all but `step`")
+    parser.add_argument("--work", default="step,finetune,evaluate,predict")
+    parser.add_argument("--precisions", default="fp32,bf16", help="of `step`")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=3, help="training steps that `step` measures")
+    parser.add_argument("--passes", type=int, default=3, help="passes over the dev pairs that are measured")
+    parser.add_argument("--epochs", type=float, default=3.0, help="of `finetune`")
+    parser.add_argument("--seed", type=int, default=0, help="of `finetune`")
+    parser.add_argument("--chart", default="compare.svg", help="the file of the chart")
+    arguments = parser.parse_args()
+    known = {"work": ("step", "finetune", "evaluate", "predict"), "precisions": ("fp32", "bf16")}
+    for name, values in known.items():
+        unknown = set(getattr(arguments, name).split(",")) - set(values)
+        if unknown:
+            parser.error(f"--{name}: {', '.join(sorted(unknown))} is none of {', '.join(values)}.")
+    if arguments.work != "step" and not arguments.data_dir:
+        parser.error("--data_dir is required for all works but step.")
+    return arguments
+
+
+def main():
+    """Prints the table and writes the chart."""
+    arguments = parse_arguments()
+    about = machine(arguments)
+    lines = []
+    with tempfile.TemporaryDirectory() as directory:
+        products = best_products(arguments)
+        if not arguments.garden_python:
+            report("Without the Model Garden: --garden_python is not given.")
+        for work in works(arguments, directory):
+            garden = [MODEL_GARDEN] if isinstance(work, Step) and arguments.garden_python else []
+            lines.append(compare(work, [OURS, HUGGING_FACE, *garden], arguments.rounds))
+    print(f"{about}; {arguments.rounds} rounds. Best matrix product, GFLOP per CPU s: "
+          + ", ".join(f"{precision} {speed / 1e9:.0f}" for precision, speed in products.items()) + "\n")
+    print(table(lines, products))
+    with open(arguments.chart, "w", encoding="utf-8") as writer:
+        writer.write(bar_chart("CPU seconds an example, Hugging Face = 1", lines))
+
+
+if __name__ == "__main__":
+    main()

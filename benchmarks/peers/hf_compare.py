@@ -1,0 +1,148 @@
+"""Hugging Face's part of benchmarks/compare.py: the same work as this project's, as fast as PyTorch does it.
+
+    python benchmarks/peers/hf_compare.py SETTINGS          (JSON; compare.py says what is in it)
+
+Fine-tuning prints its accuracy and F1 as JSON.
+"""
+
+import contextlib
+import csv
+import json
+import random
+import sys
+
+import numpy as np
+import torch
+import transformers
+from stopwatch import measure
+
+
+def read(path):
+    """The rows of a GLUE file of MRPC, without its header: [(first sentence, second sentence, label)]."""
+    with open(path, encoding="utf-8-sig", newline="") as lines:
+        rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
+    return [(row[3], row[4], int(row[0])) for row in rows]
+
+
+def batches(settings, rows):
+    """Yields (arguments of the model, labels), each batch padded to its longest pair."""
+    size = settings["batch_size"]
+    for first in range(0, len(rows), size):
+        some = rows[first:first + size]
+        yield (settings["tokenizer"]([row[0] for row in some], [row[1] for row in some], truncation=True,
+                                     max_length=settings["length"], padding=True, return_tensors="pt"),
+               torch.tensor([row[2] for row in some]))
+
+
+def sorted_by_length(settings, rows):
+    """Longest first: least padding, and memory that suffices for the first batch suffices for all."""
+    encoded = settings["tokenizer"]([row[0] for row in rows], [row[1] for row in rows])["input_ids"]
+    return [rows[index] for index in sorted(range(len(rows)), key=lambda index: -len(encoded[index]))]
+
+
+def random_model(settings):
+    """A model of this configuration with random weights."""
+    config = transformers.BertConfig(**settings["config"], num_labels=2, attn_implementation=settings["attention"])
+    return transformers.BertForSequenceClassification(config)
+
+
+def autocast(settings):
+    """The context in which the model runs at this precision."""
+    return torch.autocast("cpu", torch.bfloat16) if settings["precision"] == "bf16" else contextlib.nullcontext()
+
+
+class Trainer:
+    """Takes training steps as BERT's authors do: AdamW with linear warm-up and decay, gradients clipped to norm 1."""
+
+    def __init__(self, settings, model, total_steps):
+        self.settings, self.model = settings, model.train()
+        self.forward = torch.compile(model) if settings.get("compile") else model
+        decayed = [value for name, value in model.named_parameters() if "bias" not in name and "LayerNorm" not in name]
+        others = [value for name, value in model.named_parameters() if "bias" in name or "LayerNorm" in name]
+        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=5e-5, eps=1e-6, fused=True)
+        warm_up = int(total_steps * 0.1)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: step / warm_up if step < warm_up else max(0.0, 1 - step / total_steps))
+
+    def step(self, arguments, labels):
+        """One step on a batch."""
+        with autocast(self.settings):
+            loss = self.forward(**arguments, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.schedule.step()
+        self.optimizer.zero_grad()
+        return loss.item()
+
+
+def step(settings):
+    """Trains a classifier on one random batch without padding."""
+    shape = settings["batch_size"], settings["length"]
+    trainer = Trainer(settings, random_model(settings), 1000)
+    arguments = {"input_ids": torch.randint(1000, settings["config"]["vocab_size"], shape),
+                 "attention_mask": torch.ones(shape, dtype=torch.int64),
+                 "token_type_ids": torch.zeros(shape, dtype=torch.int64)}
+    labels = torch.randint(0, 2, shape[:1])
+    measure(lambda: trainer.step(arguments, labels), settings["warm_up"], settings["count"])
+
+
+def finetune(settings):
+    """Fine-tunes on MRPC for `count` steps; with evaluation afterwards prints accuracy and F1."""
+    random.seed(settings["seed"])
+    model = transformers.BertForSequenceClassification.from_pretrained(
+        settings["model"], num_labels=2, attn_implementation=settings["attention"])
+    rows = read(settings["train"])
+    trainer = Trainer(settings, model, settings["total_steps"])
+    order = []
+    for _ in range(settings["count"]):
+        if len(order) < settings["batch_size"]:
+            order = random.sample(rows, len(rows))
+        some, order = order[:settings["batch_size"]], order[settings["batch_size"]:]
+        trainer.step(*next(batches(settings, some)))
+    if settings["dev"]:
+        dev = sorted_by_length(settings, read(settings["dev"]))
+        predicted = infer(settings, model, dev).argmax(axis=1)
+        labels = np.array([row[2] for row in dev])
+        hits = (predicted & labels).sum()
+        print(json.dumps({"accuracy": (predicted == labels).mean(), "F1": 2 * hits / (predicted.sum() + labels.sum())}))
+
+
+@torch.inference_mode()
+def infer(settings, model, rows):
+    """Returns the probabilities, float [rows, 2]."""
+    model.eval()
+    with autocast(settings):
+        found = [model(**arguments).logits.float().softmax(-1) for arguments, _ in batches(settings, rows)]
+    return torch.cat(found).numpy()
+
+
+def evaluate(settings):
+    """Runs a random model over a file."""
+    model = random_model(settings)
+    if settings["precision"] == "bf16 weights":
+        model = model.to(torch.bfloat16)
+    infer(settings, model, sorted_by_length(settings, read(settings["dev"])))
+
+
+def matmul(settings):
+    """Multiplies square matrices."""
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[settings["precision"]]
+    left, right = torch.ones([2, settings["width"], settings["width"]], dtype=dtype)
+    measure(lambda: torch.matmul(left, right), settings["warm_up"], settings["count"])
+
+
+def main():
+    """Does the work that is asked for."""
+    settings = json.loads(sys.argv[1])
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(settings.get("seed", 0))
+    if "vocab" in settings:
+        settings["tokenizer"] = transformers.BertTokenizerFast(vocab_file=settings["vocab"], do_lower_case=True)
+    works = {"step": step, "finetune": finetune, "evaluate": evaluate, "predict": evaluate, "matmul": matmul}
+    works[settings["work"]](settings)
+
+
+if __name__ == "__main__":
+    main()

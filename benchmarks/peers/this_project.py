@@ -1,0 +1,60 @@
+"""This project's part of benchmarks/compare.py: training steps of a random model, or matrix products.
+
+    python benchmarks/peers/this_project.py SETTINGS        (JSON; compare.py says what is in it)
+"""
+
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+import runner  # noqa: F401  isort: skip  (before TensorFlow: it sets up what has to be set first)
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from stopwatch import measure
+
+import modeling
+import optimization
+import run_classifier
+
+DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16}
+
+
+def step(settings):
+    """Trains a classifier on one random batch without padding."""
+    shape = settings["batch_size"], settings["length"]
+    ids, mask, segments = (tf.placeholder(tf.int32, shape) for _ in range(3))
+    labels = tf.placeholder(tf.int32, shape[:1])
+    tf.train.get_or_create_global_step()
+    loss = run_classifier.create_model(
+        modeling.BertConfig.from_dict(settings["config"]), True, ids, mask, segments, labels, 2, False,
+        model_options={"precision": settings["precision"]})[0]
+    train_op = optimization.create_optimizer(loss, 5e-5, 1000, 100, False)
+    random = np.random.RandomState(0)
+    batch = {ids: random.randint(1000, settings["config"]["vocab_size"], shape), mask: np.ones(shape),
+             segments: np.zeros(shape), labels: random.randint(0, 2, shape[:1])}
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        measure(lambda: session.run([train_op, loss], batch), settings["warm_up"], settings["count"])
+
+
+def matmul(settings):
+    """Multiplies square matrices."""
+    with tf.Session() as session:
+        left, right = (tf.Variable(tf.ones([settings["width"]] * 2, DTYPES[settings["precision"]])) for _ in range(2))
+        session.run(tf.global_variables_initializer())
+        product = tf.matmul(left, right).op
+        measure(lambda: session.run(product), settings["warm_up"], settings["count"])
+
+
+def main():
+    """Does the work that is asked for."""
+    settings = json.loads(sys.argv[1])
+    tf.disable_v2_behavior()
+    tf.enable_resource_variables()
+    {"step": step, "matmul": matmul}[settings["work"]](settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""The encoder's chains of elementwise operations, each with a gradient of its own that keeps few tensors.
+
+A chain of TensorFlow ops reads and writes memory once for each op, and its gradient keeps most of what lies between. Here
+gradients are written by hand from the fewest tensors, and on request (`compile_in_graph`) XLA makes one loop of each chain
+and of each gradient. Matrix products stay TensorFlow's.
+
+Inputs may be float32, bfloat16 or float16. Biases, gammas, betas and kernels are float32, and so is all arithmetic outside of
+matrix products; an output has the dtype of the first input. Rows R run over the positions of all examples.
+"""
+
+import contextlib
+import functools
+import math
+import threading
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import op_def_library, op_def_registry
+
+import recompute_grad
+
+LAYER_NORM_EPSILON = 1e-12
+
+# Graph collection that is not empty if the graph's kernels are to be compiled.
+_COMPILED = "compiled_kernels"
+_ONE_DNN_LAYER_NORM = "_MklLayerNorm"
+_local = threading.local()
+# gelu is x σ(2z) with 2z = linear·x + cubic·x³.
+_GELU_LINEAR = math.sqrt(8.0 / math.pi)
+_GELU_CUBIC = 0.044715 * _GELU_LINEAR
+
+
+def compile_in_graph():
+    """Has the current graph's kernels made for this machine's CPU, and no other.
+
+    Those of training are compiled by XLA, which takes a tenth of a second for each kernel and each new shape. Those of
+    `inference` use oneDNN's layer normalization where TensorFlow has it, and keep what weights are cast and joined to in local
+    variables, which a session has to initialize after the weights.
+    """
+    tf.get_collection_ref(_COMPILED)[:] = [True]
+
+
+@contextlib.contextmanager
+def inference():
+    """In this block kernels are plain ops, with TensorFlow's gradients, in forms that it fuses with the matrix products.
+
+    Arithmetic between matrix products is then in the dtype of the inputs, except for softmax and normalization.
+    """
+    _local.inference = True
+    try:
+        yield
+    finally:
+        _local.inference = False
+
+
+def _is_inference():
+    return getattr(_local, "inference", False)
+
+
+def _with_gradient(outputs, inputs, gradient):
+    return outputs if _is_inference() else recompute_grad.with_gradient(outputs, inputs, gradient)
+
+
+def _kernel(function):
+    """Decorates a function of tensors that are only read and written elementwise, or reduced."""
+    compiled = tf.compat.v2.function(function, jit_compile=True, autograph=False)
+
+    @functools.wraps(function)
+    def call(*arguments):
+        return (compiled if tf.get_collection(_COMPILED) and not _is_inference() else function)(*arguments)
+    return call
+
+
+# --- Matrix products -------------------------------------------------------------------------------------
+
+
+def linear(inputs, kernels, biases=()):
+    """inputs · [kernels] + [biases], the kernels side by side: one product for projections of the same inputs.
+
+    Args:
+      inputs: [R, width].
+      kernels: list of float32 [width, units]. What they are cast and joined to is made again for the gradient, not kept.
+      biases: list of float32 [units]; empty for none.
+
+    Returns:
+      [R, sum of units].
+    """
+    def joined(parts, axis):
+        return _prepared(tf.cast(parts[0] if len(parts) == 1 else tf.concat(parts, axis), inputs.dtype), parts[0])
+
+    def product(inputs, *parameters):
+        outputs = tf.matmul(inputs, joined(parameters[:len(kernels)], 1))
+        return tf.nn.bias_add(outputs, joined(parameters[len(kernels):], 0)) if biases else outputs
+
+    outputs = product(inputs, *kernels, *biases)
+    if len(kernels) == 1 and inputs.dtype == tf.float32:
+        return outputs
+    sizes = [kernel.shape.as_list()[1] for kernel in kernels]
+
+    def split(gradient, axis):
+        gradient = tf.cast(gradient, tf.float32)
+        return [gradient] if len(sizes) == 1 else tf.split(gradient, sizes, axis)
+
+    def gradient(output_gradient, inputs, *parameters):
+        for_inputs = tf.matmul(output_gradient, joined(parameters[:len(kernels)], 1), transpose_b=True)
+        for_kernels = split(tf.matmul(inputs, output_gradient, transpose_a=True), 1)
+        return [for_inputs, *for_kernels, *(split(bias_gradient(output_gradient), 0) if biases else [])]
+
+    return _with_gradient(outputs, [inputs, *kernels, *biases], gradient)
+
+
+def _prepared(weights, master):
+    """The weights, in inference kept from one run of the graph to the next if they are not the master itself."""
+    if weights is master or not (_is_inference() and tf.get_collection(_COMPILED)):
+        return weights
+    return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES], name="prepared").read_value()
+
+
+def bias_gradient(output_gradient):
+    """The gradient of a bias added to rows: their sum, float32 of [units]."""
+    return tf.raw_ops.BiasAddGrad(out_backprop=output_gradient)
+
+
+# --- GELU ------------------------------------------------------------------------------------------------
+
+
+def gelu(x):
+    """0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))); its gradient keeps x only."""
+    return _with_gradient(_gelu(x, None), [x], lambda gradient, x: [_gelu_gradient(gradient, x, None)[0]])
+
+
+def gelu_linear(inputs, bias, kernel):
+    """gelu(inputs + bias) · kernel; the gradient keeps neither the sum nor the activation.
+
+    Args:
+      inputs: [R, width].
+      bias: float32 [width].
+      kernel: float32 [width, units].
+
+    Returns:
+      [R, units].
+    """
+    outputs = tf.matmul(_gelu(inputs, bias), _prepared(tf.cast(kernel, inputs.dtype), kernel))
+
+    def gradient(output_gradient, inputs, bias, kernel):
+        activation_gradient = tf.matmul(output_gradient, tf.cast(kernel, inputs.dtype), transpose_b=True)
+        input_gradient, activation = _gelu_gradient(activation_gradient, inputs, bias)
+        kernel_gradient = tf.cast(tf.matmul(activation, output_gradient, transpose_a=True), tf.float32)
+        return [input_gradient, tf.cast(bias_gradient(input_gradient), tf.float32), kernel_gradient]
+
+    return _with_gradient(outputs, [inputs, bias, kernel], gradient)
+
+
+@_kernel
+def _gelu(inputs, bias):
+    if _is_inference():
+        inputs = inputs if bias is None else tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype))
+        return tf.compat.v2.nn.gelu(inputs, approximate=True)
+    # (1 + tanh z) / 2 = σ(2z), which takes fewer passes.
+    x = _biased(inputs, bias)
+    return tf.cast(x * tf.sigmoid(x * (_GELU_LINEAR + _GELU_CUBIC * tf.square(x))), inputs.dtype)
+
+
+@_kernel
+def _gelu_gradient(gradient, inputs, bias):
+    """(the gradient for the inputs, the activation). The derivative of x σ(2z) is σ(2z) (1 + (1 − σ(2z)) x (2z)')."""
+    x = _biased(inputs, bias)
+    square = tf.square(x)
+    share = tf.sigmoid(x * (_GELU_LINEAR + _GELU_CUBIC * square))
+    slope = share * (1.0 + (1.0 - share) * (x * (_GELU_LINEAR + (3.0 * _GELU_CUBIC) * square)))
+    return tf.cast(tf.cast(gradient, tf.float32) * slope, inputs.dtype), tf.cast(x * share, inputs.dtype)
+
+
+def _biased(inputs, bias):
+    inputs = tf.cast(inputs, tf.float32)
+    return inputs if bias is None else inputs + bias
+
+
+# --- Layer normalization -----------------------------------------------------------------------------------
+
+
+def layer_norm(inputs, gamma, beta):
+    """Layer normalization over the last dimension; its gradient keeps the inputs only.
+
+    Args:
+      inputs: [..., W].
+      gamma, beta: float32 [W].
+    """
+    def gradient(output_gradient, inputs, gamma, beta):
+        width = inputs.shape.as_list()[-1]
+        sums_gradient, _, *others = _norm_gradient(tf.reshape(output_gradient, [-1, width]), tf.reshape(inputs, [-1, width]),
+                                                   None, None, None, gamma, 1.0)
+        return [tf.reshape(sums_gradient, tf.shape(inputs)), *others[1:]]
+
+    return _with_gradient(_norm(inputs, None, None, None, gamma, beta, 1.0), [inputs, gamma, beta], gradient)
+
+
+def residual_norm(inputs, bias, residual, keep, keep_probability, gamma, beta):
+    """Layer normalization of residual + dropout(inputs + bias), which ends both sublayers.
+
+    Args:
+      inputs, residual: [R, W].
+      bias, gamma, beta: float32 [W].
+      keep: bool [R, W], where dropout keeps a value; None for no dropout.
+      keep_probability: float.
+
+    Returns:
+      [R, W].
+    """
+    scale = 1.0 / keep_probability
+    masks = [] if keep is None else [keep]
+
+    def gradient(output_gradient, inputs, bias, residual, gamma, beta, *masks):
+        residual_gradient, input_gradient, *others = _norm_gradient(
+            output_gradient, inputs, bias, residual, masks[0] if masks else None, gamma, scale)
+        bias_gradient, gamma_gradient, beta_gradient = others
+        return [input_gradient, bias_gradient, residual_gradient, gamma_gradient, beta_gradient, *[None for _ in masks]]
+
+    outputs = _norm(inputs, bias, residual, keep, gamma, beta, scale)
+    return _with_gradient(outputs, [inputs, bias, residual, gamma, beta, *masks], gradient)
+
+
+@_kernel
+def _norm(inputs, bias, residual, keep, gamma, beta, scale):
+    if _is_inference() and keep is None:
+        inputs = inputs if bias is None else tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype))
+        inputs, bias, residual = inputs if residual is None else inputs + residual, None, None
+        if tf.get_collection(_COMPILED) and op_def_registry.get(_ONE_DNN_LAYER_NORM) and inputs.shape.ndims in (2, 3):
+            return op_def_library.apply_op(
+                _ONE_DNN_LAYER_NORM, x=inputs, scale=tf.cast(gamma, inputs.dtype), offset=tf.cast(beta, inputs.dtype),
+                epsilon=LAYER_NORM_EPSILON, name="layer_norm")
+    centered, inverse_deviation = _centered(inputs, bias, residual, keep, scale)
+    return tf.cast(centered * inverse_deviation * gamma + beta, inputs.dtype)
+
+
+@_kernel
+def _norm_gradient(gradient, inputs, bias, residual, keep, gamma, scale):
+    """The gradients for residual, inputs, bias, gamma and beta."""
+    gradient = tf.cast(gradient, tf.float32)
+    centered, inverse_deviation = _centered(inputs, bias, residual, keep, scale)
+    normalized = centered * inverse_deviation
+    scaled = gradient * gamma
+    sum_gradient = inverse_deviation * (scaled - tf.reduce_mean(scaled, axis=-1, keepdims=True)
+                                        - normalized * tf.reduce_mean(scaled * normalized, axis=-1, keepdims=True))
+    input_gradient = _dropped(sum_gradient, keep, scale)
+    return (tf.cast(sum_gradient, inputs.dtype), tf.cast(input_gradient, inputs.dtype),
+            tf.reduce_sum(input_gradient, axis=0), tf.reduce_sum(gradient * normalized, axis=0),
+            tf.reduce_sum(gradient, axis=0))
+
+
+def _centered(inputs, bias, residual, keep, scale):
+    """(residual + dropout(inputs + bias) − its mean, 1 / its standard deviation)."""
+    total = _dropped(_biased(inputs, bias), keep, scale)
+    if residual is not None:
+        total += tf.cast(residual, tf.float32)
+    centered = total - tf.reduce_mean(total, axis=-1, keepdims=True)
+    return centered, tf.rsqrt(tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True) + LAYER_NORM_EPSILON)
+
+
+def _dropped(values, keep, scale):
+    """Dropout: the values times `scale` where kept, 0 elsewhere."""
+    return values if keep is None else tf.where_v2(keep, values * scale, tf.zeros([], values.dtype))
+
+
+# --- Attention -------------------------------------------------------------------------------------------
+
+
+def attention(query, key, value, score_bias, keep, keep_probability):
+    """dropout(softmax(Q Kᵀ / √H + score_bias)) V. The gradient keeps, of all that is as large as the scores, only the
+    probabilities and `keep`.
+
+    Args:
+      query: [B, N, F, H].
+      key, value: [B, N, T, H].
+      score_bias: float32, added to the scores [B, N, F, T] by broadcasting; no gradient reaches it. None for none.
+      keep: bool [B, N, F, T], where dropout keeps a probability; None for no dropout.
+      keep_probability: float.
+
+    Returns:
+      [B, N, F, H].
+    """
+    shrink, scale = 1.0 / math.sqrt(query.shape.as_list()[-1]), 1.0 / keep_probability
+    masks = [] if keep is None else [keep]
+    dropped, probabilities = _softmax(tf.matmul(query, key, transpose_b=True), score_bias, keep, shrink, scale)
+
+    def gradient(output_gradient, query, key, value, probabilities, *masks):
+        score_gradient, dropped = _softmax_gradient(tf.matmul(output_gradient, value, transpose_b=True), probabilities,
+                                                    masks[0] if masks else None, shrink, scale)
+        return [tf.matmul(score_gradient, key), tf.matmul(score_gradient, query, transpose_a=True),
+                tf.matmul(dropped, output_gradient, transpose_a=True), None, *[None for _ in masks]]
+
+    return _with_gradient(tf.matmul(dropped, value), [query, key, value, probabilities, *masks], gradient)
+
+
+@_kernel
+def _softmax(scores, score_bias, keep, shrink, scale):
+    """(the probabilities after dropout, and before)."""
+    total = (scores if _is_inference() else tf.cast(scores, tf.float32)) * shrink
+    if score_bias is not None:
+        total += tf.cast(score_bias, total.dtype)
+    probabilities = tf.nn.softmax(total)
+    kept = tf.cast(probabilities, scores.dtype)
+    return kept if keep is None else tf.cast(_dropped(probabilities, keep, scale), scores.dtype), kept
+
+
+@_kernel
+def _softmax_gradient(gradient, probabilities, keep, shrink, scale):
+    """(the gradient for the scores, the probabilities after dropout)."""
+    gradient = _dropped(tf.cast(gradient, tf.float32), keep, scale)
+    full = tf.cast(probabilities, tf.float32)
+    weighted = gradient * full
+    score_gradient = (weighted - full * tf.reduce_sum(weighted, axis=-1, keepdims=True)) * shrink
+    dropped = probabilities if keep is None else tf.cast(_dropped(full, keep, scale), probabilities.dtype)
+    return tf.cast(score_gradient, probabilities.dtype), dropped

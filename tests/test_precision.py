@@ -1,0 +1,458 @@
+"""Mixed precision: encoder layers in 16 bits, all else in 32; the loss scaled for fp16. And the last layer at [CLS] only."""
+
+import functools
+import io
+import re
+import shutil
+import types
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+
+import checkpoints
+import modeling
+import optimization
+import randomness
+import runner
+from estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
+
+CONFIG = modeling.BertConfig(
+    vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
+    hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, max_position_embeddings=8, type_vocab_size=2,
+    initializer_range=0.2)
+WITHOUT_DROPOUT = modeling.BertConfig.from_dict(
+    {**CONFIG.to_dict(), "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "num_hidden_layers": 2})
+IDS = np.random.RandomState(3).randint(30, size=[8, 8])
+IN_16_BITS = ["bf16", "fp16"]
+# How far results may be off, relative to the largest: a few roundings to 8 and 11 bits.
+TOLERANCES = {"bf16": 2**-5, "fp16": 2**-8}
+
+
+def initialize(session):
+    session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+
+
+def build_model(config=CONFIG, ids=IDS, **options):
+    ids = tf.convert_to_tensor(ids, tf.int32)
+    return modeling.BertModel(config, True, ids, tf.cast(tf.not_equal(ids, 3), tf.int32), **options)
+
+
+def first_token_loss(model):
+    """A scalar of the pooled output, whose gradient differs at all its positions."""
+    return tf.reduce_mean(model.get_pooled_output() * np.linspace(-3, 3, CONFIG.hidden_size, dtype=np.float32))
+
+
+@functools.cache
+def run_model(config=CONFIG, **options):
+    """{name: array} of a model's outputs and, with "/gradient", of the gradients of all variables."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.get_or_create_global_step()
+        model = build_model(config, **options)
+        variables = tf.trainable_variables()
+        gradients = tf.gradients(first_token_loss(model), variables)
+        outputs = {f"layer_{index}": layer for index, layer in enumerate(model.get_all_encoder_layers())}
+        initialize(session)
+        return session.run({**outputs, "pooled": model.get_pooled_output(), "embeddings": model.get_embedding_output(),
+                            **{f"{variable.op.name}/gradient": tf.convert_to_tensor(gradient)
+                               for variable, gradient in zip(variables, gradients)}})
+
+
+def assert_close(ours, expected, tolerance):
+    """Equal up to `tolerance` of the largest value of an array, or of a tenth of that of all gradients."""
+    assert ours.keys() == expected.keys()
+    largest = max([np.abs(values).max() for name, values in expected.items() if name.endswith("/gradient")], default=0)
+    for name, values in expected.items():
+        size = max(np.abs(values).max(), 0.1 * largest)
+        np.testing.assert_allclose(ours[name], values, rtol=0, atol=tolerance * size, err_msg=name)
+
+
+# --- The model -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", IN_16_BITS)
+def test_outputs_and_gradients_are_float32_and_close_to_those_of_fp32(precision):
+    found, plain = run_model(precision=precision), run_model()
+    assert {values.dtype for values in found.values()} == {np.dtype(np.float32)}
+    assert_close(found, plain, TOLERANCES[precision])
+    assert (found["layer_0"] != plain["layer_0"]).any()
+
+
+@pytest.mark.parametrize("recompute", modeling.RECOMPUTE)
+@pytest.mark.parametrize("precision", IN_16_BITS)
+def test_layers_multiply_in_16_bits_and_sum_in_32(precision, recompute, graph):
+    tf.train.get_or_create_global_step()
+    tf.gradients(first_token_loss(build_model(precision=precision, recompute=recompute)), tf.trainable_variables())
+    assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
+    layers = [op for op in graph.get_operations() if "/encoder/" in op.name]
+    products = [op.outputs[0].dtype for op in layers if op.type in ("MatMul", "BatchMatMulV2")]
+    # Query, key and value; scores; context; three dense layers; each with two gradients.
+    assert len(products) >= 6 * 3 and set(products) == {modeling.PRECISIONS[precision]}
+    sums = [op.inputs[0].dtype for op in layers if op.type in ("Softmax", "Rsqrt", "Mean")]
+    sums += [op.inputs[0].dtype for op in layers if op.type == "Sum" and op.inputs[0].dtype.is_floating]
+    assert len(sums) >= 6 and set(sums) == {tf.float32}
+    others = [op.outputs[0].dtype for op in graph.get_operations() if op.type == "MatMul" and op not in layers]
+    assert set(others) == {tf.float32}
+
+
+def test_unknown_precisions_are_refused(graph):
+    with pytest.raises(ValueError, match="Unknown precision='fp8'; known: fp32, bf16, fp16"):
+        build_model(precision="fp8")
+
+
+@pytest.mark.parametrize("recompute", ["attention", "layers"])
+def test_recomputation_in_bf16_changes_no_number(recompute):
+    # With its rounding, bf16 shows every change of order.
+    found, expected = run_model(precision="bf16", recompute=recompute), run_model(precision="bf16")
+    assert_close(found, expected, 2**-9)
+    np.testing.assert_array_equal(found["pooled"], expected["pooled"])
+
+
+@pytest.mark.parametrize("recompute", modeling.RECOMPUTE)
+def test_with_the_first_token_only_pooled_output_and_gradients_are_the_same(recompute):
+    full, first = run_model(WITHOUT_DROPOUT), run_model(WITHOUT_DROPOUT, first_token_only=True, recompute=recompute)
+    assert first["layer_1"].shape == (8, 1, 16)
+    assert_close(first, {**full, "layer_1": full["layer_1"][:, :1]}, 1e-5)
+
+
+def test_the_first_token_suffices_where_batch_and_length_are_unknown(graph):
+    ids = tf.placeholder(tf.int32, [None, None])
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        models = [build_model(WITHOUT_DROPOUT, ids, first_token_only=only, scope="bert") for only in (False, True)]
+    assert models[1].get_sequence_output().shape.as_list()[1:] == [1, 16]
+    with tf.Session() as session:
+        initialize(session)
+        full, first = session.run([model.get_pooled_output() for model in models], {ids: IDS[:3, :5]})
+    np.testing.assert_allclose(first, full, rtol=1e-5, atol=1e-6)
+
+
+# --- Training by hand, as a loop does it ---------------------------------------------------------------------
+
+
+def train_model(steps, precision):
+    """{name: array}: the changes of the weights in three training steps of `steps` micro-batches."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.get_or_create_global_step()
+        if steps > 1:
+            randomness.set_part(tf.get_variable(
+                "micro_batch", [], tf.int64, tf.zeros_initializer(), trainable=False,
+                collections=[tf.GraphKeys.LOCAL_VARIABLES, optimization.MICRO_BATCH_INDEX]))
+        ids = tf.placeholder(tf.int32, [8 // steps, 8])
+        # Large weights change little by little: only the signs of a few would be seen in the losses.
+        train_op = optimization.create_optimizer(
+            first_token_loss(build_model(ids=ids, precision=precision)), 0.1, 100, 0, False, "sgdm",
+            gradient_accumulation_steps=steps, loss_scaling=precision == "fp16")
+        initialize(session)
+        before = session.run(tf.trainable_variables())
+        for _ in range(3):
+            *first, last = np.split(IDS, steps)
+            for part in first:
+                session.run(tf.get_collection(optimization.GRADIENT_ACCUMULATION)[0].accumulate_op, {ids: part})
+            session.run(train_op, {ids: last})
+        after = session.run(tf.trainable_variables())
+        return {f"{variable.op.name}/gradient": new - old
+                for variable, new, old in zip(tf.trainable_variables(), after, before)}
+
+
+@pytest.mark.parametrize("precision", IN_16_BITS)
+def test_micro_batches_in_16_bits_make_the_step_of_the_batch(precision):
+    assert_close(train_model(2, precision), train_model(1, precision), TOLERANCES[precision])
+
+
+# --- Scaled losses -------------------------------------------------------------------------------------------
+
+
+class Linear(object):
+    """A graph whose gradient is what is fed, and its training step.
+
+    Args:
+      micro_batches: of a step.
+      loss_scaling, optimizer: see `create_optimizer`.
+    """
+
+    def __init__(self, micro_batches=1, loss_scaling=True, optimizer="adamw"):
+        with tf.Graph().as_default() as graph:
+            weights = tf.get_variable("weights", initializer=tf.constant([1.0, 2.0, 3.0]))
+            self._gradient = tf.placeholder(tf.float32, [3])
+            self._train_op = optimization.create_optimizer(
+                tf.reduce_sum(weights * self._gradient), 0.1, 100, 0, False, optimizer,
+                gradient_accumulation_steps=micro_batches, loss_scaling=loss_scaling)
+            self._micro_batches = micro_batches
+            self._accumulation = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
+            self.variables = {variable.op.name: variable for variable in tf.global_variables()}
+            self._norm = graph.get_operation_by_name("gradient_norm").outputs[0]
+            self._skipped_in_a_row = tf.get_collection(optimization.SKIPPED_IN_A_ROW)
+            self._session = tf.Session(graph=graph)
+            initialize(self._session)
+
+    def step(self, *gradients):
+        """Takes a step with these gradients, one a micro-batch; returns its norm and the number skipped in a row."""
+        assert len(gradients) == self._micro_batches
+        for gradient in gradients[:-1]:
+            self._session.run(self._accumulation[0].accumulate_op, {self._gradient: gradient})
+        return self._session.run([self._norm, *self._skipped_in_a_row, self._train_op], {self._gradient: gradients[-1]})[:-1]
+
+    def values(self):
+        return self._session.run(self.variables)
+
+    def load(self, name, value):
+        with self._session.graph.as_default():
+            self.variables[name].load(value, self._session)
+
+
+GOOD, BAD = [0.3, -2.0, 0.01], [0.3, np.inf, 0.01]
+
+
+@pytest.mark.parametrize("optimizer", optimization.OPTIMIZERS)
+def test_finite_steps_are_those_of_the_loss_as_it_is(optimizer):
+    # Powers of two round nothing.
+    scaled, plain = Linear(optimizer=optimizer), Linear(optimizer=optimizer, loss_scaling=False)
+    for gradient in ([0.3, -2.0, 0.01], [0.2, 0.1, 0.0], [-5.0, 1.0, 7.0]):
+        assert scaled.step(gradient) == [*plain.step(gradient), 0]
+    found = scaled.values()
+    for name, value in plain.values().items():
+        if optimizer == "adafactor":  # its ε is added to squares of what was multiplied first
+            np.testing.assert_allclose(found[name], value, rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(found[name], value)
+
+
+@pytest.mark.parametrize("optimizer", optimization.OPTIMIZERS)
+@pytest.mark.parametrize("gradients", [[BAD], [[np.nan, 0, 0]], [BAD, GOOD], [GOOD, BAD]], ids=["inf", "nan", "first", "last"])
+def test_a_step_whose_gradients_are_not_finite_is_skipped_and_halves_the_scale(gradients, optimizer):
+    model = Linear(len(gradients), optimizer=optimizer)
+    model.step(*[GOOD] * len(gradients))
+    before = model.values()
+    _, in_a_row = model.step(*gradients)
+    assert in_a_row == 1
+    after = model.values()
+    changed = {"global_step": 2, "loss_scale/value": 2**14, "loss_scale/good_steps": 0, "loss_scale/skipped_steps": 1,
+               "loss_scale/skipped_in_a_row": 1}
+    assert {name: after[name] for name in changed} == changed
+    for name in before.keys() - changed:
+        np.testing.assert_array_equal(after[name], before[name], err_msg=name)
+    # Nothing of it is left in what accumulates.
+    model.step(*[GOOD] * len(gradients))
+    assert np.isfinite(model.values()["weights"]).all()
+    assert (model.values()["weights"] != before["weights"]).all()
+
+
+def test_the_scale_doubles_after_good_steps_and_is_bounded(monkeypatch):
+    monkeypatch.setattr(optimization.LossScale, "STEPS_TO_DOUBLE", 3)
+    model = Linear()
+
+    def follow(gradients):
+        """(scale, good steps, skipped steps, skipped in a row) after each step."""
+        found = []
+        for gradient in gradients:
+            model.step(gradient)
+            values = model.values()
+            found.append(tuple(values[f"loss_scale/{name}"]
+                               for name in ("value", "good_steps", "skipped_steps", "skipped_in_a_row")))
+        return found
+
+    assert follow([GOOD] * 3) == [(2**15, 1, 0, 0), (2**15, 2, 0, 0), (2**16, 0, 0, 0)]
+    # A skipped step starts the count anew.
+    assert follow([GOOD, GOOD, BAD, BAD, GOOD]) == [
+        (2**16, 1, 0, 0), (2**16, 2, 0, 0), (2**15, 0, 1, 1), (2**14, 0, 2, 2), (2**14, 1, 2, 0)]
+    assert follow([GOOD, GOOD]) == [(2**14, 2, 2, 0), (2**15, 0, 2, 0)]
+    model.load("loss_scale/value", 2.0**24)
+    assert follow([GOOD] * 3)[-1][0] == 2**24
+    model.load("loss_scale/value", 2.0)
+    assert [scale for scale, *_ in follow([BAD] * 3)] == [1, 1, 1]
+
+
+def test_the_norm_is_that_of_the_unscaled_gradient():
+    assert Linear().step(GOOD)[0] == pytest.approx(np.linalg.norm(GOOD))
+    assert Linear(2).step(GOOD, GOOD)[0] == pytest.approx(np.linalg.norm(GOOD))
+
+
+# --- Scaled losses in an Estimator -----------------------------------------------------------------------------
+
+
+def model_fn(features, labels, mode, params):
+    """Its gradient is what the input gives."""
+    del labels
+    weights = tf.get_variable("weights", initializer=tf.constant([1.0, 2.0, 3.0]))
+    if params["wide"]:
+        tf.get_variable("more", initializer=tf.constant([1.0]))
+    loss = tf.reduce_sum(weights * features)
+    train_op = optimization.create_optimizer(loss, 0.01, 100, 0, False, loss_scaling=params["loss_scaling"],
+                                             gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
+    return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def train(model_dir, max_steps, bad=(), loss_scaling=True, wide=False, micro_batches=1):
+    """Trains to that step; the steps `bad`, counted from 0, have a gradient that is not finite."""
+    def input_fn():
+        bad_steps = tf.constant([-1, *bad], tf.int64)
+        first = tf.cast(tf.train.get_global_step(), tf.int64) * micro_batches
+
+        def gradient(index):
+            is_bad = tf.reduce_any(tf.equal(bad_steps, index // micro_batches)) & tf.equal(index % micro_batches, 0)
+            return tf.where(is_bad, np.inf, 1.0) * tf.sin(tf.cast(index + 1, tf.float32) * [1.0, 2.0, 3.0])
+        return tf.data.Dataset.range(first, 1000).map(gradient)
+
+    model = Estimator(model_fn, str(model_dir), RunConfig(save_checkpoints_steps=4, log_step_count_steps=None,
+                                                          save_summary_steps=None, gradient_accumulation_steps=micro_batches),
+                      {"loss_scaling": loss_scaling, "wide": wide})
+    return model.train(input_fn, max_steps=max_steps)
+
+
+def tensors_of(prefix):
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same_tensors(found, expected):
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        assert found[name].tobytes() == values.tobytes(), name
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_single_overflows_do_not_end_training_and_a_resumed_run_goes_on_with_the_scale(tmp_path, micro_batches):
+    run = functools.partial(train, bad=[1, 2, 5], micro_batches=micro_batches)
+    run(tmp_path / "whole", 8)
+    run(tmp_path / "killed", 3)
+    state = tensors_of(tmp_path / "killed/model.ckpt-3")
+    assert (state["loss_scale/value"], state["loss_scale/skipped_in_a_row"]) == (2**13, 2)
+    run(tmp_path / "killed", 8)
+    found = tensors_of(tmp_path / "killed/model.ckpt-8")
+    assert_same_tensors(found, tensors_of(tmp_path / "whole/model.ckpt-8"))
+    assert (found["loss_scale/value"], found["loss_scale/skipped_steps"], found["loss_scale/good_steps"]) == (2**12, 3, 2)
+
+
+def test_twenty_skipped_steps_in_a_row_end_training(tmp_path):
+    train(tmp_path, 3)
+    with pytest.raises(NanLossError, match="(?s)Up to step 23, 20 steps in a row.*use bf16 or fp32"):
+        train(tmp_path, 50, bad=range(3, 50))
+    # Saved every 4 steps, but not when training ended.
+    found, before = tensors_of(tmp_path / "model.ckpt-19"), tensors_of(tmp_path / "model.ckpt-3")
+    assert checkpoints.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-19")
+    np.testing.assert_array_equal(found["weights"], before["weights"])
+    # It goes on once the cause is gone.
+    train(tmp_path, 24)
+    assert (tensors_of(tmp_path / "model.ckpt-24")["weights"] != before["weights"]).all()
+
+
+def test_nineteen_do_not(tmp_path):
+    train(tmp_path, 22, bad=range(2, 21))
+    assert tensors_of(tmp_path / "model.ckpt-22")["loss_scale/skipped_steps"] == 19
+
+
+def test_a_training_goes_on_with_and_without_scaling(tmp_path):
+    train(tmp_path / "plain", 6, loss_scaling=False)
+    for steps, loss_scaling in ((2, False), (4, True), (6, False)):
+        train(tmp_path / "changed", steps, loss_scaling=loss_scaling)
+    expected = tensors_of(tmp_path / "plain/model.ckpt-6")
+    assert_same_tensors(tensors_of(tmp_path / "changed/model.ckpt-6"), expected)
+    state = tensors_of(tmp_path / "changed/model.ckpt-4")
+    assert {name: state[name] for name in state.keys() - expected} == {
+        "loss_scale/value": 2**15, "loss_scale/good_steps": 2, "loss_scale/skipped_steps": 0,
+        "loss_scale/skipped_in_a_row": 0}
+    # It is no weight of the model.
+    names = checkpoints.weight_names(checkpoints.open_checkpoint(str(tmp_path / "changed/model.ckpt-4")))
+    assert names == ["weights"]
+
+
+def test_other_variables_may_not_be_missing(tmp_path):
+    train(tmp_path, 2, loss_scaling=False)
+    with pytest.raises(ValueError, match="  more: not in the checkpoint") as error:
+        train(tmp_path, 4, wide=True)
+    assert "loss_scale" not in str(error.value)
+
+
+# --- Flags ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision, flags, warns", [
+    ("bf16", "fpu avx512_bf16 sse", False), ("bf16", "amx_bf16", False), ("bf16", "avx512_fp16 avx2", True),
+    ("fp16", "avx512_bf16 amx_bf16", True), ("fp16", "fpu avx512_fp16", False), ("fp32", "fpu", False)])
+def test_a_precision_that_the_processor_does_not_support_is_announced(precision, flags, warns, monkeypatch, caplog):
+    monkeypatch.setattr(runner, "FLAGS", types.SimpleNamespace(precision=precision))
+    monkeypatch.setattr(runner, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"), raising=False)
+    monkeypatch.setattr(runner.os.path, "exists", lambda path: path == "/proc/cpuinfo")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    with caplog.at_level("WARNING", "absl"):
+        runner.check_precision()
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [f"--precision={precision}"] * warns
+
+
+# --- Scripts -------------------------------------------------------------------------------------------------
+
+
+class Classifier(object):
+    """Runs run_classifier.py on a few examples.
+
+    Attributes:
+      output: directory of a run of two epochs, three steps each, in fp32.
+      losses: those that it logged.
+    """
+
+    def __init__(self, scripts, tiny_model, here):
+        self._scripts, self._here = scripts, here
+        data = tiny.write_task(here / "data", "mrpc", train=12, dev=10)
+        shutil.copy(data / "dev.tsv", data / "test.tsv")
+        self._flags = dict(
+            tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="MRPC", data_dir=data, do_train=True,
+            train_batch_size=4, eval_batch_size=10, predict_batch_size=10, learning_rate=0.005, num_train_epochs=2.0,
+            save_checkpoints_steps=3, trim_padding=False, log_steps=1)
+        self.output = here / "fp32"
+        self.losses = self.run(self.output, do_eval=True, do_predict=True)
+
+    def run(self, output, **flags):
+        """Runs into a directory; returns the losses logged."""
+        finished = self._scripts.run("run_classifier.py", *tiny.flags(**{**self._flags, "output_dir": output, **flags}),
+                                     cwd=self._here)
+        assert finished.code == 0, finished.err
+        return [float(loss) for loss in re.findall(r"step \d+/\d+ .*?\bloss (\S+)", finished.err)]
+
+    def run_second_epoch(self, output, **flags):
+        """Goes on after the first epoch, in a new directory; returns the losses logged."""
+        output.mkdir()
+        for path in self.output.glob("model.ckpt-3.*"):
+            shutil.copy(path, output)
+        (output / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+        return self.run(output, **flags)
+
+
+@pytest.fixture(scope="module")
+def classifier(scripts, tiny_model, tmp_path_factory):
+    return Classifier(scripts, tiny_model, tmp_path_factory.mktemp("classifier"))
+
+
+def results_of(output):
+    lines = (output / "eval_results.txt").read_text().splitlines()
+    return {"eval_loss": float(dict(line.split(" = ") for line in lines)["eval_loss"]),
+            "probabilities": np.loadtxt(output / "test_results.tsv")}
+
+
+@pytest.mark.parametrize("precision, tolerance", [("bf16", 0.05), ("fp16", 0.01)])
+def test_run_classifier_goes_on_in_16_bits_and_ends_near_fp32(classifier, precision, tolerance, tmp_path):
+    output = tmp_path / "output"
+    losses = classifier.run_second_epoch(output, precision=precision, do_eval=True, do_predict=True)
+    np.testing.assert_allclose(losses, classifier.losses[3:], rtol=tolerance)
+    assert losses != classifier.losses[3:]
+    found, expected = results_of(output), results_of(classifier.output)
+    assert found["eval_loss"] == pytest.approx(expected["eval_loss"], rel=tolerance)
+    np.testing.assert_allclose(found["probabilities"], expected["probabilities"], atol=tolerance)
+    trained = tensors_of(output / "model.ckpt-6")
+    if precision == "bf16":
+        assert trained.keys() == tensors_of(classifier.output / "model.ckpt-6").keys()
+    else:
+        assert (trained["loss_scale/value"], trained["loss_scale/good_steps"]) == (2**15, 3)
+        # And back.
+        assert len(classifier.run(output, num_train_epochs=3.0)) == 3
+        assert tensors_of(output / "model.ckpt-9").keys() == tensors_of(classifier.output / "model.ckpt-6").keys()
+
+
+def test_run_classifier_trains_the_same_with_compiled_kernels(classifier, tmp_path):
+    losses = classifier.run_second_epoch(tmp_path / "output", compile_kernels=True)
+    np.testing.assert_allclose(losses, classifier.losses[3:], rtol=1e-5)
+    found, expected = [{name: array for name, array in tensors_of(directory / "model.ckpt-6").items() if name in tiny.shapes()}
+                       for directory in (tmp_path / "output", classifier.output)]
+    assert_close(found, expected, 1e-5)
+    # Rounding tells that they were.
+    assert any((found[name] != expected[name]).any() for name in found)

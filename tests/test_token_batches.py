@@ -1,0 +1,264 @@
+"""Micro-batches cut by token count: as small as can be, weighed, and together the step of the whole batch."""
+
+import itertools
+import json
+import random
+import re
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import input_pipeline
+import modeling
+import randomness
+import run_classifier
+from classifier_data import SEQUENCES
+
+# --- Where to cut ----------------------------------------------------------------------------------------
+
+
+def sizes(lengths, bounds):
+    """Tokens of each part."""
+    return [(end - start) * max(lengths[start:end]) for start, end in zip(bounds, bounds[1:])]
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(some.lists(some.integers(1, 12), min_size=1, max_size=9), some.data())
+def test_no_cut_has_a_smaller_largest_part(lengths, data):
+    lengths.sort(reverse=True)
+    parts = data.draw(some.integers(1, len(lengths)))
+    found = input_pipeline.cut_by_tokens(lengths, parts)
+    assert found.dtype == np.int64 and found[0] == 0 and found[-1] == len(lengths)
+    assert len(found) == parts + 1 and (np.diff(found) > 0).all()
+    all_cuts = ([0, *inner, len(lengths)] for inner in itertools.combinations(range(1, len(lengths)), parts - 1))
+    assert max(sizes(lengths, found)) == min(max(sizes(lengths, cut)) for cut in all_cuts)
+
+
+def test_a_large_batch_is_cut_in_no_time_and_no_micro_batch_is_above_its_share_of_the_longest():
+    lengths = np.sort(np.random.RandomState(0).randint(1, 65, 4096))[::-1] * 8
+    assert max(sizes(lengths, input_pipeline.cut_by_tokens(lengths, 100))) < 1.1 * lengths.sum() / 100
+    assert np.diff(input_pipeline.cut_by_tokens(np.full(30, 512), 7)).max() == 5
+
+
+# --- The dataset -----------------------------------------------------------------------------------------
+
+LENGTH, BATCH, PARTS = 33, 10, 3  # neither is a multiple of what it might have to be
+
+
+def examples(count=25):
+    """Features of examples of different lengths; label_ids tell them apart."""
+    chance = np.random.RandomState(4)
+    mask = (np.arange(LENGTH) < chance.randint(1, LENGTH + 1, [count, 1])).astype(np.int32)
+    return {"input_ids": mask * chance.randint(1, 30, [count, LENGTH]).astype(np.int32), "input_mask": mask,
+            "segment_ids": mask * (np.arange(LENGTH) > 3).astype(np.int32), "label_ids": np.arange(count, dtype=np.int32)}
+
+
+def make_dataset(**changes):
+    return input_pipeline.array_dataset(**{**dict(
+        arrays=examples(), batch_size=BATCH, is_training=True, drop_remainder=True, micro_batches=PARTS, trim=SEQUENCES,
+        by_tokens=True), **changes})
+
+
+def run_batches(fetches, iterator, count, step=0):
+    """The fetches of `count` batches; the input starts at that step."""
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        tf.train.get_global_step().load(step, session)
+        session.run(iterator.initializer)
+        return [session.run(fetches) for _ in range(count)]
+
+
+def take(count, step=0, **options):
+    with tf.Graph().as_default():
+        tf.train.create_global_step()
+        iterator = tf.data.make_initializable_iterator(make_dataset(**options))
+        return run_batches(iterator.get_next(), iterator, count, step)
+
+
+def test_micro_batches_are_the_step_cut_where_it_is_best_each_with_its_weight():
+    whole = take(4, by_tokens=False, micro_batches=1)
+    found = take(4 * PARTS, batch_totals=["label_ids"])
+    lengths = examples()["input_mask"].sum(axis=1)
+    for step, batch in enumerate(whole):
+        parts = found[step * PARTS:(step + 1) * PARTS]
+        order = np.concatenate([part["label_ids"] for part in parts])
+        np.testing.assert_array_equal(order, batch["label_ids"])
+        padded = np.minimum(-(-lengths[order] // 8) * 8, LENGTH)
+        counts = [len(part["label_ids"]) for part in parts]
+        assert counts == np.diff(input_pipeline.cut_by_tokens(padded, PARTS)).tolist()
+        assert [part["input_ids"].size for part in parts] == sizes(padded, np.cumsum([0, *counts]))
+        assert {part["label_ids_total"] for part in parts} == {order.sum()}
+        np.testing.assert_allclose([part["micro_batch_weight"] for part in parts], np.array(counts) * PARTS / BATCH)
+    assert len({tuple(len(part["label_ids"]) for part in found[step * PARTS:][:PARTS]) for step in range(4)}) > 1
+
+
+def test_lengths_are_rounded_up_to_the_length_of_the_features_at_most():
+    mask = (np.arange(LENGTH) < np.where(np.arange(BATCH) == 3, 33, 32)[:, None]).astype(np.int32)
+    found = take(2, arrays=dict.fromkeys(SEQUENCES, mask), micro_batches=2)
+    assert [part["input_ids"].shape for part in found] == [(5, 33), (5, 32)]  # at 40 tokens it would be 4 and 6
+
+
+def test_the_input_goes_on_at_the_global_step():
+    for part, other in zip(take(2 * PARTS, step=5), take(7 * PARTS)[5 * PARTS:]):
+        for name, values in other.items():
+            np.testing.assert_array_equal(part[name], values)
+
+
+@pytest.mark.usefixtures("graph")
+def test_one_part_weighs_1_and_sizes_are_unknown_to_the_graph():
+    assert [part["micro_batch_weight"] for part in take(2, micro_batches=1)] == [1, 1]
+    dataset = make_dataset()
+    shapes = {name: shape.as_list() for name, shape in tf.data.get_output_shapes(dataset).items()}
+    assert shapes == {**dict.fromkeys(SEQUENCES, [None, None]), "label_ids": [None], "micro_batch_weight": []}
+
+
+@pytest.mark.usefixtures("graph")
+@pytest.mark.parametrize("changes, expected", [
+    (dict(trim=()), "needs trim"), (dict(micro_batches=BATCH + 1), "10 examples cannot be cut into 11"),
+    (dict(is_training=False, micro_batches=1), "for training only")])
+def test_what_cannot_be_cut_is_refused(changes, expected):
+    with pytest.raises(ValueError, match=expected):
+        make_dataset(**changes)
+
+
+def test_dropout_of_parts_of_different_sizes_has_no_number_in_common(graph):
+    part, shape = tf.placeholder(tf.int64, []), tf.placeholder(tf.int32, [2])
+    tf.train.create_global_step()
+    make_dataset()
+    randomness.set_part(part)
+    numbers = randomness.uniform(shape, "here#0")
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        drawn = [session.run(numbers, {part: index, shape: [size, length]})
+                 for index, (size, length) in enumerate([(3, 40), (9, 24), (4, 8)])]
+    assert len(set(np.concatenate([values.ravel() for values in drawn]))) > 0.999 * sum(values.size for values in drawn)
+
+
+# --- The gradient ----------------------------------------------------------------------------------------
+
+
+def gradients(**options):
+    """Gradients of a step's loss, the mean over its micro-batches."""
+    config = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+                                            "num_hidden_layers": 1, "initializer_range": 0.5})
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        tf.train.create_global_step()
+        iterator = tf.data.make_initializable_iterator(make_dataset(**options))
+        features = iterator.get_next()
+        loss, *_ = run_classifier.create_model(config, False, *(features[name] for name in ("input_ids", "input_mask",
+                                               "segment_ids")), features["label_ids"] % 2, 2, False)
+        loss *= features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
+        wanted = [tf.convert_to_tensor(gradient) for gradient in tf.gradients(loss, tf.trainable_variables())]
+        parts = run_batches(wanted, iterator, options["micro_batches"])
+    return np.mean([np.concatenate([array.ravel() for array in part]) for part in parts], axis=0)
+
+
+def test_the_mean_gradient_of_the_micro_batches_is_that_of_the_batch():
+    whole = gradients(micro_batches=1, by_tokens=False)
+    assert np.abs(whole).max() > 0.1
+    np.testing.assert_allclose(gradients(micro_batches=PARTS), whole, atol=1e-6)
+
+
+# --- The scripts -----------------------------------------------------------------------------------------
+
+# run_classifier.py, without the dropout that no flag and no configuration turns off.
+WITHOUT_DROPOUT = """import runner
+import run_classifier
+
+run_classifier._HEAD_DROPOUT = 0.0
+run_classifier.define_flags()
+runner.run(run_classifier.main)
+"""
+
+
+@pytest.fixture(scope="module")
+def flags(tiny_model, tmp_path_factory):
+    """Flags of a training of four steps of 5 examples."""
+    here = tmp_path_factory.mktemp("token_batches")
+    (here / "config.json").write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1, "hidden_dropout_prob": 0.0,
+                                                  "attention_probs_dropout_prob": 0.0}))
+    data = tiny.write_task(here, "mrpc", train=20)
+    return dict(tiny_model.flags, bert_config_file=here / "config.json", max_seq_length=30, task_name="mrpc", data_dir=data,
+                do_train=True, train_batch_size=5, num_train_epochs=1, learning_rate=0.01, save_checkpoints_steps=2,
+                log_steps=1)
+
+
+def losses(finished):
+    return [float(text) for text in re.findall(r"step \d+/\d  loss (\S+)", finished.err)]
+
+
+def checkpoint(path):
+    reader = tf.train.load_checkpoint(str(path))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_the_flag_changes_no_step_and_a_run_goes_on_with_it(scripts, flags, tmp_path):
+    script = tmp_path / "without_dropout.py"
+    script.write_text(WITHOUT_DROPOUT)
+
+    def run(output, **changes):
+        finished = scripts.run(script, *tiny.flags(**{**flags, "output_dir": tmp_path / output, **changes}), cwd=tmp_path)
+        assert finished.code == 0, finished.err
+        return finished
+
+    plain, cut = run("plain"), run("cut", tokens_per_micro_batch=80, recompute="layers")
+    assert "gradient_accumulation_steps" not in plain.err
+    assert ("--gradient_accumulation_steps not given: using 3 (so many --tokens_per_micro_batch=80 takes if all 5 examples "
+            "have 30 tokens)") in cut.err
+    speeds = re.findall(r"global_step/sec (\S+)  examples/sec (\S+)", cut.err)
+    assert [float(examples) / float(steps) for steps, examples in speeds] == [pytest.approx(5, rel=1e-3)] * 4
+    assert len(losses(plain)) == 4 and max(losses(plain)) - min(losses(plain)) > 0.01
+    np.testing.assert_allclose(losses(cut), losses(plain), rtol=1e-5)
+    weights, expected = (checkpoint(tmp_path / output / "model.ckpt-4") for output in ("cut", "plain"))
+    for name, values in expected.items():
+        if "/adam_" not in name:
+            np.testing.assert_allclose(weights[name], values, atol=2e-4, err_msg=name)
+
+    (tmp_path / "resumed").mkdir()
+    for path in (tmp_path / "cut").glob("model.ckpt-2.*"):
+        (tmp_path / "resumed" / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "resumed" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    assert "step 2 to step 4" in run("resumed", tokens_per_micro_batch=80, recompute="layers").err
+    for name, values in checkpoint(tmp_path / "resumed" / "model.ckpt-4").items():
+        np.testing.assert_array_equal(values, weights[name], err_msg=name)
+
+
+@pytest.mark.parametrize("changes, expected", [
+    (dict(tokens_per_micro_batch=29), "is below --max_seq_length=30: an example may not fit. Pass at least 30."),
+    (dict(trim_padding=False), "Leave one of them out."),
+    (dict(gradient_accumulation_steps=0), "leave one of them out."),
+    (dict(gradient_accumulation_steps=2), "Pass --gradient_accumulation_steps=3 or --tokens_per_micro_batch=90."),
+    (dict(gradient_accumulation_steps=6), "--train_batch_size=5 examples make at most 5 micro-batches.")])
+def test_flags_that_contradict_each_other_are_refused_before_anything_is_written(scripts, flags, tmp_path, changes, expected):
+    given_flags = {**flags, "output_dir": tmp_path / "output", "tokens_per_micro_batch": 80, **changes}
+    finished = scripts.run("run_classifier.py", *tiny.flags(**given_flags), cwd=tmp_path)
+    assert finished.code == 1 and expected in finished.err and "Traceback" not in finished.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_squad_takes_it_if_training_is_to_be_trimmed(scripts, flags, tmp_path):
+    # Contexts of one length: the published loss depends on the padding that a batch keeps.
+    chance = random.Random(3)
+    contexts = [" ".join(["cat", *chance.sample(tiny.WORDS[:24], 8)]) for _ in range(10)]
+    data = [{"title": "t", "paragraphs": [{"context": context, "qas": [{
+        "id": context, "question": "who sees", "answers": [{"text": "cat", "answer_start": 0}]}]} for context in contexts]}]
+    (tmp_path / "train.json").write_text(json.dumps({"version": "1.1", "data": data}))
+
+    def run(output, **changes):
+        squad = {name: value for name, value in flags.items() if name not in ("task_name", "data_dir")}
+        squad.update(train_file=tmp_path / "train.json", output_dir=tmp_path / output, max_query_length=6, doc_stride=8)
+        return scripts.run("run_squad.py", *tiny.flags(**squad, **changes), cwd=tmp_path)
+
+    refused = run("refused", tokens_per_micro_batch=80)
+    assert refused.code == 1 and "only with --trim_padding=true: pass that" in refused.err
+    assert not (tmp_path / "refused").exists()
+    cut = run("cut", tokens_per_micro_batch=80, trim_padding=True)
+    assert cut.code == 0 and "using 3 (so many" in cut.err, cut.err
+    expected = losses(run("plain", trim_padding=True))
+    assert len(expected) == 2
+    np.testing.assert_allclose(losses(cut), expected, rtol=1e-5)
