@@ -4,8 +4,9 @@ A function's intermediate results are not kept for the backward pass but compute
 random numbers. (`tf.recompute_grad` saves nothing in a graph: what should order its second computation after the first
 folds away, and both run side by side.)
 
-XLA takes no notice of control dependencies, and merges the two computations if it compiles both: the gradients stay
-right, the memory is not saved.
+XLA takes no notice of control dependencies in what it compiles together, and would merge the two computations. Its own
+barrier (`XlaOptimizationBarrier`) is gone on CPU before the order of computation is chosen. So the ops at the border are not
+compiled (`_fence`): what is before and what is after are then compiled apart, and run in their order.
 """
 
 import tensorflow.compat.v1 as tf
@@ -51,15 +52,18 @@ def recompute_grad(function):
             """The gradients for the inputs of `op`: outputs, inputs and parameters."""
             used = [index for index in range(len(outputs)) if not _is_unused(op, index, gradients[index])]
             gradients = [tf.convert_to_tensor(gradients[index]) for index in used]
-            # The fence. Without it the second computation could run beside the first, and be merged with it.
+            # Without it the second computation could run beside the first, and be merged with it.
             with tf.control_dependencies(gradients):
-                fenced = [tf.identity(tensor) for tensor in op.inputs[len(outputs):]]
+                fenced = _fence(op.inputs[len(outputs):])
             again = iter(fenced[len(inputs):])
             number_of_ops = len(tf.get_default_graph().get_operations())
             with tf.variable_scope(scope, custom_getter=lambda *args, **kwargs: next(again), auxiliary_name_scope=False):
                 repeated = _as_list(repeatable(*fenced[:len(inputs)]))
             _check(repeated, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
-            return [None] * len(outputs) + tf.gradients([repeated[index] for index in used], fenced, gradients)
+            found = tf.gradients([repeated[index] for index in used], fenced, gradients)
+            # XLA would put the gradients of weights off to the step's end, and keep until then what they are computed from.
+            done = iter(_fence([gradient for gradient in found if isinstance(gradient, tf.Tensor)]))
+            return [None] * len(outputs) + [next(done) if isinstance(gradient, tf.Tensor) else gradient for gradient in found]
 
         tensors = _identity_with_gradient([*outputs, *inputs, *parameters], backward)
         return tensors[:len(outputs)] if isinstance(results, (list, tuple)) else tensors[0]
@@ -80,12 +84,17 @@ def with_gradient(output, inputs, gradient):
         return output
 
     def backward(op, output_gradient, *_):
-        # The fence; see above.
         with tf.control_dependencies([output_gradient]):
-            fenced = [tf.identity(tensor) for tensor in op.inputs[1:]]
+            fenced = _fence(op.inputs[1:])
         return [None, *gradient(output_gradient, *fenced)]
 
     return _identity_with_gradient([output, *inputs], backward)[0]
+
+
+def _fence(tensors):
+    """Returns the tensors, which are there once all of them are; what XLA compiles ends and begins here."""
+    with tf.xla.experimental.jit_scope(compile_ops=False):
+        return tf.identity_n(tensors) if tensors else []
 
 
 def _identity_with_gradient(tensors, backward):

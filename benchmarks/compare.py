@@ -112,8 +112,9 @@ class Step(Work):
         self.operations = 3 * forward_operations(BASE, LENGTH)
 
     def choices(self, side):
-        attention = {"attention": ["sdpa", "eager"], "compile": [False, True]} if side == HUGGING_FACE else {}
-        return {"precision": [self.precision], **attention}
+        more = {OURS: {"compile_kernels": [True, False]},
+                HUGGING_FACE: {"attention": ["sdpa", "eager"], "compile": [False, True][:1 + self.arguments.try_compile]}}
+        return {"precision": [self.precision], **more.get(side, {})}
 
     def cost(self, side, settings, trial=False):
         return self_measured(program(
@@ -392,7 +393,7 @@ def bar_chart(title, lines):
 
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 {height}" width="920" height="{height}" '
              'font-family="sans-serif" font-size="13">', '<rect width="100%" height="100%" fill="white"/>',
-             text(20, 26, title)]
+             text(20, 26, title), f'<path d="M{left + unit:.1f},36V{height - 10}" stroke="#888" stroke-dasharray="4"/>']
     previous = None
     for index, (line, side, ratio) in enumerate(bars):
         y = 44 + 26 * index
@@ -401,8 +402,7 @@ def bar_chart(title, lines):
         parts += [f'<rect x="{left}" y="{y}" width="{unit * ratio:.1f}" height="20" fill="{COLORS[side]}"/>',
                   text(left + unit * ratio + 8, y + 15, f"{ratio:.2f}  {side} ({describe(line.settings[side])})")]
         previous = line
-    x = f"{left + unit:.1f}"
-    return "\n".join([*parts, f'<path d="M{x},40V{height - 14}" stroke="black" stroke-dasharray="4"/>', "</svg>", ""])
+    return "\n".join([*parts, "</svg>", ""])
 
 
 def machine(arguments):
@@ -440,6 +440,8 @@ def parse_arguments():
     parser.add_argument("--passes", type=int, default=3, help="passes over the dev pairs that are measured")
     parser.add_argument("--epochs", type=float, default=3.0, help="of `finetune`")
     parser.add_argument("--seed", type=int, default=0, help="of `finetune`")
+    parser.add_argument("--try_compile", action="store_true",
+                        help="try torch.compile for `step` too: minutes, and slower in CPU seconds where it was tried")
     parser.add_argument("--chart", default="compare.svg", help="the file of the chart")
     arguments = parser.parse_args()
     known = {"work": ("step", "finetune", "evaluate", "predict"), "precisions": ("fp32", "bf16")}

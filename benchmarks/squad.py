@@ -4,9 +4,9 @@
     python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses --peer_python=python
 
 Each seed is a run of run_squad.py as a user would start it, with the installed model, on train-v1.1.json and dev-v1.1.json or
-those of 2.0, batches trimmed. With an interpreter that has torch and transformers, benchmarks/peers/hf_squad.py follows each run: the same
-weights, windows, order, optimizer and schedule, and its logits are scored by our code, so that only training differs. With
---losses, 50 steps of both at dropout 0 are compared instead; exits with 1 if a loss differs by more than 1e-4.
+those of 2.0, trimmed. With an interpreter that has torch and transformers, benchmarks/peers/hf_squad.py follows each run: the
+same weights, windows, order, optimizer and schedule, and its logits are scored by our code, so that only training differs.
+With --losses, 50 steps of both at dropout 0 are compared instead; exits with 1 if a loss differs by more than 1e-4.
 """
 
 import argparse
@@ -51,8 +51,8 @@ class Task:
     def run(self, output_dir, seed, **changes):
         """Runs run_squad.py; returns its CPU seconds."""
         flags = {"do_train": True, "do_eval": True, "train_file": self.train_file, "predict_file": self.dev_file, "seed": seed,
-                 "trim_padding": True, "version_2_with_negative": self.version_2, "max_query_length": MAX_QUERY_LENGTH, "output_dir": output_dir,
-                 **self.recipe, **changes}
+                 "trim_padding": True, "version_2_with_negative": self.version_2, "max_query_length": MAX_QUERY_LENGTH,
+                 "output_dir": output_dir, **self.recipe, **changes}
         return cpu_seconds([sys.executable, os.path.join(ROOT, "run_squad.py"),
                             *(f"--{name}={value}" for name, value in flags.items())])
 

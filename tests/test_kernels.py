@@ -198,6 +198,29 @@ def test_gradients_keep_the_inputs_and_of_attention_the_probabilities(name, dtyp
 
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype, tolerance", [(tf.float32, 1e-5), (tf.bfloat16, 2**-5), (tf.float16, 2**-8)])
+def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, compiled, graph):
+    if compiled:
+        kernels.compile_in_graph()
+    found, expected, feed = {}, {}, {}
+    for name, case in CASES.items():
+        if "keep" not in case.shapes:
+            arguments = {argument: tf.placeholder(tf.float32, array.shape) for argument, array in arrays_of(case).items()}
+            feed.update(zip(arguments.values(), arrays_of(case).values()))
+            expected[name] = case.plain(**arguments)
+            with kernels.inference():
+                found[name] = case.kernel(**{argument: tensor if argument in PARAMETERS else tf.cast(tensor, dtype)
+                                             for argument, tensor in arguments.items()})
+    assert not any(is_compiled(op) or op.type == "IdentityN" for op in graph.get_operations())
+    assert bool(tf.local_variables()) == compiled
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer(), feed)
+        found, expected = session.run([found, expected], feed)
+    assert {array.dtype for array in found.values()} == {np.dtype(dtype.as_numpy_dtype)}
+    assert_close(found, expected, tolerance)
+
+
 @pytest.mark.parametrize("name", ["gelu", "gelu_linear"])
 def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
     # Its powers leave float16's range at 41.
@@ -208,6 +231,8 @@ def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
     found = differentiate(CASES[name].kernel, arrays, tf.float16)
     np.testing.assert_array_equal(found["output"], [[0, 0, 41, 1000]])
     np.testing.assert_array_equal(found.get("x", found.get("inputs")), [0, 0, 1, 1] * gradient_for([1, 4]).astype(np.float16))
+    with kernels.inference():
+        assert differentiate(CASES[name].kernel, arrays, tf.float16)["output"].tolist() == [[0, 0, 41, 1000]]
 
 
 def test_normalization_of_large_values_in_fp16_is_finite():
