@@ -18,6 +18,8 @@ import warnings
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import logging
+from tensorflow.core.protobuf import rewriter_config_pb2
+from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.saved_model.model_utils import export_utils
 
 import checkpoints
@@ -33,6 +35,8 @@ _MICRO_BATCH_INDEX = "micro_batch_index"
 _OPTIONAL_IN_CHECKPOINT = "optional_in_checkpoint"
 # Collection that is not empty if the input starts at the global step by itself; `input_pipeline` fills it.
 _STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
+# Ops of which XLA would make other floats than TensorFlow, though of the same random bits.
+_RANDOM_FLOATS = {"StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StatelessRandomNormalV2"}
 
 
 class ModeKeys(object):
@@ -209,6 +213,21 @@ def micro_batch_size(batch_size, gradient_accumulation_steps):
                          f"micro-batches. Batches of {' or '.join(map(str, sizes))} can; this one can be split into "
                          f"{' or '.join(map(str, near))}.")
     return batch_size // gradient_accumulation_steps
+
+
+def xla_session_config():
+    """Returns a tf.ConfigProto with which XLA compiles whole graphs, on GPU and on CPU.
+
+    On CPU that takes effect only if this is called before the process has run any session.
+    """
+    config = tf.ConfigProto()
+    config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
+    # It fuses some ops into others that XLA does not know.
+    config.graph_options.rewrite_options.remapping = rewriter_config_pb2.RewriterConfig.OFF
+    if not tf.config.list_physical_devices("GPU"):
+        # As --tf_xla_cpu_global_jit in TF_XLA_FLAGS, which would have to be there before devices are listed.
+        pywrap_tf_session.TF_SetTfXlaCpuGlobalJit(True)
+    return config
 
 
 class Estimator(object):
@@ -644,7 +663,11 @@ class Estimator(object):
         with tf.device("/cpu:0"):
             features, labels, input_hooks = features_fn()
         with tf.device(self._config.device_fn):
-            return self._call_model_fn(features, labels, mode), input_hooks
+            spec = self._call_model_fn(features, labels, mode)
+        for op in tf.get_default_graph().get_operations():
+            if op.type in _RANDOM_FLOATS:
+                op._set_attr("_XlaCompile", tf.AttrValue(b=False))
+        return spec, input_hooks
 
     def _call_model_fn(self, features, labels, mode):
         arguments = {"labels": labels, "mode": mode, "params": self._params_for(mode), "config": self._config}

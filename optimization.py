@@ -81,6 +81,9 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     zero = tf.no_op
     if gradient_accumulation_steps == 1:
         norm = tf.global_norm(gradients)
+        if loss_scaling:
+            # Made dense under the condition below, a gradient would have no static shape.
+            gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
     else:
         gradients, norm, zero = _accumulate(loss, gradients, variables, gradient_accumulation_steps)
     gradient_norm = norm / divisor

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import sys
 
 import quiet_tensorflow  # isort: skip  (before TensorFlow)
@@ -28,6 +29,7 @@ import input_pipeline  # noqa: E402
 import memory_planner  # noqa: E402
 import modeling  # noqa: E402
 import optimization  # noqa: E402
+import session_hooks  # noqa: E402
 import tokenization  # noqa: E402
 
 FLAGS = flags.FLAGS
@@ -98,6 +100,9 @@ def define_training_flags():
     flags.DEFINE_bool("compile_kernels", None,
                       "Compile the elementwise parts of a training step, with XLA. It saves time, but costs a second for each "
                       "new length of a batch. By default on CPU, for models at least 256 wide.")
+    flags.DEFINE_bool("use_xla", False,
+                      "Compile the whole model with XLA, anew for each length of a batch. That takes a minute or more, and is "
+                      "for long runs on GPUs; on CPU it is slower than --compile_kernels.")
     flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
                       "The optimizer; adamw is the published one.")
     flags.DEFINE_bool("adam_bias_correction", False, "Correct the bias of adamw's moments; the published code does not.")
@@ -107,7 +112,19 @@ def define_training_flags():
     flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
     flags.DEFINE_integer("log_steps", 10, "Steps between lines in the log and points in TensorBoard.", lower_bound=1)
     flags.DEFINE_integer("seed", 12345, "Seed of everything random: the same seed repeats the run.")
+    flags.DEFINE_string("profile_steps", None,
+                        "a,b: trace training from step a to step b, both included and counted as in the log, for TensorBoard "
+                        "(in output_dir), and log which types of ops took the time.")
+    flags.register_validator("profile_steps", lambda text: text is None or _steps_of(text) is not None,
+                             "must be two numbers a,b with 1 <= a <= b, such as 100,105: the first and the last step to trace")
     _require_positive("learning_rate")
+
+
+def _steps_of(text):
+    """The two numbers of --profile_steps; None if they are not two, or not in order."""
+    match = re.fullmatch(r"(\d+),(\d+)", text)
+    steps = match and tuple(map(int, match.groups()))
+    return steps if steps and 1 <= steps[0] <= steps[1] else None
 
 
 def define_epoch_flags():
@@ -420,8 +437,8 @@ def optimizer_options():
 
 def _compiles_kernels(config):
     """Whether the elementwise parts of a training step are to be compiled."""
-    if FLAGS.compile_kernels is not None:
-        return FLAGS.compile_kernels
+    if FLAGS.compile_kernels is not None or FLAGS.use_xla:
+        return bool(FLAGS.compile_kernels)
     # For narrower models compiling takes longer than it saves. With a GPU it has not been measured.
     return config.hidden_size >= 256 and not tf.config.list_physical_devices("GPU")
 
@@ -637,9 +654,10 @@ class _Estimator(estimator.Estimator):
 
     training = None  # a `_Training`
 
-    def train(self, *args, **kwargs):
+    def train(self, *args, hooks=(), max_steps=None, **kwargs):
+        hooks = [*(hooks or ()), *_profile_hooks(max_steps)]
         try:
-            return super().train(*args, **kwargs)
+            return super().train(*args, hooks=hooks, max_steps=max_steps, **kwargs)
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError(self.training.explain()) from error
 
@@ -659,7 +677,42 @@ class _Estimator(estimator.Estimator):
 # --- FLAGS → Estimator -----------------------------------------------------------------------------------
 
 
-def create_estimator(build_model_fn, bert_config, fields, batch_totals=(), eval_batch_size=None, predict_batch_size=None):
+def _profile_hooks(num_train_steps):
+    """What traces the steps that --profile_steps names.
+
+    Raises:
+      ValueError: training ends before, or is not asked for.
+    """
+    if FLAGS.profile_steps is None:
+        return []
+    first, last = _steps_of(FLAGS.profile_steps)
+    if not FLAGS.do_train:
+        raise ValueError(f"--profile_steps={FLAGS.profile_steps} is about training: pass --do_train=true, or leave it out.")
+    if num_train_steps is not None and last > num_train_steps:
+        raise ValueError(f"--profile_steps={FLAGS.profile_steps}: training ends at step {num_train_steps}. Pass steps from 1 "
+                         f"to {num_train_steps}, or train longer.")
+    return [session_hooks.ProfileHook(FLAGS.output_dir, first, last)]
+
+
+def _session_config():
+    """The tf.ConfigProto of all sessions; None for TensorFlow's own settings.
+
+    Raises:
+      ValueError: two flags exclude each other.
+    """
+    if not FLAGS.use_xla:
+        return None
+    if FLAGS.compile_kernels:
+        raise ValueError("--use_xla=true compiles the whole model, the parts that --compile_kernels=true is about too: leave "
+                         "one of them out.")
+    if "trim_padding" in FLAGS and FLAGS.trim_padding:
+        logging.info("--use_xla: trimmed batches differ in length, and each length is compiled anew. With "
+                     "--trim_padding=false there is one.")
+    return estimator.xla_session_config()
+
+
+def create_estimator(build_model_fn, bert_config, fields, batch_totals=(), eval_batch_size=None, predict_batch_size=None,
+                     num_train_steps=None):
     """Returns the `estimator.Estimator` that the flags describe.
 
     If it is to train, --recompute=auto and --gradient_accumulation_steps=0 become what fits into memory.
@@ -670,17 +723,20 @@ def create_estimator(build_model_fn, bert_config, fields, batch_totals=(), eval_
       fields: sequence length -> list of the `input_pipeline.Field`s of a training example.
       batch_totals: see `input_pipeline.record_dataset`.
       eval_batch_size, predict_batch_size: examples at a time.
+      num_train_steps: the last step of training, if known; a flag that asks for what is beyond is refused here.
 
     Raises:
-      ValueError: nothing fits into memory.
+      ValueError: nothing fits into memory, or flags contradict each other.
     """
     check_precision()
+    _profile_hooks(num_train_steps)
+    session_config = _session_config()
     training = _Training(build_model_fn, bert_config, fields, batch_totals)
     if FLAGS.do_train:
         training.settle()
     config = estimator.RunConfig(
         model_dir=FLAGS.output_dir, tf_random_seed=FLAGS.seed, save_checkpoints_steps=FLAGS.save_checkpoints_steps,
-        log_step_count_steps=FLAGS.log_steps, save_summary_steps=FLAGS.log_steps,
+        log_step_count_steps=FLAGS.log_steps, save_summary_steps=FLAGS.log_steps, session_config=session_config,
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps if FLAGS.do_train else 1,
         unequal_micro_batches=_tokens_per_micro_batch() > 0)
     model_fn = build_model_fn(model_options={**model_options(), "compile_kernels": _compiles_kernels(bert_config)},

@@ -10,7 +10,7 @@ PYTHON has torch and transformers; the Model Garden's is described in benchmarks
     evaluate  BERT-Base, random weights, on MRPC's dev pairs
     predict   the same, with probabilities as the result
 
-In all but `step` each side takes its fastest settings (precision, batch size, attention), which short runs find beforehand.
+Each side takes its fastest settings (batch size, attention, kernels, in all but `step` precision), which short runs find.
 Our side is run_classifier.py, for `step` a loop of its functions; Hugging Face's sorts by length, pads each batch to its
 longest and has AdamW in one kernel. All have as many threads as there are cores, waiting threads sleep, and the allocator
 keeps freed memory.
@@ -466,7 +466,7 @@ def main():
         for work in works(arguments, directory):
             garden = [MODEL_GARDEN] if isinstance(work, Step) and arguments.garden_python else []
             lines.append(compare(work, [OURS, HUGGING_FACE, *garden], arguments.rounds))
-    print(f"{about}; {arguments.rounds} rounds. Best matrix product, GFLOP per CPU s: "
+    print(f"{about}; rounds: {arguments.rounds}. Best matrix product, GFLOP per CPU s: "
           + ", ".join(f"{precision} {speed / 1e9:.0f}" for precision, speed in products.items()) + "\n")
     print(table(lines, products))
     with open(arguments.chart, "w", encoding="utf-8") as writer:

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 import checkpoints
+import memory_planner
 import modeling
 import optimization
 import randomness
@@ -159,6 +160,17 @@ def test_micro_batches_in_16_bits_make_the_step_of_the_batch(precision):
     assert_close(train_model(2, precision), train_model(1, precision), TOLERANCES[precision])
 
 
+def test_the_planner_predicts_that_16_bits_take_less_memory():
+    def build(precision):
+        tf.train.get_or_create_global_step()
+        model = build_model(ids=np.tile(IDS, [4, 1]), precision=precision)
+        return optimization.create_optimizer(first_token_loss(model), 0.1, 100, 0, False, loss_scaling=precision == "fp16")
+
+    predictions = {precision: memory_planner.predict(build, precision).activations for precision in modeling.PRECISIONS}
+    assert max(predictions["bf16"], predictions["fp16"]) < 0.8 * predictions["fp32"]
+    assert predictions["fp16"] == pytest.approx(predictions["bf16"], rel=0.1)
+
+
 # --- Scaled losses -------------------------------------------------------------------------------------------
 
 
@@ -217,8 +229,9 @@ def test_finite_steps_are_those_of_the_loss_as_it_is(optimizer):
             np.testing.assert_array_equal(found[name], value)
 
 
-@pytest.mark.parametrize("optimizer", optimization.OPTIMIZERS)
-@pytest.mark.parametrize("gradients", [[BAD], [[np.nan, 0, 0]], [BAD, GOOD], [GOOD, BAD]], ids=["inf", "nan", "first", "last"])
+@pytest.mark.parametrize("gradients, optimizer", [
+    *[([BAD], optimizer) for optimizer in optimization.OPTIMIZERS],
+    ([[np.nan, 0, 0]], "adamw"), ([BAD, GOOD], "adamw"), ([GOOD, BAD], "adamw")], ids=str)
 def test_a_step_whose_gradients_are_not_finite_is_skipped_and_halves_the_scale(gradients, optimizer):
     model = Linear(len(gradients), optimizer=optimizer)
     model.step(*[GOOD] * len(gradients))
@@ -448,11 +461,12 @@ def test_run_classifier_goes_on_in_16_bits_and_ends_near_fp32(classifier, precis
 
 
 def test_run_classifier_does_the_same_with_compiled_kernels(classifier, tmp_path):
-    losses = classifier.run_second_epoch(tmp_path / "output", compile_kernels=True, do_eval=True, do_predict=True)
+    losses = classifier.run_second_epoch(tmp_path / "output", compile_kernels=True, do_predict=True)
     np.testing.assert_allclose(losses, classifier.losses[3:], rtol=1e-5)
     found, expected = [{name: array for name, array in tensors_of(directory / "model.ckpt-6").items() if name in tiny.shapes()}
                        for directory in (tmp_path / "output", classifier.output)]
     assert_close(found, expected, 1e-5)
-    assert_close(results_of(tmp_path / "output"), results_of(classifier.output), 1e-5)
+    np.testing.assert_allclose(*[np.loadtxt(directory / "test_results.tsv")
+                                 for directory in (tmp_path / "output", classifier.output)], rtol=1e-5)
     # Rounding tells that they were.
     assert any((found[name] != expected[name]).any() for name in found)

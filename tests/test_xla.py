@@ -1,0 +1,119 @@
+"""--use_xla changes time and memory, and no number beyond rounding; what is recomputed stays so where XLA compiles."""
+
+import json
+
+import conftest  # noqa: F401  which sets up the path, also of the process below
+import numpy as np
+import tensorflow.compat.v1 as tf
+import tiny
+from scripts import run_fresh
+from tensorflow.python.client import pywrap_tf_session
+
+import estimator
+import modeling
+from recompute_grad import recompute_grad
+
+ROWS, WIDTH, LAYERS = 1 << 17, 16, 4
+PRODUCTS = 3  # in a layer
+TENSOR = 4 * ROWS * WIDTH / 2**20  # MiB of one
+
+
+# --- Recomputation, in a process of its own: XLA has to be asked for before the first session ------------------
+
+
+def layer(index, x):
+    """[rows, WIDTH] -> [rows, WIDTH]"""
+    with tf.variable_scope(f"layer_{index}"):
+        for number in range(PRODUCTS):
+            kernel = tf.get_variable(f"kernel_{number}", [WIDTH, WIDTH], initializer=modeling.create_initializer(0.5))
+            x = modeling.dropout(modeling.gelu(tf.matmul(x, kernel)), 0.1)
+        return x
+
+
+def resident(field):
+    """A size of this process in MiB: "VmRSS" now, "VmHWM" at most."""
+    with open("/proc/self/status", encoding="utf-8") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) / 1024
+
+
+def measure(wrap, config):
+    """(gradients for the kernels by a few rows, resident MiB then, the most that many rows made of it)."""
+    with tf.Graph().as_default(), tf.Session(config=config) as session:
+        tf.train.get_or_create_global_step()
+        x = inputs = tf.placeholder(tf.float32, [None, WIDTH])
+        for index in range(LAYERS):
+            x = wrap(lambda x, index=index: layer(index, x))(x)
+        gradients = tf.gradients(tf.reduce_mean(tf.square(x)), tf.trainable_variables())
+        gradients, _ = tf.clip_by_global_norm(gradients, 1e-3)
+        session.run(tf.global_variables_initializer())
+        data = np.random.RandomState(0).standard_normal([ROWS, WIDTH]).astype(np.float32)
+        metadata = tf.RunMetadata()
+        found = session.run(gradients, {inputs: data[:50]}, tf.RunOptions(output_partition_graphs=True), metadata)
+        compiled = any(node.op == "_XlaRun" for graph in metadata.partition_graphs for node in graph.node)
+        assert compiled == (config is not None)
+        before = resident("VmRSS")
+        if compiled:
+            session.run(gradients, {inputs: data})
+        return found, before, resident("VmHWM")
+
+
+def test_what_is_recomputed_is_not_kept_where_xla_compiles():
+    done = run_fresh("tests/test_xla.py", cwd=".")
+    assert not done.code, done.err
+    found = json.loads(done.out)
+    # Each layer's input, and what is there while one of them is computed again. With XLA merging the two computations, or
+    # putting the gradients of all kernels off to the end, it would be 30 and more.
+    assert found["recomputed"] < 20 * TENSOR
+    # Of each product, what goes into gelu and what comes out of dropout, and a mask. With what gelu computes in between,
+    # which its gradient computes again, it would be a half more.
+    assert 2.25 * LAYERS * PRODUCTS * TENSOR < found["kept"] < 45 * TENSOR
+    assert found["difference"] < 1e-4
+
+
+def main():
+    """Prints as JSON: MiB that a step needs with and without recomputation; the largest relative difference of gradients."""
+    config = estimator.xla_session_config()
+    pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)  # else a step of a new shape would not be compiled
+    # The one that needs less first: memory that was allocated once stays.
+    recomputed, before, least = measure(recompute_grad, config)
+    kept, _, most = measure(lambda function: function, config)
+    plain, _, _ = measure(lambda function: function, None)
+    differences = [np.abs(a - b).max() / np.abs(b).max() for found in (recomputed, kept) for a, b in zip(found, plain)]
+    print(json.dumps({"recomputed": least - before, "kept": most - before, "difference": float(max(differences))}))
+
+
+# --- The flag --------------------------------------------------------------------------------------------
+
+
+def train(scripts, model, directory, output_dir, **flags):
+    return scripts.run("run_classifier.py", *tiny.flags(
+        task_name="mrpc", data_dir=directory, do_train=True, output_dir=output_dir, train_batch_size=4, num_train_epochs=1,
+        learning_rate=1e-3, log_steps=1, **{**model.flags, "bert_config_file": model.shallow, **flags}), cwd=directory)
+
+
+def test_a_compiled_run_is_the_same_run(scripts, tiny_model, tmp_path):
+    # With random numbers everywhere: head and pooler, order of the examples, dropout.
+    tiny.write_task(tmp_path, "mrpc", train=12)
+    logs, weights = [], []
+    for name, flags in (("plain", {}), ("compiled", {"use_xla": True, "profile_steps": "3,3"})):
+        done = train(scripts, tiny_model, tmp_path, tmp_path / name, **flags)
+        assert done.code == 0, done.err
+        logs.append(done.err)
+        reader = tf.train.load_checkpoint(str(tmp_path / name))
+        weights.append({key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()})
+    assert "_XlaRun" in logs[1] and "_XlaRun" not in logs[0]
+    assert "--use_xla: trimmed batches differ in length, and each length is compiled anew." in logs[1]
+    plain, compiled = weights
+    assert plain.keys() == compiled.keys()
+    for name, values in plain.items():
+        np.testing.assert_allclose(compiled[name], values, rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_kernels_are_not_compiled_twice(scripts, tiny_model, tmp_path):
+    tiny.write_task(tmp_path, "mrpc", train=12)
+    done = train(scripts, tiny_model, tmp_path, tmp_path / "output", use_xla=True, compile_kernels=True)
+    assert done.code == 1 and "leave one of them out" in done.err and not (tmp_path / "output").exists()
+
+
+if __name__ == "__main__":
+    main()
