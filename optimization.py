@@ -253,8 +253,16 @@ def _make_one_at_a_time(gradients, adds):
 
 
 def _local_variable(name, shape, dtype):
-    return tf.get_variable(name, shape=shape, dtype=dtype, initializer=tf.zeros_initializer(), trainable=False,
-                           use_resource=True, collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    return tf.get_variable(name, shape=shape, dtype=dtype, initializer=_zeros, trainable=False, use_resource=True,
+                           collections=[tf.GraphKeys.LOCAL_VARIABLES])
+
+
+def _zeros(shape, dtype=tf.float32, partition_info=None):
+    """An initializer of zeros that are no constant, of which a session would keep a copy."""
+    del partition_info
+    # 0, but TensorFlow does not know that before it runs the graph.
+    zero = tf.random.uniform([], maxval=1, dtype=tf.int32, seed=0)
+    return tf.fill(tf.TensorShape(shape).as_list(), tf.cast(zero, dtype))
 
 
 def _sum_of_squares(variables):
@@ -403,7 +411,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         """The op that updates one variable and its slots."""
         name = self._get_variable_name(variable.name)
         slots = [tf.get_variable(f"{name}/{slot}", shape=shape, dtype=variable.dtype.base_dtype, trainable=False,
-                                 initializer=tf.zeros_initializer(), use_resource=_is_resource(variable))
+                                 initializer=_zeros, use_resource=_is_resource(variable))
                  for slot, shape in self.slot_shapes(variable.shape.as_list()).items()]
         rate = tf.cast(self.learning_rate, variable.dtype.base_dtype)
         # The decay first: the scaled gradient is not there yet, so there is one temporary at a time.

@@ -151,7 +151,7 @@ def truncated_normal(shape, stddev, site, dtype=tf.float32):
     """Draws initial values: a normal distribution cut at two standard deviations. Depends on (seed, site) only."""
     values = tf.raw_ops.StatelessTruncatedNormalV2(
         shape=tf.convert_to_tensor(shape, dtype=tf.int32), key=_key_tensor(graph_seed(), site),
-        counter=_counter_tensor(tf.constant(0, tf.int64), tf.constant(0, tf.int64)), alg=_PHILOX, dtype=dtype)
+        counter=_counter_tensor(_zero_when_run(), tf.constant(0, tf.int64)), alg=_PHILOX, dtype=dtype)
     return values * tf.cast(stddev, dtype)
 
 
@@ -188,6 +188,14 @@ def _key_tensor(seed, site):
 
 def _counter_tensor(low, high):
     return tf.bitcast(tf.stack([low, high]), tf.uint64)
+
+
+def _zero_when_run():
+    """0, int64 scalar, of which TensorFlow does not know before it runs the graph that it is.
+
+    Of constants it would make initial values beforehand, and a session keeps its constants: as much memory as the model again.
+    """
+    return tf.random.uniform([], maxval=1, dtype=tf.int64, seed=0)
 
 
 def _moment():

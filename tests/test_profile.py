@@ -1,0 +1,147 @@
+"""Profiles: the steps asked for are traced, where TensorBoard looks, with a table in the log; no run breaks of it."""
+
+import glob
+import logging
+import re
+
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+import session_hooks
+
+PICOSECONDS = 10**12
+
+
+def read_traces(directory):
+    """An XSpace for each trace under an output directory."""
+    paths = sorted(glob.glob(f"{glob.escape(str(directory))}/plugins/profile/*/*.xplane.pb"))
+    return [xplane_pb2.XSpace.FromString(open(path, "rb").read()) for path in paths]
+
+
+# --- The hook ----------------------------------------------------------------------------------------------
+
+
+def train(directory, first, last, num_steps=6, start=0, hooks=()):
+    """Trains a graph that does nothing but count; returns the step that it came to."""
+    with tf.Graph().as_default():
+        global_step = tf.train.create_global_step()
+        step = tf.assign_add(global_step, 1)
+        set_start = tf.assign(global_step, start)
+
+        class Resume(tf.train.SessionRunHook):
+            def after_create_session(self, session, coord):
+                session.run(set_start)
+
+        hooks = [Resume(), *hooks, session_hooks.ProfileHook(str(directory), first, last)]
+        with tf.train.MonitoredSession(hooks=hooks) as session:
+            for _ in range(num_steps):
+                done = session.run(step)
+    return int(done)
+
+
+@pytest.mark.parametrize("first, last, start, traced", [
+    (1, 1, 0, 1), (2, 4, 0, 3), (6, 6, 0, 1), (3, 5, 4, 1), (4, 9, 0, 3)],
+    ids=["first", "middle", "last", "resumed within", "ended within"])
+def test_the_steps_asked_for_are_traced(tmp_path, caplog, first, last, start, traced):
+    caplog.set_level(logging.INFO)
+    train(tmp_path, first, last, start=start)
+    trace, = read_traces(tmp_path)
+    assert session_hooks.op_times(trace)["AssignAddVariableOp"][1] == traced
+    assert f"Profile of steps {max(first, start + 1)} to {min(last, start + 6)}, " in caplog.text
+    assert re.search(rf"% +\d\.\d+ s +{traced} calls  AssignAddVariableOp", caplog.text)
+
+
+def test_a_run_resumed_behind_the_steps_says_so(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    train(tmp_path, 3, 5, start=5)
+    assert "No profile: steps 3 to 5 are done, training goes on from step 5." in caplog.text
+    assert not list(tmp_path.iterdir())
+
+
+def test_training_goes_on_without_a_profiler(tmp_path, caplog):
+    profiler = tf.compat.v2.profiler.experimental
+    profiler.start(str(tmp_path / "another"))
+    try:
+        assert train(tmp_path / "ours", 2, 3) == 6
+    finally:
+        profiler.stop(save=False)
+    assert re.search("No profile of steps 2 to 3, training goes on: .*profiler", caplog.text)
+    assert not (tmp_path / "ours").exists()
+
+
+def test_training_goes_on_if_the_trace_cannot_be_written(tmp_path, caplog):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert train(file, 2, 3) == 6
+    assert "No profile of steps 2 to 3, training goes on: " in caplog.text
+    # And a later one works.
+    train(tmp_path / "later", 2, 3)
+    assert len(read_traces(tmp_path / "later")) == 1
+
+
+# --- The table ---------------------------------------------------------------------------------------------
+
+
+def plane_of(space, name, *lines):
+    """Adds a plane to an XSpace; an event is (name, start, end[, what tf_op says]), in seconds."""
+    plane = space.planes.add(name=name)
+    plane.stat_metadata[1].name = "tf_op"
+    for events in lines:
+        line = plane.lines.add()
+        for name, start, end, *op in events:
+            key = len(plane.event_metadata) + 1
+            plane.event_metadata[key].name = name
+            event = line.events.add(metadata_id=key, offset_ps=start * PICOSECONDS, duration_ps=(end - start) * PICOSECONDS)
+            if op:
+                plane.stat_metadata[1 + key].name = op[0]
+                event.stats.add(metadata_id=1, ref_value=1 + key)
+
+
+def test_an_ops_time_is_without_those_inside_it_and_what_is_no_op_does_not_count():
+    space = xplane_pb2.XSpace()
+    plane_of(space, "/host:CPU",
+             [("ThreadpoolListener::Record", 0, 50), ("a/b:MatMul", 10, 12), ("call:PartitionedCall", 0, 10),
+              ("c:MatMul", 1, 4), ("d:Mul", 4, 9), ("e:Mul", 5, 6)],
+             [("f:MatMul", 3, 8)])
+    assert session_hooks.op_times(space) == {
+        "PartitionedCall": (pytest.approx(2), 1), "MatMul": (pytest.approx(10), 3), "Mul": (pytest.approx(5), 2)}
+
+
+def test_kernels_on_gpus_count_instead_of_their_launch():
+    space = xplane_pb2.XSpace()
+    plane_of(space, "/host:CPU", [("a:MatMul", 0, 1)])
+    plane_of(space, "/device:GPU:0", [("sgemm", 0, 7, "a:MatMul"), ("copy", 7, 8), ("sgemm", 8, 9, "b:MatMul")])
+    assert session_hooks.op_times(space) == {"MatMul": (pytest.approx(8), 2)}
+
+
+# --- The flag ----------------------------------------------------------------------------------------------
+
+
+def run(scripts, model, directory, **flags):
+    tiny.write_task(directory, "mrpc", train=12, dev=4)
+    return scripts.run("run_classifier.py", *tiny.flags(
+        task_name="mrpc", data_dir=directory, output_dir=directory / "output", train_batch_size=4, num_train_epochs=1,
+        trim_padding=False, **{**model.flags, "bert_config_file": model.shallow, "do_train": True, **flags}), cwd=directory)
+
+
+def test_all_micro_batches_of_the_steps_are_in_the_trace(scripts, tiny_model, tmp_path):
+    done = run(scripts, tiny_model, tmp_path, profile_steps="2,3", gradient_accumulation_steps=2, do_eval=True)
+    assert done.code == 0, done.err
+    trace, = read_traces(tmp_path / "output")
+    calls = {kind: count for kind, (_, count) in session_hooks.op_times(trace).items()}
+    assert sum(count for kind, count in calls.items() if re.fullmatch("(_Mkl)?Softmax", kind)) == 2 * 2  # one layer
+    assert calls["ResourceApplyAdam"] % 2 == 0 and "Profile of steps 2 to 3, " in done.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dev.tsv", "output", "train.tsv"]
+
+
+@pytest.mark.parametrize("flags, complaint", [
+    *((dict(profile_steps=text), "must be two numbers a,b with 1 <= a <= b") for text in ("3", "2,1", "0,1", "a,b", "")),
+    (dict(profile_steps="2,4"), "--profile_steps=2,4: training ends at step 3. Pass steps from 1 to 3"),
+    (dict(profile_steps="1,2", do_train=False, do_eval=True), "--profile_steps=1,2 is about training: pass --do_train=true")],
+    ids=lambda value: value.get("profile_steps") if isinstance(value, dict) else "")
+def test_steps_that_cannot_be_traced_are_refused(scripts, tiny_model, tmp_path, flags, complaint):
+    done = run(scripts, tiny_model, tmp_path, **flags)
+    assert done.code == 1 and complaint in done.err and "Traceback" not in done.err
+    assert not glob.glob(str(tmp_path / "output" / "model.ckpt*"))
