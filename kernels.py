@@ -4,8 +4,9 @@ A chain of TensorFlow ops reads and writes memory once for each op, and its grad
 gradients are written by hand from the fewest tensors, and on request (`compile_in_graph`) XLA makes one loop of each chain
 and of each gradient. Matrix products stay TensorFlow's.
 
-Inputs may be float32, bfloat16 or float16. Biases, gammas, betas and kernels are float32, and so is all arithmetic outside of
-matrix products; an output has the dtype of the first input. Rows R run over the positions of all examples.
+Inputs may be float32, bfloat16 or float16; an output has the dtype of the first input. Biases, gammas, betas and kernels are
+float32, and so is, but for `inference`, all arithmetic outside of matrix products. Rows R run over the positions of all
+examples.
 """
 
 import contextlib

@@ -30,7 +30,7 @@ _DEVICE = "/job:localhost/replica:0/task:0/device:GPU:0"
 _VARIABLES = {"VarHandleOp", "VariableV2", "Variable"}
 # Their output is an input, or for IdentityN the inputs, and no memory of its own.
 _ALIASES = {"Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "PreventGradient", "Snapshot",
-            "DestroyTemporaryVariable"}
+            "DestroyTemporaryVariable", "Switch", "Bitcast"}
 _LOOPS = {"Enter", "RefEnter", "NextIteration", "RefNextIteration"}
 
 

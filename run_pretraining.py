@@ -322,7 +322,8 @@ def main(_):
         model_fn_builder, config, FLAGS.init_checkpoint, FLAGS.learning_rate, FLAGS.num_train_steps, FLAGS.num_warmup_steps,
         FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu)
     fields = functools.partial(pretraining_data.feature_fields, max_predictions_per_seq=FLAGS.max_predictions_per_seq)
-    trainer = runner.create_estimator(build_model_fn, config, fields, _BATCH_TOTALS, FLAGS.eval_batch_size)
+    trainer = runner.create_estimator(build_model_fn, config, fields, _BATCH_TOTALS, FLAGS.eval_batch_size,
+                                      num_train_steps=FLAGS.num_train_steps)
     lengths = FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
     tf.gfile.MakeDirs(FLAGS.output_dir)
 

@@ -272,7 +272,7 @@ def main(_):
         model_fn_builder, bert_config, FLAGS.init_checkpoint, FLAGS.learning_rate, num_train_steps,
         int(num_train_steps * FLAGS.warmup_proportion), FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu)
     reader = runner.create_estimator(build_model_fn, bert_config, functools.partial(feature_fields, is_training=True),
-                                     predict_batch_size=FLAGS.predict_batch_size)
+                                     predict_batch_size=FLAGS.predict_batch_size, num_train_steps=num_train_steps)
     tf.gfile.MakeDirs(FLAGS.output_dir)
     lengths = FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length
 

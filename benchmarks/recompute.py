@@ -3,14 +3,15 @@
     python benchmarks/recompute.py                      CPU seconds of BERT-Base's layers, length 128, batch 8
     python benchmarks/recompute.py --memory             activation memory of BERT-Large, length 384, batch 8: 20 GB
     python benchmarks/recompute.py --memory --num_hidden_layers=6 …      of a smaller model
+    python benchmarks/recompute.py --modes=none,layers,none+xla,layers+xla           with and without XLA
 
-A mode is "none", "attention", "layers" or "layers:k", for segments of k layers. Each is measured in a process of its
-own, which trains with the optimizer of optimization.py and glibc's default thresholds.
+A mode is "none", "attention", "layers" or "layers:k", for segments of k layers; with "+xla" the whole step is compiled. Each
+is measured in a process of its own, which trains with the optimizer of optimization.py and glibc's default thresholds.
 
 CPU seconds are user and system time of all threads. The modes take turns, and each round gives a ratio to the first mode:
-what is printed is the median. Activation memory is the peak resident size of one step, less the resident size after a
-step on a single example of 8 tokens, which has made what does not depend on the batch: weights, the optimizer's slots,
-graph and runtime.
+what is printed is the median. What the first step takes more than that is printed as its start. Activation memory is the
+peak resident size of one step, with XLA of the second one, less the resident size after a step on a single example of 8
+tokens, which has made what does not depend on the batch: weights, the optimizer's slots, graph and runtime.
 """
 
 import argparse
@@ -25,7 +26,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from tensorflow.python.client import pywrap_tf_session
 
+import estimator
 import modeling
 import optimization
 
@@ -55,17 +58,21 @@ def serve(sizes, mode, pipe):
     """Builds the model, then answers each request with (CPU seconds, peak MiB) of a step; the first answer is a 0."""
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
-    options = tf.ConfigProto(intra_op_parallelism_threads=sizes.threads, inter_op_parallelism_threads=sizes.threads)
+    mode, _, compiler = mode.partition("+")
+    options = estimator.xla_session_config() if compiler else tf.ConfigProto()
+    pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)  # else a new shape is compiled in its second step only
+    options.intra_op_parallelism_threads = options.inter_op_parallelism_threads = sizes.threads
     with tf.Graph().as_default(), tf.Session(config=options) as session:
         ids, train_op = build(sizes, mode)
         session.run(tf.global_variables_initializer())
         session.run(train_op, {ids: np.ones([1, 8])})
         batch = np.random.RandomState(0).randint(0, sizes.vocab_size, [sizes.batch, sizes.length])
+        static = resident("VmRSS")
         pipe.send(0)
         while pipe.recv():
             with open("/proc/self/clear_refs", "w", encoding="utf-8") as reset:
                 reset.write("5")
-            static, began = resident("VmRSS"), time.process_time()
+            began = time.process_time()
             session.run(train_op, {ids: batch})
             pipe.send((time.process_time() - began, resident("VmHWM") - static))
 
@@ -88,6 +95,8 @@ def print_memory(sizes, modes):
     first = None
     for mode in modes:
         step = start(sizes, mode)
+        if mode.endswith("+xla"):
+            step()  # compiles, which takes memory too
         _, peak = step()
         step(False)
         first = first or peak
@@ -97,16 +106,17 @@ def print_memory(sizes, modes):
 def print_seconds(sizes, modes):
     """All modes in turn, so that a machine that slows down slows them all."""
     steps = {mode: start(sizes, mode) for mode in modes}
+    first = {mode: step()[0] for mode, step in steps.items()}
     seconds = {mode: [] for mode in modes}
-    for turn in range(sizes.rounds + 1):
+    for _ in range(sizes.rounds):
         for mode, step in steps.items():
-            used, _ = step()
-            if turn:  # the first steps warm up
-                seconds[mode].append(used / sizes.batch)
+            seconds[mode].append(step()[0] / sizes.batch)
     for mode, step in steps.items():
         step(False)
-        ratio = statistics.median(ours / first for ours, first in zip(seconds[mode], seconds[modes[0]]))
-        print(f"{mode:10}  {statistics.median(seconds[mode]):.4f} CPU seconds an example  {ratio:.3f} of {modes[0]}")
+        ratio = statistics.median(ours / base for ours, base in zip(seconds[mode], seconds[modes[0]]))
+        used = statistics.median(seconds[mode])
+        print(f"{mode:10}  {used:.4f} CPU seconds an example  {ratio:.3f} of {modes[0]}  "
+              f"start {first[mode] - used * sizes.batch:.1f} CPU seconds")
 
 
 def main():

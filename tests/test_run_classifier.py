@@ -497,7 +497,7 @@ def test_a_training_of_tensorflow_1_is_resumed_at_its_step(scripts, tiny_model, 
 
 # --- Memory ----------------------------------------------------------------------------------------------
 
-TIGHT_GB = 0.00012  # less than a batch of the tiny model needs, more than an example
+TIGHT_GB = 0.00008  # less than a batch of the tiny model needs, more than an example
 
 
 def assert_close_tensors(tensors, expected):
@@ -544,8 +544,8 @@ def test_it_is_said_before_training_what_will_not_fit(scripts, training, tmp_pat
 
 
 def test_an_end_of_memory_says_what_would_fit(scripts, training, tmp_path):
-    # Less than two examples need, more than one needs in either mode.
-    flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=0.000098, train_batch_size=2,
+    # Less than four examples need, more than one needs in either mode.
+    flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=TIGHT_GB, train_batch_size=4,
                  recompute="attention")
     finished = scripts.run("tests/tight_memory.py", *tiny.flags(**flags, most=1), cwd=tmp_path)
     assert finished.code == 1 and "Traceback" not in finished.err

@@ -25,7 +25,8 @@ def layer(index, x):
     """[rows, WIDTH] -> [rows, WIDTH]"""
     with tf.variable_scope(f"layer_{index}"):
         for number in range(PRODUCTS):
-            kernel = tf.get_variable(f"kernel_{number}", [WIDTH, WIDTH], initializer=modeling.create_initializer(0.5))
+            values = np.random.RandomState(PRODUCTS * index + number).standard_normal([WIDTH, WIDTH]).astype(np.float32)
+            kernel = tf.get_variable(f"kernel_{number}", initializer=0.5 * values)
             x = modeling.dropout(modeling.gelu(tf.matmul(x, kernel)), 0.1)
         return x
 
