@@ -124,27 +124,31 @@ def bias_gradient(output_gradient):
 # --- GELU ------------------------------------------------------------------------------------------------
 
 
-def gelu(x):
-    """0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))); its gradient keeps x only."""
-    return _with_gradient(_gelu(x, None), [x], lambda gradient, x: [_gelu_gradient(gradient, x, None)[0]])
+def gelu(x, approximate=True):
+    """0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), or 0.5 x (1 + erf(x/√2)); its gradient keeps x only."""
+    def gradient(output_gradient, x):
+        return [_gelu_gradient(output_gradient, x, None, approximate)[0]]
+
+    return _with_gradient(_gelu(x, None, approximate), [x], gradient)
 
 
-def gelu_linear(inputs, bias, kernel):
+def gelu_linear(inputs, bias, kernel, approximate=True):
     """gelu(inputs + bias) · kernel; the gradient keeps neither the sum nor the activation.
 
     Args:
       inputs: [R, width].
       bias: float32 [width].
       kernel: float32 [width, units].
+      approximate: the form of `gelu`.
 
     Returns:
       [R, units].
     """
-    outputs = tf.matmul(_gelu(inputs, bias), _prepared(tf.cast(kernel, inputs.dtype), kernel))
+    outputs = tf.matmul(_gelu(inputs, bias, approximate), _prepared(tf.cast(kernel, inputs.dtype), kernel))
 
     def gradient(output_gradient, inputs, bias, kernel):
         activation_gradient = tf.matmul(output_gradient, tf.cast(kernel, inputs.dtype), transpose_b=True)
-        input_gradient, activation = _gelu_gradient(activation_gradient, inputs, bias)
+        input_gradient, activation = _gelu_gradient(activation_gradient, inputs, bias, approximate)
         kernel_gradient = tf.cast(tf.matmul(activation, output_gradient, transpose_a=True), tf.float32)
         return [input_gradient, tf.cast(bias_gradient(input_gradient), tf.float32), kernel_gradient]
 
@@ -152,23 +156,32 @@ def gelu_linear(inputs, bias, kernel):
 
 
 @_kernel
-def _gelu(inputs, bias):
+def _gelu(inputs, bias, approximate):
     if _is_inference():
         inputs = inputs if bias is None else tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype))
-        return tf.compat.v2.nn.gelu(inputs, approximate=True)
-    # (1 + tanh z) / 2 = σ(2z), which takes fewer passes.
+        return tf.compat.v2.nn.gelu(inputs, approximate=approximate)
     x = _biased(inputs, bias)
-    return tf.cast(x * tf.sigmoid(x * (_GELU_LINEAR + _GELU_CUBIC * tf.square(x))), inputs.dtype)
+    return tf.cast(x * _gelu_share(x, approximate), inputs.dtype)
 
 
 @_kernel
-def _gelu_gradient(gradient, inputs, bias):
-    """(the gradient for the inputs, the activation). The derivative of x σ(2z) is σ(2z) (1 + (1 − σ(2z)) x (2z)')."""
+def _gelu_gradient(gradient, inputs, bias, approximate):
+    """(the gradient for the inputs, the activation)."""
     x = _biased(inputs, bias)
-    square = tf.square(x)
-    share = tf.sigmoid(x * (_GELU_LINEAR + _GELU_CUBIC * square))
-    slope = share * (1.0 + (1.0 - share) * (x * (_GELU_LINEAR + (3.0 * _GELU_CUBIC) * square)))
+    share = _gelu_share(x, approximate)
+    if approximate:  # the derivative of x σ(2z) is σ(2z) (1 + (1 − σ(2z)) x (2z)')
+        slope = share * (1.0 + (1.0 - share) * (x * (_GELU_LINEAR + (3.0 * _GELU_CUBIC) * tf.square(x))))
+    else:  # and that of x Φ(x) is Φ(x) + x φ(x)
+        slope = share + x * (tf.exp(-0.5 * tf.square(x)) * (1.0 / math.sqrt(2.0 * math.pi)))
     return tf.cast(tf.cast(gradient, tf.float32) * slope, inputs.dtype), tf.cast(x * share, inputs.dtype)
+
+
+def _gelu_share(x, approximate):
+    """What gelu multiplies x with."""
+    if approximate:
+        # (1 + tanh z) / 2 = σ(2z), which takes fewer passes.
+        return tf.sigmoid(x * (_GELU_LINEAR + _GELU_CUBIC * tf.square(x)))
+    return 0.5 * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
 
 
 def _biased(inputs, bias):

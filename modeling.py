@@ -15,7 +15,6 @@ import contextlib
 import copy
 import functools
 import json
-import math
 
 import tensorflow.compat.v1 as tf
 
@@ -214,7 +213,7 @@ def gelu(x):
 
 def gelu_erf(x):
     """Gaussian error linear unit, exactly: 0.5 x (1 + erf(x/√2)). Hugging Face's "gelu"."""
-    return x * (0.5 * (1.0 + tf.math.erf(x * math.sqrt(0.5))))
+    return kernels.gelu(x, approximate=False)
 
 
 _ACTIVATIONS = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": tf.tanh}
@@ -539,7 +538,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
                         from_seq_length=from_length, to_seq_length=seq_length, recompute=recompute == "attention")
                 attention = sublayer_output(attention, from_tensor)
             with tf.variable_scope("intermediate"):
-                if intermediate_act_fn is gelu:  # one kernel with the product that follows
+                if intermediate_act_fn in (gelu, gelu_erf):  # one kernel with the product that follows
                     kernel, bias = _dense_parameters(hidden_size, intermediate_size, "dense", initializer_range)
                     intermediate, gelu_bias = kernels.linear(attention, [kernel]), bias
                 else:
@@ -552,7 +551,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         with tf.variable_scope("output"):
             kernel, bias = _dense_parameters(inputs.shape.as_list()[-1], hidden_size, "dense", initializer_range)
             output = (kernels.linear(inputs, [kernel]) if gelu_bias is None
-                      else kernels.gelu_linear(inputs, gelu_bias, kernel))
+                      else kernels.gelu_linear(inputs, gelu_bias, kernel, approximate=intermediate_act_fn is gelu))
             keep = _keep(output, tf.shape(output), hidden_dropout_prob)
             return kernels.residual_norm(output, bias, residual, keep, 1.0 - hidden_dropout_prob,
                                          *_norm_parameters(hidden_size))

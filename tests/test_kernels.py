@@ -26,6 +26,10 @@ def plain_gelu(x):
     return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def plain_gelu_erf(x):
+    return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
+
+
 def plain_norm(inputs, gamma, beta):
     mean, variance = tf.nn.moments(inputs, [-1], keepdims=True)
     return (inputs - mean) / tf.sqrt(variance + 1e-12) * gamma + beta
@@ -68,6 +72,10 @@ CASES = {
     "gelu_linear": Case(lambda inputs, bias, kernel: kernels.gelu_linear(inputs, bias, kernel),
                         lambda inputs, bias, kernel: plain_gelu(inputs + bias) @ kernel,
                         {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]}, True),
+    "gelu-erf": Case(lambda x: kernels.gelu(x, approximate=False), plain_gelu_erf, {"x": [8, 6]}, True),
+    "gelu_linear-erf": Case(lambda inputs, bias, kernel: kernels.gelu_linear(inputs, bias, kernel, approximate=False),
+                            lambda inputs, bias, kernel: plain_gelu_erf(inputs + bias) @ kernel,
+                            {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]}, True),
     "layer_norm": Case(lambda inputs, gamma, beta: kernels.layer_norm(inputs, gamma, beta), plain_norm,
                        {"inputs": [2, 4, 6], **NORM_SHAPES}, True),
     "residual_norm": Case(residual_norm, plain_residual_norm, RESIDUAL_SHAPES, True),
