@@ -98,13 +98,12 @@ def linear(inputs, kernels, biases=()):
     sizes = [kernel.shape.as_list()[1] for kernel in kernels]
 
     def split(gradient, axis):
-        gradient = tf.cast(gradient, tf.float32)
         return [gradient] if len(sizes) == 1 else tf.split(gradient, sizes, axis)
 
     def gradient(output_gradient, inputs, *parameters):
         for_inputs = tf.matmul(output_gradient, joined(parameters[:len(kernels)], 1), transpose_b=True)
-        for_kernels = split(tf.matmul(inputs, output_gradient, transpose_a=True), 1)
-        return [for_inputs, *for_kernels, *(split(bias_gradient(output_gradient), 0) if biases else [])]
+        for_kernels = split(_kernel_gradient(inputs, output_gradient), 1)
+        return [for_inputs, *for_kernels, *(split(_bias_gradient(output_gradient), 0) if biases else [])]
 
     return _with_gradient(outputs, [inputs, *kernels, *biases], gradient)
 
@@ -116,9 +115,14 @@ def _prepared(weights, master):
     return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES], name="prepared").read_value()
 
 
-def bias_gradient(output_gradient):
+def _kernel_gradient(inputs, output_gradient):
+    """The gradient of a kernel, float32."""
+    return tf.cast(tf.matmul(inputs, output_gradient, transpose_a=True), tf.float32)
+
+
+def _bias_gradient(output_gradient):
     """The gradient of a bias added to rows: their sum, float32 of [units]."""
-    return tf.raw_ops.BiasAddGrad(out_backprop=output_gradient)
+    return tf.cast(tf.raw_ops.BiasAddGrad(out_backprop=output_gradient), tf.float32)
 
 
 # --- GELU ------------------------------------------------------------------------------------------------
@@ -149,8 +153,7 @@ def gelu_linear(inputs, bias, kernel, approximate=True):
     def gradient(output_gradient, inputs, bias, kernel):
         activation_gradient = tf.matmul(output_gradient, tf.cast(kernel, inputs.dtype), transpose_b=True)
         input_gradient, activation = _gelu_gradient(activation_gradient, inputs, bias, approximate)
-        kernel_gradient = tf.cast(tf.matmul(activation, output_gradient, transpose_a=True), tf.float32)
-        return [input_gradient, tf.cast(bias_gradient(input_gradient), tf.float32), kernel_gradient]
+        return [input_gradient, _bias_gradient(input_gradient), _kernel_gradient(activation, output_gradient)]
 
     return _with_gradient(outputs, [inputs, bias, kernel], gradient)
 
