@@ -19,6 +19,7 @@ import json
 import tensorflow.compat.v1 as tf
 
 import kernels
+import packing
 import randomness
 import recompute_grad
 from kernels import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
@@ -103,7 +104,7 @@ class BertModel(object):
 
     def __init__(self, config, is_training, input_ids, input_mask=None, token_type_ids=None,
                  use_one_hot_embeddings=False, scope=None, recompute="none", recompute_segment=1, precision="fp32",
-                 first_token_only=False, compile_kernels=False):
+                 first_token_only=False, compile_kernels=False, remove_padding=False):
         """Builds the encoder.
 
         Args:
@@ -123,6 +124,8 @@ class BertModel(object):
           first_token_only: compute the last layer at the first position, [CLS], only: all that the pooler looks at. The last
             layer's output is then [B, 1, W].
           compile_kernels: use kernels for this machine's CPU; see `kernels.compile_in_graph`.
+          remove_padding: in training, let the encoder compute real tokens only; all of its outputs are zero at padding, apart
+            from a few positions (see `packing`). Dropout draws other masks then, and not those of a larger batch's parts.
 
         Raises:
           ValueError: a shape or a setting of the configuration does not fit.
@@ -139,9 +142,11 @@ class BertModel(object):
 
         with contextlib.nullcontext() if is_training else kernels.inference():
             self._build(config, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope, PRECISIONS[precision],
-                        {"recompute": recompute, "recompute_segment": recompute_segment, "first_token_only": first_token_only})
+                        {"recompute": recompute, "recompute_segment": recompute_segment, "first_token_only": first_token_only},
+                        remove_padding and is_training)
 
-    def _build(self, config, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope, dtype, encoder_options):
+    def _build(self, config, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope, dtype, encoder_options,
+               remove_padding):
         """Builds it with the arguments of the constructor; encoder_options are arguments of `transformer_model`."""
         batch_size, seq_length = get_shape_list(input_ids, expected_rank=2)
         if input_mask is None:
@@ -169,7 +174,8 @@ class BertModel(object):
                     intermediate_act_fn=get_activation(config.hidden_act),
                     hidden_dropout_prob=config.hidden_dropout_prob,
                     attention_probs_dropout_prob=config.attention_probs_dropout_prob,
-                    initializer_range=config.initializer_range, do_return_all_layers=True, **encoder_options)
+                    initializer_range=config.initializer_range, do_return_all_layers=True,
+                    packed=packing.Packing(input_mask) if remove_padding else None, **encoder_options)
             # A list of [B, F, W].
             self.all_encoder_layers = [tf.cast(layer, tf.float32) for layer in layers]
             self.sequence_output = self.all_encoder_layers[-1]
@@ -407,7 +413,7 @@ def create_attention_mask_from_input_mask(from_tensor, to_mask):
 def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_heads=1, size_per_head=512,
                     query_act=None, key_act=None, value_act=None, attention_probs_dropout_prob=0.0,
                     initializer_range=0.02, do_return_2d_tensor=False, batch_size=None, from_seq_length=None,
-                    to_seq_length=None, recompute=False):
+                    to_seq_length=None, recompute=False, from_packing=None, to_packing=None):
     """Multi-head scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, equation 1).
 
     softmax(Q Kᵀ / √H + mask) V for each head; self-attention if both tensors are the same.
@@ -424,9 +430,10 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
       do_return_2d_tensor: return [B·F, N·H] instead of [B, F, N·H].
       batch_size, from_seq_length, to_seq_length: B, F and T; needed if the inputs are matrices.
       recompute: keep Q, K and V for the backward pass, but no scores and probabilities: it computes them again.
+      from_packing, to_packing: `packing.Packing` of which from_tensor and to_tensor, matrices, are rows.
 
     Returns:
-      float [B, F, N·H], or [B·F, N·H].
+      float [B, F, N·H], or [B·F, N·H]; with `from_packing` its rows [R, N·H].
 
     Raises:
       ValueError: the tensors' ranks differ, or are matrices and B, F or T is missing.
@@ -444,26 +451,29 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     width = num_attention_heads * size_per_head
     activations = {"query": query_act, "key": key_act, "value": value_act}
 
-    def project(matrix, length, names):
-        """[B·length, width] -> for each name [B, N, length, H], by one product."""
+    def project(matrix, length, packed, names):
+        """[B·length, width], or rows of a packing -> for each name [B, N, length, H], by one product."""
         weights, biases = zip(*(_dense_parameters(matrix.shape.as_list()[-1], width, name, initializer_range)
                                 for name in names))
         outputs = kernels.linear(matrix, list(weights), list(biases))
+        outputs = packed.unpack(outputs) if packed else outputs
         outputs = tf.reshape(outputs, [batch_size, length, len(names), num_attention_heads, size_per_head])
         outputs = tf.unstack(tf.transpose(outputs, [2, 0, 3, 1, 4]))
         return [activations[name](output) if activations[name] else output for name, output in zip(names, outputs)]
 
     if from_tensor is to_tensor:
-        query, key, value = project(reshape_to_matrix(to_tensor), to_seq_length, ["query", "key", "value"])
+        query, key, value = project(reshape_to_matrix(to_tensor), to_seq_length, to_packing, ["query", "key", "value"])
     else:
-        query, = project(reshape_to_matrix(from_tensor), from_seq_length, ["query"])
-        key, value = project(reshape_to_matrix(to_tensor), to_seq_length, ["key", "value"])
+        query, = project(reshape_to_matrix(from_tensor), from_seq_length, from_packing, ["query"])
+        key, value = project(reshape_to_matrix(to_tensor), to_seq_length, to_packing, ["key", "value"])
 
     attend = functools.partial(_attend, dropout_prob=attention_probs_dropout_prob)
     if recompute:
         attend = recompute_grad.recompute_grad(attend)
     context = attend(query, key, value, *([] if attention_mask is None else [attention_mask]))
     context = tf.transpose(context, [0, 2, 1, 3])  # [B, F, N, H]
+    if from_packing:
+        return from_packing.pack(tf.reshape(context, [batch_size, from_seq_length, width]))
     if do_return_2d_tensor:
         return tf.reshape(context, [batch_size * from_seq_length, width])
     return tf.reshape(context, [batch_size, from_seq_length, width])
@@ -483,7 +493,8 @@ def _attend(query, key, value, attention_mask=None, dropout_prob=0.0):
 def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hidden_layers=12,
                       num_attention_heads=12, intermediate_size=3072, intermediate_act_fn=gelu,
                       hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
-                      do_return_all_layers=False, recompute="none", recompute_segment=1, first_token_only=False):
+                      do_return_all_layers=False, recompute="none", recompute_segment=1, first_token_only=False,
+                      packed=None):
     """The Transformer encoder (Vaswani et al. 2017), normalizing after each residual connection.
 
     Args:
@@ -503,9 +514,11 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         everything but the input of each segment of layers. No number changes.
       recompute_segment: layers in a segment. A segment is held as a whole while the backward pass is in it.
       first_token_only: compute the last layer at the first position only.
+      packed: `packing.Packing` of the positions to compute; None for all.
 
     Returns:
-      [B, F, W] in the dtype of the input, or a list of them. With `first_token_only` the last one is [B, 1, W].
+      [B, F, W] in the dtype of the input, or a list of them. With `first_token_only` the last one is [B, 1, W]. Zero where
+      nothing was computed.
 
     Raises:
       ValueError: N does not divide W, W is not the input's width, or `recompute` or its segment is none of these.
@@ -522,10 +535,10 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         raise ValueError(f"recompute_segment={recompute_segment} layers: it must be at least 1.")
 
     def layer(index, layer_input, attention_mask):
-        """[B·F, W] -> [B·F, W], or [B, W] of the last layer with `first_token_only`."""
-        from_tensor, from_length = layer_input, seq_length
+        """[B·F, W] or packed [R, W] -> the same, or [B, W] of the last layer with `first_token_only`."""
+        from_tensor, from_length, from_packing = layer_input, seq_length, packed
         if first_token_only and index == num_hidden_layers - 1:
-            from_tensor, from_length = tf.reshape(layer_input, [batch_size, seq_length, hidden_size])[:, 0, :], 1
+            from_tensor, from_length, from_packing = whole(layer_input)[:, 0, :], 1, None
             attention_mask = None if attention_mask is None else attention_mask[:, :1, :]
         with tf.variable_scope(f"layer_{index}"):
             with tf.variable_scope("attention"):
@@ -535,7 +548,8 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
                         hidden_size // num_attention_heads,
                         attention_probs_dropout_prob=attention_probs_dropout_prob,
                         initializer_range=initializer_range, do_return_2d_tensor=True, batch_size=batch_size,
-                        from_seq_length=from_length, to_seq_length=seq_length, recompute=recompute == "attention")
+                        from_seq_length=from_length, to_seq_length=seq_length, recompute=recompute == "attention",
+                        from_packing=from_packing, to_packing=packed)
                 attention = sublayer_output(attention, from_tensor)
             with tf.variable_scope("intermediate"):
                 if intermediate_act_fn in (gelu, gelu_erf):  # one kernel with the product that follows
@@ -564,16 +578,20 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
             outputs.append(layer_input)
         return outputs
 
+    def whole(rows):
+        """[B·F, W] or packed [R, W] -> [B, F, W]."""
+        return packed.unpack(rows) if packed else reshape_from_matrix(rows, input_shape)
+
     mask = [] if attention_mask is None else [attention_mask]
-    outputs = [reshape_to_matrix(input_tensor)]
+    outputs = [packed.pack(input_tensor) if packed else reshape_to_matrix(input_tensor)]
     for first in range(0, num_hidden_layers, recompute_segment):
         run = functools.partial(segment, first)
         if recompute == "layers":
             run = recompute_grad.recompute_grad(run)
         outputs += run(outputs[-1], *mask)
 
-    outputs = [reshape_from_matrix(output, input_shape) for output in outputs[1:-1]] + [
-        reshape_from_matrix(outputs[-1], [batch_size, 1, hidden_size] if first_token_only else input_shape)]
+    outputs = [whole(output) for output in outputs[1:-1]] + [
+        outputs[-1][:, tf.newaxis, :] if first_token_only else whole(outputs[-1])]
     return outputs if do_return_all_layers else outputs[-1]
 
 

@@ -297,7 +297,8 @@ def main(_):
         model_fn_builder, bert_config, len(label_list), FLAGS.init_checkpoint, FLAGS.learning_rate, num_train_steps,
         int(num_train_steps * FLAGS.warmup_proportion), FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu)
     classifier = runner.create_estimator(build_model_fn, bert_config, feature_fields, eval_batch_size=FLAGS.eval_batch_size,
-                                         predict_batch_size=FLAGS.predict_batch_size, num_train_steps=num_train_steps)
+                                         predict_batch_size=FLAGS.predict_batch_size, num_train_steps=num_train_steps,
+                                         remove_padding=FLAGS.trim_padding)
     tf.gfile.MakeDirs(FLAGS.output_dir)
 
     def input_fn(part, name, is_training=False):

@@ -73,8 +73,9 @@ def define_input_flags():
     flags.DEFINE_integer("num_workers", 1,
                          "Processes that turn text into features, 0 for one a core. The features are the same. One does "
                          "100,000 short examples a second, so that only long files of long texts gain.", lower_bound=0)
-    flags.DEFINE_bool("trim_padding", True, "Sort examples by length and cut each batch after its longest sequence. It saves "
-                      "most of the time of short ones. With false, batches have the shape of max_seq_length.")
+    flags.DEFINE_bool("trim_padding", True, "Sort examples by length, cut each batch after its longest sequence, and train a "
+                      "classifier without computing the padding that is left. It saves most of the time of short examples. "
+                      "With false, batches have the shape of max_seq_length.")
     flags.DEFINE_integer("tokens_per_micro_batch", 0,
                          "Tokens, padding included, that a micro-batch may hold at most; micro-batches then differ in their "
                          "numbers of examples, so that short ones share one. For training that is trimmed. "
@@ -712,7 +713,7 @@ def _session_config():
 
 
 def create_estimator(build_model_fn, bert_config, fields, batch_totals=(), eval_batch_size=None, predict_batch_size=None,
-                     num_train_steps=None):
+                     num_train_steps=None, remove_padding=False):
     """Returns the `estimator.Estimator` that the flags describe.
 
     If it is to train, --recompute=auto and --gradient_accumulation_steps=0 become what fits into memory.
@@ -724,6 +725,8 @@ def create_estimator(build_model_fn, bert_config, fields, batch_totals=(), eval_
       batch_totals: see `input_pipeline.record_dataset`.
       eval_batch_size, predict_batch_size: examples at a time.
       num_train_steps: the last step of training, if known; a flag that asks for what is beyond is refused here.
+      remove_padding: whether the loss looks at real tokens only, so that training need not compute the others; see
+        `modeling.BertModel`.
 
     Raises:
       ValueError: nothing fits into memory, or flags contradict each other.
@@ -739,7 +742,8 @@ def create_estimator(build_model_fn, bert_config, fields, batch_totals=(), eval_
         log_step_count_steps=FLAGS.log_steps, save_summary_steps=FLAGS.log_steps, session_config=session_config,
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps if FLAGS.do_train else 1,
         unequal_micro_batches=_tokens_per_micro_batch() > 0)
-    model_fn = build_model_fn(model_options={**model_options(), "compile_kernels": _compiles_kernels(bert_config)},
+    more = {"compile_kernels": _compiles_kernels(bert_config), "remove_padding": remove_padding and not FLAGS.use_xla}
+    model_fn = build_model_fn(model_options={**model_options(), **more},
                               optimizer_options=optimizer_options())
     created = _Estimator(model_fn, config=config, use_tpu=FLAGS.use_tpu, train_batch_size=FLAGS.train_batch_size,
                          eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)
