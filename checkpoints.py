@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 _TRAINING_STATE = re.compile(
     r"(^|/)(global_step|adam_m|adam_v|beta[12]_power|(current_)?loss_scale(/value)?|learning_rate)(_\d+)?$")
 _MOST_DIFFERENCES_SHOWN = 12
+_BYTES_FED_AT_A_TIME = 64 * 2**20
 
 
 class Checkpoint(object):
@@ -369,7 +370,8 @@ def initializer_from(init_checkpoint, variables):
     """Returns what a `tf.train.Scaffold` takes as `init_fn`: loads the variables that the checkpoint has.
 
     It runs after random initialization, and only if no checkpoint of this training was restored. The graph stays free
-    of restore ops and file names. Feeding one variable at a time holds one tensor in memory.
+    of restore ops and file names. Some variables are fed at a time: each different run of a session costs as much as a look at
+    the whole graph, and together they would be in memory twice.
 
     Args:
       init_checkpoint: see `open_checkpoint`.
@@ -386,13 +388,28 @@ def initializer_from(init_checkpoint, variables):
 
     def init_fn(scaffold, session):
         del scaffold
-        for variable in found:
+        for group in _groups(found, _BYTES_FED_AT_A_TIME):
             # The initializer is an assignment; its second input is the value.
-            session.run(variable.initializer, {variable.initializer.inputs[1]: checkpoint.read(variable.op.name)})
+            session.run([variable.initializer for variable in group],
+                        {variable.initializer.inputs[1]: checkpoint.read(variable.op.name) for variable in group})
         logging.info("Starting weights: %d of %d variables from %s; random: %s.", len(found), len(shapes),
                      checkpoint.path, ", ".join(others) or "none")
 
     return init_fn
+
+
+def _groups(variables, num_bytes):
+    """Yields lists of variables that follow each other: one, or as many as have no more than so many bytes."""
+    group, size = [], 0
+    for variable in variables:
+        more = variable.shape.num_elements() * variable.dtype.base_dtype.size
+        if group and size + more > num_bytes:
+            yield group
+            group, size = [], 0
+        group.append(variable)
+        size += more
+    if group:
+        yield group
 
 
 def latest_checkpoint(model_dir):

@@ -463,6 +463,24 @@ def test_a_model_starts_with_the_checkpoints_weights_and_the_log_says_what_is_ra
     assert "random: output_bias" in caplog.text
 
 
+def test_few_runs_load_many_weights_and_none_holds_more_than_it_may(tmp_path, graph, monkeypatch):
+    arrays = {f"bert/{index}": np.full(size, index, np.float32) for index, size in enumerate([2, 3, 1, 9, 4, 4])}
+    write_tensorflow(tmp_path / "model.ckpt", arrays)
+    for name, values in arrays.items():
+        tf.get_variable(name, values.shape)
+    monkeypatch.setattr(checkpoints, "_BYTES_FED_AT_A_TIME", 24)
+    fed = []
+
+    class Session(tf.Session):
+        def run(self, fetches, feed_dict=None):
+            fed.append([values.size for values in feed_dict.values()])
+            return super().run(fetches, feed_dict)
+
+    with Session() as session:
+        checkpoints.initializer_from(tmp_path / "model.ckpt", tf.trainable_variables())(None, session)
+    assert fed == [[2, 3, 1], [9], [4], [4]]
+
+
 def test_a_model_of_other_shapes_does_not_start(tmp_path, graph):
     write_tensorflow(tmp_path / "model.ckpt", {"bert/a": np.zeros(3, np.float32)})
     variable = tf.get_variable("bert/a", [4])
