@@ -253,6 +253,11 @@ def read_examples():
         examples["eval"] = read_squad_examples(FLAGS.predict_file, False, FLAGS.version_2_with_negative)
     if FLAGS.do_eval:
         gold = read_gold(FLAGS.predict_file)
+        unanswerable = sum(not answers for answers in gold.values())
+        if unanswerable and not FLAGS.version_2_with_negative:
+            logging.warning("--predict_file=%s: %d of %d questions have no answer, and whatever is answered to them counts as "
+                            "wrong. If it is of SQuAD 2.0, pass --version_2_with_negative.", FLAGS.predict_file, unanswerable,
+                            len(gold))
     return examples, gold
 
 

@@ -175,6 +175,18 @@ def test_json_lines_without_answers_are_answered_but_not_scored(trained, tmp_pat
     assert set(json.loads((trained.output / "predictions.json").read_text())) == {"l0", "l1"}
 
 
+@pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
+def test_unanswerable_questions_are_pointed_out_where_every_question_is_answered(trained, tmp_path):
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text("".join(
+        json.dumps({"id": f"l{len(answers)}", "question": "what a", "context": "the cat sees a bird .", "answers": answers})
+        + "\n" for answers in ([], ["cat"])))
+    done = trained.run(trained.output, predict_file=questions, do_train=None)
+    assert done.code == 0, done.err
+    assert "1 of 2 questions have no answer" in done.err and "pass --version_2_with_negative" in done.err
+    assert "have no answer" not in trained.finished.err
+
+
 @pytest.mark.parametrize("changes, complaint", [
     (dict(train_file=None), "--train_file is required"), (dict(predict_file="nowhere.json"), "nowhere.json"),
     (dict(max_query_length=29), "leaves no room for a context"), (dict(max_seq_length=64), "max_position_embeddings=40"),
