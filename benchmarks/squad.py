@@ -1,15 +1,18 @@
 """Fine-tunes on SQuAD with several seeds: exact match, F1 and CPU seconds, beside Hugging Face's model.
 
-    python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=3] [--peer_python=python]
+    python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=0,1,2] [--peer_python=python]
     python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses --peer_python=python
 
-Each seed is a run of run_squad.py as a user would start it, with the installed model, on train-v1.1.json and dev-v1.1.json or
-those of 2.0, trimmed. With an interpreter that has torch and transformers, benchmarks/peers/hf_squad.py follows each run: the
-same weights, windows, order, optimizer and schedule, and its logits are scored by our code, so that only training differs.
+Each seed is a run of run_squad.py as a user would start it, on train-v1.1.json and dev-v1.1.json, trimmed, and then one on those of
+2.0. The first starts from the installed model, the second from the first, as there are too few questions to learn from both
+what an answer is and whether there is one. With an interpreter that has torch and transformers, benchmarks/peers/hf_squad.py
+follows each run: the same starting weights, windows, order, optimizer and schedule, and its logits are scored by our code, so
+that only training differs.
 With --losses, 50 steps of both at dropout 0 are compared instead; exits with 1 if a loss differs by more than 1e-4.
 """
 
 import argparse
+import collections
 import json
 import os
 import resource
@@ -31,8 +34,7 @@ import tokenization
 
 ROOT = sys.path[0]
 # For a few hundred questions and a small model: more epochs, and a higher rate, than published; shorter windows, to be cheap.
-RECIPE = {"max_seq_length": 256, "doc_stride": 128, "train_batch_size": 8, "learning_rate": 1e-4, "num_train_epochs": 6.0,
-          "precision": "fp32"}
+RECIPE = {"max_seq_length": 256, "doc_stride": 128, "train_batch_size": 8, "learning_rate": 1e-4, "precision": "fp32"}
 MAX_QUERY_LENGTH, N_BEST_SIZE, MAX_ANSWER_LENGTH = 64, 20, 30
 STEPS_AT_DROPOUT_0, TOLERANCE = 50, 1e-4
 
@@ -48,8 +50,12 @@ class Task:
         self.gold = squad_data.read_gold(self.dev_file)
         self.examples = squad_data.read_squad_examples(self.dev_file, False, self.version_2)
 
-    def run(self, output_dir, seed, **changes):
-        """Runs run_squad.py; returns its CPU seconds."""
+    def run(self, output_dir, seed, start=None, **changes):
+        """Runs run_squad.py, from the installed model or from the training in the directory `start`; returns its CPU seconds."""
+        if start:
+            model = runner.installed_model()
+            changes = {"init_checkpoint": start, "bert_config_file": os.path.join(model, "config.json"),
+                       "vocab_file": os.path.join(model, "vocab.txt"), **changes}
         flags = {"do_train": True, "do_eval": True, "train_file": self.train_file, "predict_file": self.dev_file, "seed": seed,
                  "trim_padding": True, "version_2_with_negative": self.version_2, "max_query_length": MAX_QUERY_LENGTH,
                  "output_dir": output_dir, **self.recipe, **changes}
@@ -110,14 +116,16 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
         if os.path.exists(path):
             arrays.update((f"{part}/{name}", values) for name, values in stored(path, length, part == "train").items())
     count = len(arrays["train/input_ids"])
-    start = tf.train.load_checkpoint(os.path.join(output_dir, "model.ckpt-0"))
-    windows, logits = (os.path.join(output_dir, name) for name in ("windows.npz", "logits.npz"))
+    windows, logits, start = (os.path.join(output_dir, name) for name in ("windows.npz", "logits.npz", "start"))
+    subprocess.run([sys.executable, os.path.join(ROOT, "convert_checkpoint.py"), f"--output={start}",
+                    f"--input={os.path.join(output_dir, 'model.ckpt-0')}",
+                    f"--bert_config_file={os.path.join(runner.installed_model(), 'config.json')}",
+                    f"--vocab_file={os.path.join(runner.installed_model(), 'vocab.txt')}"], check=True)
     np.savez(windows, **arrays, order=[input_pipeline.batch_of_step(step, batch_size, count, seed) for step in range(steps)],
-             output_weights=start.get_tensor("cls/squad/output_weights"), learning_rate=recipe["learning_rate"],
-             total_steps=steps, warmup_steps=int(steps * 0.1), seed=seed, dropout=dropout,
-             bf16=recipe["precision"] == "bf16")
+             learning_rate=recipe["learning_rate"], total_steps=steps, warmup_steps=int(steps * 0.1), seed=seed,
+             dropout=dropout, bf16=recipe["precision"] == "bf16")
     peer = os.path.join(ROOT, "benchmarks", "peers", "hf_squad.py")
-    cpu = cpu_seconds([python, peer, runner.installed_model(), windows, logits])
+    cpu = cpu_seconds([python, peer, start, windows, logits])
     with np.load(logits) as file:
         return cpu, dict(file)
 
@@ -146,13 +154,11 @@ def losses_agree(task, python, seed=0):
     return difference.max() < TOLERANCE
 
 
-def run_seed(task, python, seed):
+def run_seed(task, python, seed, output_dir, start):
     """Yields (program, its figures with "cpu") of one seed."""
-    with tempfile.TemporaryDirectory() as output_dir:
-        cpu = task.run(output_dir, seed)
-        yield "run_squad.py", {**task.scores(output_dir), "cpu": cpu}
-        if not python:
-            return
+    cpu = task.run(output_dir, seed, start)
+    yield "run_squad.py", {**task.scores(output_dir), "cpu": cpu}
+    if python:
         steps = tf.train.load_checkpoint(tf.train.latest_checkpoint(output_dir)).get_tensor("global_step").item()
         cpu, found = run_peer(python, output_dir, task.recipe, seed, steps, dropout=True)
         features = task.features()
@@ -172,8 +178,10 @@ def main():
     """Prints a row for each seed and program, and the means; exits with 1 if losses differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", required=True, help="directory of train-v1.1.json, dev-v1.1.json and those of 2.0")
-    parser.add_argument("--versions", default="1.1,2.0")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--versions", default="1.1,2.0", help="one after the other, each from the one before")
+    parser.add_argument("--num_train_epochs", default="8,3", help="of each version")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--start", help="output directory of a training that the first version starts from")
     parser.add_argument("--peer_python", help="interpreter with torch and transformers")
     parser.add_argument("--losses", action="store_true", help="compare losses at dropout 0 instead")
     for name, value in RECIPE.items():
@@ -182,21 +190,23 @@ def main():
     if arguments.losses and not arguments.peer_python:
         parser.error("--losses needs --peer_python.")
     logging.set_verbosity(logging.WARNING)
-    agree = True
-    for version in arguments.versions.split(","):
-        task = Task(arguments.data_dir, version, {name: getattr(arguments, name) for name in RECIPE})
-        if arguments.losses:
-            agree &= losses_agree(task, arguments.peer_python)
-            continue
-        rows = {}
-        for seed in range(arguments.seeds):
-            for program, figures in run_seed(task, arguments.peer_python, seed):
-                rows.setdefault(program, []).append(figures)
-                print_row(f"{version} seed {seed} {program}", figures)
-        for program, all_figures in rows.items():
-            print_row(f"{version} mean {program}", {name: sum(figures[name] for figures in all_figures) / len(all_figures)
-                                                    for name in all_figures[0]})
-    sys.exit(not agree)
+    tasks = [Task(arguments.data_dir, version, {**{name: getattr(arguments, name) for name in RECIPE},
+                                                "num_train_epochs": float(epochs)})
+             for version, epochs in zip(arguments.versions.split(","), arguments.num_train_epochs.split(","))]
+    if arguments.losses:
+        sys.exit(not all([losses_agree(task, arguments.peer_python) for task in tasks]))
+    rows = collections.defaultdict(list)
+    for seed in map(int, arguments.seeds.split(",")):
+        with tempfile.TemporaryDirectory() as directory:
+            start = arguments.start
+            for task in tasks:
+                output_dir = os.path.join(directory, task.version)
+                for program, figures in run_seed(task, arguments.peer_python, seed, output_dir, start):
+                    rows[f"{task.version} mean {program}"].append(figures)
+                    print_row(f"{task.version} seed {seed} {program}", figures)
+                start = output_dir
+    for name, found in rows.items():
+        print_row(name, {figure: sum(figures[figure] for figures in found) / len(found) for figure in found[0]})
 
 
 if __name__ == "__main__":

@@ -32,6 +32,12 @@ def precision(recorded):
     return torch.autocast("cpu", dtype=torch.bfloat16, enabled=bool(recorded["bf16"]))
 
 
+def head_in_fp32(model):
+    """Keeps autocast from rounding the logits, and with them the loss, to bfloat16: our side computes both in float32."""
+    head = model.qa_outputs.forward
+    model.qa_outputs.forward = torch.autocast("cpu", enabled=False)(lambda states: head(states.float()))
+
+
 def train(model, recorded):
     """Returns the losses."""
     model.train()
@@ -72,9 +78,7 @@ def main():
     dropout = {} if recorded["dropout"] else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = BertForQuestionAnswering.from_pretrained(model_dir, **dropout)
     model.bert.embeddings.word_embeddings.padding_idx = None  # else [PAD], which the loss depends on, would not be trained
-    with torch.no_grad():
-        model.qa_outputs.weight.copy_(torch.tensor(recorded["output_weights"]))
-        model.qa_outputs.bias.zero_()
+    head_in_fp32(model)
     results = {"losses": train(model, recorded)}
     if "eval/input_ids" in recorded:
         results["start_logits"], results["end_logits"] = predict(model, recorded)
