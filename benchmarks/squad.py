@@ -3,11 +3,11 @@
     python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=0,1,2] [--peer_python=python]
     python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses --peer_python=python
 
-Each seed is a run of run_squad.py as a user would start it, on train-v1.1.json and dev-v1.1.json, trimmed, and then one on those of
-2.0. The first starts from the installed model, the second from the first, as there are too few questions to learn from both
-what an answer is and whether there is one. With an interpreter that has torch and transformers, benchmarks/peers/hf_squad.py
-follows each run: the same starting weights, windows, order, optimizer and schedule, and its logits are scored by our code, so
-that only training differs.
+Each seed is a run of run_squad.py as a user would start it, trimmed, on train-v1.1.json and dev-v1.1.json, and then one on
+those of 2.0. The first starts from the installed model, the second from the first, as there are too few questions to learn
+from both what an answer is and whether there is one. With an interpreter that has torch and transformers,
+benchmarks/peers/hf_squad.py follows each run: the same starting weights, windows, order, optimizer and schedule, and its
+logits are scored by our code, so that only training differs.
 With --losses, 50 steps of both at dropout 0 are compared instead; exits with 1 if a loss differs by more than 1e-4.
 """
 
@@ -51,7 +51,7 @@ class Task:
         self.examples = squad_data.read_squad_examples(self.dev_file, False, self.version_2)
 
     def run(self, output_dir, seed, start=None, **changes):
-        """Runs run_squad.py, from the installed model or from the training in the directory `start`; returns its CPU seconds."""
+        """Runs run_squad.py, from the installed model or the training in the directory `start`; returns its CPU seconds."""
         if start:
             model = runner.installed_model()
             changes = {"init_checkpoint": start, "bert_config_file": os.path.join(model, "config.json"),
@@ -194,7 +194,8 @@ def main():
                                                 "num_train_epochs": float(epochs)})
              for version, epochs in zip(arguments.versions.split(","), arguments.num_train_epochs.split(","))]
     if arguments.losses:
-        sys.exit(not all([losses_agree(task, arguments.peer_python) for task in tasks]))
+        agree = [losses_agree(task, arguments.peer_python) for task in tasks]
+        sys.exit(not all(agree))
     rows = collections.defaultdict(list)
     for seed in map(int, arguments.seeds.split(",")):
         with tempfile.TemporaryDirectory() as directory:
