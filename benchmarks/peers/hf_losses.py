@@ -14,8 +14,15 @@ class PublishedAdam:
     """Adam without bias correction, with decoupled weight decay, as google-research/bert's optimization.py has it."""
 
     def __init__(self, model):
-        self.state = [(name, parameter, torch.zeros_like(parameter), torch.zeros_like(parameter))
-                      for name, parameter in model.named_parameters()]
+        self.parameters = [parameter for _, parameter in model.named_parameters()]
+        groups = [{"params": [parameter for name, parameter in model.named_parameters()
+                              if ("LayerNorm" in name or "bias" in name) == excluded],
+                   "weight_decay": 0.0 if excluded else 0.01} for excluded in (False, True)]
+        self.optimizer = torch.optim.AdamW(groups, eps=1e-6, fused=True)
+        for parameter in self.parameters:
+            # After so many steps the bias correction is 1.
+            self.optimizer.state[parameter] = {"step": torch.tensor(1e6), "exp_avg": torch.zeros_like(parameter),
+                                               "exp_avg_sq": torch.zeros_like(parameter)}
         # The published norm counts the word embeddings' gradient token by token, before rows of one word are summed.
         self.words = model.bert.embeddings.word_embeddings
         self.words.register_full_backward_hook(self._keep_token_gradients)
@@ -26,21 +33,15 @@ class PublishedAdam:
     @torch.no_grad()
     def step(self, rate):
         """Clips the gradients to a global norm of 1, then updates."""
-        norm = torch.sqrt(self.words_squared + sum(
-            (parameter.grad**2).sum() for _, parameter, _, _ in self.state
-            if parameter.grad is not None and parameter is not self.words.weight))
-        scale = min(1.0, 1.0 / float(norm))
-        for name, parameter, m, v in self.state:
-            if parameter.grad is None:
-                continue
-            gradient = parameter.grad * scale
-            m.mul_(0.9).add_(gradient, alpha=0.1)
-            v.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-            update = m / (v.sqrt() + 1e-6)
-            if "LayerNorm" not in name and "bias" not in name:
-                update += 0.01 * parameter
-            parameter.sub_(rate * update)
-            parameter.grad = None
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        norms = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients
+                             if gradient is not self.words.weight.grad])
+        norm = torch.sqrt(self.words_squared + (norms**2).sum())
+        torch._foreach_mul_(gradients, min(1.0, 1.0 / float(norm)))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
 
 
 def main():
