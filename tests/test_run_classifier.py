@@ -514,6 +514,11 @@ def one_epoch(scripts, training, tmp_path_factory):
     return Run(scripts, here, dict(training, output_dir=here / "output", num_train_epochs=1.0, trim_padding=False))
 
 
+def test_padding_is_left_out_of_training_unless_it_is_not_to_be_trimmed(mrpc, one_epoch):
+    gathers = [(run.output / "graph.pbtxt").read_text().count('op: "GatherNd"') for run in (mrpc, one_epoch)]
+    assert gathers[0] > 0 and gathers[1] == 0
+
+
 def test_what_saves_memory_trains_the_same_model(scripts, one_epoch, training, tmp_path):
     run = Run(scripts, tmp_path, dict(training, output_dir=tmp_path / "output", num_train_epochs=1.0, trim_padding=False,
                                       gradient_accumulation_steps=4, recompute="layers"))
