@@ -153,6 +153,8 @@ class BertModel(object):
             input_mask = tf.ones([batch_size, seq_length], tf.int32)
         if token_type_ids is None:
             token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
+        if remove_padding:
+            randomness.unequal_parts()  # micro-batches differ in their numbers of rows, whatever their shapes
 
         with tf.variable_scope(scope, default_name="bert"):
             with tf.variable_scope("embeddings"):

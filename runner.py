@@ -742,8 +742,8 @@ def create_estimator(build_model_fn, bert_config, fields, batch_totals=(), eval_
         log_step_count_steps=FLAGS.log_steps, save_summary_steps=FLAGS.log_steps, session_config=session_config,
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps if FLAGS.do_train else 1,
         unequal_micro_batches=_tokens_per_micro_batch() > 0)
-    more = {"compile_kernels": _compiles_kernels(bert_config), "remove_padding": remove_padding and not FLAGS.use_xla}
-    model_fn = build_model_fn(model_options={**model_options(), **more},
+    model_fn = build_model_fn(model_options={**model_options(), "compile_kernels": _compiles_kernels(bert_config),
+                                             "remove_padding": remove_padding and not FLAGS.use_xla},
                               optimizer_options=optimizer_options())
     created = _Estimator(model_fn, config=config, use_tpu=FLAGS.use_tpu, train_batch_size=FLAGS.train_batch_size,
                          eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)

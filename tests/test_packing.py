@@ -9,6 +9,7 @@ import tiny
 
 import modeling
 import packing
+import randomness
 
 CONFIG = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
 # 203 real tokens at 480 positions: 256 rows.
@@ -104,3 +105,15 @@ def test_without_training_nothing_is_left_out(graph):
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         assert session.run(model.get_sequence_output()).any(axis=-1).all()
+
+
+def test_micro_batches_share_no_random_numbers_however_many_rows_they_have(graph):
+    part = tf.placeholder(tf.int64, [])
+    randomness.set_part(part)
+    tf.train.get_or_create_global_step()
+    modeling.BertModel(CONFIG, True, tf.convert_to_tensor(IDS, tf.int32), tf.convert_to_tensor(MASK), remove_padding=True)
+    many, few = (randomness.uniform([size, 4], "site") for size in (6, 3))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        first, second = session.run(many, {part: 0}), session.run(few, {part: 1})
+    assert not np.isin(second, first).any()
