@@ -6,7 +6,8 @@
 PYTHON has torch and transformers; the Model Garden's is described in benchmarks/peers/model_garden.py. The works:
 
     step      a training step of BERT-Base, random weights, no padding; each precision against the same precision
-    finetune  MRPC with the installed model, evaluation included, from start to end; quality is printed too
+    finetune  MRPC with the installed model, evaluation included, from start to end, each round with the next seed; quality
+              is printed too
     evaluate  BERT-Base, random weights, on MRPC's dev pairs
     predict   the same, with probabilities as the result
 
@@ -98,8 +99,8 @@ class Work:
         """{setting: values}; the first ones are tried first."""
         raise NotImplementedError
 
-    def cost(self, side, settings, trial=False):
-        """What an example costs: a `Cost`. A trial is a short run that shows which settings are the fastest."""
+    def cost(self, side, settings, turn=None):
+        """What an example costs in a round, counted from 0: a `Cost`. None: in a short run, to find the fastest settings."""
         raise NotImplementedError
 
 
@@ -116,9 +117,9 @@ class Step(Work):
                 HUGGING_FACE: {"attention": ["sdpa", "eager"], "compile": [False, True][:1 + self.arguments.try_compile]}}
         return {"precision": [self.precision], **more.get(side, {})}
 
-    def cost(self, side, settings, trial=False):
+    def cost(self, side, settings, turn=None):
         return self_measured(program(
-            self.arguments, side, "step", warm_up=2, count=1 if trial else self.arguments.steps, length=LENGTH,
+            self.arguments, side, "step", warm_up=2, count=1 if turn is None else self.arguments.steps, length=LENGTH,
             batch_size=BATCH_SIZE, config=BASE, **settings), BATCH_SIZE)
 
 
@@ -151,10 +152,10 @@ class Inference(Work):
                                   for index, row in enumerate(rows))
         return directory
 
-    def cost(self, side, settings, trial=False):
+    def cost(self, side, settings, turn=None):
         few = max(len(self.rows) // 8, 1)
         return beyond(lambda count: self.command(side, count, settings), few,
-                      few + len(self.rows) * (1 if trial else self.arguments.passes))
+                      few + len(self.rows) * (1 if turn is None else self.arguments.passes))
 
     def command(self, side, count, settings):
         """The command of a run on that many pairs."""
@@ -185,25 +186,25 @@ class FineTuning(Work):
 
     def choices(self, side):
         attention = {"attention": ["sdpa", "eager"]} if side == HUGGING_FACE else {}
-        return {"precision": ["fp32", "bf16"], **attention}
+        return {"precision": self.arguments.precisions.split(","), **attention}
 
-    def command(self, side, count, settings):
+    def command(self, side, count, settings, seed=0):
         """The command of that many steps; of all of them, with evaluation."""
         data_dir, whole = self.arguments.data_dir, count == self.steps
         if side == HUGGING_FACE:
             files = {part: os.path.join(data_dir, f"{part}.tsv") for part in ("train", "dev")}
             return program(self.arguments, side, "finetune", count=count, total_steps=self.steps, batch_size=BATCH_SIZE,
-                           length=LENGTH, seed=self.arguments.seed, model=self.model,
+                           length=LENGTH, seed=seed, model=self.model,
                            vocab=os.path.join(self.model, "vocab.txt"), train=files["train"],
                            dev=files["dev"] if whole else None, **settings)
         return our_script(self.directory, settings["precision"], data_dir=data_dir, do_train=True, do_eval=whole,
-                          train_batch_size=BATCH_SIZE, learning_rate=5e-5, seed=self.arguments.seed,
+                          train_batch_size=BATCH_SIZE, learning_rate=5e-5, seed=seed,
                           num_train_epochs=(count + 0.5) * BATCH_SIZE / self.num_examples)
 
-    def cost(self, side, settings, trial=False):
-        if trial:
+    def cost(self, side, settings, turn=None):
+        if turn is None:
             return beyond(lambda count: self.command(side, count, settings), *STEPS_OF_TRIALS, BATCH_SIZE)
-        command = self.command(side, self.steps, settings)
+        command = self.command(side, self.steps, settings, self.arguments.seed + turn)
         found = run(command)
         if side == HUGGING_FACE:
             quality = json.loads(found.output.splitlines()[-1])
@@ -284,7 +285,7 @@ def fastest(work, side):
         key = describe(settings)
         if key not in seconds:
             try:
-                found = work.cost(side, settings, trial=True)
+                found = work.cost(side, settings)
                 seconds[key] = found.cpu
                 report(f"  {work.title}, {side}, {key}: {found.cpu:.4g} CPU s an example, {found.peak / 1e9:.2f} GB")
             except RuntimeError as error:
@@ -314,7 +315,7 @@ def compare(work, sides, rounds):
     for turn in range(rounds):
         for side in list(costs):
             try:
-                costs[side].append(work.cost(side, settings[side]))
+                costs[side].append(work.cost(side, settings[side], turn))
             except RuntimeError as error:
                 report(f"{work.title}: without {side}. {error}")
                 del costs[side]
@@ -434,12 +435,12 @@ def parse_arguments():
     parser.add_argument("--garden_python", help="interpreter with the Model Garden")
     parser.add_argument("--data_dir", help="directory of MRPC; for all but `step`")
     parser.add_argument("--work", default="step,finetune,evaluate,predict")
-    parser.add_argument("--precisions", default="fp32,bf16", help="of `step`")
+    parser.add_argument("--precisions", default="fp32,bf16", help="of `step`, in turn, and of `finetune`, the fastest")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3, help="training steps that `step` measures")
     parser.add_argument("--passes", type=int, default=3, help="passes over the dev pairs that are measured")
     parser.add_argument("--epochs", type=float, default=3.0, help="of `finetune`")
-    parser.add_argument("--seed", type=int, default=0, help="of `finetune`")
+    parser.add_argument("--seed", type=int, default=0, help="of `finetune` in the first round; each round takes the next")
     parser.add_argument("--try_compile", action="store_true",
                         help="try torch.compile for `step` too: minutes, and slower in CPU seconds where it was tried")
     parser.add_argument("--chart", default="compare.svg", help="the file of the chart")

@@ -1,0 +1,71 @@
+"""What reading training batches costs by itself: CPU and wall milliseconds a step, with no model behind it.
+
+    python benchmarks/input_pipeline.py --data_dir=$GLUE_DIR/MRPC [--steps=1000]
+
+MRPC's training pairs as run_classifier.py writes and reads them, 32 a step, in the ways that its flags offer. Each way is
+measured in a session of its own, after 20 steps that do not count.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
+
+import tensorflow.compat.v1 as tf
+
+import classifier_data
+import run_classifier
+import tokenization
+
+BATCH_SIZE, WARM_UP = 32, 20
+# (in words, length, micro-batches, trimmed, cut by tokens)
+WAYS = [("length 128, trimmed (the default)", 128, 1, True, False), ("length 128", 128, 1, False, False),
+        ("length 128, trimmed, 4 micro-batches", 128, 4, True, False),
+        ("length 128, trimmed, 4 micro-batches cut by tokens", 128, 4, True, True), ("length 512", 512, 1, False, False)]
+
+
+def seconds_a_step(path, length, micro_batches, trim, by_tokens, steps):
+    """(CPU seconds, wall seconds) of reading one step's examples."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        input_fn = run_classifier.file_based_input_fn_builder(path, length, True, True, trim, by_tokens)
+        iterator = input_fn({"batch_size": BATCH_SIZE // (1 if by_tokens else micro_batches),
+                             "gradient_accumulation_steps": micro_batches}).make_initializable_iterator()
+        batch = [tensor.op for tensor in iterator.get_next().values()]
+        session.run([tf.global_variables_initializer(), iterator.initializer])
+        read = session.make_callable(batch)
+        for step in range(WARM_UP + steps):
+            if step == WARM_UP:
+                cpu, wall = time.process_time(), time.perf_counter()
+            for _ in range(micro_batches):
+                read()
+        return (time.process_time() - cpu) / steps, (time.perf_counter() - wall) / steps
+
+
+def main():
+    """Prints a row for each way of reading."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--steps", type=int, default=1000)
+    arguments = parser.parse_args()
+    tf.disable_v2_behavior()
+    tf.enable_resource_variables()
+    processor = classifier_data.MrpcProcessor()
+    examples = processor.get_train_examples(arguments.data_dir)
+    tokenizer = tokenization.FullTokenizer(os.path.join(runner.installed_model(), "vocab.txt"))
+    with tempfile.TemporaryDirectory() as directory:
+        for words, length, *way in WAYS:
+            path = os.path.join(directory, f"{length}.tf_record")
+            if not os.path.exists(path):
+                classifier_data.file_based_convert_examples_to_features(
+                    examples, processor.get_labels(), length, tokenizer, path)
+            cpu, wall = seconds_a_step(path, length, *way, arguments.steps)
+            print(f"{words:52s} {cpu * 1e3:6.2f} CPU ms, {wall * 1e3:6.2f} ms a step of {BATCH_SIZE}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
