@@ -12,6 +12,7 @@ examples.
 import contextlib
 import functools
 import math
+import os
 import threading
 
 import tensorflow.compat.v1 as tf
@@ -23,7 +24,13 @@ LAYER_NORM_EPSILON = 1e-12
 
 # Graph collection that is not empty if the graph's kernels are to be compiled.
 _COMPILED = "compiled_kernels"
-_ONE_DNN_LAYER_NORM = "_MklLayerNorm"
+# Ops of oneDNN that TensorFlow's graph optimizer uses, or does not use yet, and the label of the product's kernel.
+_ONE_DNN_LAYER_NORM, _ONE_DNN_PRODUCT = "_MklLayerNorm", "_MklNativeFusedMatMul"
+_ONE_DNN_LABEL = b"MklNameChangeOp"
+# Words of /proc/cpuinfo, one of which a processor has that multiplies in this dtype.
+_INSTRUCTIONS = {tf.bfloat16: {"amx_bf16", "avx512_bf16", "bf16"}, tf.float16: {"amx_fp16", "avx512_fp16", "asimdhp"}}
+# Attribute of an op that multiplies with weights of the model, in inference.
+_OF_WEIGHTS = "_of_weights"
 _local = threading.local()
 # gelu is x σ(2z) with 2z = linear·x + cubic·x³.
 _GELU_LINEAR = math.sqrt(8.0 / math.pi)
@@ -34,10 +41,25 @@ def compile_in_graph():
     """Has the current graph's kernels made for this machine's CPU, and no other.
 
     Those of training are compiled by XLA, which takes a tenth of a second for each kernel and each new shape. Those of
-    `inference` use oneDNN's layer normalization where TensorFlow has it, and keep what weights are cast and joined to in local
-    variables, which a session has to initialize after the weights.
+    `inference` use oneDNN where TensorFlow has it, and prepare the weights once: what they are cast and joined to is kept in
+    local variables, which a session has to initialize after the weights, and oneDNN brings them into an order of its own when
+    a session first runs. Weights that change later are not noticed.
     """
     tf.get_collection_ref(_COMPILED)[:] = [True]
+
+
+@functools.cache
+def cpu_supports(dtype):
+    """Whether this machine's CPU has instructions for arithmetic in that dtype. If nobody knows, it has."""
+    if dtype not in _INSTRUCTIONS or not os.path.exists("/proc/cpuinfo"):
+        return True
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
+        return not _INSTRUCTIONS[dtype].isdisjoint(reader.read().split())
+
+
+def _has_one_dnn(op_type, dtype):
+    """Whether an op of oneDNN is to be used: without instructions for the dtype it would end the process."""
+    return bool(tf.get_collection(_COMPILED)) and op_def_registry.get(op_type) is not None and cpu_supports(dtype)
 
 
 @contextlib.contextmanager
@@ -89,8 +111,8 @@ def linear(inputs, kernels, biases=()):
         return _prepared(tf.cast(parts[0] if len(parts) == 1 else tf.concat(parts, axis), inputs.dtype), parts[0])
 
     def product(inputs, *parameters):
-        outputs = tf.matmul(inputs, joined(parameters[:len(kernels)], 1))
-        return tf.nn.bias_add(outputs, joined(parameters[len(kernels):], 0)) if biases else outputs
+        outputs = _product(inputs, joined(parameters[:len(kernels)], 1))
+        return _plus_bias(outputs, joined(parameters[len(kernels):], 0)) if biases else outputs
 
     outputs = product(inputs, *kernels, *biases)
     if len(kernels) == 1 and inputs.dtype == tf.float32:
@@ -106,6 +128,41 @@ def linear(inputs, kernels, biases=()):
         return [for_inputs, *for_kernels, *(split(_bias_gradient(output_gradient), 0) if biases else [])]
 
     return _with_gradient(outputs, [inputs, *kernels, *biases], gradient)
+
+
+def _product(inputs, weights):
+    outputs = tf.matmul(inputs, weights)
+    if _is_inference():
+        outputs.op._set_attr(_OF_WEIGHTS, tf.AttrValue(b=True))
+    return outputs
+
+
+def _plus_bias(inputs, bias, activation=None, residual=None):
+    """activation(inputs + bias), or inputs + bias + residual, in the dtype of the inputs.
+
+    If the inputs are a product with weights, kernels are those of this machine and TensorFlow has oneDNN, all of it is one op
+    that keeps the weights in the order that suits it. The op that TensorFlow would choose takes them as they are, and up to
+    1.8 times as long; in float32, where the order matters less, it is the faster one.
+
+    Args:
+      inputs: [R, width].
+      bias: [width] in any floating dtype.
+      activation: "GeluExact" or "GeluApproximate".
+      residual: [R, width].
+    """
+    bias = tf.cast(bias, inputs.dtype)
+    if (inputs.dtype != tf.float32 and _OF_WEIGHTS in inputs.op.node_def.attr
+            and _has_one_dnn(_ONE_DNN_PRODUCT, inputs.dtype)):
+        added = [] if residual is None else [residual]
+        fused = ["BiasAdd", *([activation] if activation else []), *(["Add"] if added else [])]
+        with tf.get_default_graph()._attr_scope({"_kernel": tf.AttrValue(s=_ONE_DNN_LABEL)}):
+            return op_def_library.apply_op(
+                _ONE_DNN_PRODUCT, a=inputs.op.inputs[0], b=inputs.op.inputs[1], args=[bias, *added], fused_ops=fused,
+                is_filter_const=True, transpose_a=False, transpose_b=False, epsilon=0.0, leakyrelu_alpha=0.0, name="product")
+    outputs = tf.nn.bias_add(inputs, bias)
+    if activation:
+        outputs = tf.compat.v2.nn.gelu(outputs, approximate=activation == "GeluApproximate")
+    return outputs if residual is None else outputs + residual
 
 
 def _prepared(weights, master):
@@ -148,7 +205,7 @@ def gelu_linear(inputs, bias, kernel, approximate=True):
     Returns:
       [R, units].
     """
-    outputs = tf.matmul(_gelu(inputs, bias, approximate), _prepared(tf.cast(kernel, inputs.dtype), kernel))
+    outputs = _product(_gelu(inputs, bias, approximate), _prepared(tf.cast(kernel, inputs.dtype), kernel))
 
     def gradient(output_gradient, inputs, bias, kernel):
         activation_gradient = tf.matmul(output_gradient, tf.cast(kernel, inputs.dtype), transpose_b=True)
@@ -161,8 +218,9 @@ def gelu_linear(inputs, bias, kernel, approximate=True):
 @_kernel
 def _gelu(inputs, bias, approximate):
     if _is_inference():
-        inputs = inputs if bias is None else tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype))
-        return tf.compat.v2.nn.gelu(inputs, approximate=approximate)
+        if bias is None:
+            return tf.compat.v2.nn.gelu(inputs, approximate=approximate)
+        return _plus_bias(inputs, bias, activation="GeluApproximate" if approximate else "GeluExact")
     x = _biased(inputs, bias)
     return tf.cast(x * _gelu_share(x, approximate), inputs.dtype)
 
@@ -239,9 +297,12 @@ def residual_norm(inputs, bias, residual, keep, keep_probability, gamma, beta):
 @_kernel
 def _norm(inputs, bias, residual, keep, gamma, beta, scale):
     if _is_inference() and keep is None:
-        inputs = inputs if bias is None else tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype))
-        inputs, bias, residual = inputs if residual is None else inputs + residual, None, None
-        if tf.get_collection(_COMPILED) and op_def_registry.get(_ONE_DNN_LAYER_NORM) and inputs.shape.ndims in (2, 3):
+        if bias is not None:
+            inputs = _plus_bias(inputs, bias, residual=residual)
+        elif residual is not None:
+            inputs += residual
+        bias = residual = None
+        if inputs.shape.ndims in (2, 3) and _has_one_dnn(_ONE_DNN_LAYER_NORM, inputs.dtype):
             return op_def_library.apply_op(
                 _ONE_DNN_LAYER_NORM, x=inputs, scale=tf.cast(gamma, inputs.dtype), offset=tf.cast(beta, inputs.dtype),
                 epsilon=LAYER_NORM_EPSILON, name="layer_norm")

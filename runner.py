@@ -26,6 +26,7 @@ from absl import app, flags, logging  # noqa: E402
 import checkpoints  # noqa: E402
 import estimator  # noqa: E402
 import input_pipeline  # noqa: E402
+import kernels  # noqa: E402
 import memory_planner  # noqa: E402
 import modeling  # noqa: E402
 import optimization  # noqa: E402
@@ -444,8 +445,7 @@ def _compiles_kernels(config):
     return config.hidden_size >= 256 and not tf.config.list_physical_devices("GPU")
 
 
-# What a processor says of itself in /proc/cpuinfo, and the least a GPU's compute capability must be.
-_CPU_SUPPORT = {"bf16": {"amx_bf16", "avx512_bf16", "bf16"}, "fp16": {"amx_fp16", "avx512_fp16", "asimdhp"}}
+# The least that a GPU's compute capability must be.
 _GPU_SUPPORT = {"bf16": (8, 0), "fp16": (7, 0)}
 
 
@@ -457,11 +457,8 @@ def check_precision():
     if gpus:
         found = [tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus]
         supported = all(capability is None or capability >= _GPU_SUPPORT[FLAGS.precision] for capability in found)
-    elif os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
-            supported = not _CPU_SUPPORT[FLAGS.precision].isdisjoint(reader.read().split())
     else:
-        supported = True  # not known
+        supported = kernels.cpu_supports(modeling.PRECISIONS[FLAGS.precision])
     if not supported:
         logging.warning("--precision=%s: this %s has no instructions for it. It saves memory, but may be slower than fp32.",
                         FLAGS.precision, "GPU" if gpus else "CPU")

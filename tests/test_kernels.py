@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from helpers import ancestors
+from tensorflow.python.framework import op_def_registry
 
 import kernels
 import randomness
@@ -85,6 +86,22 @@ CASES = {
     "attention-keep": Case(attention, plain_attention, {**ATTENTION_SHAPES, "keep": [2, 3, 5, 6]}, True),
     "attention-bias-keep": Case(attention, plain_attention, {
         **ATTENTION_SHAPES, "score_bias": [2, 1, 1, 6], "keep": [2, 3, 5, 6]}, True),
+}
+# In inference what follows a product may become one op with it.
+CHAINS = {
+    "linear-gelu_linear": Case(
+        lambda inputs, kernel, bias, kernel_2: kernels.gelu_linear(kernels.linear(inputs, [kernel]), bias, kernel_2),
+        lambda inputs, kernel, bias, kernel_2: plain_gelu(inputs @ kernel + bias) @ kernel_2,
+        {"inputs": [8, 6], "kernel": [6, 4], "bias": [4], "kernel_2": [4, 3]}, True),
+    "linear-gelu_linear-erf": Case(
+        lambda inputs, kernel, bias, kernel_2: kernels.gelu_linear(
+            kernels.linear(inputs, [kernel]), bias, kernel_2, approximate=False),
+        lambda inputs, kernel, bias, kernel_2: plain_gelu_erf(inputs @ kernel + bias) @ kernel_2,
+        {"inputs": [8, 6], "kernel": [6, 4], "bias": [4], "kernel_2": [4, 3]}, True),
+    "linear-residual_norm": Case(
+        lambda inputs, kernel, **others: residual_norm(kernels.linear(inputs, [kernel]), **others),
+        lambda inputs, kernel, **others: plain_residual_norm(inputs @ kernel, **others),
+        {**RESIDUAL_SHAPES, "inputs": [8, 4], "kernel": [4, 6]}, True),
 }
 COMPILABLE = [name for name, case in CASES.items() if case.compiles]
 
@@ -212,7 +229,7 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, com
     if compiled:
         kernels.compile_in_graph()
     found, expected, feed = {}, {}, {}
-    for name, case in CASES.items():
+    for name, case in {**CASES, **CHAINS}.items():
         if "keep" not in case.shapes:
             arguments = {argument: tf.placeholder(tf.float32, array.shape) for argument, array in arrays_of(case).items()}
             feed.update(zip(arguments.values(), arrays_of(case).values()))
@@ -227,6 +244,36 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, com
         found, expected = session.run([found, expected], feed)
     assert {array.dtype for array in found.values()} == {np.dtype(dtype.as_numpy_dtype)}
     assert_close(found, expected, tolerance)
+
+
+def inference_ops(dtype, product=None):
+    """Types of the ops of gelu_linear of a product and of residual_norm, in inference with kernels of this machine."""
+    kernels.compile_in_graph()
+    with kernels.inference():
+        kernel = tf.ones([6, 6])
+        product = kernels.linear(tf.ones([8, 6], dtype), [kernel]) if product is None else product
+        output = kernels.gelu_linear(product, tf.ones([6]), kernel)
+        kernels.residual_norm(output, tf.ones([6]), tf.ones([8, 6], dtype), None, 1.0, tf.ones([6]), tf.ones([6]))
+    return [op.type for op in tf.get_default_graph().get_operations()]
+
+
+@pytest.mark.skipif(op_def_registry.get("_MklNativeFusedMatMul") is None or not kernels.cpu_supports(tf.bfloat16),
+                    reason="TensorFlow has no oneDNN here, or the CPU no bfloat16")
+def test_in_inference_products_with_weights_and_what_follows_are_one_op_that_keeps_the_weights_in_order(graph):
+    assert inference_ops(tf.bfloat16).count("_MklNativeFusedMatMul") == 2
+    for op in graph.get_operations():
+        if op.type == "_MklNativeFusedMatMul":
+            assert op.get_attr("is_filter_const")
+
+
+def test_a_product_of_two_activations_is_not_taken_for_one_with_weights(graph):
+    inputs = tf.ones([8, 6], tf.bfloat16)
+    assert inference_ops(tf.bfloat16, tf.matmul(inputs, tf.ones([6, 6], tf.bfloat16))).count("_MklNativeFusedMatMul") <= 1
+
+
+def test_without_instructions_for_the_dtype_there_are_no_ops_of_one_dnn(graph, monkeypatch):
+    monkeypatch.setattr(kernels, "cpu_supports", lambda dtype: dtype == tf.float32)
+    assert not [name for name in inference_ops(tf.bfloat16) if name.startswith("_Mkl")]
 
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_linear"])

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 import checkpoints
+import kernels
 import memory_planner
 import modeling
 import optimization
@@ -384,9 +385,10 @@ def test_other_variables_may_not_be_missing(tmp_path):
     ("fp16", "avx512_bf16 amx_bf16", True), ("fp16", "fpu avx512_fp16", False), ("fp32", "fpu", False)])
 def test_a_precision_that_the_processor_does_not_support_is_announced(precision, flags, warns, monkeypatch, caplog):
     monkeypatch.setattr(runner, "FLAGS", types.SimpleNamespace(precision=precision))
-    monkeypatch.setattr(runner, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"), raising=False)
-    monkeypatch.setattr(runner.os.path, "exists", lambda path: path == "/proc/cpuinfo")
+    monkeypatch.setattr(kernels, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"), raising=False)
+    monkeypatch.setattr(kernels.os.path, "exists", lambda path: path == "/proc/cpuinfo")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    monkeypatch.setattr(kernels, "cpu_supports", kernels.cpu_supports.__wrapped__)
     with caplog.at_level("WARNING", "absl"):
         runner.check_precision()
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [f"--precision={precision}"] * warns
