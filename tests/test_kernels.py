@@ -276,6 +276,17 @@ def test_without_instructions_for_the_dtype_there_are_no_ops_of_one_dnn(graph, m
     assert not [name for name in inference_ops(tf.bfloat16) if name.startswith("_Mkl")]
 
 
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+@pytest.mark.parametrize("name", ["linear-bias", "gelu_linear"])
+def test_the_gradient_of_a_bias_is_summed_in_32_bits(name, dtype, graph):
+    # In 16 bits a sum of ones gets no further than 256, or 2048.
+    kernel, bias = tf.ones([6, 1]), tf.fill([1 if name == "linear-bias" else 6], 10.0)  # where gelu is the identity
+    output = CASES[name].kernel(inputs=tf.zeros([4096, 6], dtype), kernel=kernel, bias=bias)
+    gradient, = tf.gradients(tf.cast(output, tf.float32), bias)
+    with tf.Session() as session:
+        assert set(session.run(gradient)) == {4096.0}
+
+
 @pytest.mark.parametrize("name", ["gelu", "gelu_linear"])
 def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
     # Its powers leave float16's range at 41.

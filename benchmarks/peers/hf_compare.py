@@ -24,6 +24,16 @@ def read(path):
     return [(row[3], row[4], int(row[0])) for row in rows]
 
 
+def tokenizer(path):
+    """The tokenizer of this vocabulary, of which transformers 4 and 5 have different ideas."""
+    with open(path, encoding="utf-8") as lines:
+        size = len(lines.readlines())
+    found = transformers.BertTokenizerFast(vocab=path, do_lower_case=True)  # 5 takes no notice of 4's `vocab_file`
+    if len(found) != size:
+        raise ValueError(f"{path} has {size} entries, but the tokenizer knows {len(found)}: transformers 5 is needed.")
+    return found
+
+
 def batches(settings, rows):
     """Yields (arguments of the model, labels), each batch padded to its longest pair."""
     size = settings["batch_size"]
@@ -139,7 +149,7 @@ def main():
     transformers.logging.set_verbosity_error()
     torch.manual_seed(settings.get("seed", 0))
     if "vocab" in settings:
-        settings["tokenizer"] = transformers.BertTokenizerFast(vocab_file=settings["vocab"], do_lower_case=True)
+        settings["tokenizer"] = tokenizer(settings["vocab"])
     works = {"step": step, "finetune": finetune, "evaluate": evaluate, "predict": evaluate, "matmul": matmul}
     works[settings["work"]](settings)
 
