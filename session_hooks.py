@@ -21,6 +21,8 @@ import checkpoints
 # steps in a row that were skipped.
 _LOGGED_SCALARS = "logged_scalars"
 _SKIPPED_IN_A_ROW = "skipped_in_a_row"
+# What a trace calls the run of a function that XLA compiled for the CPU, and what our table does.
+_RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compiled by XLA)"
 # Of a scaled loss, that many skipped steps in a row are an error.
 _MOST_SKIPPED_IN_A_ROW = 20
 
@@ -280,7 +282,7 @@ class ProfileHook(tf.train.SessionRunHook):
 
 
 def op_times(space):
-    """Returns what a trace says of ops: {type: (seconds without those of ops inside it, calls)}.
+    """Returns what a trace says of ops: {type: (seconds without those of ops inside it, calls)}. One is "(compiled by XLA)".
 
     Args:
       space: an XSpace. If ops ran on GPUs, those count alone: what their launch took is in parallel.
@@ -312,6 +314,8 @@ def _op_type(plane, event):
     """The type of the op that an event is about; None if it is about none."""
     # "name:type" is the event's name on a CPU, and on a GPU, where a kernel has its own, the value of a stat.
     names = [plane.event_metadata[event.metadata_id].name]
+    if names == [_RUN_BY_XLA]:
+        return _COMPILED_BY_XLA
     names += [stat.str_value or plane.stat_metadata[stat.ref_value].name for stat in event.stats
               if plane.stat_metadata[stat.metadata_id].name == "tf_op"]
     matches = [re.fullmatch(r"[^:]+:(\w+)", name) for name in names]
