@@ -266,6 +266,21 @@ def test_in_inference_products_with_weights_and_what_follows_are_one_op_that_kee
             assert op.get_attr("is_filter_const")
 
 
+def test_in_inference_a_session_may_run_batches_of_all_sizes(graph):
+    # oneDNN chooses the order of the weights by the size of the first.
+    kernels.compile_in_graph()
+    chance = np.random.RandomState(0)
+    kernel, bias = chance.standard_normal([64, 48]).astype(np.float32), chance.standard_normal([48]).astype(np.float32)
+    inputs = tf.placeholder(tf.float32, [None, 64])
+    with kernels.inference():
+        found = kernels.linear(tf.cast(inputs, tf.bfloat16), [tf.constant(kernel)], [tf.constant(bias)])
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer())
+        for size in (7, 600, 1, 33, 600):
+            rows = chance.standard_normal([size, 64]).astype(np.float32)
+            assert_close({"output": session.run(found, {inputs: rows})}, {"output": rows @ kernel + bias}, 2**-6)
+
+
 def test_a_product_of_two_activations_is_not_taken_for_one_with_weights(graph):
     inputs = tf.ones([8, 6], tf.bfloat16)
     assert inference_ops(tf.bfloat16, tf.matmul(inputs, tf.ones([6, 6], tf.bfloat16))).count("_MklNativeFusedMatMul") <= 1
