@@ -200,8 +200,8 @@ def run(main, goes_on=False):
         except MemoryError as error:
             if FLAGS.traceback:
                 raise
-            smaller = "Pass --gradient_accumulation_steps=0 --recompute=auto to take smaller micro-batches, or close"
-            _fail(f"error: out of RAM ({error}). {smaller if 'recompute' in FLAGS else 'Close'} other programs.")
+            smaller = f"Pass {_flags_for_less_memory()}. Or close" if "recompute" in FLAGS else "Close"
+            _fail(f"error: out of RAM ({error}). {smaller} other programs.")
         except KeyboardInterrupt:
             training = "do_train" in FLAGS and FLAGS.do_train
             where = " from the last checkpoint" if training else ""
@@ -571,10 +571,8 @@ class _Training(object):
         needed = memory_planner.predict(self.build, size)
         if needed.total > usable:
             logging.warning(
-                "A micro-batch of %d will probably not fit: by simulation it needs %s, and there are %s. %s",
-                size, needed, source,
-                "A smaller --tokens_per_micro_batch would, or try --recompute=auto." if _tokens_per_micro_batch() else
-                "--gradient_accumulation_steps=0 --recompute=auto would find what fits.")
+                "A micro-batch of %d will probably not fit: by simulation it needs %s, and there are %s. Pass %s.",
+                size, needed, source, _flags_for_less_memory())
 
     def _probe(self):
         """Takes a step of one micro-batch, and more and smaller ones until memory suffices."""
@@ -601,6 +599,13 @@ class _Training(object):
         usable, source = _usable_memory()
         return (f"out of memory ({source}).\n" + memory_planner.advice(
             alternatives, FLAGS.train_batch_size, self._micro_batch_size(), usable))
+
+
+def _flags_for_less_memory():
+    """What to pass for micro-batches that fit."""
+    if _tokens_per_micro_batch():
+        return "a smaller --tokens_per_micro_batch, or --recompute=auto"
+    return "--gradient_accumulation_steps=0 --recompute=auto, which find what fits"
 
 
 def _tokens_per_micro_batch():
