@@ -48,6 +48,11 @@ def compile_in_graph():
     tf.get_collection_ref(_COMPILED)[:] = [True]
 
 
+def are_compiled():
+    """Whether the current graph's kernels are made for this machine's CPU."""
+    return bool(tf.get_collection(_COMPILED))
+
+
 @functools.cache
 def cpu_supports(dtype):
     """Whether this machine's CPU has instructions for arithmetic in that dtype. If nobody knows, it has."""
@@ -59,7 +64,7 @@ def cpu_supports(dtype):
 
 def _has_one_dnn(op_type, dtype):
     """Whether an op of oneDNN is to be used: without instructions for the dtype it would end the process."""
-    return bool(tf.get_collection(_COMPILED)) and op_def_registry.get(op_type) is not None and cpu_supports(dtype)
+    return are_compiled() and op_def_registry.get(op_type) is not None and cpu_supports(dtype)
 
 
 @contextlib.contextmanager
@@ -89,7 +94,7 @@ def _kernel(function):
 
     @functools.wraps(function)
     def call(*arguments):
-        return (compiled if tf.get_collection(_COMPILED) and not _is_inference() else function)(*arguments)
+        return (compiled if are_compiled() and not _is_inference() else function)(*arguments)
     return call
 
 
@@ -173,7 +178,7 @@ def _add_bias(inputs, bias):
 
 def _prepared(weights, master):
     """The weights, in inference kept from one run of the graph to the next if they are not the master itself."""
-    if weights is master or not (_is_inference() and tf.get_collection(_COMPILED)):
+    if weights is master or not (_is_inference() and are_compiled()):
         return weights
     return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES], name="prepared").read_value()
 

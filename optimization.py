@@ -5,10 +5,13 @@ the optimizer's state, the memory of a temporary or two of the largest variable.
 """
 
 import collections
+import functools
 import math
 import re
 
 import tensorflow.compat.v1 as tf
+
+import kernels
 
 # Graph collection of scalar tensors that a training loop should log besides the loss, each under its op's name.
 LOGGED_SCALARS = "logged_scalars"
@@ -20,6 +23,8 @@ SKIPPED_IN_A_ROW = "skipped_in_a_row"
 OPTIONAL_IN_CHECKPOINT = "optional_in_checkpoint"
 # Graph collection of an integer variable that says which micro-batch is the next one, if anything has to know.
 MICRO_BATCH_INDEX = "micro_batch_index"
+# Elements of a variable whose update is worth a compiled function, if kernels are compiled.
+_WORTH_COMPILING = 2**16
 
 
 class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_op", "loss"])):
@@ -409,10 +414,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
 
     def _update(self, gradient, variable, scale):
         """The op that updates one variable and its slots."""
-        name = self._get_variable_name(variable.name)
-        slots = [tf.get_variable(f"{name}/{slot}", shape=shape, dtype=variable.dtype.base_dtype, trainable=False,
-                                 initializer=_zeros, use_resource=_is_resource(variable))
-                 for slot, shape in self.slot_shapes(variable.shape.as_list()).items()]
+        name, slots = self._get_variable_name(variable.name), self._make_slots(variable)
         rate = tf.cast(self.learning_rate, variable.dtype.base_dtype)
         # The decay first: the scaled gradient is not there yet, so there is one temporary at a time.
         with tf.control_dependencies(self._decay(variable, name, rate)):
@@ -420,6 +422,13 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
             if scale is not None:
                 gradient *= scale
             return self._apply(gradient, variable, slots, rate, name)
+
+    def _make_slots(self, variable):
+        """Makes the slots of a variable, in the order of `slot_shapes`."""
+        name = self._get_variable_name(variable.name)
+        return [tf.get_variable(f"{name}/{slot}", shape=shape, dtype=variable.dtype.base_dtype, trainable=False,
+                                initializer=_zeros, use_resource=_is_resource(variable))
+                for slot, shape in self.slot_shapes(variable.shape.as_list()).items()]
 
     def _decay(self, variable, name, rate):
         """A list of the op that decays the variable, or of none."""
@@ -463,7 +472,8 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
 
     The slots are the variables `<name>/adam_m` and `<name>/adam_v`. State: 8 bytes a parameter.
 
-    One fused kernel updates a variable in place: Adam's, with both β powers at 0, is Adam without bias correction.
+    One fused kernel updates a variable in place: Adam's, with both β powers at 0, is Adam without bias correction. In a graph
+    whose kernels are compiled, XLA makes one pass through memory of a large variable's decay, clipping and update.
     """
 
     SLOTS = ("adam_m", "adam_v")
@@ -490,6 +500,19 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
 
     def _prepare(self):
         self._powers = _powers(self.beta_1, self.beta_2) if self.bias_correction else (0.0, 0.0)
+
+    def _update(self, gradient, variable, scale):
+        if not (kernels.are_compiled() and _is_resource(variable) and variable.dtype.base_dtype == tf.float32
+                and variable.shape.num_elements() >= _WORTH_COMPILING):
+            return super()._update(gradient, variable, scale)
+        decays = self._do_use_weight_decay(self._get_variable_name(variable.name))
+        power_1, power_2 = self._powers
+        correction = tf.sqrt(1.0 - power_2) / (1.0 - power_1)
+        rate = tf.convert_to_tensor(self.learning_rate, tf.float32)
+        return _adam_in_one_pass(
+            _handle(variable), *map(_handle, self._make_slots(variable)), tf.convert_to_tensor(gradient),
+            tf.constant(1.0) if scale is None else scale, rate * correction, rate * (self.weight_decay_rate * decays),
+            self.beta_1, self.beta_2, self.epsilon).op
 
     def _apply(self, gradient, variable, slots, rate, name):
         return _apply_adam(variable, *slots, *self._powers, rate, self.beta_1, self.beta_2, self.epsilon, gradient)
@@ -654,6 +677,19 @@ def _handle(variable):
 
 def _is_resource(variable):
     return _handle(variable).dtype == tf.resource
+
+
+@functools.partial(tf.compat.v2.function, jit_compile=True, autograph=False)
+def _adam_in_one_pass(variable, m, v, gradient, scale, rate, decay, beta_1, beta_2, epsilon):
+    """Updates a float32 variable, given its and its slots' handles: w ← w − decay w − rate m / (√v + ε). Returns `rate`."""
+    old_w, old_m, old_v = (tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32) for handle in (variable, m, v))
+    gradient *= scale
+    new_m = old_m + (1.0 - beta_1) * (gradient - old_m)
+    new_v = old_v + (1.0 - beta_2) * (tf.square(gradient) - old_v)
+    new_w = old_w - decay * old_w - rate * new_m / (tf.sqrt(new_v) + epsilon)
+    for handle, value in ((variable, new_w), (m, new_m), (v, new_v)):
+        tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+    return rate
 
 
 def _apply_adam(variable, m, v, power_1, power_2, rate, beta_1, beta_2, epsilon, gradient):

@@ -18,7 +18,7 @@ LIBRARY = {
     "kernels": ["recompute_grad"],
     "packing": ["recompute_grad"],
     "modeling": ["kernels", "packing", "randomness", "recompute_grad"],
-    "optimization": [],
+    "optimization": ["kernels"],
     "estimator": ["checkpoints", "input_position", "randomness", "session_hooks"],
     "session_hooks": ["checkpoints"],
     "input_position": [],
