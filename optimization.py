@@ -310,7 +310,7 @@ class LossScale(object):
 
     def __init__(self):
         """Creates the variables."""
-        with tf.variable_scope("loss_scale", reuse=tf.AUTO_REUSE):
+        with tf.variable_scope("loss_scale", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
             def variable(name, value, dtype):
                 return tf.get_variable(name, [], dtype, tf.constant_initializer(value), trainable=False, use_resource=True,
                                        collections=[tf.GraphKeys.GLOBAL_VARIABLES, OPTIONAL_IN_CHECKPOINT])

@@ -251,6 +251,13 @@ def test_a_step_whose_gradients_are_not_finite_is_skipped_and_halves_the_scale(g
     assert (model.values()["weights"] != before["weights"]).all()
 
 
+def test_the_log_shows_the_scale_and_the_skipped_steps_by_these_names(graph):
+    tf.train.create_global_step()
+    weights = tf.get_variable("weights", initializer=[1.0])
+    optimization.create_optimizer(tf.reduce_sum(weights), 0.1, 10, 0, False, loss_scaling=True)
+    assert {"loss_scale", "skipped_steps"} <= {tensor.op.name for tensor in tf.get_collection("logged_scalars")}
+
+
 def test_the_scale_doubles_after_good_steps_and_is_bounded(monkeypatch):
     monkeypatch.setattr(optimization.LossScale, "STEPS_TO_DOUBLE", 3)
     model = Linear()
