@@ -2,7 +2,7 @@
 
     python benchmarks/mrpc.py --data_dir=$GLUE_DIR/MRPC [--seeds=3] [any flag of run_classifier.py]
 
-Each seed is a run of run_classifier.py as a user would start it. One run takes 15 to 25 CPU minutes.
+Each seed is a run of run_classifier.py as a user would start it. One run takes about 7 CPU minutes.
 """
 
 import argparse
