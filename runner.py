@@ -3,9 +3,11 @@
 A script imports this module before TensorFlow: it sets up what has to be set before TensorFlow loads.
 """
 
+import atexit
 import ctypes
 import difflib
 import functools
+import gc
 import importlib.util
 import json
 import math
@@ -207,6 +209,9 @@ def run(main, goes_on=False):
             where = " from the last checkpoint" if training else ""
             _fail("interrupted." + (training or goes_on) * f" The same command goes on{where}.", code=130)
 
+    # Neither modules while the script runs nor all that is left at its end are worth a search for garbage: it takes a second.
+    gc.freeze()
+    atexit.register(gc.freeze)
     app.run(guarded)
 
 

@@ -20,6 +20,10 @@ ATTENTION_SHAPES = {"query": [2, 3, 5, 4], "key": [2, 3, 6, 4], "value": [2, 3, 
 # What stays float32 whatever the precision.
 PARAMETERS = {"bias", "bias_2", "kernel", "kernel_2", "gamma", "beta", "score_bias"}
 
+NEEDS_ONE_DNN = pytest.mark.skipif(
+    op_def_registry.get("_MklNativeFusedMatMul") is None or not kernels.cpu_supports(tf.bfloat16),
+    reason="TensorFlow has no oneDNN here, or the CPU no bfloat16")
+
 # --- The formulas, for TensorFlow to differentiate ---------------------------------------------------------
 
 
@@ -173,7 +177,8 @@ def test_output_and_gradients_are_those_of_the_formula(name, compiled):
 
 @pytest.mark.parametrize("name, dtype, compiled", [
     *[(name, dtype, False) for name in CASES for dtype in (tf.bfloat16, tf.float16)],
-    *[(name, tf.bfloat16, True) for name in ("gelu_linear", "residual_norm-keep", "attention-bias-keep")]])
+    *[(name, dtype, True) for name in ("linear", "linear-two", "gelu_linear", "residual_norm-keep", "attention-bias-keep")
+      for dtype in (tf.bfloat16, tf.float16)]])
 def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(name, dtype, compiled):
     case = CASES[name]
     arrays = arrays_of(case)
@@ -182,6 +187,26 @@ def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are
         name: np.float32 if name in PARAMETERS else dtype.as_numpy_dtype for name in found}
     # Inputs, outputs and what is between two products are rounded, to 8 and 11 bits.
     assert_close(found, differentiate(case.plain, arrays), {tf.bfloat16: 2**-5, tf.float16: 2**-8}[dtype])
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(tf.bfloat16, 2**-6), (tf.float16, 2**-9)])
+def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, graph):
+    # As pixels of 1, 2, 4 and 8 images; 523 rows stay one.
+    kernels.compile_in_graph()
+    chance = np.random.RandomState(0)
+    kernel, bias = chance.standard_normal([64, 48]).astype(np.float32), chance.standard_normal([48]).astype(np.float32)
+    inputs, targets = tf.placeholder(tf.float32, [None, 64]), tf.placeholder(tf.float32, [None, 48])
+    arguments = [tf.cast(inputs, dtype), tf.constant(kernel), tf.constant(bias)]
+    outputs = kernels.linear(arguments[0], arguments[1:2], arguments[2:])
+    gradients = tf.gradients(outputs, arguments, [tf.cast(targets, dtype)])
+    with tf.Session() as session:
+        for size in (600, 1, 0, 523, 1792, 4096):
+            rows, target = [chance.standard_normal([size, width]).astype(np.float32) for width in (64, 48)]
+            found = session.run([outputs, *gradients], {inputs: rows, targets: target})
+            expected = [rows @ kernel + bias, target @ kernel.T, rows.T @ target, target.sum(axis=0)]
+            for ours, theirs in zip(found, expected):
+                np.testing.assert_allclose(ours.astype(np.float32), theirs, rtol=0,
+                                           atol=tolerance * np.abs(theirs).max(initial=0.0))
 
 
 def kept_by(gradients, forward):
@@ -257,8 +282,7 @@ def inference_ops(dtype, product=None):
     return [op.type for op in tf.get_default_graph().get_operations()]
 
 
-@pytest.mark.skipif(op_def_registry.get("_MklNativeFusedMatMul") is None or not kernels.cpu_supports(tf.bfloat16),
-                    reason="TensorFlow has no oneDNN here, or the CPU no bfloat16")
+@NEEDS_ONE_DNN
 def test_in_inference_products_with_weights_and_what_follows_are_one_op_that_keeps_the_weights_in_order(graph):
     assert inference_ops(tf.bfloat16).count("_MklNativeFusedMatMul") == 2
     for op in graph.get_operations():
@@ -286,9 +310,26 @@ def test_a_product_of_two_activations_is_not_taken_for_one_with_weights(graph):
     assert inference_ops(tf.bfloat16, tf.matmul(inputs, tf.ones([6, 6], tf.bfloat16))).count("_MklNativeFusedMatMul") <= 1
 
 
-def test_without_instructions_for_the_dtype_there_are_no_ops_of_one_dnn(graph, monkeypatch):
+def training_ops(dtype):
+    """Types of the ops of a linear layer and of its gradients, with kernels of this machine."""
+    kernels.compile_in_graph()
+    inputs, kernel, bias = tf.ones([8, 6], dtype), tf.ones([6, 6]), tf.ones([6])
+    tf.gradients(kernels.linear(kernels.linear(inputs, [kernel], [bias]), [kernel]), [inputs, kernel, bias])
+    return [op.type for op in tf.get_default_graph().get_operations()]
+
+
+@NEEDS_ONE_DNN
+def test_in_training_rows_and_weights_are_multiplied_by_convolutions(graph):
+    found = training_ops(tf.bfloat16)
+    assert [found.count(name) for name in ("_MklNativeConv2D", "_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput")
+            ] == [1, 1, 2]
+    assert found.count("MatMul") == 3  # the gradients of both kernels and of the bias
+
+
+@pytest.mark.parametrize("ops", [inference_ops, training_ops])
+def test_without_instructions_for_the_dtype_there_are_no_ops_of_one_dnn(ops, graph, monkeypatch):
     monkeypatch.setattr(kernels, "cpu_supports", lambda dtype: dtype == tf.float32)
-    assert not [name for name in inference_ops(tf.bfloat16) if name.startswith("_Mkl")]
+    assert not [name for name in ops(tf.bfloat16) if name.startswith("_Mkl")]
 
 
 @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
