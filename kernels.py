@@ -30,8 +30,9 @@ _ONE_DNN_LABEL = b"MklNameChangeOp"
 _ONE_DNN_CONVOLUTIONS = (
     _ONE_DNN_CONVOLUTION, _ONE_DNN_BIASED_CONVOLUTION, _ONE_DNN_CONVOLUTION_GRADIENT
 ) = "_MklNativeConv2D", "_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput"
-# Rows that are taken for the pixels of images: more than so many an image, in one of these numbers of images.
-_PIXELS, _IMAGES = 256, [2**power for power in range(8)]
+# Rows that are taken for the pixels of images: more than so many an image, in one of these numbers of images, and with no
+# fewer channels than this before and after.
+_PIXELS, _IMAGES, _CHANNELS = 256, [2**power for power in range(8)], 512
 # Words of /proc/cpuinfo, one of which a processor has that multiplies in this dtype.
 _INSTRUCTIONS = {tf.bfloat16: {"amx_bf16", "avx512_bf16", "bf16"}, tf.float16: {"amx_fp16", "avx512_fp16", "asimdhp"}}
 # Attribute of an op that multiplies with weights of the model, in inference.
@@ -124,7 +125,7 @@ def linear(inputs, kernels, biases=()):
         return _product(inputs, joined(parameters[:len(kernels)], 1), joined(parameters[len(kernels):], 0) if biases else None,
                         images)
 
-    images = _images_of(inputs)
+    images = _images_of(inputs, sum(kernel.shape.as_list()[1] for kernel in kernels))
     outputs = product(inputs, *kernels, *biases)
     if len(kernels) == 1 and inputs.dtype == tf.float32:
         return outputs
@@ -164,13 +165,14 @@ def _input_gradient(output_gradient, weights, images):
     return tf.reshape(gradients, [-1, width])
 
 
-def _images_of(rows):
+def _images_of(rows, units):
     """The shape of rows [R, W] as the pixels of images, but for the W channels: int32 [3], or None if they are to stay rows.
 
-    In training in 16 bits a product of rows with weights is a convolution of 1 × 1, if TensorFlow has oneDNN: it takes less
-    time than oneDNN's matrix product, where the weights are in TensorFlow's order. Images of 256 to 512 pixels are best.
+    In training in 16 bits a product of rows with weights [W, units] is a convolution of 1 × 1, if TensorFlow has oneDNN. Where
+    the weights are in TensorFlow's order it takes less time than oneDNN's matrix product, but more in narrow models. Images of
+    256 to 512 pixels are best (`benchmarks/products.py`).
     """
-    if (rows.dtype == tf.float32 or _is_inference()
+    if (rows.dtype == tf.float32 or _is_inference() or min(rows.shape.as_list()[1], units) < _CHANNELS
             or not all(_has_one_dnn(op_type, rows.dtype) for op_type in _ONE_DNN_CONVOLUTIONS)):
         return None
     if not hasattr(rows.op, "images"):
@@ -281,7 +283,7 @@ def gelu_linear(inputs, bias, kernel, approximate=True):
     Returns:
       [R, units].
     """
-    images = _images_of(inputs)
+    images = _images_of(inputs, kernel.shape.as_list()[1])
     outputs = _product(_gelu(inputs, bias, approximate), _prepared(tf.cast(kernel, inputs.dtype), kernel), None, images)
 
     def gradient(output_gradient, inputs, bias, kernel):
@@ -368,7 +370,8 @@ def residual_norm(inputs, bias, residual, keep, keep_probability, gamma, beta):
         return [input_gradient, bias_gradient, residual_gradient, gamma_gradient, beta_gradient, *[None for _ in masks]]
 
     outputs = _norm(inputs, bias, residual, keep, gamma, beta, scale)
-    return _like(_with_gradient(outputs, [inputs, bias, residual, gamma, beta, *masks], gradient), _images_of(inputs))
+    outputs = _with_gradient(outputs, [inputs, bias, residual, gamma, beta, *masks], gradient)
+    return _like(outputs, getattr(inputs.op, "images", None))
 
 
 @_kernel

@@ -179,7 +179,8 @@ def test_output_and_gradients_are_those_of_the_formula(name, compiled):
     *[(name, dtype, False) for name in CASES for dtype in (tf.bfloat16, tf.float16)],
     *[(name, dtype, True) for name in ("linear", "linear-two", "gelu_linear", "residual_norm-keep", "attention-bias-keep")
       for dtype in (tf.bfloat16, tf.float16)]])
-def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(name, dtype, compiled):
+def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(name, dtype, compiled, monkeypatch):
+    monkeypatch.setattr(kernels, "_CHANNELS", 1)
     case = CASES[name]
     arrays = arrays_of(case)
     found = differentiate(case.kernel, arrays, dtype, compiled)
@@ -194,14 +195,14 @@ def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, gr
     # As pixels of 1, 2, 4 and 8 images; 523 rows stay one.
     kernels.compile_in_graph()
     chance = np.random.RandomState(0)
-    kernel, bias = chance.standard_normal([64, 48]).astype(np.float32), chance.standard_normal([48]).astype(np.float32)
-    inputs, targets = tf.placeholder(tf.float32, [None, 64]), tf.placeholder(tf.float32, [None, 48])
+    kernel, bias = chance.standard_normal([512, 576]).astype(np.float32), chance.standard_normal([576]).astype(np.float32)
+    inputs, targets = tf.placeholder(tf.float32, [None, 512]), tf.placeholder(tf.float32, [None, 576])
     arguments = [tf.cast(inputs, dtype), tf.constant(kernel), tf.constant(bias)]
     outputs = kernels.linear(arguments[0], arguments[1:2], arguments[2:])
     gradients = tf.gradients(outputs, arguments, [tf.cast(targets, dtype)])
     with tf.Session() as session:
         for size in (600, 1, 0, 523, 1792, 4096):
-            rows, target = [chance.standard_normal([size, width]).astype(np.float32) for width in (64, 48)]
+            rows, target = [chance.standard_normal([size, width]).astype(np.float32) for width in (512, 576)]
             found = session.run([outputs, *gradients], {inputs: rows, targets: target})
             expected = [rows @ kernel + bias, target @ kernel.T, rows.T @ target, target.sum(axis=0)]
             for ours, theirs in zip(found, expected):
@@ -310,20 +311,20 @@ def test_a_product_of_two_activations_is_not_taken_for_one_with_weights(graph):
     assert inference_ops(tf.bfloat16, tf.matmul(inputs, tf.ones([6, 6], tf.bfloat16))).count("_MklNativeFusedMatMul") <= 1
 
 
-def training_ops(dtype):
+def training_ops(dtype, width=512):
     """Types of the ops of a linear layer and of its gradients, with kernels of this machine."""
     kernels.compile_in_graph()
-    inputs, kernel, bias = tf.ones([8, 6], dtype), tf.ones([6, 6]), tf.ones([6])
-    tf.gradients(kernels.linear(kernels.linear(inputs, [kernel], [bias]), [kernel]), [inputs, kernel, bias])
+    inputs, kernel, bias = tf.ones([8, width], dtype), tf.ones([width, 512]), tf.ones([512])
+    tf.gradients(kernels.linear(inputs, [kernel], [bias]), [inputs, kernel, bias])
     return [op.type for op in tf.get_default_graph().get_operations()]
 
 
 @NEEDS_ONE_DNN
-def test_in_training_rows_and_weights_are_multiplied_by_convolutions(graph):
-    found = training_ops(tf.bfloat16)
-    assert [found.count(name) for name in ("_MklNativeConv2D", "_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput")
-            ] == [1, 1, 2]
-    assert found.count("MatMul") == 3  # the gradients of both kernels and of the bias
+@pytest.mark.parametrize("width, convolutions, products", [(512, 1, 2), (504, 0, 4)])
+def test_in_training_many_channels_are_multiplied_by_convolutions(width, convolutions, products, graph):
+    found = training_ops(tf.bfloat16, width)
+    assert [found.count(name) for name in ("_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput", "MatMul")
+            ] == [convolutions, convolutions, products]  # the gradients of the kernel and of the bias are products
 
 
 @pytest.mark.parametrize("ops", [inference_ops, training_ops])

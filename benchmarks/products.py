@@ -1,0 +1,88 @@
+"""How fast TensorFlow multiplies rows with an encoder's weights, and how fast its gradients are: GFLOP per CPU second.
+
+    python benchmarks/products.py [--rows=4096] [--width=768] [--precision=bf16]
+
+Each product is computed in several forms: as a matrix product; as a convolution of 1 × 1 over images of `--pixels` rows; and,
+for the gradient of weights, as the sum of the products of such blocks of rows. `kernels.py` uses what is fastest in a whole
+step, which need not be what is fastest here.
+"""
+
+import argparse
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import runner  # noqa: F401  isort: skip  (before TensorFlow: it sets up what has to be set first)
+
+import tensorflow.compat.v1 as tf
+
+PRECISIONS = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
+
+
+def forms(rows, width, units, pixels):
+    """{what: {form: function of (inputs, weights, output gradient), all of them matrices}}."""
+    images = [rows // pixels, 1, pixels]
+    convolution = {"strides": [1] * 4, "padding": "VALID"}
+
+    def pixels_of(matrix):
+        return tf.reshape(matrix, [*images, -1])
+
+    def filters_of(weights):
+        return tf.reshape(weights, [1, 1, width, units])
+
+    return {
+        "outputs": {
+            "product": lambda inputs, weights, _: tf.matmul(inputs, weights),
+            "convolution": lambda inputs, weights, _: tf.nn.conv2d(pixels_of(inputs), filters_of(weights), **convolution)},
+        "gradient of inputs": {
+            "product": lambda _, weights, gradient: tf.matmul(gradient, weights, transpose_b=True),
+            "convolution": lambda _, weights, gradient: tf.nn.conv2d_backprop_input(
+                [*images, width], filters_of(weights), pixels_of(gradient), **convolution)},
+        "gradient of weights": {
+            "product": lambda inputs, _, gradient: tf.matmul(inputs, gradient, transpose_a=True),
+            "convolution": lambda inputs, _, gradient: tf.nn.conv2d_backprop_filter(
+                pixels_of(inputs), [1, 1, width, units], pixels_of(gradient), **convolution),
+            "blocks": lambda inputs, _, gradient: tf.reduce_sum(tf.cast(tf.matmul(
+                pixels_of(inputs), pixels_of(gradient), transpose_a=True), tf.float32), axis=[0, 1])}}
+
+
+def cpu_seconds(run, times=10, rounds=4):
+    """CPU seconds of one run: those of the fastest round."""
+    run()
+    found = []
+    for _ in range(rounds):
+        start = time.process_time()
+        for _ in range(times):
+            run()
+        found.append((time.process_time() - start) / times)
+    return min(found)
+
+
+def main():
+    """Prints a line for each product."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=4096, help="examples times length")
+    parser.add_argument("--width", type=int, default=768, help="of the model")
+    parser.add_argument("--pixels", type=int, default=512, help="rows in an image or block; divides --rows")
+    parser.add_argument("--precision", choices=PRECISIONS, default="bf16")
+    arguments = parser.parse_args()
+    if arguments.rows % arguments.pixels:
+        parser.error(f"--pixels={arguments.pixels} does not divide --rows={arguments.rows}.")
+    tf.disable_v2_behavior()
+    tf.enable_resource_variables()
+    rows, one = arguments.rows, arguments.width
+    for width, units in ((one, 3 * one), (one, one), (one, 4 * one), (4 * one, one)):
+        with tf.Graph().as_default(), tf.Session() as session:
+            matrices = [tf.Variable(tf.cast(tf.random.normal(shape), PRECISIONS[arguments.precision])).read_value()
+                        for shape in ([rows, width], [width, units], [rows, units])]
+            session.run(tf.global_variables_initializer())
+            for what, functions in forms(rows, width, units, arguments.pixels).items():
+                speeds = {form: 2e-9 * rows * width * units / cpu_seconds(session.make_callable(function(*matrices).op))
+                          for form, function in functions.items()}
+                print(f"{rows} × {width} · {units}  {what:20s}",
+                      *(f"  {form} {speed:5.0f}" for form, speed in speeds.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
