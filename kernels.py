@@ -24,7 +24,7 @@ LAYER_NORM_EPSILON = 1e-12
 
 # Graph collection that is not empty if the graph's kernels are to be compiled.
 _COMPILED = "compiled_kernels"
-# Ops of oneDNN that TensorFlow's graph optimizer uses, or does not use yet, and the label of the product's kernel.
+# Ops of oneDNN that TensorFlow's graph optimizer uses, or does not use yet, and the label of the products' kernels.
 _ONE_DNN_LAYER_NORM, _ONE_DNN_PRODUCT = "_MklLayerNorm", "_MklNativeFusedMatMul"
 _ONE_DNN_LABEL = b"MklNameChangeOp"
 _ONE_DNN_CONVOLUTIONS = (
@@ -145,9 +145,9 @@ def linear(inputs, kernels, biases=()):
 def _product(inputs, weights, bias, images):
     """inputs · weights + bias, all of the same dtype; a bias of None adds nothing."""
     if images is not None:
+        op_type, added = (_ONE_DNN_CONVOLUTION, {}) if bias is None else (_ONE_DNN_BIASED_CONVOLUTION, {"bias": bias})
         pixels, filters = _pixels(inputs, images), _filters(weights)
-        outputs = (_convolution(_ONE_DNN_CONVOLUTION, input=pixels, filter=filters, is_filter_const=False) if bias is None else
-                   _convolution(_ONE_DNN_BIASED_CONVOLUTION, input=pixels, filter=filters, bias=bias, is_filter_const=False))
+        outputs = _convolution(op_type, input=pixels, filter=filters, is_filter_const=False, **added)
         return tf.reshape(outputs, [-1, weights.shape.as_list()[1]])
     outputs = tf.matmul(inputs, weights)
     if _is_inference():
@@ -199,10 +199,13 @@ def _filters(weights):
 
 
 def _convolution(op_type, **inputs):
+    return _one_dnn_product(op_type, strides=[1] * 4, padding="VALID", dilations=[1] * 4, explicit_paddings=[],
+                            data_format="NHWC", use_cudnn_on_gpu=False, **inputs)
+
+
+def _one_dnn_product(op_type, **arguments):
     with tf.get_default_graph()._attr_scope({"_kernel": tf.AttrValue(s=_ONE_DNN_LABEL)}):
-        return op_def_library.apply_op(
-            op_type, strides=[1] * 4, padding="VALID", dilations=[1] * 4, explicit_paddings=[], data_format="NHWC",
-            use_cudnn_on_gpu=False, name="product", **inputs)
+        return op_def_library.apply_op(op_type, name="product", **arguments)
 
 
 def _plus_bias(inputs, bias, activation=None, residual=None):
@@ -223,10 +226,9 @@ def _plus_bias(inputs, bias, activation=None, residual=None):
             and _has_one_dnn(_ONE_DNN_PRODUCT, inputs.dtype)):
         added = [] if residual is None else [residual]
         fused = ["BiasAdd", *([activation] if activation else []), *(["Add"] if added else [])]
-        with tf.get_default_graph()._attr_scope({"_kernel": tf.AttrValue(s=_ONE_DNN_LABEL)}):
-            return op_def_library.apply_op(
-                _ONE_DNN_PRODUCT, a=inputs.op.inputs[0], b=inputs.op.inputs[1], args=[bias, *added], fused_ops=fused,
-                is_filter_const=True, transpose_a=False, transpose_b=False, epsilon=0.0, leakyrelu_alpha=0.0, name="product")
+        return _one_dnn_product(
+            _ONE_DNN_PRODUCT, a=inputs.op.inputs[0], b=inputs.op.inputs[1], args=[bias, *added], fused_ops=fused,
+            is_filter_const=True, transpose_a=False, transpose_b=False, epsilon=0.0, leakyrelu_alpha=0.0)
     # With a float32 product TensorFlow fuses it; others, with weights in any order, would take longer than apart.
     outputs = (tf.nn.bias_add if inputs.dtype == tf.float32 else _add_bias)(inputs, bias)
     if activation:

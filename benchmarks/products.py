@@ -17,7 +17,7 @@ import runner  # noqa: F401  isort: skip  (before TensorFlow: it sets up what ha
 
 import tensorflow.compat.v1 as tf
 
-PRECISIONS = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
+import modeling
 
 
 def forms(rows, width, units, pixels):
@@ -65,7 +65,7 @@ def main():
     parser.add_argument("--rows", type=int, default=4096, help="examples times length")
     parser.add_argument("--width", type=int, default=768, help="of the model")
     parser.add_argument("--pixels", type=int, default=512, help="rows in an image or block; divides --rows")
-    parser.add_argument("--precision", choices=PRECISIONS, default="bf16")
+    parser.add_argument("--precision", choices=modeling.PRECISIONS, default="bf16")
     arguments = parser.parse_args()
     if arguments.rows % arguments.pixels:
         parser.error(f"--pixels={arguments.pixels} does not divide --rows={arguments.rows}.")
@@ -74,7 +74,7 @@ def main():
     rows, one = arguments.rows, arguments.width
     for width, units in ((one, 3 * one), (one, one), (one, 4 * one), (4 * one, one)):
         with tf.Graph().as_default(), tf.Session() as session:
-            matrices = [tf.Variable(tf.cast(tf.random.normal(shape), PRECISIONS[arguments.precision])).read_value()
+            matrices = [tf.Variable(tf.cast(tf.random.normal(shape), modeling.PRECISIONS[arguments.precision])).read_value()
                         for shape in ([rows, width], [width, units], [rows, units])]
             session.run(tf.global_variables_initializer())
             for what, functions in forms(rows, width, units, arguments.pixels).items():
