@@ -1,8 +1,9 @@
 """The encoder's chains of elementwise operations, each with a gradient of its own that keeps few tensors.
 
 A chain of TensorFlow ops reads and writes memory once for each op, and its gradient keeps most of what lies between. Here
-gradients are written by hand from the fewest tensors, and on request (`compile_in_graph`) XLA makes one loop of each chain
-and of each gradient. Matrix products stay TensorFlow's.
+gradients are written by hand from the fewest tensors, and on request (`compile_in_graph`) each chain and each gradient makes
+one pass through memory: they are the ops of `native_kernels` or, where those cannot be had, XLA compiles the formulas of this
+file. Matrix products stay TensorFlow's.
 
 Inputs may be float32, bfloat16 or float16; an output has the dtype of the first input. Biases, gammas, betas and kernels are
 float32, and so is, but for `inference`, all arithmetic outside of matrix products. Rows R run over the positions of all
@@ -11,6 +12,7 @@ examples.
 
 import contextlib
 import functools
+import inspect
 import math
 import os
 import threading
@@ -18,6 +20,8 @@ import threading
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import op_def_library, op_def_registry
 
+import native_kernels
+import randomness
 import recompute_grad
 
 LAYER_NORM_EPSILON = 1e-12
@@ -38,6 +42,8 @@ _INSTRUCTIONS = {tf.bfloat16: {"amx_bf16", "avx512_bf16", "bf16"}, tf.float16: {
 # Attribute of an op that multiplies with weights of the model, in inference.
 _OF_WEIGHTS = "_of_weights"
 _local = threading.local()
+# Parameters of kernels that may be None.
+_MAY_BE_NONE = {"bias", "residual", "keep", "score_bias"}
 # gelu is x σ(2z) with 2z = linear·x + cubic·x³.
 _GELU_LINEAR = math.sqrt(8.0 / math.pi)
 _GELU_CUBIC = 0.044715 * _GELU_LINEAR
@@ -46,7 +52,8 @@ _GELU_CUBIC = 0.044715 * _GELU_LINEAR
 def compile_in_graph():
     """Has the current graph's kernels made for this machine's CPU, and no other.
 
-    Those of training are compiled by XLA, which takes a tenth of a second for each kernel and each new shape. Those of
+    Those of training are ops in C++, built when they are first needed on a machine, which takes ten seconds. In float16, or
+    without a compiler, XLA takes their place, and a tenth of a second for each kernel and each new shape. Those of
     `inference` use oneDNN where TensorFlow has it, and prepare the weights once: what they are cast and joined to is kept in
     local variables, which a session has to initialize after the weights, and oneDNN brings them into an order of its own when
     a session first runs. Weights that change later are not noticed.
@@ -94,14 +101,39 @@ def _with_gradient(outputs, inputs, gradient):
     return outputs if _is_inference() else recompute_grad.with_gradient(outputs, inputs, gradient)
 
 
-def _kernel(function):
-    """Decorates a function of tensors that are only read and written elementwise, or reduced."""
-    compiled = tf.compat.v2.function(function, jit_compile=True, autograph=False)
+def native_ops(dtype):
+    """The ops of `native_kernels`, if the current graph is to use them and has them for this dtype; otherwise None."""
+    return native_kernels.ops() if are_compiled() and not _is_inference() and dtype in (tf.float32, tf.bfloat16) else None
 
-    @functools.wraps(function)
-    def call(*arguments):
-        return (compiled if are_compiled() and not _is_inference() else function)(*arguments)
-    return call
+
+def _kernel(native=None, **attributes):
+    """Decorates a function of tensors that are only read and written elementwise, or reduced.
+
+    Args:
+      native: name of the native op that takes its place, whose inputs and attributes have the names of the function's
+        parameters, and are lists where a parameter may be None. The op may have more outputs.
+      **attributes: further attributes of the op.
+    """
+    def decorate(function):
+        compiled = tf.compat.v2.function(function, jit_compile=True, autograph=False)
+        parameters = inspect.signature(function).parameters
+
+        @functools.wraps(function)
+        def call(*arguments):
+            ops = native_ops(arguments[0].dtype)
+            if native is None or ops is None:
+                return (compiled if are_compiled() and not _is_inference() else function)(*arguments)
+            named = {name: [value] * (value is not None) if name in _MAY_BE_NONE else value
+                     for name, value in zip(parameters, arguments)}
+            return getattr(ops, native)(**named, **attributes)
+        return call
+    return decorate
+
+
+def bernoulli(shape, probability, site):
+    """`randomness.bernoulli`, the same booleans in half of the time if the graph's kernels are native."""
+    ops = native_ops(tf.float32)
+    return randomness.bernoulli(shape, probability, site, draw=ops.bert_keep if ops else None)
 
 
 # --- Matrix products -------------------------------------------------------------------------------------
@@ -236,7 +268,7 @@ def _plus_bias(inputs, bias, activation=None, residual=None):
     return outputs if residual is None else outputs + residual
 
 
-@_kernel
+@_kernel()
 def _add_bias(inputs, bias):
     return tf.nn.bias_add(inputs, bias)
 
@@ -290,13 +322,14 @@ def gelu_linear(inputs, bias, kernel, approximate=True):
 
     def gradient(output_gradient, inputs, bias, kernel):
         activation_gradient = _input_gradient(output_gradient, tf.cast(kernel, inputs.dtype), images)
-        input_gradient, activation = _gelu_gradient(activation_gradient, inputs, bias, approximate)
-        return [input_gradient, _bias_gradient(input_gradient), _kernel_gradient(activation, output_gradient)]
+        input_gradient, activation, *sums = _gelu_gradient(activation_gradient, inputs, bias, approximate)
+        bias_gradient = sums[0] if sums else _bias_gradient(input_gradient)
+        return [input_gradient, bias_gradient, _kernel_gradient(activation, output_gradient)]
 
     return _like(_with_gradient(outputs, [inputs, bias, kernel], gradient), images)
 
 
-@_kernel
+@_kernel("bert_gelu")
 def _gelu(inputs, bias, approximate):
     if _is_inference():
         if bias is None:
@@ -306,9 +339,9 @@ def _gelu(inputs, bias, approximate):
     return tf.cast(x * _gelu_share(x, approximate), inputs.dtype)
 
 
-@_kernel
+@_kernel("bert_gelu_gradient")
 def _gelu_gradient(gradient, inputs, bias, approximate):
-    """(the gradient for the inputs, the activation)."""
+    """(the gradient for the inputs, the activation); a native kernel also returns the gradient for the bias."""
     x = _biased(inputs, bias)
     share = _gelu_share(x, approximate)
     if approximate:  # the derivative of x σ(2z) is σ(2z) (1 + (1 − σ(2z)) x (2z)')
@@ -376,7 +409,7 @@ def residual_norm(inputs, bias, residual, keep, keep_probability, gamma, beta):
     return _like(outputs, getattr(inputs.op, "images", None))
 
 
-@_kernel
+@_kernel("bert_norm", epsilon=LAYER_NORM_EPSILON)
 def _norm(inputs, bias, residual, keep, gamma, beta, scale):
     if _is_inference() and keep is None:
         if bias is not None:
@@ -392,7 +425,7 @@ def _norm(inputs, bias, residual, keep, gamma, beta, scale):
     return tf.cast(centered * inverse_deviation * gamma + beta, inputs.dtype)
 
 
-@_kernel
+@_kernel("bert_norm_gradient", epsilon=LAYER_NORM_EPSILON)
 def _norm_gradient(gradient, inputs, bias, residual, keep, gamma, scale):
     """The gradients for residual, inputs, bias, gamma and beta."""
     gradient = tf.cast(gradient, tf.float32)
@@ -451,7 +484,7 @@ def attention(query, key, value, score_bias, keep, keep_probability):
     return _with_gradient(tf.matmul(dropped, value), [query, key, value, probabilities, *masks], gradient)
 
 
-@_kernel
+@_kernel("bert_softmax")
 def _softmax(scores, score_bias, keep, shrink, scale):
     """(the probabilities after dropout, and before)."""
     total = (scores if _is_inference() else tf.cast(scores, tf.float32)) * shrink
@@ -462,7 +495,7 @@ def _softmax(scores, score_bias, keep, shrink, scale):
     return kept if keep is None else tf.cast(_dropped(probabilities, keep, scale), scores.dtype), kept
 
 
-@_kernel
+@_kernel("bert_softmax_gradient")
 def _softmax_gradient(gradient, probabilities, keep, shrink, scale):
     """(the gradient for the scores, the probabilities after dropout)."""
     gradient = _dropped(tf.cast(gradient, tf.float32), keep, scale)

@@ -270,7 +270,7 @@ def _keep(before, shape, dropout_prob):
     site = randomness.new_site("dropout")
     # A random op has no data input: without the dependency all masks could be drawn, and held, at the step's start.
     with tf.control_dependencies([before]):
-        return randomness.bernoulli(tf.identity(shape), 1.0 - dropout_prob, site)
+        return kernels.bernoulli(tf.identity(shape), 1.0 - dropout_prob, site)
 
 
 def layer_norm(input_tensor, name=None):

@@ -473,7 +473,7 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
     The slots are the variables `<name>/adam_m` and `<name>/adam_v`. State: 8 bytes a parameter.
 
     One fused kernel updates a variable in place: Adam's, with both β powers at 0, is Adam without bias correction. In a graph
-    whose kernels are compiled, XLA makes one pass through memory of a large variable's decay, clipping and update.
+    whose kernels are compiled, a large variable's decay, clipping and update are one pass through memory, native or XLA's.
     """
 
     SLOTS = ("adam_m", "adam_v")
@@ -509,10 +509,12 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
         power_1, power_2 = self._powers
         correction = tf.sqrt(1.0 - power_2) / (1.0 - power_1)
         rate = tf.convert_to_tensor(self.learning_rate, tf.float32)
-        return _adam_in_one_pass(
-            _handle(variable), *map(_handle, self._make_slots(variable)), tf.convert_to_tensor(gradient),
-            tf.constant(1.0) if scale is None else scale, rate * correction, rate * (self.weight_decay_rate * decays),
-            self.beta_1, self.beta_2, self.epsilon).op
+        inputs = [_handle(variable), *map(_handle, self._make_slots(variable)), tf.convert_to_tensor(gradient),
+                  tf.constant(1.0) if scale is None else scale, rate * correction, rate * (self.weight_decay_rate * decays)]
+        ops = kernels.native_ops(tf.float32)
+        if ops:
+            return ops.bert_adam_w(*inputs, beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon)
+        return _adam_in_one_pass(*inputs, self.beta_1, self.beta_2, self.epsilon).op
 
     def _apply(self, gradient, variable, slots, rate, name):
         return _apply_adam(variable, *slots, *self._powers, rate, self.beta_1, self.beta_2, self.epsilon, gradient)

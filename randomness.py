@@ -127,24 +127,30 @@ def uniform(shape, site):
     return tf.raw_ops.StatelessRandomUniformV2(shape=shape, **_stream(shape, site, _NUMBERS_PER_BLOCK), dtype=tf.float32)
 
 
-def bernoulli(shape, probability, site):
+def bernoulli(shape, probability, site, draw=None):
     """Draws booleans for one training step; 16 bits each, so that it costs half of what `uniform` does.
 
     Args:
       shape: as for `uniform`.
       probability: of True; rounded to a multiple of 2⁻¹⁶.
       site: see `new_site`.
+      draw: function (shape, key, counter, threshold) -> where the 16-bit integers of that stream are no less than the
+        threshold; None for TensorFlow's ops.
 
     Returns:
       bool tensor of that shape.
     """
     shape = tf.convert_to_tensor(shape, dtype=tf.int32)
+    stream = _stream(shape, site, _BOOLEANS_PER_BLOCK)
+    # At most 2¹⁶ − 1, which is no number below −2¹⁵.
+    threshold = -2**15 + min(round((1.0 - probability) * 2**16), 2**16 - 1)
+    if draw:
+        return draw(shape=shape, key=stream["key"], counter=stream["counter"], threshold=threshold)
     size = tf.reduce_prod(tf.cast(shape, tf.int64))
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=[(size + 1) // 2], **_stream(shape, site, _BOOLEANS_PER_BLOCK), dtype=tf.uint32)
+        shape=[(size + 1) // 2], **stream, dtype=tf.uint32)
     numbers = tf.reshape(tf.slice(tf.reshape(tf.bitcast(words, tf.int16), [-1]), [0], [size]), shape)
-    # At most 2¹⁶ − 1, which is no number below −2¹⁵.
-    return numbers >= tf.constant(-2**15 + min(round((1.0 - probability) * 2**16), 2**16 - 1), tf.int16)
+    return numbers >= tf.constant(threshold, tf.int16)
 
 
 def truncated_normal(shape, stddev, site, dtype=tf.float32):

@@ -1,0 +1,88 @@
+// The arithmetic of the kernels in `kernels.py`, each in one pass through memory. Plain C++, so that it can be compiled for
+// the very CPU it runs on, which TensorFlow's headers do not allow.
+//
+// Matrices are row-major. Loops over rows take the rows [begin, end), so that threads can share them; what is summed over
+// rows is summed over those, into arrays that are overwritten. Null stands for an array that is left out.
+
+#ifndef NATIVE_LOOPS_H_
+#define NATIVE_LOOPS_H_
+
+#include <cstdint>
+
+namespace bert {
+
+// The upper half of a float.
+struct Bfloat16 {
+  uint16_t bits;
+};
+
+struct Rows {
+  int64_t begin, end, width;
+};
+
+// outputs = gelu(inputs + bias).
+template <typename T>
+void Gelu(Rows rows, bool approximate, const T* inputs, const float* bias, T* outputs);
+
+// Also `activation`, what Gelu returned, and the gradient's sums over the rows. input_gradient may be gradient.
+template <typename T>
+void GeluGradient(Rows rows, bool approximate, const T* gradient, const T* inputs, const float* bias, T* input_gradient,
+                  T* activation, float* bias_gradient);
+
+// Layer normalization of residual + dropout(inputs + bias).
+template <typename T>
+struct Norm {
+  const T* inputs;
+  const float* bias;
+  const T* residual;
+  const uint8_t* keep;
+  const float* gamma;
+  const float* beta;
+  float scale, epsilon;
+
+  void Forward(Rows rows, T* outputs) const;
+  // The two gradients of rows may be the same array if there is no `keep`, and the first one the array `gradient`.
+  void Backward(Rows rows, const T* gradient, T* residual_gradient, T* input_gradient, float* bias_gradient,
+                float* gamma_gradient, float* beta_gradient) const;
+};
+
+// An array [B, N, F, width], some of whose dimensions are broadcast.
+struct BroadcastRows {
+  const float* data;
+  int64_t sizes[3];  // B, N, F
+  int64_t steps[3];  // from one row to the next; 0 where broadcast
+
+  // The row of this index in the whole array, or null without an array.
+  const float* Row(int64_t index) const {
+    if (!data) return nullptr;
+    const int64_t f = index % sizes[2], n = index / sizes[2] % sizes[1], b = index / (sizes[2] * sizes[1]);
+    return data + b * steps[0] + n * steps[1] + f * steps[2];
+  }
+};
+
+// Softmax of shrink · scores + bias, and its dropout. `probabilities` may be `scores`.
+template <typename T>
+void Softmax(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* keep, float shrink, float scale, T* dropped,
+             T* probabilities);
+
+// The gradient for scores, which may be `gradient`, and what Softmax's dropout returned.
+template <typename T>
+void SoftmaxGradient(Rows rows, const T* gradient, const T* probabilities, const uint8_t* keep, float shrink, float scale,
+                     T* score_gradient, T* dropped);
+
+// Of the blocks [begin, end) of a Philox stream (Salmon et al. 2011), eight booleans each: whether 16 bits, as an integer,
+// are at least `threshold`. Stops at `size` booleans from the stream's first.
+void Keep(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end, int64_t size,
+          int16_t threshold, uint8_t* keep);
+
+struct AdamW {
+  float scale, rate, decay, beta_1, beta_2, epsilon;
+
+  // Elements [begin, end). New values may overwrite old ones.
+  void Update(int64_t begin, int64_t end, const float* gradient, const float* old_w, const float* old_m, const float* old_v,
+              float* w, float* m, float* v) const;
+};
+
+}  // namespace bert
+
+#endif  // NATIVE_LOOPS_H_

@@ -1,0 +1,444 @@
+// TensorFlow's side of the kernels in loops.h: ops "Bert…" for CPUs. `kernels.py` says what each computes; an input that may be
+// missing is a list of at most one.
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "loops.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+namespace bert {
+namespace {
+
+using tensorflow::DT_FLOAT;
+using tensorflow::OpInputList;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+// Rows whose sums over the rows one thread makes. What is added to what must not depend on the number of threads.
+constexpr int64_t kRowsPerBlock = 64;
+// Roughly the cycles of a simple step for one element, of which TensorFlow decides how many threads are worth it.
+constexpr int64_t kCyclesPerElement = 2;
+
+template <typename T>
+using Element = std::conditional_t<std::is_same_v<T, float>, float, Bfloat16>;
+
+template <typename T>
+const Element<T>* Read(const Tensor& tensor) {
+  return reinterpret_cast<const Element<T>*>(tensor.flat<T>().data());
+}
+
+template <typename T>
+Element<T>* Write(Tensor* tensor) {
+  return reinterpret_cast<Element<T>*>(tensor->flat<T>().data());
+}
+
+// work(begin, end) of parts of [0, total), by several threads if that many elements are worth it.
+template <typename Work>
+void InParallel(OpKernelContext* context, int64_t total, int64_t elements_each, const Work& work) {
+  const auto& threads = *context->device()->tensorflow_cpu_worker_threads();
+  tensorflow::Shard(threads.num_threads, threads.workers, total, elements_each * kCyclesPerElement, work);
+}
+
+// The tensor of a list of at most one, or null.
+const Tensor* Optional(OpKernelContext* context, const char* name) {
+  OpInputList list;
+  context->input_list(name, &list).IgnoreError();  // it is an input of the op
+  return list.size() ? &list[0] : nullptr;
+}
+
+template <typename T>
+const Element<T>* OptionalData(OpKernelContext* context, const char* name, int64_t size) {
+  const Tensor* tensor = Optional(context, name);
+  if (!tensor) return nullptr;
+  if (tensor->NumElements() != size) {
+    context->CtxFailure(absl::InvalidArgumentError(
+        absl::StrCat(name, " has ", tensor->NumElements(), " elements, not ", size)));
+  }
+  return Read<T>(*tensor);
+}
+
+const uint8_t* OptionalMask(OpKernelContext* context, int64_t size) {
+  const Tensor* tensor = Optional(context, "keep");
+  if (!tensor) return nullptr;
+  if (tensor->NumElements() != size) {
+    context->CtxFailure(absl::InvalidArgumentError(
+        absl::StrCat("keep has ", tensor->NumElements(), " elements, not ", size)));
+  }
+  return reinterpret_cast<const uint8_t*>(tensor->flat<bool>().data());
+}
+
+int64_t Width(const Tensor& tensor) { return tensor.dim_size(tensor.dims() - 1); }
+
+// Sums over the rows, of blocks of them: [blocks, number, width] -> `number` outputs [width], from the output `first` on.
+void AddBlocks(OpKernelContext* context, const std::vector<float>& sums, int64_t number, int64_t width, int first) {
+  const int64_t blocks = sums.size() / std::max<int64_t>(number * width, 1);
+  for (int64_t index = 0; index < number; ++index) {
+    Tensor* output;
+    OP_REQUIRES_OK(context, context->allocate_output(first + index, {width}, &output));
+    float* total = output->flat<float>().data();
+    std::fill_n(total, width, 0.0f);
+    for (int64_t block = 0; block < blocks; ++block) {
+      const float* part = sums.data() + (block * number + index) * width;
+      for (int64_t j = 0; j < width; ++j) total[j] += part[j];
+    }
+  }
+}
+
+// work(rows, sums [number, width]) for each block of rows; the sums' totals are the outputs from `first` on.
+template <typename Work>
+void InBlocks(OpKernelContext* context, int64_t rows, int64_t width, int64_t number, int first, const Work& work) {
+  const int64_t blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock;
+  std::vector<float> sums(blocks * number * width);
+  InParallel(context, blocks, kRowsPerBlock * width, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      work(Rows{block * kRowsPerBlock, std::min(rows, (block + 1) * kRowsPerBlock), width},
+           sums.data() + block * number * width);
+    }
+  });
+  AddBlocks(context, sums, number, width, first);
+}
+
+template <typename T>
+class GeluOp : public OpKernel {
+ public:
+  explicit GeluOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("approximate", &approximate_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& inputs = context->input(0);
+    const int64_t width = Width(inputs);
+    const float* bias = OptionalData<float>(context, "bias", width);
+    Tensor* outputs;
+    OP_REQUIRES_OK(context, context->allocate_output(0, inputs.shape(), &outputs));
+    if (!context->status().ok() || !inputs.NumElements()) return;
+    InParallel(context, inputs.NumElements() / width, width, [&](int64_t begin, int64_t end) {
+      Gelu(Rows{begin, end, width}, approximate_, Read<T>(inputs), bias, Write<T>(outputs));
+    });
+  }
+
+ private:
+  bool approximate_;
+};
+
+template <typename T>
+class GeluGradientOp : public OpKernel {
+ public:
+  explicit GeluGradientOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("approximate", &approximate_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &gradient = context->input(0), &inputs = context->input(1);
+    const int64_t width = Width(inputs);
+    const float* bias = OptionalData<float>(context, "bias", width);
+    OP_REQUIRES(context, gradient.shape() == inputs.shape(), absl::InvalidArgumentError("gradient and inputs differ in shape"));
+    Tensor *input_gradient, *activation;
+    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, inputs.shape(), &input_gradient));
+    OP_REQUIRES_OK(context, context->allocate_output(1, inputs.shape(), &activation));
+    if (!context->status().ok()) return;
+    InBlocks(context, width ? inputs.NumElements() / width : 0, width, 1, 2, [&](Rows rows, float* sums) {
+      GeluGradient(rows, approximate_, Read<T>(gradient), Read<T>(inputs), bias, Write<T>(input_gradient),
+                   Write<T>(activation), sums);
+    });
+  }
+
+ private:
+  bool approximate_;
+};
+
+template <typename T>
+class NormBase : public OpKernel {
+ public:
+  explicit NormBase(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("scale", &scale_));
+    OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
+  }
+
+ protected:
+  // The loops for these inputs; the context's status says whether they fit.
+  Norm<Element<T>> LoopsFor(OpKernelContext* context, const Tensor& inputs, const Tensor& gamma) const {
+    const int64_t size = inputs.NumElements(), width = Width(inputs);
+    if (gamma.NumElements() != width) {
+      context->CtxFailure(absl::InvalidArgumentError("gamma has not the inputs' width"));
+    }
+    return {Read<T>(inputs), OptionalData<float>(context, "bias", width), OptionalData<T>(context, "residual", size),
+            OptionalMask(context, size), Read<float>(gamma), nullptr, scale_, epsilon_};
+  }
+
+ private:
+  float scale_, epsilon_;
+};
+
+template <typename T>
+class NormOp : public NormBase<T> {
+ public:
+  using NormBase<T>::NormBase;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &inputs = context->input(0), *gamma, *beta;
+    OP_REQUIRES_OK(context, context->input("gamma", &gamma));
+    OP_REQUIRES_OK(context, context->input("beta", &beta));
+    const int64_t width = Width(inputs);
+    Norm<Element<T>> loops = this->LoopsFor(context, inputs, *gamma);
+    OP_REQUIRES(context, beta->NumElements() == width, absl::InvalidArgumentError("beta has not the inputs' width"));
+    loops.beta = Read<float>(*beta);
+    Tensor* outputs;
+    OP_REQUIRES_OK(context, context->allocate_output(0, inputs.shape(), &outputs));
+    if (!context->status().ok() || !inputs.NumElements()) return;
+    InParallel(context, inputs.NumElements() / width, 2 * width, [&](int64_t begin, int64_t end) {
+      loops.Forward(Rows{begin, end, width}, Write<T>(outputs));
+    });
+  }
+};
+
+template <typename T>
+class NormGradientOp : public NormBase<T> {
+ public:
+  using NormBase<T>::NormBase;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &gradient = context->input(0), &inputs = context->input(1), *gamma;
+    OP_REQUIRES_OK(context, context->input("gamma", &gamma));
+    OP_REQUIRES(context, gradient.shape() == inputs.shape(), absl::InvalidArgumentError("gradient and inputs differ in shape"));
+    const int64_t width = Width(inputs);
+    const Norm<Element<T>> loops = this->LoopsFor(context, inputs, *gamma);
+    Tensor *residual_gradient, *input_gradient;
+    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, inputs.shape(), &residual_gradient));
+    if (loops.keep) {
+      OP_REQUIRES_OK(context, context->allocate_output(1, inputs.shape(), &input_gradient));
+    } else {
+      context->set_output(1, *residual_gradient);
+      input_gradient = residual_gradient;
+    }
+    if (!context->status().ok()) return;
+    InBlocks(context, width ? inputs.NumElements() / width : 0, width, 3, 2, [&](Rows rows, float* sums) {
+      loops.Backward(rows, Read<T>(gradient), Write<T>(residual_gradient), Write<T>(input_gradient), sums, sums + width,
+                     sums + 2 * width);
+    });
+  }
+};
+
+class SoftmaxBase : public OpKernel {
+ public:
+  explicit SoftmaxBase(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("shrink", &shrink_));
+    OP_REQUIRES_OK(context, context->GetAttr("scale", &scale_));
+  }
+
+ protected:
+  float shrink_, scale_;
+};
+
+template <typename T>
+class SoftmaxOp : public SoftmaxBase {
+ public:
+  using SoftmaxBase::SoftmaxBase;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& scores = context->input(0);
+    const int64_t size = scores.NumElements(), width = Width(scores);
+    const uint8_t* keep = OptionalMask(context, size);
+    const Tensor* bias = Optional(context, "score_bias");
+    OP_REQUIRES(context, scores.dims() == 4, absl::InvalidArgumentError("scores must have 4 dimensions"));
+    BroadcastRows rows{bias ? Read<float>(*bias) : nullptr, {scores.dim_size(0), scores.dim_size(1), scores.dim_size(2)}, {}};
+    if (bias) {
+      bool fits = bias->dims() == 4 && Width(*bias) == width;
+      for (int64_t i = 2, step = width; fits && i >= 0; step *= bias->dim_size(i--)) {
+        fits = bias->dim_size(i) == 1 || bias->dim_size(i) == rows.sizes[i];
+        rows.steps[i] = bias->dim_size(i) == 1 ? 0 : step;
+      }
+      OP_REQUIRES(context, fits, absl::InvalidArgumentError(absl::StrCat(
+          "score_bias of ", bias->shape().DebugString(), " does not fit scores of ", scores.shape().DebugString())));
+    }
+    Tensor *dropped, *probabilities;
+    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 1, scores.shape(), &probabilities));
+    if (keep) {
+      OP_REQUIRES_OK(context, context->allocate_output(0, scores.shape(), &dropped));
+    } else {
+      context->set_output(0, *probabilities);
+      dropped = probabilities;
+    }
+    if (!context->status().ok() || !size) return;
+    InParallel(context, size / width, 3 * width, [&](int64_t begin, int64_t end) {
+      Softmax(Rows{begin, end, width}, Read<T>(scores), rows, keep, shrink_, scale_, Write<T>(dropped), Write<T>(probabilities));
+    });
+  }
+};
+
+template <typename T>
+class SoftmaxGradientOp : public SoftmaxBase {
+ public:
+  using SoftmaxBase::SoftmaxBase;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &gradient = context->input(0), &probabilities = context->input(1);
+    const int64_t size = gradient.NumElements(), width = Width(gradient);
+    const uint8_t* keep = OptionalMask(context, size);
+    OP_REQUIRES(context, gradient.shape() == probabilities.shape(),
+                absl::InvalidArgumentError("gradient and probabilities differ in shape"));
+    Tensor *score_gradient, *dropped = nullptr;
+    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, gradient.shape(), &score_gradient));
+    if (keep) {
+      OP_REQUIRES_OK(context, context->allocate_output(1, gradient.shape(), &dropped));
+    } else {
+      context->set_output(1, probabilities);
+    }
+    if (!context->status().ok() || !size) return;
+    InParallel(context, size / width, 2 * width, [&](int64_t begin, int64_t end) {
+      SoftmaxGradient(Rows{begin, end, width}, Read<T>(gradient), Read<T>(probabilities), keep, shrink_, scale_,
+                      Write<T>(score_gradient), keep ? Write<T>(dropped) : nullptr);
+    });
+  }
+};
+
+class KeepOp : public OpKernel {
+ public:
+  explicit KeepOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("threshold", &threshold_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &key = context->input(1), &counter = context->input(2);
+    TensorShape shape;
+    const auto sizes = context->input(0).flat<tensorflow::int32>();
+    OP_REQUIRES_OK(context, tensorflow::TensorShapeUtils::MakeShape(sizes.data(), sizes.size(), &shape));
+    OP_REQUIRES(context, key.NumElements() == 1 && counter.NumElements() == 2,
+                absl::InvalidArgumentError("a stream has one key and a counter of two numbers"));
+    Tensor* keep;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &keep));
+    const int64_t size = shape.num_elements(), blocks = (size + 7) / 8;
+    uint8_t* values = reinterpret_cast<uint8_t*>(keep->flat<bool>().data());
+    InParallel(context, blocks, 16, [&](int64_t begin, int64_t end) {
+      Keep(key.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(1),
+           begin, end, size, static_cast<int16_t>(threshold_), values);
+    });
+  }
+
+ private:
+  tensorflow::int64 threshold_;
+};
+
+class AdamWOp : public OpKernel {
+ public:
+  explicit AdamWOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("beta_1", &beta_1_));
+    OP_REQUIRES_OK(context, context->GetAttr("beta_2", &beta_2_));
+    OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::core::RefCountPtr<tensorflow::Var> variables[3];
+    for (int i = 0; i < 3; ++i) {
+      OP_REQUIRES_OK(context, tensorflow::LookupResource(context, tensorflow::HandleFromInput(context, i), &variables[i]));
+    }
+    const Tensor& gradient = context->input(3);
+    tensorflow::mutex_lock lock_w(*variables[0]->mu()), lock_m(*variables[1]->mu()), lock_v(*variables[2]->mu());
+    Tensor old_values[3], new_values[3];
+    for (int i = 0; i < 3; ++i) {
+      Tensor* held = variables[i]->tensor();
+      OP_REQUIRES(context, held->dtype() == DT_FLOAT && held->shape() == gradient.shape(),
+                  absl::InvalidArgumentError("variable, slots and gradient differ in shape"));
+      // In place, unless somebody else still reads these values.
+      if (held->RefCountIsOne()) {
+        new_values[i] = *held;
+      } else {
+        OP_REQUIRES_OK(context, context->allocate_temp(DT_FLOAT, held->shape(), &new_values[i]));
+      }
+      old_values[i] = *held;
+    }
+    const auto scalar = [context](int index) { return context->input(index).flat<float>()(0); };
+    const AdamW loops{scalar(4), scalar(5), scalar(6), beta_1_, beta_2_, epsilon_};
+    InParallel(context, gradient.NumElements(), 8, [&](int64_t begin, int64_t end) {
+      loops.Update(begin, end, Read<float>(gradient), Read<float>(old_values[0]), Read<float>(old_values[1]),
+                   Read<float>(old_values[2]), Write<float>(&new_values[0]), Write<float>(&new_values[1]),
+                   Write<float>(&new_values[2]));
+    });
+    for (int i = 0; i < 3; ++i) *variables[i]->tensor() = new_values[i];
+  }
+
+ private:
+  float beta_1_, beta_2_, epsilon_;
+};
+
+// Outputs [0, same) have the shape of the input `of`, those after it are vectors of its last dimension.
+auto ShapedLike(int of, int same) {
+  return [of, same](InferenceContext* context) {
+    const ShapeHandle shape = context->input(of);
+    for (int i = 0; i < context->num_outputs(); ++i) {
+      context->set_output(i, i < same ? shape : context->Vector(context->RankKnown(shape) ? context->Dim(shape, -1)
+                                                                                         : context->UnknownDim()));
+    }
+    return absl::OkStatus();
+  };
+}
+
+REGISTER_OP("BertGelu")
+    .Input("inputs: T").Input("bias: has_bias * float").Output("outputs: T")
+    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("approximate: bool").SetShapeFn(ShapedLike(0, 1));
+REGISTER_OP("BertGeluGradient")
+    .Input("gradient: T").Input("inputs: T").Input("bias: has_bias * float")
+    .Output("input_gradient: T").Output("activation: T").Output("bias_gradient: float")
+    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("approximate: bool").SetShapeFn(ShapedLike(1, 2));
+REGISTER_OP("BertNorm")
+    .Input("inputs: T").Input("bias: has_bias * float").Input("residual: has_residual * T").Input("keep: has_keep * bool")
+    .Input("gamma: float").Input("beta: float").Output("outputs: T")
+    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("has_residual: int >= 0").Attr("has_keep: int >= 0")
+    .Attr("scale: float").Attr("epsilon: float").SetShapeFn(ShapedLike(0, 1));
+REGISTER_OP("BertNormGradient")
+    .Input("gradient: T").Input("inputs: T").Input("bias: has_bias * float").Input("residual: has_residual * T")
+    .Input("keep: has_keep * bool").Input("gamma: float")
+    .Output("residual_gradient: T").Output("input_gradient: T")
+    .Output("bias_gradient: float").Output("gamma_gradient: float").Output("beta_gradient: float")
+    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("has_residual: int >= 0").Attr("has_keep: int >= 0")
+    .Attr("scale: float").Attr("epsilon: float").SetShapeFn(ShapedLike(1, 2));
+REGISTER_OP("BertSoftmax")
+    .Input("scores: T").Input("score_bias: has_bias * float").Input("keep: has_keep * bool")
+    .Output("dropped: T").Output("probabilities: T")
+    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("has_keep: int >= 0")
+    .Attr("shrink: float").Attr("scale: float").SetShapeFn(ShapedLike(0, 2));
+REGISTER_OP("BertSoftmaxGradient")
+    .Input("gradient: T").Input("probabilities: T").Input("keep: has_keep * bool")
+    .Output("score_gradient: T").Output("dropped: T")
+    .Attr("T: {float, bfloat16}").Attr("has_keep: int >= 0").Attr("shrink: float").Attr("scale: float")
+    .SetShapeFn(ShapedLike(0, 2));
+REGISTER_OP("BertKeep")
+    .Input("shape: int32").Input("key: uint64").Input("counter: uint64").Output("keep: bool").Attr("threshold: int")
+    .SetShapeFn([](InferenceContext* context) {
+      ShapeHandle shape;
+      TF_RETURN_IF_ERROR(context->MakeShapeFromShapeTensor(0, &shape));
+      context->set_output(0, shape);
+      return absl::OkStatus();
+    });
+REGISTER_OP("BertAdamW")
+    .Input("variable: resource").Input("m: resource").Input("v: resource").Input("gradient: float").Input("scale: float")
+    .Input("rate: float").Input("decay: float").Attr("beta_1: float").Attr("beta_2: float").Attr("epsilon: float")
+    .SetIsStateful().SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+#define FOR_DTYPE(NAME, CLASS)                                                                                     \
+  REGISTER_KERNEL_BUILDER(Name(NAME).Device(tensorflow::DEVICE_CPU).TypeConstraint<float>("T"), CLASS<float>);      \
+  REGISTER_KERNEL_BUILDER(Name(NAME).Device(tensorflow::DEVICE_CPU).TypeConstraint<tensorflow::bfloat16>("T"),      \
+                          CLASS<tensorflow::bfloat16>)
+FOR_DTYPE("BertGelu", GeluOp);
+FOR_DTYPE("BertGeluGradient", GeluGradientOp);
+FOR_DTYPE("BertNorm", NormOp);
+FOR_DTYPE("BertNormGradient", NormGradientOp);
+FOR_DTYPE("BertSoftmax", SoftmaxOp);
+FOR_DTYPE("BertSoftmaxGradient", SoftmaxGradientOp);
+REGISTER_KERNEL_BUILDER(Name("BertKeep").Device(tensorflow::DEVICE_CPU), KeepOp);
+REGISTER_KERNEL_BUILDER(Name("BertAdamW").Device(tensorflow::DEVICE_CPU), AdamWOp);
+
+}  // namespace
+}  // namespace bert
