@@ -3,6 +3,7 @@
 A library's name is a digest of all that it is made from and for, so that another TensorFlow or another CPU gets another one.
 """
 
+import atexit
 import functools
 import hashlib
 import os
@@ -66,9 +67,11 @@ def _library(compiler):
         kept.mkdir(parents=True, exist_ok=True)
         scratch = tempfile.mkdtemp(prefix="building-", dir=kept)
     except OSError as error:
-        logging.warning("The kernels are built for this run alone, as they cannot be kept: %s. XDG_CACHE_HOME can name another "
-                        "folder.", error)
-        return _build(compiler, pathlib.Path(tempfile.mkdtemp(prefix="bert-kernels-")))
+        logging.warning("The kernels are built for this run alone, as they cannot be kept: %s. XDG_CACHE_HOME can name "
+                        "another folder.", error)
+        scratch = tempfile.mkdtemp(prefix="bert-kernels-")
+        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        return _build(compiler, pathlib.Path(scratch))
     try:
         os.replace(_build(compiler, pathlib.Path(scratch)), kept / name)
     finally:
