@@ -457,6 +457,54 @@ def _dropped(values, keep, scale):
 # --- Attention -------------------------------------------------------------------------------------------
 
 
+def split_heads(rows, number, num_heads, batch_size, length, packed=None):
+    """[R, number·N·H] -> list of `number` tensors [B, N, F, H].
+
+    Args:
+      rows: [B·F, number·N·H], or the rows of a packing.
+      number: how many projections are side by side.
+      num_heads: N.
+      batch_size, length: B and F, ints or tensors.
+      packed: `packing.Packing` of which they are the rows, or None.
+    """
+    ops = native_ops(rows.dtype)
+    if not ops:
+        outputs = packed.unpack(rows) if packed else rows
+        size = rows.shape.as_list()[1] // (number * num_heads)
+        outputs = tf.reshape(outputs, [batch_size, length, number, num_heads, size])
+        return tf.unstack(tf.transpose(outputs, [2, 0, 3, 1, 4]))
+
+    def gradient(*gradients):
+        return [_native_rows(ops, gradients[:number], packed)]
+
+    return _with_gradient(_native_heads(ops, rows, number, num_heads, batch_size, length, packed), [rows], gradient)
+
+
+def merge_heads(heads, batch_size, length, packed=None):
+    """[B, N, F, H] -> [B·F, N·H], or the rows of a packing; the arguments are those of `split_heads`."""
+    _, num_heads, _, size = heads.shape.as_list()
+    ops = native_ops(heads.dtype)
+    if not ops:
+        outputs = tf.transpose(heads, [0, 2, 1, 3])
+        if packed:
+            return packed.pack(tf.reshape(outputs, [batch_size, length, num_heads * size]))
+        return tf.reshape(outputs, [batch_size * length, num_heads * size])
+
+    def gradient(output_gradient, _):
+        return _native_heads(ops, output_gradient, 1, num_heads, batch_size, length, packed)
+
+    return _with_gradient(_native_rows(ops, [heads], packed), [heads], gradient)
+
+
+def _native_heads(ops, rows, number, num_heads, batch_size, length, packed):
+    return ops.bert_split_heads(rows=rows, row_of=[packed.rows] if packed else [], shape=tf.stack([batch_size, length]),
+                                number=number, heads=num_heads)
+
+
+def _native_rows(ops, heads, packed):
+    return ops.bert_merge_heads(inputs=heads, places=[packed.positions] if packed else [])
+
+
 def attention(query, key, value, score_bias, keep, keep_probability):
     """dropout(softmax(Q Kᵀ / √H + score_bias)) V. The gradient keeps, of all that is as large as the scores, only the
     probabilities and `keep`.

@@ -458,9 +458,7 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
         weights, biases = zip(*(_dense_parameters(matrix.shape.as_list()[-1], width, name, initializer_range)
                                 for name in names))
         outputs = kernels.linear(matrix, list(weights), list(biases))
-        outputs = packed.unpack(outputs) if packed else outputs
-        outputs = tf.reshape(outputs, [batch_size, length, len(names), num_attention_heads, size_per_head])
-        outputs = tf.unstack(tf.transpose(outputs, [2, 0, 3, 1, 4]))
+        outputs = kernels.split_heads(outputs, len(names), num_attention_heads, batch_size, length, packed)
         return [activations[name](output) if activations[name] else output for name, output in zip(names, outputs)]
 
     if from_tensor is to_tensor:
@@ -473,12 +471,8 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     if recompute:
         attend = recompute_grad.recompute_grad(attend)
     context = attend(query, key, value, *([] if attention_mask is None else [attention_mask]))
-    context = tf.transpose(context, [0, 2, 1, 3])  # [B, F, N, H]
-    if from_packing:
-        return from_packing.pack(tf.reshape(context, [batch_size, from_seq_length, width]))
-    if do_return_2d_tensor:
-        return tf.reshape(context, [batch_size * from_seq_length, width])
-    return tf.reshape(context, [batch_size, from_seq_length, width])
+    rows = kernels.merge_heads(context, batch_size, from_seq_length, from_packing)
+    return rows if do_return_2d_tensor or from_packing else tf.reshape(rows, [batch_size, from_seq_length, width])
 
 
 def _attend(query, key, value, attention_mask=None, dropout_prob=0.0):

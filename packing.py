@@ -20,6 +20,7 @@ class Packing(object):
 
     Attributes:
       positions: int64 [R, 2], (example, position) of each row.
+      rows: int32 [B, F], the row of each position, and R where there is none.
     """
 
     def __init__(self, input_mask):
@@ -32,8 +33,7 @@ class Packing(object):
         count = tf.reduce_sum(tf.cast(real, tf.int32))
         rows = tf.minimum((count + _ROW_STEP - 1) // _ROW_STEP * _ROW_STEP, tf.size(input_mask))
         self.positions = tf.concat([tf.where(real), tf.where(tf.logical_not(real))], axis=0)[:rows]
-        # [B, F]: the row of each position, and R where there is none.
-        self._rows = tf.tensor_scatter_nd_update(tf.fill(tf.shape(input_mask), rows), self.positions, tf.range(rows))
+        self.rows = tf.tensor_scatter_nd_update(tf.fill(tf.shape(input_mask), rows), self.positions, tf.range(rows))
 
     def pack(self, tensor):
         """Returns the rows of a tensor [B, F, W]: [R, W]."""
@@ -48,4 +48,4 @@ class Packing(object):
 
     def _unpack(self, rows):
         # Not tf.scatter_nd, which takes three times as long on a CPU.
-        return tf.gather(tf.pad(rows, [[0, 1], [0, 0]]), self._rows)
+        return tf.gather(tf.pad(rows, [[0, 1], [0, 0]]), self.rows)

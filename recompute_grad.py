@@ -75,20 +75,23 @@ def with_gradient(output, inputs, gradient):
     """Returns `output` with a gradient of its own, for a formula that needs fewer tensors than TensorFlow's would keep.
 
     Args:
-      output: tensor, computed from `inputs`.
+      output: tensor, or list of tensors, computed from `inputs`.
       inputs: list of tensors, all that gradients are to reach.
-      gradient: function (gradient for the output, *inputs) -> list of gradients for the inputs. Nothing of what `output`
+      gradient: function (gradient for each output, *inputs) -> list of gradients for the inputs. Nothing of what `output`
         was computed from is kept for it but the inputs.
     """
     if tf.executing_eagerly():
         return output
+    outputs = output if isinstance(output, list) else [output]
+    count = len(outputs)
 
-    def backward(op, output_gradient, *_):
-        with tf.control_dependencies([output_gradient]):
-            fenced = _fence(op.inputs[1:])
-        return [None, *gradient(output_gradient, *fenced)]
+    def backward(op, *gradients):
+        with tf.control_dependencies(gradients[:1]):
+            fenced = _fence(op.inputs[count:])
+        return [*[None] * count, *gradient(*gradients[:count], *fenced)]
 
-    return _identity_with_gradient([output, *inputs], backward)[0]
+    tensors = _identity_with_gradient([*outputs, *inputs], backward)[:count]
+    return tensors if isinstance(output, list) else tensors[0]
 
 
 def _fence(tensors):

@@ -332,6 +332,38 @@ void SoftmaxGradient(Rows rows, const T* gradient, const T* probabilities, const
   });
 }
 
+template <typename T>
+void Heads<T>::Split(int64_t begin, int64_t end, const T* rows, int64_t row_count, const int32_t* row_of,
+                     T* const* outputs) const {
+  for (int64_t position = begin; position < end; ++position) {
+    const int64_t row = row_of ? row_of[position] : position, b = position / length, f = position % length;
+    const T* source = rows + row * number * heads * size;
+    for (int64_t index = 0; index < number; ++index) {
+      for (int64_t n = 0; n < heads; ++n, source += size) {
+        T* target = outputs[index] + ((b * heads + n) * length + f) * size;
+        if (row >= 0 && row < row_count) {
+          std::memcpy(target, source, size * sizeof(T));
+        } else {
+          std::memset(target, 0, size * sizeof(T));
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
+void Heads<T>::Merge(int64_t begin, int64_t end, const T* const* inputs, const int64_t* places, T* rows) const {
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t b = places ? places[2 * row] : row / length, f = places ? places[2 * row + 1] : row % length;
+    T* target = rows + row * number * heads * size;
+    for (int64_t index = 0; index < number; ++index) {
+      for (int64_t n = 0; n < heads; ++n, target += size) {
+        std::memcpy(target, inputs[index] + ((b * heads + n) * length + f) * size, size * sizeof(T));
+      }
+    }
+  }
+}
+
 void Keep(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end, int64_t size,
           int16_t threshold, uint8_t* keep) {
   constexpr int kLanes = 32, kRounds = 10, kPerBlock = 8;
@@ -389,6 +421,7 @@ void AdamW::Update(int64_t begin, int64_t end, const float* gradient, const floa
   template void Gelu<T>(Rows, bool, const T*, const float*, T*);                                                     \
   template void GeluGradient<T>(Rows, bool, const T*, const T*, const float*, T*, T*, float*);                       \
   template struct Norm<T>;                                                                                           \
+  template struct Heads<T>;                                                                                           \
   template void Softmax<T>(Rows, const T*, const BroadcastRows&, const uint8_t*, float, float, T*, T*);                \
   template void SoftmaxGradient<T>(Rows, const T*, const T*, const uint8_t*, float, float, T*, T*);
 FOR_DTYPE(float)

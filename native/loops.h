@@ -70,6 +70,18 @@ template <typename T>
 void SoftmaxGradient(Rows rows, const T* gradient, const T* probabilities, const uint8_t* keep, float shrink, float scale,
                      T* score_gradient, T* dropped);
 
+// Rows [R, number · N · H] and `number` arrays [B, N, F, H]: the same values in another order. A row belongs to a position
+// b F + f, and positions without a row are zeros.
+template <typename T>
+struct Heads {
+  int64_t number, heads, length, size;  // number, N, F, H
+
+  // The positions [begin, end); row_of: the row of each, or the number of rows if it has none; null if rows are positions.
+  void Split(int64_t begin, int64_t end, const T* rows, int64_t row_count, const int32_t* row_of, T* const* outputs) const;
+  // The rows [begin, end); places: b and f of each; null if rows are positions.
+  void Merge(int64_t begin, int64_t end, const T* const* inputs, const int64_t* places, T* rows) const;
+};
+
 // Of the blocks [begin, end) of a Philox stream (Salmon et al. 2011), eight booleans each: whether 16 bits, as an integer,
 // are at least `threshold`. Stops at `size` booleans from the stream's first.
 void Keep(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end, int64_t size,

@@ -304,6 +304,75 @@ class SoftmaxGradientOp : public SoftmaxBase {
   }
 };
 
+template <typename T>
+class SplitHeadsOp : public OpKernel {
+ public:
+  explicit SplitHeadsOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("heads", &heads_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &rows = context->input(0), *shape;
+    OP_REQUIRES_OK(context, context->input("shape", &shape));
+    const Tensor* row_of = Optional(context, "row_of");
+    const auto sizes = shape->flat<tensorflow::int32>();
+    const int64_t number = context->num_outputs(), positions = static_cast<int64_t>(sizes(0)) * sizes(1);
+    const int64_t row_count = rows.dim_size(0), size = Width(rows) / (number * heads_);
+    OP_REQUIRES(context, size * number * heads_ == Width(rows) &&
+                             (row_of ? row_of->NumElements() : row_count) == positions,
+                absl::InvalidArgumentError(absl::StrCat("rows of ", rows.shape().DebugString(), " have no place at ", positions,
+                                                        " positions of ", number, " times ", heads_, " heads")));
+    std::vector<Element<T>*> outputs;
+    for (int i = 0; i < number; ++i) {
+      Tensor* output;
+      OP_REQUIRES_OK(context, context->allocate_output(i, {sizes(0), heads_, sizes(1), size}, &output));
+      outputs.push_back(Write<T>(output));
+    }
+    const Heads<Element<T>> loops{number, heads_, sizes(1), size};
+    InParallel(context, positions, Width(rows), [&](int64_t begin, int64_t end) {
+      loops.Split(begin, end, Read<T>(rows), row_count, row_of ? row_of->flat<tensorflow::int32>().data() : nullptr,
+                  outputs.data());
+    });
+  }
+
+ private:
+  tensorflow::int64 heads_;
+};
+
+template <typename T>
+class MergeHeadsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    OpInputList inputs;
+    OP_REQUIRES_OK(context, context->input_list("inputs", &inputs));
+    const Tensor& first = inputs[0];
+    OP_REQUIRES(context, first.dims() == 4, absl::InvalidArgumentError("inputs must have 4 dimensions"));
+    std::vector<const Element<T>*> sources;
+    for (const Tensor& input : inputs) {
+      OP_REQUIRES(context, input.shape() == first.shape(), absl::InvalidArgumentError("inputs differ in shape"));
+      sources.push_back(Read<T>(input));
+    }
+    const Heads<Element<T>> loops{inputs.size(), first.dim_size(1), first.dim_size(2), first.dim_size(3)};
+    const int64_t batch = first.dim_size(0), width = loops.number * loops.heads * loops.size;
+    const Tensor* places = Optional(context, "places");
+    const int64_t rows = places ? places->dim_size(0) : batch * loops.length;
+    for (int64_t row = 0; places && row < rows; ++row) {
+      const auto place = places->matrix<tensorflow::int64>();
+      OP_REQUIRES(context, place(row, 0) >= 0 && place(row, 0) < batch && place(row, 1) >= 0 && place(row, 1) < loops.length,
+                  absl::InvalidArgumentError(absl::StrCat("row ", row, " is at no position of the inputs")));
+    }
+    Tensor* output;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {rows, width}, &output));
+    InParallel(context, rows, width, [&](int64_t begin, int64_t end) {
+      loops.Merge(begin, end, sources.data(),
+                  places ? reinterpret_cast<const int64_t*>(places->flat<tensorflow::int64>().data()) : nullptr,
+                  Write<T>(output));
+    });
+  }
+};
+
 class KeepOp : public OpKernel {
  public:
   explicit KeepOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -414,6 +483,43 @@ REGISTER_OP("BertSoftmaxGradient")
     .Output("score_gradient: T").Output("dropped: T")
     .Attr("T: {float, bfloat16}").Attr("has_keep: int >= 0").Attr("shrink: float").Attr("scale: float")
     .SetShapeFn(ShapedLike(0, 2));
+REGISTER_OP("BertSplitHeads")
+    .Input("rows: T").Input("row_of: has_row_of * int32").Input("shape: int32").Output("outputs: number * T")
+    .Attr("T: {float, bfloat16}").Attr("has_row_of: int >= 0").Attr("number: int >= 1").Attr("heads: int >= 1")
+    .SetShapeFn([](InferenceContext* context) {
+      ShapeHandle rows, positions;
+      TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 2, &rows));
+      TF_RETURN_IF_ERROR(context->MakeShapeFromShapeTensor(context->num_inputs() - 1, &positions));
+      TF_RETURN_IF_ERROR(context->WithRank(positions, 2, &positions));
+      tensorflow::int64 heads;
+      TF_RETURN_IF_ERROR(context->GetAttr("heads", &heads));
+      tensorflow::shape_inference::DimensionHandle size;
+      TF_RETURN_IF_ERROR(context->Divide(context->Dim(rows, 1), heads * context->num_outputs(), true, &size));
+      for (int i = 0; i < context->num_outputs(); ++i) {
+        context->set_output(i, context->MakeShape({context->Dim(positions, 0), context->MakeDim(heads),
+                                                   context->Dim(positions, 1), size}));
+      }
+      return absl::OkStatus();
+    });
+REGISTER_OP("BertMergeHeads")
+    .Input("inputs: number * T").Input("places: has_places * int64").Output("rows: T")
+    .Attr("T: {float, bfloat16}").Attr("has_places: int >= 0").Attr("number: int >= 1")
+    .SetShapeFn([](InferenceContext* context) {
+      ShapeHandle input;
+      TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 4, &input));
+      int number;
+      TF_RETURN_IF_ERROR(context->GetAttr("number", &number));
+      tensorflow::shape_inference::DimensionHandle rows, width;
+      if (context->num_inputs() > number) {
+        rows = context->Dim(context->input(number), 0);
+      } else {
+        TF_RETURN_IF_ERROR(context->Multiply(context->Dim(input, 0), context->Dim(input, 2), &rows));
+      }
+      TF_RETURN_IF_ERROR(context->Multiply(context->Dim(input, 1), context->Dim(input, 3), &width));
+      TF_RETURN_IF_ERROR(context->Multiply(width, number, &width));
+      context->set_output(0, context->Matrix(rows, width));
+      return absl::OkStatus();
+    });
 REGISTER_OP("BertKeep")
     .Input("shape: int32").Input("key: uint64").Input("counter: uint64").Output("keep: bool").Attr("threshold: int")
     .SetShapeFn([](InferenceContext* context) {
@@ -437,6 +543,8 @@ FOR_DTYPE("BertNorm", NormOp);
 FOR_DTYPE("BertNormGradient", NormGradientOp);
 FOR_DTYPE("BertSoftmax", SoftmaxOp);
 FOR_DTYPE("BertSoftmaxGradient", SoftmaxGradientOp);
+FOR_DTYPE("BertSplitHeads", SplitHeadsOp);
+FOR_DTYPE("BertMergeHeads", MergeHeadsOp);
 REGISTER_KERNEL_BUILDER(Name("BertKeep").Device(tensorflow::DEVICE_CPU), KeepOp);
 REGISTER_KERNEL_BUILDER(Name("BertAdamW").Device(tensorflow::DEVICE_CPU), AdamWOp);
 
