@@ -532,10 +532,13 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
 
     def layer(index, layer_input, attention_mask):
         """[B·F, W] or packed [R, W] -> the same, or [B, W] of the last layer with `first_token_only`."""
-        from_tensor, from_length, from_packing = layer_input, seq_length, packed
         if first_token_only and index == num_hidden_layers - 1:
-            from_tensor, from_length, from_packing = whole(layer_input)[:, 0, :], 1, None
+            from_tensor, residual = kernels.twice(whole(layer_input)[:, 0, :])
+            from_length, from_packing = 1, None
             attention_mask = None if attention_mask is None else attention_mask[:, :1, :]
+        else:
+            layer_input, residual = kernels.twice(layer_input)
+            from_tensor, from_length, from_packing = layer_input, seq_length, packed
         with tf.variable_scope(f"layer_{index}"):
             with tf.variable_scope("attention"):
                 with tf.variable_scope("self"):
@@ -546,7 +549,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
                         initializer_range=initializer_range, do_return_2d_tensor=True, batch_size=batch_size,
                         from_seq_length=from_length, to_seq_length=seq_length, recompute=recompute == "attention",
                         from_packing=from_packing, to_packing=packed)
-                attention = sublayer_output(attention, from_tensor)
+                attention, residual = kernels.twice(sublayer_output(attention, residual))
             with tf.variable_scope("intermediate"):
                 if intermediate_act_fn in (gelu, gelu_erf):  # one kernel with the product that follows
                     kernel, bias = _dense_parameters(hidden_size, intermediate_size, "dense", initializer_range)
@@ -554,7 +557,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
                 else:
                     intermediate, gelu_bias = _dense(attention, intermediate_size, "dense", initializer_range,
                                                      intermediate_act_fn), None
-            return sublayer_output(intermediate, attention, gelu_bias)
+            return sublayer_output(intermediate, residual, gelu_bias)
 
     def sublayer_output(inputs, residual, gelu_bias=None):
         """LayerNorm(residual + dropout(dense(inputs))), or of gelu(inputs + gelu_bias): how both sublayers end."""

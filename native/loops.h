@@ -20,6 +20,14 @@ struct Rows {
   int64_t begin, end, width;
 };
 
+// outputs = inputs + bias; outputs may be inputs.
+template <typename T>
+void AddBias(Rows rows, const T* inputs, const T* bias, T* outputs);
+
+// The elements [begin, end) of a sum, which may be one of both.
+template <typename T>
+void Add(int64_t begin, int64_t end, const T* a, const T* b, T* sum);
+
 // outputs = gelu(inputs + bias).
 template <typename T>
 void Gelu(Rows rows, bool approximate, const T* inputs, const float* bias, T* outputs);

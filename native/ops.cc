@@ -111,6 +111,42 @@ void InBlocks(OpKernelContext* context, int64_t rows, int64_t width, int64_t num
 }
 
 template <typename T>
+class AddBiasOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &inputs = context->input(0), &added = context->input(1);
+    const int64_t width = Width(inputs);
+    OP_REQUIRES(context, added.NumElements() == width,
+                absl::InvalidArgumentError(absl::StrCat("the bias has ", added.NumElements(), " elements, not ", width)));
+    Tensor* outputs;
+    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, inputs.shape(), &outputs));
+    if (!inputs.NumElements()) return;
+    InParallel(context, inputs.NumElements() / width, width, [&](int64_t begin, int64_t end) {
+      AddBias(Rows{begin, end, width}, Read<T>(inputs), Read<T>(added), Write<T>(outputs));
+    });
+  }
+};
+
+template <typename T>
+class AddOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor &a = context->input(0), &b = context->input(1);
+    OP_REQUIRES(context, a.shape() == b.shape(), absl::InvalidArgumentError(absl::StrCat(
+        a.shape().DebugString(), " and ", b.shape().DebugString(), " differ")));
+    Tensor* sum;
+    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0, 1}, 0, a.shape(), &sum));
+    InParallel(context, a.NumElements(), 1, [&](int64_t begin, int64_t end) {
+      Add(begin, end, Read<T>(a), Read<T>(b), Write<T>(sum));
+    });
+  }
+};
+
+template <typename T>
 class GeluOp : public OpKernel {
  public:
   explicit GeluOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -454,6 +490,10 @@ auto ShapedLike(int of, int same) {
   };
 }
 
+REGISTER_OP("BertAddBias")
+    .Input("inputs: T").Input("added: T").Output("outputs: T").Attr("T: {float, bfloat16}").SetShapeFn(ShapedLike(0, 1));
+REGISTER_OP("BertAdd")
+    .Input("a: T").Input("b: T").Output("sum: T").Attr("T: {float, bfloat16}").SetShapeFn(ShapedLike(0, 1));
 REGISTER_OP("BertGelu")
     .Input("inputs: T").Input("bias: has_bias * float").Output("outputs: T")
     .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("approximate: bool").SetShapeFn(ShapedLike(0, 1));
@@ -537,6 +577,8 @@ REGISTER_OP("BertAdamW")
   REGISTER_KERNEL_BUILDER(Name(NAME).Device(tensorflow::DEVICE_CPU).TypeConstraint<float>("T"), CLASS<float>);      \
   REGISTER_KERNEL_BUILDER(Name(NAME).Device(tensorflow::DEVICE_CPU).TypeConstraint<tensorflow::bfloat16>("T"),      \
                           CLASS<tensorflow::bfloat16>)
+FOR_DTYPE("BertAddBias", AddBiasOp);
+FOR_DTYPE("BertAdd", AddOp);
 FOR_DTYPE("BertGelu", GeluOp);
 FOR_DTYPE("BertGeluGradient", GeluGradientOp);
 FOR_DTYPE("BertNorm", NormOp);

@@ -1,4 +1,4 @@
-"""Building and keeping the native kernels: each cache is one of the tests' own, and most compilers are scripts of a line or two.
+"""Building and keeping the native kernels: in caches of the tests' own, and mostly with compilers of a line or two.
 
 Those that are to succeed copy the library that one real build made.
 """
@@ -7,6 +7,7 @@ import collections
 import json
 import math
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -18,14 +19,13 @@ import tiny
 INPUTS = [-1.0, 0.5, 2.0]
 # Asks for the ops as a script does, in one process or two, after statements of the test's; prints what their gelu returns.
 PROBE = f"""
-import json, os, pathlib, sys
+import json, logging, os, pathlib, sys
 import runner
 import tensorflow.compat.v1 as tf
-from absl import logging
 import native_kernels
 
-logging.set_verbosity(logging.INFO)
-logging.get_absl_handler().setFormatter(logging.logging.Formatter("%(levelname)s %(message)s"))
+logging.basicConfig(format="%(levelname)s %(message)s", force=True)
+logging.getLogger("absl").setLevel("INFO")
 exec(sys.argv[1])
 child = os.fork() if sys.argv[2:] else None
 ops, values = native_kernels.ops(), None
@@ -156,24 +156,28 @@ def test_two_processes_build_at_once(machine, copying):
     assert len(copying.calls()) == 6 and len(machine.kept()) == 1
 
 
-@pytest.mark.parametrize("what, statements", [
-    ("source", "folder = pathlib.Path('native'); (folder / 'loops.cc').open('a').write('// more'); "
-               "native_kernels._SOURCES = folder.resolve()"),
-    ("header", "folder = pathlib.Path('native'); (folder / 'loops.h').open('a').write('// more'); "
-               "native_kernels._SOURCES = folder.resolve()"),
-    ("CPU", "native_kernels._cpu = lambda: ['another']"),
-    ("TensorFlow", "tf.__version__ = '2.0.0'"),
-    ("nothing", "folder = pathlib.Path('native'); native_kernels._SOURCES = folder.resolve()")])
-def test_another_library_for_another(what, statements, machine, copying):
-    shutil.copytree(os.path.join(os.path.dirname(__file__), "..", "native"), machine.here / "native")
-    assert machine.probe()[0]
-    assert machine.probe(statements)[0]
-    assert len(machine.kept()) == (1 if what == "nothing" else 2)
+@pytest.mark.parametrize("changed", ["loops.cc", "loops.h", "ops.cc", None])
+def test_another_source_has_another_library(changed, machine, copying):
+    sources = shutil.copytree(pathlib.Path(__file__).parents[1] / "native", machine.here / "native")
+    take_these = f"native_kernels._SOURCES = pathlib.Path({str(sources)!r})"
+    assert machine.probe(take_these)[0]
+    if changed:
+        with (sources / changed).open("a") as writer:
+            writer.write("// A comment.\n")
+    assert machine.probe(take_these)[0]
+    assert len(machine.kept()) == (2 if changed else 1)
+
+
+@pytest.mark.parametrize("change", ["native_kernels._cpu = lambda: ['another']", "tf.__version__ = '2.0.0'",
+                                    "native_kernels._LOOPS_FLAGS.append('-Oslow')"])
+def test_another_machine_has_another_library(change, machine, copying):
+    assert machine.probe()[0] and machine.probe(change)[0]
+    assert len(machine.kept()) == 2
 
 
 @pytest.mark.parametrize("cache", [
     "/dev/null/x",
-    pytest.param("/" + "x" * 300, marks=pytest.mark.xfail(strict=True, reason="a cache that cannot be looked at is no cache"))])
+    pytest.param("/" + "x" * 300, marks=pytest.mark.xfail(strict=True, reason="its look-up fails"))])
 def test_a_cache_that_cannot_be_written(cache, machine, copying):
     had, log = machine.probe(XDG_CACHE_HOME=cache)
     assert had and len(log) == 2 and log[0] == BUILDING.format("g++")
@@ -199,7 +203,7 @@ ERRORS = ["echo In file included from here:", "echo '  a.h:3: error: no such thi
     (["echo first", "echo last >&2", "echo", "exit 1"], "last"),
     (["exit 1"], "returned non-zero exit status 1."),
     (["kill -9 $$"], "died with <Signals.SIGKILL: 9>."),
-    ([], "library.so'"),  # it did not write one
+    ([], "No such file or directory: .*library.so.*"),  # it did not write one
     pytest.param(["echo In file included from errors.h:3:", *ERRORS, "exit 1"], "a.h:3: error: no such thing",
                  marks=pytest.mark.xfail(strict=True, reason="a file's name is taken for an error")),
     pytest.param([r"printf '\377: error'", "exit 1"], ": error",
@@ -209,7 +213,7 @@ def test_a_compiler_that_fails_is_tried_again_by_the_next_process(lines, said, m
     for _ in range(2):
         had, (first, warning) = machine.probe()
         assert not had and first == BUILDING.format("g++")
-        assert warning.startswith("WARNING XLA compiles the kernels") and warning.endswith(said)
+        assert re.fullmatch(f"WARNING XLA compiles the kernels, .*: the C\\+\\+ compiler could not .* machine. .*{said}", warning)
         assert not machine.kept()
         assert len(compiler.calls()) > before
         before = len(compiler.calls())
@@ -223,7 +227,7 @@ def test_a_compiler_that_fails_and_a_cache_that_cannot_be_written(machine):
 
 
 @pytest.mark.parametrize("same", [
-    False, pytest.param(True, marks=pytest.mark.xfail(strict=True, reason="what does not load is kept and never built again"))])
+    False, pytest.param(True, marks=pytest.mark.xfail(strict=True, reason="it is kept for ever"))])
 def test_a_library_that_does_not_load_is_built_again(same, machine, copying):
     good = copying.path.read_text()
     write_compiler(copying.path, 'echo garbage > "$target"')
@@ -254,7 +258,7 @@ def test_a_cxx_that_is_no_command_line(machine):
 
 @pytest.fixture(scope="module")
 def train(scripts, tiny_model, tmp_path_factory):
-    """Function of flags and environment: trains the tiny model for four steps, and returns losses and log."""
+    """Function of environment and flags: trains the tiny model for four steps; returns losses, log and graph."""
     data = tiny.write_task(tmp_path_factory.mktemp("data"), "mrpc", train=16)
     flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data, do_train=True,
                  train_batch_size=4, num_train_epochs=1, learning_rate=0.01, log_steps=1, trim_padding=False)
@@ -273,13 +277,13 @@ def train(scripts, tiny_model, tmp_path_factory):
 @pytest.fixture(scope="module")
 def plain(train, build):
     losses, log, graph = train(build.machine.environment, compile_kernels=False)
-    assert "kernels" not in log and 'op: "Bert' not in graph
+    assert "kernels" not in log and 'op: "Bert' not in graph and "_XlaMustCompile" not in graph
     return losses
 
 
 def test_native_kernels_train_as_plain_ones_do(train, build, plain):
     losses, log, graph = train(build.machine.environment, compile_kernels=True)
-    for op in ("Gelu", "GeluGradient", "Norm", "NormGradient", "Softmax", "SoftmaxGradient", "Keep", "AdamW"):
+    for op in ("Gelu", "GeluGradient", "Norm", "NormGradient", "Softmax", "SoftmaxGradient", "Keep"):
         assert f'op: "Bert{op}"' in graph
     np.testing.assert_allclose(losses, plain, rtol=1e-3)
     assert "kernels" not in log
@@ -287,7 +291,7 @@ def test_native_kernels_train_as_plain_ones_do(train, build, plain):
 
 def test_without_a_compiler_a_script_trains_and_says_so(train, machine, plain):
     losses, log, graph = train({**machine.environment, "CXX": "no-such-compiler"}, compile_kernels=True)
-    assert 'op: "Bert' not in graph
+    assert 'op: "Bert' not in graph and "_XlaMustCompile" in graph
     assert len(re.findall(r"^[\d:]+ No C\+\+ compiler found .*XLA compiles the kernels", log, re.MULTILINE)) == 1
     assert "WARNING" not in log and not machine.kept()
     np.testing.assert_allclose(losses, plain, rtol=1e-3)
