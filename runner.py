@@ -102,8 +102,9 @@ def define_training_flags():
     flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: layers that are computed again together.",
                          lower_bound=1)
     flags.DEFINE_bool("compile_kernels", None,
-                      "Compile the elementwise parts of a training step, with XLA. It saves time, but costs a second for each "
-                      "new length of a batch. By default on CPU, for models at least 256 wide.")
+                      "Make the elementwise parts of a training step for this machine's CPU: in C++, built once, or without a "
+                      "compiler by XLA, which takes a second for each new length of a batch. By default on CPU, for models "
+                      "at least 256 wide.")
     flags.DEFINE_bool("use_xla", False,
                       "Compile the whole model with XLA, anew for each length of a batch, which takes two seconds a layer. "
                       "For long runs on GPUs; on CPU it is slower than without.")
@@ -446,7 +447,7 @@ def _compiles_kernels(config):
     """Whether the elementwise parts of a training step are to be compiled."""
     if FLAGS.compile_kernels is not None or FLAGS.use_xla:
         return bool(FLAGS.compile_kernels)
-    # For narrower models compiling takes longer than it saves. With a GPU it has not been measured.
+    # For narrower models XLA takes longer to compile than it saves. With a GPU it has not been measured.
     return config.hidden_size >= 256 and not tf.config.list_physical_devices("GPU")
 
 

@@ -27,10 +27,13 @@ def is_row():
 
 
 @functools.cache
-def run_model(remove_padding, **options):
+def run_model(remove_padding, dropout=0.0, **options):
     """({name: array} of a model's outputs; that of the gradients of a loss that looks at them where they are real)."""
+    config = modeling.BertConfig.from_dict({
+        **CONFIG.to_dict(), "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout})
     with tf.Graph().as_default(), tf.Session() as session:
-        model = modeling.BertModel(CONFIG, True, tf.convert_to_tensor(IDS, tf.int32), tf.convert_to_tensor(MASK),
+        tf.train.get_or_create_global_step()
+        model = modeling.BertModel(config, True, tf.convert_to_tensor(IDS, tf.int32), tf.convert_to_tensor(MASK),
                                    remove_padding=remove_padding, **options)
         last = model.get_sequence_output()
         real = last if options.get("first_token_only") else last * MASK[:, :, np.newaxis].astype(np.float32)
@@ -91,6 +94,17 @@ def test_the_encoder_computes_the_same_without_padding(options):
     largest = max(np.abs(values).max() for values in expected_gradients.values())
     for name, values in gradients.items():
         np.testing.assert_allclose(values, expected_gradients[name], rtol=0, atol=tolerance * largest, err_msg=name)
+
+
+@pytest.mark.parametrize(("remove_padding", "options"), [
+    (False, {}), (True, {}), (True, {"first_token_only": True}), (True, {"recompute": "layers"})], ids=str)
+def test_with_kernels_for_this_machine_the_encoder_computes_the_same_with_the_same_dropout(remove_padding, options):
+    found, expected = (run_model(remove_padding, 0.2, compile_kernels=compiled, **options) for compiled in (True, False))
+    for ours, theirs in zip(found, expected):
+        assert ours.keys() == theirs.keys()
+        largest = max(np.abs(values).max() for values in theirs.values())
+        for name, values in theirs.items():
+            np.testing.assert_allclose(ours[name], values, rtol=0, atol=2e-6 * largest, err_msg=name)
 
 
 def test_what_is_no_row_is_not_computed():
