@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 
 import tensorflow.compat.v1 as tf
 from absl import logging
@@ -24,6 +25,8 @@ _WIDE_VECTORS = ["-mprefer-vector-width=512"]
 # Of the one that includes TensorFlow's headers, which would print hundreds of warnings.
 _OPS_FLAGS = ["-O2", "-w"]
 _SECONDS_TO_BUILD = 600
+_BUILDING = "building-"
+_SEAL_BYTES = hashlib.sha256().digest_size
 
 
 @functools.cache
@@ -34,17 +37,17 @@ def ops():
     """
     if tf.config.list_physical_devices("GPU"):
         return None
-    compiler = _compiler()
-    if compiler is None:
-        logging.info("No C++ compiler found (g++, c++, or the one that the environment's CXX names): XLA compiles the "
-                     "kernels, which are slower then.")
-        return None
     try:
-        return tf.load_op_library(str(_library(compiler)))
-    except (OSError, subprocess.SubprocessError, tf.errors.OpError) as error:
+        compiler = _compiler()
+        if compiler is not None:
+            return _kept(compiler) or _built(compiler)
+    except (OSError, ValueError, subprocess.SubprocessError, tf.errors.OpError) as error:
         logging.warning("XLA compiles the kernels, which are slower then: the C++ compiler could not make them for this "
                         "machine. %s", _reason(error))
         return None
+    logging.info("No C++ compiler found (g++, c++, or the one that the environment's CXX names): XLA compiles the kernels, "
+                 "which are slower then.")
+    return None
 
 
 def _compiler():
@@ -56,27 +59,63 @@ def _compiler():
     return None
 
 
-def _library(compiler):
-    """The path of the library, which is there then."""
-    name = _digest(compiler) + ".so"
-    kept = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "bert-kernels"
-    if (kept / name).exists():
-        return kept / name
-    logging.info("Building the kernels for this CPU, once, with %s: about ten seconds.", shlex.join(compiler))
+def _path(compiler):
+    """Where the library of this compiler is kept."""
     try:
-        kept.mkdir(parents=True, exist_ok=True)
-        scratch = tempfile.mkdtemp(prefix="building-", dir=kept)
+        cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    except RuntimeError as error:  # a user without a home
+        raise OSError(error) from error
+    return pathlib.Path(cache) / "bert-kernels" / (_digest(compiler) + ".so")
+
+
+def _kept(compiler):
+    """The ops of the library that is kept; None if there is none that works."""
+    try:
+        path = _path(compiler)
+        content = path.read_bytes()
+        # One that was cut off would end the process when it is loaded.
+        if content[-_SEAL_BYTES:] == _seal(content[:-_SEAL_BYTES]):
+            return tf.load_op_library(str(path))
+    except (OSError, tf.errors.OpError):
+        pass
+    return None
+
+
+def _built(compiler):
+    """The ops of a new library, which is kept if it can be."""
+    logging.info("Building the kernels for this CPU, once, with %s: about ten seconds.", shlex.join(compiler))
+    path = None
+    try:
+        path = _path(compiler)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for old in path.parent.glob(_BUILDING + "*"):  # a build that was killed
+            if time.time() - old.stat().st_mtime > 2 * _SECONDS_TO_BUILD:
+                shutil.rmtree(old, ignore_errors=True)
+        folder = tempfile.mkdtemp(prefix=_BUILDING, dir=path.parent)
     except OSError as error:
         logging.warning("The kernels are built for this run alone, as they cannot be kept: %s. XDG_CACHE_HOME can name "
                         "another folder.", error)
-        scratch = tempfile.mkdtemp(prefix="bert-kernels-")
-        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-        return _build(compiler, pathlib.Path(scratch))
+        path, folder = None, tempfile.mkdtemp(prefix="bert-kernels-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
-        os.replace(_build(compiler, pathlib.Path(scratch)), kept / name)
+        library = _build(compiler, pathlib.Path(folder))
+        found = tf.load_op_library(str(library))
+        if path is not None:
+            with open(library, "r+b") as file:
+                seal = _seal(file.read())
+                file.write(seal)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(library, path)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return kept / name
+        if path is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def _seal(content):
+    """What follows a library's content in its file."""
+    return hashlib.sha256(content).digest()
 
 
 def _build(compiler, folder):
@@ -102,9 +141,12 @@ def _run_all(commands):
     Raises:
       subprocess.SubprocessError: one of them failed; it has what that one wrote.
     """
-    running = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-               for command in commands]
+    running = []
     try:
+        for command in commands:
+            running.append(subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                errors="replace", env={**os.environ, "LC_ALL": "C"}))
         for process in running:
             output, _ = process.communicate(timeout=_SECONDS_TO_BUILD)
             if process.returncode:
@@ -140,4 +182,5 @@ def _reason(error):
     if not isinstance(output, str):
         return str(error).splitlines()[0] if str(error) else type(error).__name__
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line), lines[-1] if lines else str(error))
+    errors = [line for line in lines if "error: " in line and not line.startswith("collect2")]
+    return [*errors, *lines[-1:], str(error)][0]

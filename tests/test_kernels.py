@@ -1,7 +1,13 @@
-"""The kernels are the formulas they stand for, with gradients by hand: compiled or not, in 32 bits and in 16."""
+"""The kernels are the formulas they stand for, with gradients by hand: plain, XLA's or native, in 32 bits and in 16."""
 
 import collections
+import concurrent.futures
+import contextlib
+import itertools
 import math
+import multiprocessing
+import os
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,6 +16,8 @@ from helpers import ancestors
 from tensorflow.python.framework import op_def_registry
 
 import kernels
+import native_kernels
+import optimization
 import randomness
 from recompute_grad import recompute_grad
 
@@ -20,6 +28,8 @@ ATTENTION_SHAPES = {"query": [2, 3, 5, 4], "key": [2, 3, 6, 4], "value": [2, 3, 
 # What stays float32 whatever the precision.
 PARAMETERS = {"bias", "bias_2", "kernel", "kernel_2", "gamma", "beta", "score_bias"}
 
+# What makes the kernels: None, TensorFlow's ops; "xla" or "native", for this machine's CPU.
+MODES = [None, "xla", "native"]
 NEEDS_ONE_DNN = pytest.mark.skipif(
     op_def_registry.get("_MklNativeFusedMatMul") is None or not kernels.cpu_supports(tf.bfloat16),
     reason="TensorFlow has no oneDNN here, or the CPU no bfloat16")
@@ -122,19 +132,27 @@ def gradient_for(shape):
     return np.cos(np.arange(math.prod(shape), dtype=np.float32)).reshape(shape)
 
 
-def differentiate(function, arrays, dtype=tf.float32, compiled=False, check=None):
-    """{name: array} of the function's output and the gradients of all arguments that have one, in a graph of its own.
+@contextlib.contextmanager
+def made_by(mode):
+    """The kernels that this block adds to the current graph are made by one of `MODES`."""
+    if mode == "native" and native_kernels.ops() is None:
+        pytest.skip("no native kernels on this machine")
+    if mode:
+        kernels.compile_in_graph()
+    with contextlib.nullcontext() if mode == "native" else mock.patch.object(native_kernels, "ops", lambda: None):
+        yield
 
-    Args:
-      function: takes the arguments by name.
-      arrays: {argument: array}.
-      dtype: of the arguments that are no parameters.
-      compiled: whether to compile the kernels.
-      check: called with (arguments, their gradients, ops that were there before these).
-    """
-    with tf.Graph().as_default() as graph, tf.Session() as session:
-        if compiled:
-            kernels.compile_in_graph()
+
+@pytest.fixture
+def native():
+    """The native ops."""
+    return native_kernels.ops() or pytest.skip("no native kernels on this machine")
+
+
+@contextlib.contextmanager
+def derivative(function, arrays, dtype=tf.float32, mode=None, check=None):
+    """A function of {argument: array} that returns what `differentiate` does, for arrays of these shapes."""
+    with tf.Graph().as_default() as graph, tf.Session() as session, made_by(mode):
         arguments = {name: tf.placeholder(array.dtype if array.dtype == bool or name in PARAMETERS else dtype, array.shape)
                      for name, array in arrays.items()}
         output = function(**arguments)
@@ -144,46 +162,75 @@ def differentiate(function, arrays, dtype=tf.float32, compiled=False, check=None
         gradients = dict(zip(targets, tf.gradients(output, list(targets.values()), [output_gradient])))
         if check:
             check(arguments, gradients, forward)
-        feed = {tensor: arrays[name] for name, tensor in arguments.items()}
-        return session.run({"output": output, **gradients}, feed)
+        yield lambda arrays: session.run(
+            {"output": output, **gradients}, {tensor: arrays[name] for name, tensor in arguments.items()})
+
+
+def differentiate(function, arrays, dtype=tf.float32, mode=None, check=None):
+    """{name: array} of the function's output and the gradients of all arguments that have one, in a graph of its own.
+
+    Args:
+      function: takes the arguments by name.
+      arrays: {argument: array}.
+      dtype: of the arguments that are no parameters.
+      mode: of `MODES`.
+      check: called with (arguments, their gradients, ops that were there before these).
+    """
+    with derivative(function, arrays, dtype, mode, check) as run:
+        return run(arrays)
 
 
 def assert_close(ours, expected, tolerance):
     """Equal up to `tolerance` of an array's largest value."""
     assert ours.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_allclose(ours[name].astype(np.float32), values, rtol=0, atol=tolerance * np.abs(values).max(),
-                                   err_msg=name)
+        values = values.astype(np.float32)
+        np.testing.assert_allclose(ours[name].astype(np.float32), values, rtol=0, err_msg=name,
+                                   atol=tolerance * np.abs(values).max(initial=0.0, where=np.isfinite(values)))
 
 
 def is_compiled(op):
     return "_XlaMustCompile" in op.node_def.attr and op.get_attr("_XlaMustCompile")
 
 
+def makers(ops):
+    """Those of `MODES` but None that made some of these ops."""
+    return {"xla" for op in ops if is_compiled(op)} | {"native" for op in ops if op.type.startswith("Bert")}
+
+
 # --- Kernels and formulas ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name, compiled", [(name, False) for name in CASES] + [(name, True) for name in COMPILABLE])
-def test_output_and_gradients_are_those_of_the_formula(name, compiled):
+def expect_makers(maker):
+    """A `check` that this one made kernels of the forward pass, and of the backward pass, and no other did."""
     def check(arguments, gradients, forward):
         made = set(tf.get_default_graph().get_operations()) - set(forward)
-        # The forward and the backward pass of each have something to compile.
-        assert [any(map(is_compiled, ops)) for ops in (forward, made)] == [compiled, compiled]
+        assert [makers(forward), makers(made)] == [{maker} - {None}] * 2
+    return check
 
+
+@pytest.mark.parametrize("name, mode", [
+    *[(name, None) for name in CASES], *itertools.product(COMPILABLE, ["xla", "native"])])
+def test_output_and_gradients_are_those_of_the_formula(name, mode):
     case = CASES[name]
     arrays = arrays_of(case)
-    assert_close(differentiate(case.kernel, arrays, compiled=compiled, check=check), differentiate(case.plain, arrays), 1e-5)
+    found = differentiate(case.kernel, arrays, mode=mode, check=expect_makers(mode))
+    assert_close(found, differentiate(case.plain, arrays), 1e-5)
 
 
-@pytest.mark.parametrize("name, dtype, compiled", [
-    *[(name, dtype, False) for name in CASES for dtype in (tf.bfloat16, tf.float16)],
-    *[(name, dtype, True) for name in ("linear", "linear-two", "gelu_linear", "residual_norm-keep", "attention-bias-keep")
-      for dtype in (tf.bfloat16, tf.float16)]])
-def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(name, dtype, compiled, monkeypatch):
+@pytest.mark.parametrize("name, dtype, mode", [
+    *itertools.product(CASES, [tf.bfloat16, tf.float16], [None]),
+    *itertools.product(COMPILABLE, [tf.bfloat16], ["native"]),
+    *itertools.product(["linear", "linear-two", "gelu_linear", "residual_norm-keep", "attention-bias-keep"],
+                       [tf.bfloat16, tf.float16], ["xla"]),
+    ("attention-bias-keep", tf.float16, "native")])
+def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(name, dtype, mode, monkeypatch):
     monkeypatch.setattr(kernels, "_CHANNELS", 1)
     case = CASES[name]
     arrays = arrays_of(case)
-    found = differentiate(case.kernel, arrays, dtype, compiled)
+    # There are no native kernels in float16.
+    check = expect_makers(mode if dtype == tf.bfloat16 else mode and "xla") if name in COMPILABLE else None
+    found = differentiate(case.kernel, arrays, dtype, mode, check)
     assert {name: array.dtype for name, array in found.items()} == {
         name: np.float32 if name in PARAMETERS else dtype.as_numpy_dtype for name in found}
     # Inputs, outputs and what is between two products are rounded, to 8 and 11 bits.
@@ -249,22 +296,20 @@ def test_gradients_keep_the_inputs_and_of_attention_the_probabilities(name, dtyp
 
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype, tolerance", [(tf.float32, 1e-5), (tf.bfloat16, 2**-5), (tf.float16, 2**-8)])
-def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, compiled, graph):
-    if compiled:
-        kernels.compile_in_graph()
+def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mode, graph):
     found, expected, feed = {}, {}, {}
     for name, case in {**CASES, **CHAINS}.items():
         if "keep" not in case.shapes:
             arguments = {argument: tf.placeholder(tf.float32, array.shape) for argument, array in arrays_of(case).items()}
             feed.update(zip(arguments.values(), arrays_of(case).values()))
             expected[name] = case.plain(**arguments)
-            with kernels.inference():
+            with made_by(mode), kernels.inference():
                 found[name] = case.kernel(**{argument: tensor if argument in PARAMETERS else tf.cast(tensor, dtype)
                                              for argument, tensor in arguments.items()})
-    assert not any(is_compiled(op) or op.type == "IdentityN" for op in graph.get_operations())
-    assert bool(tf.local_variables()) == compiled
+    assert not makers(graph.get_operations()) and "IdentityN" not in {op.type for op in graph.get_operations()}
+    assert bool(tf.local_variables()) == bool(mode)
     with tf.Session() as session:
         session.run(tf.local_variables_initializer(), feed)
         found, expected = session.run([found, expected], feed)
@@ -369,14 +414,14 @@ def test_other_graphs_are_not_compiled(graph):
     with tf.Graph().as_default():
         kernels.compile_in_graph()
     kernels.gelu(tf.zeros([2]))
-    assert not any(map(is_compiled, graph.get_operations()))
+    assert not makers(graph.get_operations())
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(compiled):
+@pytest.mark.parametrize("mode", MODES)
+def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(mode):
     def block(inputs, kernel, bias, gamma, beta):
         def keep(tensor):
-            return randomness.bernoulli(tf.shape(tensor), KEEP_PROBABILITY, randomness.new_site("dropout"))
+            return kernels.bernoulli(tf.shape(tensor), KEEP_PROBABILITY, randomness.new_site("dropout"))
 
         heads = tf.reshape(inputs, [2, 1, 4, 6])
         attended = kernels.attention(heads, heads, heads, None, keep(tf.zeros([2, 1, 4, 4])), KEEP_PROBABILITY)
@@ -386,29 +431,303 @@ def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(comp
     shapes = {"inputs": [8, 6], "kernel": [6, 6], "bias": [6], **NORM_SHAPES}
     arrays = {name: np.random.RandomState(1).standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     recomputed = recompute_grad(block)
-    assert_close(differentiate(lambda **arguments: recomputed(*arguments.values()), arrays, compiled=compiled),
-                 differentiate(block, arrays, compiled=compiled), 1e-6)
+    assert_close(differentiate(lambda **arguments: recomputed(*arguments.values()), arrays, mode=mode),
+                 differentiate(block, arrays, mode=mode), 1e-6)
+
+
+# --- Native kernels ------------------------------------------------------------------------------------------
+
+# Name of a case, shapes: they fill no vectors, no 64 rows and no 16 of attention. Or have one column, or no rows at all.
+ODD = [
+    ("gelu", {"x": [131, 83]}),
+    ("gelu-erf", {"x": [131, 83]}),
+    ("gelu", {"x": [131, 1]}),
+    ("gelu-erf", {"x": [0, 83]}),
+    *[(name, {"inputs": [rows, 83], "bias": [83], "kernel": [83, 5]})
+      for name in ("gelu_linear", "gelu_linear-erf") for rows in (131, 0)],
+    *[("layer_norm", {"inputs": shape, "gamma": shape[-1:], "beta": shape[-1:]}) for shape in ([131, 1], [3, 5, 83], [0, 83])],
+    *[(name, {**dict.fromkeys(["inputs", "residual"], [rows, width]), **dict.fromkeys(["bias", "gamma", "beta"], [width]),
+              **({"keep": [rows, width]} if "keep" in name else {})})
+      for name in ("residual_norm", "residual_norm-keep") for rows, width in ((131, 83), (131, 1), (0, 83))],
+    *[("attention" + "-bias" * bool(bias) + "-keep" * keep,
+       {"query": [batch, 3, 5, 8], "key": [batch, 3, width, 8], "value": [batch, 3, width, 8],
+        **({"score_bias": bias} if bias else {}), **({"keep": [batch, 3, 5, width]} if keep else {})})
+      for batch, width, bias, keep in [
+          (2, 37, None, False), (2, 37, None, True), (2, 37, [2, 1, 1, 37], False), (2, 37, [1, 3, 5, 37], True),
+          (2, 37, [2, 3, 1, 37], True), (2, 37, [2, 1, 5, 37], False), (2, 37, [1, 1, 1, 37], True), (2, 1, None, True),
+          (0, 37, [0, 1, 1, 37], True)]],
+]
+WIDE = [(name, shapes) for name, shapes in ODD if all(shape[0] and shape[-1] > 1 for shape in shapes.values())]
+# Two NaNs, of which the second one has all bits of the mantissa, and infinity.
+NOT_FINITE = np.uint32([0x7fc00000, 0x7fffffff, 0x7f800000, 0xff800000]).view(np.float32)
+
+
+def name_of(value):
+    return value if isinstance(value, str) else value.name if isinstance(value, tf.DType) else "_".join(
+        "x".join(map(str, shape)) for shape in value.values()) if isinstance(value, dict) else None
+
+
+@pytest.mark.parametrize("name, shapes", ODD, ids=name_of)
+def test_native_kernels_take_all_shapes(name, shapes):
+    case = CASES[name]._replace(shapes=shapes)
+    arrays = arrays_of(case)
+    expected = differentiate(case.plain, arrays)
+    assert_close(differentiate(case.kernel, arrays, mode="native"), expected, 1e-5)
+    rounded = differentiate(case.kernel, arrays, tf.bfloat16, "native")
+    assert_close(rounded, differentiate(case.kernel, arrays, tf.bfloat16), 2**-7)
+    assert_close(rounded, expected, 2**-5)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
+@pytest.mark.parametrize("name, shapes", WIDE, ids=name_of)
+def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(name, shapes, dtype, monkeypatch):
+    def softmax(scores):  # TensorFlow's has NaN in one place of the row only
+        powers = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
+        return powers / tf.reduce_sum(powers, axis=-1, keepdims=True)
+
+    monkeypatch.setattr(tf.nn, "softmax", softmax)
+    case = CASES[name]._replace(shapes=shapes)
+    arrays = arrays_of(case)
+    with derivative(case.kernel, arrays, dtype, "native") as native, derivative(case.kernel, arrays, dtype) as plain:
+        for argument, value in itertools.product(set(shapes) - {"keep"}, NOT_FINITE):
+            array = arrays[argument].astype(np.float32 if argument in PARAMETERS else dtype.as_numpy_dtype)
+            bits = array.view({2: np.uint16, 4: np.uint32}[array.itemsize])
+            bits.flat[[3, -1]] = value.view(np.uint32) >> 32 - 8 * array.itemsize
+            expected = plain({**arrays, argument: array})
+            assert np.isfinite(expected["output"].astype(np.float32)).all() == (argument == "score_bias" and value == -np.inf)
+            assert_close(native({**arrays, argument: array}), expected, 1e-5 if dtype == tf.float32 else 2**-6)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
+def test_what_dropout_drops_may_be_infinite(dtype, native, graph):
+    case = CASES["residual_norm-keep"]._replace(shapes=dict(WIDE)["residual_norm-keep"])
+    arrays = arrays_of(case)
+    with derivative(case.kernel, arrays, dtype, "native") as run:
+        found, expected = [run({**arrays, "inputs": np.where(arrays["keep"], arrays["inputs"], dropped)})
+                           for dropped in (np.float32(np.inf), np.float32(0))]
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])
+    assert np.isfinite(found["output"].astype(np.float32)).all() and not found["inputs"][~arrays["keep"]].any()
+    chance = np.random.RandomState(0)
+    gradient, probabilities = chance.random_sample([2, 2, 3, 5, 37]).astype(np.float32)
+    keep = chance.random_sample([2, 3, 5, 37]) < 0.5
+    with tf.Session() as session:
+        found, expected = session.run([native.bert_softmax_gradient(
+            gradient=tf.cast(np.where(keep, gradient, dropped), dtype), probabilities=tf.cast(probabilities, dtype),
+            keep=[keep], shrink=0.5, scale=2.0) for dropped in (np.float32(np.inf), np.float32(0))])
+    for ours, theirs in zip(found, expected):
+        np.testing.assert_array_equal(ours, theirs)
+        assert np.isfinite(ours.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
+@pytest.mark.parametrize("name", ["gelu", "gelu-erf"])
+def test_native_gelu_of_large_values_is_exact(name, dtype):
+    x = np.tile(np.float32([-1000, 1000, -50, 50]), [3, 21])[:, :83]
+    found = differentiate(CASES[name].kernel, {"x": x}, dtype, "native")
+    np.testing.assert_array_equal(found["output"], np.maximum(x, 0))
+    np.testing.assert_array_equal(found["x"], (x > 0) * gradient_for(x.shape).astype(dtype.as_numpy_dtype))
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
+def test_native_attention_gives_masked_scores_a_probability_of_zero(dtype):
+    # Values of one at one position each, so that the outputs are the probabilities.
+    arrays = {name: np.random.RandomState(0).standard_normal([1, 2, 37, 37]).astype(np.float32) for name in ("query", "key")}
+    masked = np.random.RandomState(1).random_sample([37, 37]) < 0.5
+    masked[5], arrays["query"][:, :, 5] = True, 0.0
+    arrays.update(value=np.tile(np.eye(37, dtype=np.float32), [1, 2, 1, 1]),
+                  score_bias=np.where(masked, np.float32(-10000), np.float32(0))[None, None])
+    found = differentiate(attention, arrays, dtype, "native")
+    probabilities = found["output"][0].astype(np.float32)
+    rows = np.arange(37) != 5
+    assert not probabilities[:, rows][:, masked[rows]].any() and probabilities[:, rows][:, ~masked[rows]].all()
+    np.testing.assert_allclose(probabilities[:, 5], 1 / 37, rtol=1e-6 if dtype == tf.float32 else 2**-8)
+    assert_close(found, differentiate(attention, arrays, dtype), 1e-5 if dtype == tf.float32 else 2**-6)
+
+
+def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one():
+    bfloat16 = tf.bfloat16.as_numpy_dtype
+    bits = np.random.RandomState(0).randint(0, 2**32, 4099, np.uint32)
+    bits[::2] = bits[::2] >> 16 << 16 | 0x8000  # between two
+    bits[:3] = 0x7f7fffff, 0xff7f8000, 0x7f7f7fff  # to infinity, or just not
+    bits[(bits & 0x7f800000) == 0] |= 0x3f800000  # not as small as to be flushed to 0
+    numbers = bits.view(np.float32)
+    ones = np.ones_like(numbers)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = differentiate(kernels.layer_norm, {"inputs": np.zeros([2, 4099], np.float32), "gamma": ones, "beta": numbers},
+                              tf.bfloat16, "native")
+        expected = numbers.astype(bfloat16).astype(np.float32)
+    np.testing.assert_array_equal(found["output"].astype(np.float32), np.stack([expected] * 2))
+    assert np.isnan(numbers).any()
+    # Where gelu is the identity, a bias comes between the numbers: 257, for one, becomes 256, and 259 becomes 260.
+    arrays = {"inputs": np.full([3, 83], 256, np.float32), "bias": np.arange(83, dtype=np.float32),
+              "kernel": np.eye(83, dtype=np.float32)}
+    for name in ("gelu_linear", "gelu_linear-erf"):
+        found = differentiate(CASES[name].kernel, arrays, tf.bfloat16, "native")
+        np.testing.assert_array_equal(found["output"], (arrays["inputs"] + arrays["bias"]).astype(bfloat16))
+
+
+def _run_native_kernels(numbers_of_threads):
+    """For each number of threads, what native kernels made of the same inputs. For a process that ran no session before."""
+    # Else all sessions of the process share the first one's threads.
+    os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
+    tf.disable_v2_behavior()
+    ops, chance, feed = native_kernels.ops(), np.random.RandomState(0), {}
+
+    def fed(array):  # of constants TensorFlow would compute everything beforehand, on threads of its own
+        tensor = tf.placeholder(array.dtype, array.shape)
+        feed[tensor] = array
+        return tensor
+
+    def normal(*shape):
+        return fed(chance.standard_normal(shape).astype(np.float32))
+
+    found = []
+    for dtype in (tf.float32, tf.bfloat16):
+        # Neither 64 nor 16 are a divisor of the numbers of rows.
+        rows, others = [tf.cast(normal(1003, 509), dtype) for _ in range(2)]
+        vectors, scores = [normal(509) for _ in range(3)], tf.cast(normal(4, 6, 31, 67), dtype)
+        keep = ops.bert_keep(shape=[1003, 509], key=fed(np.uint64([12345])), counter=np.uint64([1, 2]), threshold=-20000)
+        score_keep = fed(chance.random_sample([4, 6, 31, 67]) < KEEP_PROBABILITY)
+        norm = dict(bias=vectors[:1], residual=[others], keep=[keep], gamma=vectors[1], scale=4 / 3, epsilon=1e-12)
+        found.append(keep)
+        for approximate in (False, True):
+            found.append(ops.bert_gelu(rows, vectors[:1], approximate))
+            found.extend(ops.bert_gelu_gradient(others, rows, vectors[:1], approximate))
+        found.append(ops.bert_norm(inputs=rows, beta=vectors[2], **norm))
+        found.extend(ops.bert_norm_gradient(gradient=rows, inputs=rows, **norm))
+        softmax = ops.bert_softmax(scores, [normal(4, 1, 1, 67)], [score_keep], 0.125, 4 / 3)
+        found.extend([*softmax, *ops.bert_softmax_gradient(scores, softmax[1], [score_keep], 0.125, 4 / 3)])
+    outputs = []
+    for number in numbers_of_threads:
+        with tf.Session(config=tf.ConfigProto(intra_op_parallelism_threads=number)) as session:
+            outputs.append([array.view(np.uint8) for array in session.run(found, feed)])
+    return outputs
+
+
+def test_native_kernels_return_the_same_bits_on_any_number_of_threads(native):
+    context = multiprocessing.get_context("forkserver")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:
+        alone, together = process.submit(_run_native_kernels, [1, 4]).result()
+    for ours, theirs in zip(alone, together):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+# Name: an op of inputs whose shapes are not known before they are fed. f(shape) makes such an input, b(shape) one of booleans.
+WRONG_SIZES = {
+    "gelu-bias": lambda ops, f, b: ops.bert_gelu(f([4, 6]), [f([5])], True),
+    "gelu_gradient-bias": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 6]), f([4, 6]), [f([7])], True),
+    "gelu_gradient-gradient": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 5]), f([4, 6]), [f([6])], True),
+    **{f"norm-{name}": lambda ops, f, b, changed={name: shape}: norm(ops.bert_norm, f, b, {"beta": [6]}, changed)
+       for name, shape in {"bias": [5], "residual": [4, 5], "keep": [3, 6], "gamma": [7], "beta": [5]}.items()},
+    **{f"norm_gradient-{name}": lambda ops, f, b, changed={name: shape}: norm(
+        ops.bert_norm_gradient, f, b, {"gradient": [4, 6]}, changed)
+       for name, shape in {"bias": [5], "residual": [5, 6], "keep": [4, 5], "gamma": [1], "gradient": [6, 4]}.items()},
+    "softmax-keep": lambda ops, f, b: ops.bert_softmax(f([2, 3, 5, 4]), [], [b([2, 3, 4, 4])], 1.0, 1.0),
+    "softmax-scores": lambda ops, f, b: ops.bert_softmax(f([3, 5, 4]), [], [], 1.0, 1.0),
+    **{f"softmax-bias-{'x'.join(map(str, shape))}": lambda ops, f, b, shape=shape: ops.bert_softmax(
+        f([2, 3, 5, 4]), [f(shape)], [], 1.0, 1.0)
+       for shape in ([3, 1, 1, 4], [2, 2, 5, 4], [2, 3, 4, 4], [2, 3, 5, 5], [2, 1, 1, 4, 1], [0, 1, 1, 4])},
+    "softmax_gradient-keep": lambda ops, f, b: ops.bert_softmax_gradient(
+        f([2, 3, 5, 4]), f([2, 3, 5, 4]), [b([2, 3, 5, 5])], 1.0, 1.0),
+    "softmax_gradient-gradient": lambda ops, f, b: ops.bert_softmax_gradient(f([2, 3, 5, 4]), f([2, 3, 5, 3]), [], 1.0, 1.0),
+    "keep-shape": lambda ops, f, b: ops.bert_keep(
+        tf.cast(f([2]) - 1.0, tf.int32), np.uint64([1]), np.uint64([1, 1]), threshold=0),
+    "keep-key": lambda ops, f, b: ops.bert_keep([3], tf.cast(f([2]), tf.uint64), np.uint64([1, 1]), threshold=0),
+    "keep-counter": lambda ops, f, b: ops.bert_keep([3], np.uint64([1]), tf.cast(f([1]), tf.uint64), threshold=0),
+    **{f"adam_w-{name}": lambda ops, f, b, shapes=shapes: ops.bert_adam_w(
+        *[variable_of(shape) for shape in shapes[:3]], f(shapes[3]), 1.0, 1.0, 0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6)
+       for name, shapes in {"gradient": [[6], [6], [6], [5]], "shape": [[6, 2], [6, 2], [6, 2], [2, 6]],
+                            "slots": [[6], [6], [4], [6]]}.items()},
+}
+
+
+def norm(op, f, b, shapes, changed):
+    """BertNorm or its gradient of inputs of these shapes, but for those that are changed."""
+    shapes = {"inputs": [4, 6], "bias": [6], "residual": [4, 6], "keep": [4, 6], "gamma": [6], **shapes, **changed}
+    inputs = {name: b(shape) if name == "keep" else f(shape) for name, shape in shapes.items()}
+    return op(**{name: [tensor] if name in ("bias", "residual", "keep") else tensor for name, tensor in inputs.items()},
+              scale=1.0, epsilon=1e-12)
+
+
+def variable_of(shape):
+    """The handle of a new variable."""
+    return tf.Variable(tf.zeros(shape), use_resource=True).handle
+
+
+@pytest.mark.parametrize("name", WRONG_SIZES)
+def test_native_ops_refuse_inputs_that_do_not_fit(name, native, graph):
+    feed = {}
+
+    def fed(dtype, shape):
+        tensor = tf.placeholder(dtype)
+        feed[tensor] = np.zeros(shape)
+        return tensor
+
+    op = WRONG_SIZES[name](native, lambda shape: fed(tf.float32, shape), lambda shape: fed(tf.bool, shape))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            session.run(op, feed)
+
+
+def adam_steps(mode, reads):
+    """{number: the weights before each of three steps and after them, the slots} of a variable that is clipped and decayed.
+
+    Args:
+      mode: of `MODES`.
+      reads: whether somebody reads the weights before each step, and holds what was read.
+    """
+    chance = np.random.RandomState(0)
+    with tf.Graph().as_default() as graph, tf.Session() as session, made_by(mode):
+        weights = tf.get_variable("kernel", initializer=chance.standard_normal([257, 259]).astype(np.float32))
+        gradient = tf.placeholder(tf.float32, weights.shape)
+        before = weights.read_value()
+        with tf.control_dependencies([before] if reads else []):
+            update = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.1).apply_scaled_gradients(
+                [(gradient, weights)], optimization.clipping_factor(tf.global_norm([gradient]), 1.0))
+        assert makers(graph.get_operations()) == {mode} - {None}
+        session.run(tf.global_variables_initializer())
+        history = []
+        for size in (100.0, 1e-3, 1.0):  # the second one is not clipped
+            feed = {gradient: size * chance.standard_normal([257, 259])}
+            if reads:
+                history.append(session.run([before, update], feed)[0])
+            else:
+                history.append(session.run(weights).copy())
+                session.run(update, feed)
+        *slots, after = session.run([*sorted(set(tf.global_variables()) - {weights}, key=lambda slot: slot.name), weights])
+        return dict(enumerate([*history, after, *slots]))
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("mode", ["xla", "native"])
+def test_adam_in_one_pass_takes_the_same_steps_and_overwrites_nothing_that_is_held(mode, reads):
+    # In 32 bits 1 − β₂, as TensorFlow's kernel computes it, is 1.3e-5 from XLA's.
+    assert_close(adam_steps(mode, reads), adam_steps(None, False), {"xla": 2e-5, "native": 1e-6}[mode])
 
 
 # --- Where dropout keeps ------------------------------------------------------------------------------------
 
 
-def draw(shape, probability=0.9, part=None, step=0, unequal=False):
+def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
     """One draw in a graph and a session of its own."""
-    with tf.Graph().as_default(), tf.Session() as session:
+    with tf.Graph().as_default(), tf.Session() as session, made_by(mode):
         global_step = tf.train.get_or_create_global_step()
         if part is not None:
             randomness.set_part(tf.constant(part))
         if unequal:
             randomness.unequal_parts()
-        keep = randomness.bernoulli(shape, probability, "bert/embeddings/dropout#0")
+        keep = kernels.bernoulli(shape, probability, "bert/embeddings/dropout#0")
         global_step.load(step, session)
         return session.run(keep)
 
 
-def test_booleans_are_what_they_were_when_this_was_written():
+@pytest.mark.parametrize("mode", MODES)
+def test_booleans_are_what_they_were_when_this_was_written(mode):
     # A resumed run must go on with the masks of the version that began it.
-    assert "".join("01"[int(keep)] for keep in draw([40], 0.5, step=700)) == "0110010101000010101001000111100010010000"
+    found = draw([40], 0.5, step=700, mode=mode)
+    assert "".join("01"[int(keep)] for keep in found) == "0110010101000010101001000111100010010000"
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.9, 1.0])
@@ -447,3 +766,33 @@ def test_unequal_parts_share_no_booleans():
     np.testing.assert_array_equal(first, draw([500], 0.5))
     stretches = {first[start:start + 64].tobytes() for start in range(len(first) - 63)}
     assert not stretches & {second[start:start + 64].tobytes() for start in range(len(second) - 63)}
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.1, 0.9, 1.0])
+@pytest.mark.parametrize("unequal", [False, True])
+def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
+    step, shape, part = tf.train.get_or_create_global_step(), tf.placeholder(tf.int32, [None]), tf.placeholder(tf.int32, [])
+    randomness.set_part(part)
+    if unequal:
+        randomness.unequal_parts()
+    with made_by("native"):
+        draws = [make(shape, probability, "dropout#0") for make in (kernels.bernoulli, randomness.bernoulli)]
+        assert makers([draw.op for draw in draws]) == {"native"}
+    with tf.Session() as session:
+        for now in (0, 3, 2**40 + 1):
+            step.load(now, session)
+            for sizes in ([1], [7], [8], [9], [255], [256], [257], [4099], [3, 0, 5], [7, 11, 13], [], [100003]):
+                for number in (0, 1, 5):
+                    found, expected = session.run(draws, {shape: sizes, part: number})
+                    assert found.shape == tuple(sizes)
+                    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("low, high", [(2**64 - 3, 5), (2**64 - 3, 2**64 - 1), (2**32 - 3, 0), (2**63 - 3, 2**32 - 1)])
+def test_native_booleans_are_those_of_tensorflow_where_the_counter_carries(low, high, native, graph):
+    stream = {"key": np.uint64([2**63 + 11]), "counter": np.uint64([low, high])}
+    words = tf.raw_ops.StatelessRandomUniformFullIntV2(shape=[400], **stream, alg=1, dtype=tf.uint32)
+    found = native.bert_keep(shape=[800], **stream, threshold=-77)
+    with tf.Session() as session:
+        words, found = session.run([words, found])
+    np.testing.assert_array_equal(found, words.view(np.int16) >= -77)
