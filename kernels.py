@@ -521,7 +521,7 @@ def attention(query, key, value, score_bias, keep, keep_probability):
     Args:
       query: [B, N, F, H].
       key, value: [B, N, T, H].
-      score_bias: float32, added to the scores [B, N, F, T] by broadcasting; no gradient reaches it. None for none.
+      score_bias: float32 [B, N, F, T], where B, N and F may be 1: added to the scores; no gradient reaches it. None for none.
       keep: bool [B, N, F, T], where dropout keeps a probability; None for no dropout.
       keep_probability: float.
 

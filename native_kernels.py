@@ -20,10 +20,10 @@ from absl import logging
 
 _SOURCES = pathlib.Path(__file__).resolve().parent / "native"
 # Of the source that has the arithmetic: all instructions of this CPU, and floating-point arithmetic that asks for no traps.
-_LOOPS_FLAGS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-std=c++17"]
+_LOOPS_OPTIONS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-std=c++17"]
 _WIDE_VECTORS = ["-mprefer-vector-width=512"]
 # Of the one that includes TensorFlow's headers, which would print hundreds of warnings.
-_OPS_FLAGS = ["-O2", "-w"]
+_OPS_OPTIONS = ["-O2", "-w"]
 _SECONDS_TO_BUILD = 600
 _BUILDING = "building-"
 _SEAL_BYTES = hashlib.sha256().digest_size
@@ -120,8 +120,8 @@ def _seal(content):
 
 def _build(compiler, folder):
     """Compiles and links; returns the library's path in that folder."""
-    commands = [[*compiler, *flags, "-fPIC", "-c", str(_SOURCES / source), "-o", str(folder / source) + ".o"]
-                for source, flags in _flags().items()]
+    commands = [[*compiler, *options, "-fPIC", "-c", str(_SOURCES / source), "-o", str(folder / source) + ".o"]
+                for source, options in _options().items()]
     _run_all(commands)
     target = folder / "library.so"
     _run_all([[*compiler, "-shared", *(command[-1] for command in commands), "-o", str(target),
@@ -129,10 +129,10 @@ def _build(compiler, folder):
     return target
 
 
-def _flags():
+def _options():
     """{source: what it is compiled with}."""
     wide = _WIDE_VECTORS if platform.machine() in ("x86_64", "AMD64") else []
-    return {"loops.cc": [*_LOOPS_FLAGS, *wide], "ops.cc": [*_OPS_FLAGS, *tf.sysconfig.get_compile_flags()]}
+    return {"loops.cc": [*_LOOPS_OPTIONS, *wide], "ops.cc": [*_OPS_OPTIONS, *tf.sysconfig.get_compile_flags()]}
 
 
 def _run_all(commands):
@@ -163,7 +163,7 @@ def _digest(compiler):
     for source in sorted(_SOURCES.iterdir()):
         digest.update(source.read_bytes())
     # TensorFlow's flags name its folder.
-    digest.update(repr([compiler, sorted(_flags().items()), tf.sysconfig.get_link_flags(), tf.__version__, _cpu()]).encode())
+    digest.update(repr([compiler, sorted(_options().items()), tf.sysconfig.get_link_flags(), tf.__version__, _cpu()]).encode())
     return digest.hexdigest()[:32]
 
 

@@ -34,7 +34,8 @@ inline void Store(float value, Bfloat16* target) {
   target->bits = static_cast<uint16_t>(value == value ? rounded : upper_half);
 }
 
-// eˣ: 2ⁿ times the Taylor series, whose error is below 10⁻⁸ between -ln 2 / 2 and ln 2 / 2. 0 below -87, e⁸⁸ above 88.
+// eˣ: 2ⁿ times the Taylor series, whose error is below 10⁻⁸ between -ln 2 / 2 and ln 2 / 2. 0 below -87, e⁸⁸ above 88. NaN stays
+// what it is.
 inline float Exp(float x) {
   const float bounded = x > 88.0f ? 88.0f : x < -87.0f ? -87.0f : x;
   const float shifted = bounded * 1.44269504f + 12582912.0f;  // 1.5 · 2²³: its last bits are the nearest integer
@@ -49,7 +50,7 @@ inline float Exp(float x) {
   sum = sum * rest + 1.0f;
   sum = sum * rest + 1.0f;
   const float power = FloatOf(BitsOf(sum) + (BitsOf(shifted) << 23));
-  return x < -87.0f ? 0.0f : power;
+  return x < -87.0f ? 0.0f : x == x ? power : x;
 }
 
 // The normal distribution's Φ(x): 1/2 + x P(x²) / Q(x²), fitted between -5.5 and 5.5, with an error below 10⁻⁸ before rounding.

@@ -79,7 +79,8 @@ const uint8_t* OptionalMask(OpKernelContext* context, int64_t size) {
   return reinterpret_cast<const uint8_t*>(tensor->flat<bool>().data());
 }
 
-int64_t Width(const Tensor& tensor) { return tensor.dim_size(tensor.dims() - 1); }
+// The length of a tensor's rows, its last dimension.
+int64_t Width(const Tensor& tensor) { return tensor.dims() ? tensor.dim_size(tensor.dims() - 1) : 1; }
 
 // Sums over the rows, of blocks of them: [blocks, number, width] -> `number` outputs [width], from the output `first` on.
 void AddBlocks(OpKernelContext* context, const std::vector<float>& sums, int64_t number, int64_t width, int first) {
@@ -463,6 +464,9 @@ class AdamWOp : public OpKernel {
         OP_REQUIRES_OK(context, context->allocate_temp(DT_FLOAT, held->shape(), &new_values[i]));
       }
       old_values[i] = *held;
+    }
+    for (int i = 4; i < 7; ++i) {
+      OP_REQUIRES(context, context->input(i).NumElements() == 1, absl::InvalidArgumentError("scale, rate and decay are scalars"));
     }
     const auto scalar = [context](int index) { return context->input(index).flat<float>()(0); };
     const AdamW loops{scalar(4), scalar(5), scalar(6), beta_1_, beta_2_, epsilon_};

@@ -631,6 +631,15 @@ WRONG_SIZES = {
     "softmax_gradient-keep": lambda ops, f, b: ops.bert_softmax_gradient(
         f([2, 3, 5, 4]), f([2, 3, 5, 4]), [b([2, 3, 5, 5])], 1.0, 1.0),
     "softmax_gradient-gradient": lambda ops, f, b: ops.bert_softmax_gradient(f([2, 3, 5, 4]), f([2, 3, 5, 3]), [], 1.0, 1.0),
+    "add_bias": lambda ops, f, b: ops.bert_add_bias(f([4, 6]), f([5])),
+    "add": lambda ops, f, b: ops.bert_add(f([4, 6]), f([6, 4])),
+    "split_heads-width": lambda ops, f, b: ops.bert_split_heads(f([10, 6]), [], [2, 5], number=1, heads=4),
+    "split_heads-positions": lambda ops, f, b: ops.bert_split_heads(f([9, 8]), [], [2, 5], number=2, heads=2),
+    "split_heads-row_of": lambda ops, f, b: ops.bert_split_heads(
+        f([9, 8]), [tf.cast(f([2, 4]), tf.int32)], [2, 5], number=2, heads=2),
+    "merge_heads-inputs": lambda ops, f, b: ops.bert_merge_heads([f([2, 2, 5, 3]), f([2, 2, 4, 3])], []),
+    "merge_heads-rank": lambda ops, f, b: ops.bert_merge_heads([f([2, 2, 5])], []),
+    "merge_heads-places": lambda ops, f, b: ops.bert_merge_heads([f([2, 2, 5, 3])], [tf.cast(f([7, 2]), tf.int64) + [2, 0]]),
     "keep-shape": lambda ops, f, b: ops.bert_keep(
         tf.cast(f([2]) - 1.0, tf.int32), np.uint64([1]), np.uint64([1, 1]), threshold=0),
     "keep-key": lambda ops, f, b: ops.bert_keep([3], tf.cast(f([2]), tf.uint64), np.uint64([1, 1]), threshold=0),
@@ -639,6 +648,8 @@ WRONG_SIZES = {
         *[variable_of(shape) for shape in shapes[:3]], f(shapes[3]), 1.0, 1.0, 0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6)
        for name, shapes in {"gradient": [[6], [6], [6], [5]], "shape": [[6, 2], [6, 2], [6, 2], [2, 6]],
                             "slots": [[6], [6], [4], [6]]}.items()},
+    "adam_w-rate": lambda ops, f, b: ops.bert_adam_w(
+        *[variable_of([6]) for _ in range(3)], f([6]), 1.0, f([0]), 0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6),
 }
 
 

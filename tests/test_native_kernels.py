@@ -170,7 +170,7 @@ def test_another_source_has_another_library(changed, machine, copying):
 
 
 @pytest.mark.parametrize("change", ["native_kernels._cpu = lambda: ['another']", "tf.__version__ = '2.0.0'",
-                                    "native_kernels._LOOPS_FLAGS.append('-Oslow')"])
+                                    "native_kernels._LOOPS_OPTIONS.append('-Oslow')"])
 def test_another_machine_has_another_library(change, machine, copying):
     assert machine.probe()[0] and machine.probe(change)[0]
     assert len(machine.kept()) == 2
