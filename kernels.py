@@ -106,7 +106,7 @@ def native_ops(dtype):
     return native_kernels.ops() if are_compiled() and not _is_inference() and dtype in (tf.float32, tf.bfloat16) else None
 
 
-def _kernel(native=None, **attributes):
+def _kernel(native, **attributes):
     """Decorates a function of tensors that are only read and written elementwise, or reduced.
 
     Args:
@@ -121,7 +121,7 @@ def _kernel(native=None, **attributes):
         @functools.wraps(function)
         def call(*arguments):
             ops = native_ops(arguments[0].dtype)
-            if native is None or ops is None:
+            if ops is None:
                 return (compiled if are_compiled() and not _is_inference() else function)(*arguments)
             named = {name: [value] * (value is not None) if name in _MAY_BE_NONE else value
                      for name, value in zip(parameters, arguments)}
@@ -454,7 +454,7 @@ def _dropped(values, keep, scale):
     return values if keep is None else tf.where_v2(keep, values * scale, tf.zeros([], values.dtype))
 
 
-# --- Attention -------------------------------------------------------------------------------------------
+# --- Rows, and heads ---------------------------------------------------------------------------------------
 
 
 def twice(x):
@@ -512,6 +512,9 @@ def _native_heads(ops, rows, number, num_heads, batch_size, length, packed):
 
 def _native_rows(ops, heads, packed):
     return ops.bert_merge_heads(inputs=heads, places=[packed.positions] if packed else [])
+
+
+# --- Attention -------------------------------------------------------------------------------------------
 
 
 def attention(query, key, value, score_bias, keep, keep_probability):
