@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <initializer_list>
 #include <type_traits>
 #include <vector>
 
@@ -124,10 +123,6 @@ inline float Dropped(float value, const uint8_t* keep, int64_t index, float scal
 template <typename F>
 auto Choose(bool condition, const F& f) {
   return condition ? f(std::true_type()) : f(std::false_type());
-}
-
-inline void Clear(int64_t size, float* values) {
-  if (values) std::memset(values, 0, size * sizeof(float));
 }
 
 // Of one row: what is normalized, less its mean. Returns 1 / the standard deviation.
@@ -295,7 +290,6 @@ void Gelu(Rows rows, bool approximate, const T* inputs, const float* bias, T* ou
 template <typename T>
 void GeluGradient(Rows rows, bool approximate, const T* gradient, const T* inputs, const float* bias, T* input_gradient,
                   T* activation, float* bias_gradient) {
-  Clear(rows.width, bias_gradient);
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const int64_t at = row * rows.width;
     (approximate ? GeluGradientRow<true, T> : GeluGradientRow<false, T>)(
@@ -319,7 +313,6 @@ template <typename T>
 void Norm<T>::Backward(Rows rows, const T* gradient, T* residual_gradient, T* input_gradient, float* bias_gradient,
                        float* gamma_gradient, float* beta_gradient) const {
   std::vector<float> buffer(2 * rows.width);
-  for (float* sums : {bias_gradient, gamma_gradient, beta_gradient}) Clear(rows.width, sums);
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const int64_t at = row * rows.width;
     (keep ? NormGradientRow<true, T> : NormGradientRow<false, T>)(

@@ -2,7 +2,7 @@
 // the very CPU it runs on, which TensorFlow's headers do not allow.
 //
 // Matrices are row-major. Loops over rows take the rows [begin, end), so that threads can share them; what is summed over
-// rows is summed over those, into arrays that are overwritten. Null stands for an array that is left out.
+// rows is added to what the arrays for the sums have. Null stands for an array that is left out.
 
 #ifndef NATIVE_LOOPS_H_
 #define NATIVE_LOOPS_H_

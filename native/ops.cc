@@ -31,8 +31,9 @@ constexpr int64_t kRowsPerBlock = 64;
 // Roughly the cycles of a simple step for one element, of which TensorFlow decides how many threads are worth it.
 constexpr int64_t kCyclesPerElement = 2;
 
+// What loops.h calls a T.
 template <typename T>
-using Element = std::conditional_t<std::is_same_v<T, float>, float, Bfloat16>;
+using Element = std::conditional_t<std::is_same_v<T, float>, float, std::conditional_t<std::is_same_v<T, bool>, uint8_t, Bfloat16>>;
 
 template <typename T>
 const Element<T>* Read(const Tensor& tensor) {
@@ -67,16 +68,6 @@ const Element<T>* OptionalData(OpKernelContext* context, const char* name, int64
         absl::StrCat(name, " has ", tensor->NumElements(), " elements, not ", size)));
   }
   return Read<T>(*tensor);
-}
-
-const uint8_t* OptionalMask(OpKernelContext* context, int64_t size) {
-  const Tensor* tensor = Optional(context, "keep");
-  if (!tensor) return nullptr;
-  if (tensor->NumElements() != size) {
-    context->CtxFailure(absl::InvalidArgumentError(
-        absl::StrCat("keep has ", tensor->NumElements(), " elements, not ", size)));
-  }
-  return reinterpret_cast<const uint8_t*>(tensor->flat<bool>().data());
 }
 
 // The length of a tensor's rows, its last dimension.
@@ -147,12 +138,20 @@ class AddOp : public OpKernel {
   }
 };
 
-template <typename T>
-class GeluOp : public OpKernel {
+class GeluBase : public OpKernel {
  public:
-  explicit GeluOp(OpKernelConstruction* context) : OpKernel(context) {
+  explicit GeluBase(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("approximate", &approximate_));
   }
+
+ protected:
+  bool approximate_;
+};
+
+template <typename T>
+class GeluOp : public GeluBase {
+ public:
+  using GeluBase::GeluBase;
 
   void Compute(OpKernelContext* context) override {
     const Tensor& inputs = context->input(0);
@@ -165,17 +164,12 @@ class GeluOp : public OpKernel {
       Gelu(Rows{begin, end, width}, approximate_, Read<T>(inputs), bias, Write<T>(outputs));
     });
   }
-
- private:
-  bool approximate_;
 };
 
 template <typename T>
-class GeluGradientOp : public OpKernel {
+class GeluGradientOp : public GeluBase {
  public:
-  explicit GeluGradientOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("approximate", &approximate_));
-  }
+  using GeluBase::GeluBase;
 
   void Compute(OpKernelContext* context) override {
     const Tensor &gradient = context->input(0), &inputs = context->input(1);
@@ -191,9 +185,6 @@ class GeluGradientOp : public OpKernel {
                    Write<T>(activation), sums);
     });
   }
-
- private:
-  bool approximate_;
 };
 
 template <typename T>
@@ -212,7 +203,7 @@ class NormBase : public OpKernel {
       context->CtxFailure(absl::InvalidArgumentError("gamma has not the inputs' width"));
     }
     return {Read<T>(inputs), OptionalData<float>(context, "bias", width), OptionalData<T>(context, "residual", size),
-            OptionalMask(context, size), Read<float>(gamma), nullptr, scale_, epsilon_};
+            OptionalData<bool>(context, "keep", size), Read<float>(gamma), nullptr, scale_, epsilon_};
   }
 
  private:
@@ -287,7 +278,7 @@ class SoftmaxOp : public SoftmaxBase {
   void Compute(OpKernelContext* context) override {
     const Tensor& scores = context->input(0);
     const int64_t size = scores.NumElements(), width = Width(scores);
-    const uint8_t* keep = OptionalMask(context, size);
+    const uint8_t* keep = OptionalData<bool>(context, "keep", size);
     const Tensor* bias = Optional(context, "score_bias");
     OP_REQUIRES(context, scores.dims() == 4, absl::InvalidArgumentError("scores must have 4 dimensions"));
     BroadcastRows rows{bias ? Read<float>(*bias) : nullptr, {scores.dim_size(0), scores.dim_size(1), scores.dim_size(2)}, {}};
@@ -323,7 +314,7 @@ class SoftmaxGradientOp : public SoftmaxBase {
   void Compute(OpKernelContext* context) override {
     const Tensor &gradient = context->input(0), &probabilities = context->input(1);
     const int64_t size = gradient.NumElements(), width = Width(gradient);
-    const uint8_t* keep = OptionalMask(context, size);
+    const uint8_t* keep = OptionalData<bool>(context, "keep", size);
     OP_REQUIRES(context, gradient.shape() == probabilities.shape(),
                 absl::InvalidArgumentError("gradient and probabilities differ in shape"));
     Tensor *score_gradient, *dropped = nullptr;
@@ -426,7 +417,7 @@ class KeepOp : public OpKernel {
     Tensor* keep;
     OP_REQUIRES_OK(context, context->allocate_output(0, shape, &keep));
     const int64_t size = shape.num_elements(), blocks = (size + 7) / 8;
-    uint8_t* values = reinterpret_cast<uint8_t*>(keep->flat<bool>().data());
+    uint8_t* values = Write<bool>(keep);
     InParallel(context, blocks, 16, [&](int64_t begin, int64_t end) {
       Keep(key.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(1),
            begin, end, size, static_cast<int16_t>(threshold_), values);
