@@ -31,9 +31,9 @@ _SEAL_BYTES = hashlib.sha256().digest_size
 
 @functools.cache
 def ops():
-    """Returns the ops' Python functions, built first if need be; None where they cannot be had, and the log says why.
+    """Returns the ops' Python functions, built first if need be; None where they cannot be had.
 
-    That is where there is no C++ compiler, or where there is a GPU: the ops are for CPUs only.
+    That is where there is a GPU, as the ops are for CPUs only, or no C++ compiler that can build them: then the log says so.
     """
     if tf.config.list_physical_devices("GPU"):
         return None
