@@ -10,14 +10,11 @@ The text has one sentence a line and a blank line between documents. Killed, the
 import gc
 import os
 
-import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
-
 from absl import flags, logging
 
-import corpus
-import pretraining_data
-import pretraining_stream
-from pretraining_data import (  # noqa: F401  public names of this script that live there
+from bertlib.commands import checks, common_flags, launch
+from bertlib.tasks import corpus, pretraining_data, pretraining_stream
+from bertlib.tasks.pretraining_data import (  # noqa: F401  public names of this script that live there
     TrainingInstance,
     create_float_feature,
     create_instances_from_document,
@@ -32,35 +29,42 @@ FLAGS = flags.FLAGS
 
 
 def define_flags():
-    """Defines the flags of this script."""
-    flags.DEFINE_string("input_file", None, "Text files, or globs of them, with commas between; .gz too.")
-    flags.DEFINE_string("output_file", None, "TFRecord files, with commas between; instances go to them in turn.")
-    runner.define_tokenizer_flags()
-    flags.DEFINE_bool("do_whole_word_mask", False, "Mask all pieces of a word or none of them.")
-    flags.DEFINE_bool("next_sentence", True,
-                      "Make sentence pairs, half of them random. If false, instances are full sentences one after the other, "
-                      "with [SEP] where a document ends, all in segment 0 and with next-sentence label 0.")
-    flags.DEFINE_integer("max_seq_length", 128, "Tokens of an instance, [CLS] and [SEP] included. Train with the same.",
-                         lower_bound=5, upper_bound=1 << 16)
-    flags.DEFINE_integer("max_predictions_per_seq", 20,
-                         "Most tokens to predict in an instance; about max_seq_length * masked_lm_prob. Train with the same.",
-                         lower_bound=1)
-    flags.DEFINE_integer("random_seed", 12345, "Seed of everything random: the same seed and text give the same files.")
-    flags.DEFINE_integer("dupe_factor", 10, "Passes over the text, each with other masks and pairs.", lower_bound=1)
-    flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to predict.")
-    flags.DEFINE_float("short_seq_prob", 0.1,
-                       "Share of the passes over a document, or with --next_sentence=false of the instances, that aim at a "
-                       "random, shorter length.")
-    flags.DEFINE_integer("shuffle_buffer_documents", 1000,
-                         "Documents that are shuffled among one another, and from which random next sentences come. Each "
-                         "process holds so many in memory, with their instances; the files depend on it.", lower_bound=2)
-    flags.DEFINE_integer("num_workers", 1,
-                         "Processes, 0 for one a core; the files are the same. Each works on shuffle_buffer_documents at a "
-                         "time, so that more processes need more documents than that.", lower_bound=0)
+    """Defines the flags of this command."""
+    with common_flags.section("Files"):
+        flags.DEFINE_string("input_file", None, "Text files, or globs of them, with commas between; .gz too.")
+        flags.DEFINE_string("output_file", None, "TFRecord files, with commas between; instances go to them in turn.")
+    with common_flags.section("Instances"):
+        flags.DEFINE_integer("max_seq_length", 128, "Tokens of an instance, [CLS] and [SEP] included. Train with the same.",
+                             lower_bound=5, upper_bound=1 << 16)
+        flags.DEFINE_integer("max_predictions_per_seq", 20,
+                             "Most tokens to predict in an instance; about max_seq_length * masked_lm_prob. Train with the "
+                             "same.",
+                             lower_bound=1)
+        flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to predict.")
+        flags.DEFINE_bool("do_whole_word_mask", False, "Mask all pieces of a word or none of them.")
+        flags.DEFINE_bool("next_sentence", True,
+                          "Make sentence pairs, half of them random. If false, instances are full sentences one after the "
+                          "other, with [SEP] where a document ends, all in segment 0 and with next-sentence label 0.")
+        flags.DEFINE_float("short_seq_prob", 0.1,
+                           "Share of the passes over a document, or with --next_sentence=false of the instances, that aim at "
+                           "a random, shorter length.")
+        flags.DEFINE_integer("dupe_factor", 10, "Passes over the text, each with other masks and pairs.", lower_bound=1)
+        flags.DEFINE_integer("random_seed", 12345, "Seed of everything random: the same seed and text give the same files.")
+        flags.DEFINE_integer("shuffle_buffer_documents", 1000,
+                             "Documents that are shuffled among one another, and from which random next sentences come. Each "
+                             "process holds so many in memory, with their instances; the files depend on it.", lower_bound=2)
+    common_flags.define_tokenizer_flags()
+    with common_flags.section("Memory and speed"):
+        flags.DEFINE_integer("num_workers", 1,
+                             "Processes, 0 for one a core; the files are the same. Each works on shuffle_buffer_documents at "
+                             "a time, so that more processes need more documents than that.", lower_bound=0)
     flags.register_validator("masked_lm_prob", lambda value: value is not None and 0 < value <= 1,
                              "must be above 0 and at most 1")
     flags.register_validator("short_seq_prob", lambda value: value is not None and 0 <= value <= 1,
                              "must be a number from 0 to 1")
+
+
+define_flags()
 
 
 def paths_of_flag(name):
@@ -73,9 +77,9 @@ def paths_of_flag(name):
 
 def load_tokenizer():
     """Returns the tokenizer that the flags describe."""
-    if FLAGS.vocab_file is FLAGS.spm_model_file is None and (model := runner.installed_model()):
-        runner.take_default("vocab_file", os.path.join(model, "vocab.txt"), "of the installed uncased model")
-    tokenizer = runner.load_tokenizer()
+    if FLAGS.vocab_file is FLAGS.spm_model_file is None and (model := checks.installed_model()):
+        checks.take_default("vocab_file", os.path.join(model, "vocab.txt"), "of the installed uncased model")
+    tokenizer = checks.load_tokenizer()
     if "[MASK]" not in tokenizer.vocab:
         raise ValueError(f"{FLAGS.vocab_file or FLAGS.spm_model_file} has no [MASK]. Rename an unused entry to it.")
     return tokenizer
@@ -109,5 +113,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    define_flags()
-    runner.run(main, goes_on=True)
+    launch.run(main, goes_on=True)

@@ -11,97 +11,45 @@ does it with the installed model; "a ||| b" in a line is a pair of texts. One ve
 
 import os
 
-import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
-
-import numpy as np
-import tensorflow.compat.v1 as tf
 from absl import flags, logging
+import numpy as np
 
-import checkpoints
-import estimator
-import feature_extraction
-import input_pipeline
+from bertlib.commands import checks, common_flags, launch
+from bertlib.runtime import checkpoints, files
+from bertlib.tasks import feature_extraction
+from bertlib.tasks.classifier_data import _truncate_seq_pair  # noqa: F401  a public name of this script that lives there
+from bertlib.tasks.feature_extraction import (  # noqa: F401  likewise
+    InputExample,
+    InputFeatures,
+    convert_examples_to_features,
+    input_fn_builder,
+    model_fn_builder,
+    read_examples,
+)
 import modeling
-from classifier_data import _truncate_seq_pair  # noqa: F401  a public name of this script that lives there
-from feature_extraction import InputExample, InputFeatures  # noqa: F401  likewise
-
-tf.disable_v2_behavior()
-tf.enable_resource_variables()
 
 FLAGS = flags.FLAGS
 
 
 def define_flags():
-    """Defines the flags of this script."""
-    flags.DEFINE_string("input_file", None, "Text, UTF-8: an example a line, the two texts of a pair divided by \" ||| \".")
-    flags.DEFINE_string("output_file", None, "The file to write.")
-    runner.define_model_flags(max_seq_length=128)
-    runner.define_tokenizer_flags()
-    runner.define_tpu_flags()
-    flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract: 0 is the first, -1 the last.")
-    flags.DEFINE_integer("batch_size", 32, "Lines that the model gets at a time.", lower_bound=1)
-    flags.DEFINE_bool("use_one_hot_embeddings", False, "Look words up by a matrix product; the result is the same.")
-    flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"], "jsonl is the published one.")
-    flags.DEFINE_enum("pooling", "none", feature_extraction.POOLING,
-                      "One vector for each token, or for each line: that of [CLS], or the mean over its tokens.")
-    flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Precision of the vectors in npz and tfrecord.")
+    """Defines the flags of this command."""
+    with common_flags.section("Vectors"):
+        flags.DEFINE_string("input_file", None,
+                            "Text, UTF-8: an example a line, the two texts of a pair divided by \" ||| \".")
+        flags.DEFINE_string("output_file", None, "The file to write.")
+        flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract: 0 is the first, -1 the last.")
+        flags.DEFINE_enum("pooling", "none", feature_extraction.POOLING,
+                          "One vector for each token, or for each line: that of [CLS], or the mean over its tokens.")
+        flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"], "jsonl is the published one.")
+        flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Precision of the vectors in npz and tfrecord.")
+        flags.DEFINE_integer("batch_size", 32, "Lines that the model gets at a time.", lower_bound=1)
+        flags.DEFINE_bool("use_one_hot_embeddings", False, "Look words up by a matrix product; the result is the same.")
+    common_flags.define_model_flags(max_seq_length=128)
+    common_flags.define_tokenizer_flags()
+    common_flags.define_tpu_flags()
 
 
-# --- The published functions -----------------------------------------------------------------------------
-
-
-def read_examples(input_file):
-    """Returns all lines of a text file as a list of `InputExample`; see `feature_extraction.generate_examples`."""
-    return list(feature_extraction.generate_examples(input_file))
-
-
-def convert_examples_to_features(examples, seq_length, tokenizer):
-    """Returns the list of the examples' `InputFeatures`."""
-    return list(feature_extraction.generate_features(examples, seq_length, tokenizer))
-
-
-def input_fn_builder(features, seq_length):
-    """Returns an input_fn over a list of `InputFeatures`, in order and padded to `seq_length`."""
-    def input_fn(params):
-        return input_pipeline.array_dataset(feature_extraction.arrays_of(features, seq_length), params["batch_size"],
-                                            is_training=False, drop_remainder=False)
-    return input_fn
-
-
-def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_one_hot_embeddings, pooling="none",
-                     model_options=None):
-    """Returns a model_fn that predicts `unique_id` and a `layer_output_<i>` for the i-th of the layers.
-
-    Args:
-      bert_config: a `modeling.BertConfig`.
-      init_checkpoint: the weights, see `checkpoints.open_checkpoint`.
-      layer_indexes: list of int: indexes into the encoder's layers.
-      use_tpu: must be false.
-      use_one_hot_embeddings: see `modeling.BertModel`.
-      pooling: see `feature_extraction.pool`.
-      model_options: dict of further arguments of `modeling.BertModel`.
-
-    Raises:
-      ValueError: `use_tpu`; in the model_fn: the mode is another than PREDICT.
-    """
-    if use_tpu:
-        raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
-
-    def model_fn(features, labels, mode, params):
-        del labels, params
-        if mode != estimator.ModeKeys.PREDICT:
-            raise ValueError(f"This model predicts only; mode {mode!r} does not.")
-        mask = features["input_mask"]
-        model = modeling.BertModel(bert_config, False, features["input_ids"], mask, features["input_type_ids"],
-                                   use_one_hot_embeddings, **(model_options or {}))
-        scaffold = checkpoints.starting_scaffold(init_checkpoint) or tf.train.Scaffold()
-        layers = model.get_all_encoder_layers()
-        predictions = {f"layer_output_{index}": feature_extraction.pool(layers[layer], mask, pooling)
-                       for index, layer in enumerate(layer_indexes)}
-        return estimator.EstimatorSpec(mode, predictions={"unique_id": tf.identity(features["unique_ids"]), **predictions},
-                                       scaffold=scaffold)
-
-    return model_fn
+define_flags()
 
 
 # --- The script ------------------------------------------------------------------------------------------
@@ -113,19 +61,19 @@ def resolve_flags():
     Raises:
       ValueError, OSError: a flag is missing or cannot be right.
     """
-    runner.refuse_tpus()
+    checks.refuse_tpus()
     if not FLAGS.input_file:
         raise ValueError("--input_file is required: a text file with one example a line.")
-    if tf.gfile.IsDirectory(FLAGS.input_file) or not tf.gfile.Exists(FLAGS.input_file):
+    if files.is_directory(FLAGS.input_file) or not files.exists(FLAGS.input_file):
         raise FileNotFoundError(f"--input_file={FLAGS.input_file}: there is no such file.")
     if FLAGS.output_dtype == "float16" and FLAGS.output_format == "jsonl":
         raise ValueError("--output_dtype=float16: numbers in JSON have no precision. Pass --output_format=npz or tfrecord.")
-    runner.resolve_model_flags()
+    checks.resolve_model_flags()
     if not FLAGS.init_checkpoint:
         raise ValueError("--init_checkpoint is required: vectors of random weights would say nothing about the text.")
     if not FLAGS.output_file:
-        runner.take_default("output_file", os.path.join("output", f"features.{FLAGS.output_format}"))
-    if tf.gfile.IsDirectory(FLAGS.output_file):
+        checks.take_default("output_file", os.path.join("output", f"features.{FLAGS.output_format}"))
+    if files.is_directory(FLAGS.output_file):
         raise IsADirectoryError(f"--output_file={FLAGS.output_file} is a directory; name a file.")
 
 
@@ -170,10 +118,10 @@ def survey(generate_features):
 
 def main(_):
     """Extracts and writes."""
-    runner.log_devices()
+    launch.log_devices()
     resolve_flags()
-    config = runner.load_config()
-    tokenizer = runner.load_tokenizer(config)
+    config = checks.load_config()
+    tokenizer = checks.load_tokenizer(config)
     indexes = layer_indexes(config)
     check_weights(config)
 
@@ -183,27 +131,23 @@ def main(_):
 
     lines, tokens = survey(generate_features)
     logging.info("Extracting layers %s of %d lines, %d tokens.", FLAGS.layers, lines, tokens)
-    tf.gfile.MakeDirs(os.path.dirname(FLAGS.output_file) or ".")
+    files.make_directories(os.path.dirname(FLAGS.output_file) or ".")
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(FLAGS.output_dtype).itemsize
     model_fn = model_fn_builder(config, FLAGS.init_checkpoint, indexes, FLAGS.use_tpu, FLAGS.use_one_hot_embeddings,
                                 FLAGS.pooling, {"precision": FLAGS.precision})
-    try:
-        with feature_extraction.running(model_fn) as run:
-            rows = feature_extraction.extract(generate_features(), run, len(indexes), FLAGS.batch_size, vector_bytes,
-                                              FLAGS.output_dtype)
-            rows = input_pipeline.with_progress(rows, lines, "Extracting line")
-            if FLAGS.output_format == "npz":
-                count = tokens if FLAGS.pooling == "none" else lines
-                feature_extraction.write_npz(FLAGS.output_file, rows, indexes, (count, len(indexes), config.hidden_size),
-                                             FLAGS.output_dtype)
-            else:
-                write = {"jsonl": feature_extraction.write_jsonl, "tfrecord": feature_extraction.write_tfrecord}
-                write[FLAGS.output_format](FLAGS.output_file, rows, indexes)
-    except tf.errors.ResourceExhaustedError as error:
-        raise ValueError("out of memory. Lower --batch_size.") from error
-    logging.info("Vectors: %s, %d bytes.", FLAGS.output_file, tf.gfile.Stat(FLAGS.output_file).length)
+    with feature_extraction.running(model_fn) as run:
+        rows = feature_extraction.extract(generate_features(), run, len(indexes), FLAGS.batch_size, vector_bytes,
+                                          FLAGS.output_dtype)
+        rows = files.with_progress(rows, lines, "Extracting line")
+        if FLAGS.output_format == "npz":
+            count = tokens if FLAGS.pooling == "none" else lines
+            feature_extraction.write_npz(FLAGS.output_file, rows, indexes, (count, len(indexes), config.hidden_size),
+                                         FLAGS.output_dtype)
+        else:
+            write = {"jsonl": feature_extraction.write_jsonl, "tfrecord": feature_extraction.write_tfrecord}
+            write[FLAGS.output_format](FLAGS.output_file, rows, indexes)
+    logging.info("Vectors: %s, %d bytes.", FLAGS.output_file, files.size(FLAGS.output_file))
 
 
 if __name__ == "__main__":
-    define_flags()
-    runner.run(main)
+    launch.run(main)

@@ -18,11 +18,9 @@ import json
 
 import tensorflow.compat.v1 as tf
 
-import kernels
-import packing
-import randomness
-import recompute_grad
-from kernels import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
+from bertlib.kernels import formulas, packing
+from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
+from bertlib.runtime import randomness, recompute_grad
 
 # Added to the score of a masked position: far below any real score, and no infinity to turn into NaN.
 _MASKED_SCORE = -10000.0
@@ -123,7 +121,7 @@ class BertModel(object):
             `optimization.create_optimizer`.
           first_token_only: compute the last layer at the first position, [CLS], only: all that the pooler looks at. The last
             layer's output is then [B, 1, W].
-          compile_kernels: use kernels for this machine's CPU; see `kernels.compile_in_graph`.
+          compile_kernels: use kernels for this machine's CPU; see `formulas.compile_in_graph`.
           remove_padding: in training, let the encoder compute real tokens only; all of its outputs are zero at padding, apart
             from a few positions (see `packing`). Dropout draws other masks then, and not those of a larger batch's parts.
 
@@ -133,14 +131,14 @@ class BertModel(object):
         if precision not in PRECISIONS:
             raise ValueError(f"Unknown precision={precision!r}; known: {', '.join(PRECISIONS)}.")
         if compile_kernels:
-            kernels.compile_in_graph()
+            formulas.compile_in_graph()
         config = copy.deepcopy(config)
         if not is_training:
             config.hidden_dropout_prob = 0.0
             config.attention_probs_dropout_prob = 0.0
             recompute = "none"
 
-        with contextlib.nullcontext() if is_training else kernels.inference():
+        with contextlib.nullcontext() if is_training else formulas.inference():
             self._build(config, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope, PRECISIONS[precision],
                         {"recompute": recompute, "recompute_segment": recompute_segment, "first_token_only": first_token_only},
                         remove_padding and is_training)
@@ -216,12 +214,12 @@ def gelu(x):
 
     0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))). The published models were trained with it.
     """
-    return kernels.gelu(x)
+    return formulas.gelu(x)
 
 
 def gelu_erf(x):
     """Gaussian error linear unit, exactly: 0.5 x (1 + erf(x/√2)). Hugging Face's "gelu"."""
-    return kernels.gelu(x, approximate=False)
+    return formulas.gelu(x, approximate=False)
 
 
 _ACTIVATIONS = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": tf.tanh}
@@ -270,13 +268,13 @@ def _keep(before, shape, dropout_prob):
     site = randomness.new_site("dropout")
     # A random op has no data input: without the dependency all masks could be drawn, and held, at the step's start.
     with tf.control_dependencies([before]):
-        return kernels.bernoulli(tf.identity(shape), 1.0 - dropout_prob, site)
+        return formulas.bernoulli(tf.identity(shape), 1.0 - dropout_prob, site)
 
 
 def layer_norm(input_tensor, name=None):
     """Layer normalization over the last dimension (Ba et al. 2016, arXiv:1607.06450), with variables gamma and beta."""
     gamma, beta = _norm_parameters(input_tensor.shape.as_list()[-1], name)
-    return kernels.layer_norm(input_tensor, gamma, beta)
+    return formulas.layer_norm(input_tensor, gamma, beta)
 
 
 def _norm_parameters(width, name=None):
@@ -303,7 +301,7 @@ def create_initializer(initializer_range=0.02):
 def _dense(inputs, units, name, initializer_range, activation=None):
     """activation(inputs · kernel + bias), inputs [rows, width]; variables <name>/kernel and <name>/bias."""
     kernel, bias = _dense_parameters(inputs.shape.as_list()[-1], units, name, initializer_range)
-    outputs = kernels.linear(inputs, [kernel], [bias])
+    outputs = formulas.linear(inputs, [kernel], [bias])
     return outputs if activation is None else activation(outputs)
 
 
@@ -457,8 +455,8 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
         """[B·length, width], or rows of a packing -> for each name [B, N, length, H], by one product."""
         weights, biases = zip(*(_dense_parameters(matrix.shape.as_list()[-1], width, name, initializer_range)
                                 for name in names))
-        outputs = kernels.linear(matrix, list(weights), list(biases))
-        outputs = kernels.split_heads(outputs, len(names), num_attention_heads, batch_size, length, packed)
+        outputs = formulas.linear(matrix, list(weights), list(biases))
+        outputs = formulas.split_heads(outputs, len(names), num_attention_heads, batch_size, length, packed)
         return [activations[name](output) if activations[name] else output for name, output in zip(names, outputs)]
 
     if from_tensor is to_tensor:
@@ -471,7 +469,7 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     if recompute:
         attend = recompute_grad.recompute_grad(attend)
     context = attend(query, key, value, *([] if attention_mask is None else [attention_mask]))
-    rows = kernels.merge_heads(context, batch_size, from_seq_length, from_packing)
+    rows = formulas.merge_heads(context, batch_size, from_seq_length, from_packing)
     return rows if do_return_2d_tensor or from_packing else tf.reshape(rows, [batch_size, from_seq_length, width])
 
 
@@ -483,7 +481,7 @@ def _attend(query, key, value, attention_mask=None, dropout_prob=0.0):
         score_bias = (1.0 - tf.cast(tf.expand_dims(attention_mask, axis=[1]), tf.float32)) * _MASKED_SCORE
     batch_size, num_heads, from_length, _ = get_shape_list(query)
     keep = _keep(query, [batch_size, num_heads, from_length, get_shape_list(key)[2]], dropout_prob)
-    return kernels.attention(query, key, value, score_bias, keep, 1.0 - dropout_prob)
+    return formulas.attention(query, key, value, score_bias, keep, 1.0 - dropout_prob)
 
 
 def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hidden_layers=12,
@@ -533,11 +531,11 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
     def layer(index, layer_input, attention_mask):
         """[B·F, W] or packed [R, W] -> the same, or [B, W] of the last layer with `first_token_only`."""
         if first_token_only and index == num_hidden_layers - 1:
-            from_tensor, residual = kernels.twice(whole(layer_input)[:, 0, :])
+            from_tensor, residual = formulas.twice(whole(layer_input)[:, 0, :])
             from_length, from_packing = 1, None
             attention_mask = None if attention_mask is None else attention_mask[:, :1, :]
         else:
-            layer_input, residual = kernels.twice(layer_input)
+            layer_input, residual = formulas.twice(layer_input)
             from_tensor, from_length, from_packing = layer_input, seq_length, packed
         with tf.variable_scope(f"layer_{index}"):
             with tf.variable_scope("attention"):
@@ -549,11 +547,11 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
                         initializer_range=initializer_range, do_return_2d_tensor=True, batch_size=batch_size,
                         from_seq_length=from_length, to_seq_length=seq_length, recompute=recompute == "attention",
                         from_packing=from_packing, to_packing=packed)
-                attention, residual = kernels.twice(sublayer_output(attention, residual))
+                attention, residual = formulas.twice(sublayer_output(attention, residual))
             with tf.variable_scope("intermediate"):
                 if intermediate_act_fn in (gelu, gelu_erf):  # one kernel with the product that follows
                     kernel, bias = _dense_parameters(hidden_size, intermediate_size, "dense", initializer_range)
-                    intermediate, gelu_bias = kernels.linear(attention, [kernel]), bias
+                    intermediate, gelu_bias = formulas.linear(attention, [kernel]), bias
                 else:
                     intermediate, gelu_bias = _dense(attention, intermediate_size, "dense", initializer_range,
                                                      intermediate_act_fn), None
@@ -563,10 +561,10 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         """LayerNorm(residual + dropout(dense(inputs))), or of gelu(inputs + gelu_bias): how both sublayers end."""
         with tf.variable_scope("output"):
             kernel, bias = _dense_parameters(inputs.shape.as_list()[-1], hidden_size, "dense", initializer_range)
-            output = (kernels.linear(inputs, [kernel]) if gelu_bias is None
-                      else kernels.gelu_linear(inputs, gelu_bias, kernel, approximate=intermediate_act_fn is gelu))
+            output = (formulas.linear(inputs, [kernel]) if gelu_bias is None
+                      else formulas.gelu_linear(inputs, gelu_bias, kernel, approximate=intermediate_act_fn is gelu))
             keep = _keep(output, tf.shape(output), hidden_dropout_prob)
-            return kernels.residual_norm(output, bias, residual, keep, 1.0 - hidden_dropout_prob,
+            return formulas.residual_norm(output, bias, residual, keep, 1.0 - hidden_dropout_prob,
                                          *_norm_parameters(hidden_size))
 
     def segment(first, layer_input, attention_mask=None):

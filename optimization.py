@@ -11,18 +11,15 @@ import re
 
 import tensorflow.compat.v1 as tf
 
-import kernels
+from bertlib.kernels import formulas
+from bertlib.runtime.graph_keys import (
+    GRADIENT_ACCUMULATION,
+    LOGGED_SCALARS,
+    MICRO_BATCH_INDEX,
+    OPTIONAL_IN_CHECKPOINT,
+    SKIPPED_IN_A_ROW,
+)
 
-# Graph collection of scalar tensors that a training loop should log besides the loss, each under its op's name.
-LOGGED_SCALARS = "logged_scalars"
-# Graph collection of the one `Accumulation`, if a step takes several micro-batches.
-GRADIENT_ACCUMULATION = "gradient_accumulation"
-# Graph collection of an integer scalar tensor, if the loss is scaled: how many steps in a row were skipped up to now.
-SKIPPED_IN_A_ROW = "skipped_in_a_row"
-# Graph collection of variables that start anew in a training that goes on from a checkpoint without them.
-OPTIONAL_IN_CHECKPOINT = "optional_in_checkpoint"
-# Graph collection of an integer variable that says which micro-batch is the next one, if anything has to know.
-MICRO_BATCH_INDEX = "micro_batch_index"
 # Elements of a variable whose update is worth a compiled function, if kernels are compiled.
 _WORTH_COMPILING = 2**16
 
@@ -502,7 +499,7 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
         self._powers = _powers(self.beta_1, self.beta_2) if self.bias_correction else (0.0, 0.0)
 
     def _update(self, gradient, variable, scale):
-        if not (kernels.are_compiled() and _is_resource(variable) and variable.dtype.base_dtype == tf.float32
+        if not (formulas.are_compiled() and _is_resource(variable) and variable.dtype.base_dtype == tf.float32
                 and variable.shape.num_elements() >= _WORTH_COMPILING):
             return super()._update(gradient, variable, scale)
         decays = self._do_use_weight_decay(self._get_variable_name(variable.name))
@@ -511,7 +508,7 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
         rate = tf.convert_to_tensor(self.learning_rate, tf.float32)
         inputs = [_handle(variable), *map(_handle, self._make_slots(variable)), tf.convert_to_tensor(gradient),
                   tf.constant(1.0) if scale is None else scale, rate * correction, rate * (self.weight_decay_rate * decays)]
-        ops = kernels.native_ops(tf.float32)
+        ops = formulas.native_ops(tf.float32)
         if ops:
             return ops.bert_adam_w(*inputs, beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon)
         return _adam_in_one_pass(*inputs, self.beta_1, self.beta_2, self.epsilon).op

@@ -14,21 +14,19 @@ import functools
 import json
 import os
 
-import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
-
-import numpy as np
-import tensorflow.compat.v1 as tf
 from absl import flags, logging
+import numpy as np
 
-import checkpoints
-import estimator
-import input_pipeline
-import modeling
-import optimization
-import squad_predictions
-import squad_report
-from squad_data import (  # noqa: F401  public names of this script that live there
-    SEQUENCES,
+from bertlib.commands import checks, common_flags, launch, training
+from bertlib.runtime import files, input_pipeline
+from bertlib.tasks import squad_predictions, squad_report
+from bertlib.tasks.squad import (  # noqa: F401  public names of this script that live there
+    create_model,
+    head_shapes,
+    input_fn_builder,
+    model_fn_builder,
+)
+from bertlib.tasks.squad_data import (  # noqa: F401  likewise
     FeatureWriter,
     InputFeatures,
     SquadExample,
@@ -41,7 +39,7 @@ from squad_data import (  # noqa: F401  public names of this script that live th
     read_gold,
     read_squad_examples,
 )
-from squad_predictions import (  # noqa: F401  likewise
+from bertlib.tasks.squad_predictions import (  # noqa: F401  likewise
     RawResult,
     _compute_softmax,
     _get_best_indexes,
@@ -49,134 +47,43 @@ from squad_predictions import (  # noqa: F401  likewise
     write_predictions,
 )
 
-tf.disable_v2_behavior()
-tf.enable_resource_variables()
-
 FLAGS = flags.FLAGS
 
-_SAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "samples", "squad")
 # Logit of a position that was cut off: as little as a masked position's score, and no infinity.
 _CUT_OFF = -10000.0
 
 
 def define_flags():
-    """Defines the flags of this script."""
-    flags.DEFINE_string("train_file", None, "SQuAD file to train on, such as train-v1.1.json.")
-    flags.DEFINE_string("predict_file", None, "SQuAD file of the questions to answer, such as dev-v1.1.json; or JSON Lines, "
-                        "each with an id, a question and a context, and with answers or is_impossible for --do_eval.")
-    runner.define_model_flags(max_seq_length=384)
-    runner.define_tokenizer_flags()
-    runner.define_input_flags()
-    runner.define_training_flags()
-    runner.define_epoch_flags()
-    runner.define_tpu_flags()
-    flags.DEFINE_bool("do_train", False, "Train.")
-    flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
-    flags.DEFINE_bool("do_eval", False, "Answer them, and score the answers with those in the file.")
-    flags.DEFINE_integer("predict_batch_size", 8, "Windows in a batch of the prediction.", lower_bound=1)
-    flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of two windows of a long context.", lower_bound=1)
-    flags.DEFINE_integer("max_query_length", 64, "WordPieces of a question; what is longer is cut.", lower_bound=1)
-    flags.DEFINE_integer("n_best_size", 20, "Answers listed for each question.", lower_bound=1)
-    flags.DEFINE_integer("max_answer_length", 30, "WordPieces of an answer at most.", lower_bound=1)
-    flags.DEFINE_bool("version_2_with_negative", False, "SQuAD 2.0: a question may have no answer.")
-    flags.DEFINE_float("null_score_diff_threshold", 0.0, "With version 2: a question gets no answer if the score of none is "
-                       "above that of the best by more than this.")
-    flags.DEFINE_bool("find_null_threshold", False, "With version 2 and --do_eval: use the threshold that is best on "
-                      "--predict_file, and write it down.")
-    flags.DEFINE_bool("verbose_logging", False, "Log answers that cannot be found again in the context's spelling.")
+    """Defines the flags of this command."""
+    with common_flags.section("Task"):
+        flags.DEFINE_string("train_file", None, "SQuAD file to train on, such as train-v1.1.json.")
+        flags.DEFINE_string("predict_file", None, "SQuAD file of the questions to answer, such as dev-v1.1.json; or JSON "
+                            "Lines, each with an id, a question and a context, and with answers or is_impossible for "
+                            "--do_eval.")
+        flags.DEFINE_bool("do_train", False, "Train.")
+        flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
+        flags.DEFINE_bool("do_eval", False, "Answer them, and score the answers with those in the file.")
+        flags.DEFINE_bool("version_2_with_negative", False, "SQuAD 2.0: a question may have no answer.")
+        flags.DEFINE_integer("predict_batch_size", 8, "Windows in a batch of the prediction.", lower_bound=1)
+    with common_flags.section("Windows and answers"):
+        flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of two windows of a long context.", lower_bound=1)
+        flags.DEFINE_integer("max_query_length", 64, "WordPieces of a question; what is longer is cut.", lower_bound=1)
+        flags.DEFINE_integer("max_answer_length", 30, "WordPieces of an answer at most.", lower_bound=1)
+        flags.DEFINE_integer("n_best_size", 20, "Answers listed for each question.", lower_bound=1)
+        flags.DEFINE_float("null_score_diff_threshold", 0.0, "With version 2: a question gets no answer if the score of none "
+                           "is above that of the best by more than this.")
+        flags.DEFINE_bool("find_null_threshold", False, "With version 2 and --do_eval: use the threshold that is best on "
+                          "--predict_file, and write it down.")
+        flags.DEFINE_bool("verbose_logging", False, "Log answers that cannot be found again in the context's spelling.")
+    common_flags.define_model_flags(max_seq_length=384)
+    common_flags.define_tokenizer_flags()
+    common_flags.define_training_flags()
+    common_flags.define_epoch_flags()
+    common_flags.define_input_flags()
+    common_flags.define_tpu_flags()
 
 
-# --- Model -----------------------------------------------------------------------------------------------
-
-
-def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings, model_options=None):
-    """Builds BERT with a start and an end logit for each token.
-
-    Args:
-      bert_config: a `modeling.BertConfig`.
-      is_training: turns dropout on.
-      input_ids, input_mask, segment_ids: int32 [B, F].
-      use_one_hot_embeddings: see `modeling.BertModel`.
-      model_options: dict of its further arguments.
-
-    Returns:
-      (start logits, end logits), float32 [B, F].
-    """
-    model = modeling.BertModel(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
-                               **(model_options or {}))
-    sequence = model.get_sequence_output()
-    batch_size, length, width = modeling.get_shape_list(sequence, expected_rank=3)
-    weights = tf.get_variable("cls/squad/output_weights", [2, width], initializer=modeling.create_initializer(0.02))
-    bias = tf.get_variable("cls/squad/output_bias", [2], initializer=tf.zeros_initializer())
-    logits = tf.nn.bias_add(tf.matmul(tf.reshape(sequence, [batch_size * length, width]), weights, transpose_b=True), bias)
-    start, end = tf.unstack(tf.reshape(logits, [batch_size, length, 2]), axis=2)
-    return start, end
-
-
-def head_shapes(bert_config):
-    """The variables that `create_model` adds to the encoder: {name: shape}."""
-    return {"cls/squad/output_weights": (2, bert_config.hidden_size), "cls/squad/output_bias": (2,)}
-
-
-def span_loss(logits, positions):
-    """The mean cross-entropy of positions, int32 [B], under logits, float [B, F] (padding included, as published)."""
-    log_probabilities = tf.nn.log_softmax(logits)
-    chosen = tf.one_hot(positions, depth=modeling.get_shape_list(logits)[1]) * log_probabilities
-    return -tf.reduce_mean(tf.reduce_sum(chosen, axis=-1))
-
-
-def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                     use_one_hot_embeddings, model_options=None, optimizer_options=None):
-    """Returns a model_fn for `estimator.Estimator`.
-
-    Args:
-      bert_config: a `modeling.BertConfig`.
-      init_checkpoint: where weights start, see `checkpoints.open_checkpoint`; None for random ones.
-      learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
-      use_one_hot_embeddings: see `modeling.BertModel`.
-      model_options: dict of its further arguments.
-      optimizer_options: dict of further arguments of `optimization.create_optimizer`.
-    """
-    def model_fn(features, labels, mode, params):
-        del labels
-        start_logits, end_logits = create_model(
-            bert_config, mode == estimator.ModeKeys.TRAIN, features["input_ids"], features["input_mask"],
-            features["segment_ids"], use_one_hot_embeddings, model_options)
-        scaffold = checkpoints.starting_scaffold(init_checkpoint)
-        if mode == estimator.ModeKeys.PREDICT:
-            predictions = {"start_logits": start_logits, "end_logits": end_logits}
-            predictions.update((name, tf.identity(features[name])) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
-                               if name in features)
-            return estimator.EstimatorSpec(mode, predictions=predictions, scaffold=scaffold)
-        if mode != estimator.ModeKeys.TRAIN:
-            raise ValueError(f"This model is trained and predicts; mode {mode!r} is neither.")
-        loss = (span_loss(start_logits, features["start_positions"]) + span_loss(end_logits, features["end_positions"])) / 2.0
-        loss *= features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
-        train_op = optimization.create_optimizer(
-            loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, **(optimizer_options or {}),
-            gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
-        return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, scaffold=scaffold)
-
-    return model_fn
-
-
-def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False, by_tokens=False):
-    """Returns an input_fn that reads a TFRecord file of `FeatureWriter`.
-
-    Args:
-      input_file: the file.
-      seq_length: sequence length that it was written with.
-      is_training: shuffle and repeat.
-      drop_remainder: leave the last, smaller batch out.
-      trim_padding: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
-      by_tokens: see there; the Estimator's configuration has unequal_micro_batches then.
-    """
-    def input_fn(params):
-        return input_pipeline.record_dataset(
-            input_file, feature_fields(seq_length, is_training), params["batch_size"], is_training, drop_remainder,
-            params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim_padding else (),
-            by_tokens=by_tokens)
-    return input_fn
+define_flags()
 
 
 # --- Flags, input, output --------------------------------------------------------------------------------
@@ -188,13 +95,13 @@ def resolve_flags():
     Raises:
       ValueError: a flag is missing or contradicts another.
     """
-    runner.refuse_tpus()
+    checks.refuse_tpus()
     phases = ("do_train", "do_predict", "do_eval")
     if not any(FLAGS[name].value for name in phases):
         if any(FLAGS[name].present for name in phases):
             raise ValueError("Nothing to do: at least one of --do_train, --do_predict and --do_eval must be true.")
-        runner.take_default("do_train", True)
-        runner.take_default("do_eval", True)
+        checks.take_default("do_train", True)
+        checks.take_default("do_eval", True)
     version = "2.0" if FLAGS.version_2_with_negative else "1.1"
     needed = {"train_file": FLAGS.do_train, "predict_file": FLAGS.do_predict or FLAGS.do_eval}
     sampled = FLAGS.train_file is FLAGS.predict_file is None
@@ -202,11 +109,11 @@ def resolve_flags():
         if needed[name] and FLAGS[name].value is None:
             if not sampled:
                 raise ValueError(f"--{name} is required.")
-            runner.take_default(name, os.path.join(_SAMPLES, f"{part}-v{version}.json"),
+            checks.take_default(name, checks.sample("squad", f"{part}-v{version}.json"),
                                 "a small sample made for this repository, not the real SQuAD")
-    runner.resolve_model_flags()
+    checks.resolve_model_flags()
     if FLAGS.output_dir is None:
-        runner.take_default("output_dir", os.path.join("output", f"squad-v{version}"))
+        checks.take_default("output_dir", os.path.join("output", f"squad-v{version}"))
 
 
 def validate_flags_or_throw(bert_config):
@@ -263,22 +170,22 @@ def read_examples():
 
 def main(_):
     """Runs what the flags ask for."""
-    runner.log_devices()
+    launch.log_devices()
     resolve_flags()
-    bert_config = runner.load_config()
+    bert_config = checks.load_config()
     validate_flags_or_throw(bert_config)
-    tokenizer = runner.load_tokenizer(bert_config)
-    runner.check_output_dir()
-    runner.check_starting_weights(bert_config, head_shapes(bert_config), FLAGS.do_train)
+    tokenizer = checks.load_tokenizer(bert_config)
+    checks.check_output_dir()
+    checks.check_starting_weights(bert_config, head_shapes(bert_config), FLAGS.do_train)
     examples, gold = read_examples()
 
     num_train_steps = train_steps(examples.get("train", ()))
     build_model_fn = functools.partial(
         model_fn_builder, bert_config, FLAGS.init_checkpoint, FLAGS.learning_rate, num_train_steps,
         int(num_train_steps * FLAGS.warmup_proportion), FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu)
-    reader = runner.create_estimator(build_model_fn, bert_config, functools.partial(feature_fields, is_training=True),
+    reader = training.create_estimator(build_model_fn, bert_config, functools.partial(feature_fields, is_training=True),
                                      predict_batch_size=FLAGS.predict_batch_size, num_train_steps=num_train_steps)
-    tf.gfile.MakeDirs(FLAGS.output_dir)
+    files.make_directories(FLAGS.output_dir)
     lengths = FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length
 
     def input_fn(part, is_training):
@@ -337,11 +244,10 @@ def write_answers(examples, features, results, gold):
         scores = squad_predictions.evaluate(gold, texts, version_2, odds)
         if version_2:
             scores["null_score_diff_threshold"] = threshold
-        input_pipeline.write_text(path("eval_results.json"), json.dumps(scores, indent=2) + "\n")
+        files.write_text(path("eval_results.json"), json.dumps(scores, indent=2) + "\n")
         logging.info("Results, in %s:\n%s", path("eval_results.json"),
                      "\n".join(f"  {name} = {value}" for name, value in scores.items()))
 
 
 if __name__ == "__main__":
-    define_flags()
-    runner.run(main)
+    launch.run(main)

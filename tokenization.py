@@ -22,6 +22,8 @@ import os
 import re
 import unicodedata
 
+from bertlib.runtime import files
+
 # What the scripts put around and in place of text; without them no example can be built.
 REQUIRED_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 SPECIAL_TOKENS = (*REQUIRED_TOKENS, "[MASK]")
@@ -167,25 +169,11 @@ def load_vocab(vocab_file):
     """
     if isinstance(vocab_file, collections.abc.Mapping):
         return collections.OrderedDict(vocab_file)
-    text = vocab_file.read() if hasattr(vocab_file, "read") else _read_bytes(vocab_file)
+    text = vocab_file.read() if hasattr(vocab_file, "read") else files.read_bytes(os.fsdecode(vocab_file))
     if isinstance(text, bytes):
         text = text.decode("utf-8")
     lines = _split_lines(text, "\n")
     return collections.OrderedDict((line.strip(), index) for index, line in enumerate(lines))
-
-
-def _read_bytes(path):
-    path = os.fsdecode(path)
-    if "://" not in path:
-        with open(path, "rb") as reader:
-            return reader.read()
-    # Imported here, so that tokenizing local text never waits for TensorFlow to load.
-    import tensorflow as tf
-
-    if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"No such file: {path!r}")
-    with tf.io.gfile.GFile(path, "rb") as reader:
-        return reader.read()
 
 
 def _split_lines(content, newline):
@@ -228,7 +216,7 @@ def check_vocab(vocab_file, vocab_size=None):
 
 def _decode_lines(path):
     try:
-        content = _read_bytes(path)
+        content = files.read_bytes(path)
     except FileNotFoundError:
         raise FileNotFoundError(
             f"There is no vocabulary file at {path!r}: pass the path of the vocab.txt that came "
@@ -287,7 +275,7 @@ def _load_model(path):
     import sentencepiece
 
     try:
-        content = _read_bytes(path)
+        content = files.read_bytes(path)
         model = sentencepiece.SentencePieceProcessor(model_proto=content) if content else None
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no SentencePiece model at {path!r}: pass the path of the file, such as "

@@ -37,8 +37,7 @@ import time
 import xml.sax.saxutils
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
-
+from bertlib.commands import checks
 import tokenization
 
 ROOT = sys.path[0]
@@ -129,7 +128,7 @@ class Inference(Work):
     def __init__(self, arguments, directory, name):
         super().__init__(arguments, directory)
         self.title = self.name = name
-        self.vocab = os.path.join(runner.installed_model(), "vocab.txt")
+        self.vocab = os.path.join(checks.installed_model(), "vocab.txt")
         with open(os.path.join(arguments.data_dir, "dev.tsv"), encoding="utf-8") as lines:
             self.header, *self.rows = lines.read().splitlines()
         lengths = pair_lengths(self.vocab, os.path.join(arguments.data_dir, "dev.tsv"))
@@ -176,11 +175,11 @@ class FineTuning(Work):
 
     def __init__(self, arguments, directory):
         super().__init__(arguments, directory)
-        self.title, self.model = "finetune", runner.installed_model()
+        self.title, self.model = "finetune", checks.installed_model()
         vocab = os.path.join(self.model, "vocab.txt")
         train, dev = (pair_lengths(vocab, os.path.join(arguments.data_dir, f"{part}.tsv")) for part in ("train", "dev"))
         self.num_examples, self.steps = len(train), int(len(train) / BATCH_SIZE * arguments.epochs)
-        config = runner.json_object(os.path.join(self.model, "config.json"))
+        config = checks.json_object(os.path.join(self.model, "config.json"))
         forward = [sum(forward_operations(config, length) for length in lengths) for lengths in (train, dev)]
         self.operations = (3 * forward[0] * arguments.epochs + forward[1]) / (self.steps * BATCH_SIZE)
 

@@ -15,12 +15,11 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
-
 from absl import logging
 from hypothesis import HealthCheck, given, settings
 
-import classifier_data
+from bertlib.commands import checks
+from bertlib.tasks import classifier_data
 import tokenization
 
 LABELS = ["0", "1"]
@@ -93,7 +92,7 @@ def time_workers(examples, vocab_file, repeat):
 
 def check_strings(vocab_file, count):
     """Tokenizes random strings and each code point in both ways and cases; returns the number of differences."""
-    sys.path.append(os.path.join(os.path.dirname(runner.__file__), "tests"))
+    sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
     from texts import texts
 
     tokenizers = [tokenization.FullTokenizer(vocab_file, lower, never) for lower in (True, False)
@@ -123,7 +122,7 @@ def main():
     """Prints the tables; exits with 1 if a claim fails."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--glue_dir", help="directory that holds MRPC and CoLA")
-    parser.add_argument("--vocab_file", default=os.path.join(runner.installed_model() or "", "vocab.txt"))
+    parser.add_argument("--vocab_file", default=os.path.join(checks.installed_model() or "", "vocab.txt"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--repeat", type=int, default=16, help="how often the long file of the workers has each example")
     parser.add_argument("--unicode_strings", type=int, default=0)

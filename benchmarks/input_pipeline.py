@@ -13,11 +13,10 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
-
 import tensorflow.compat.v1 as tf
 
-import classifier_data
+from bertlib.commands import checks
+from bertlib.tasks import classifier_data
 import run_classifier
 import tokenization
 
@@ -56,7 +55,7 @@ def main():
     tf.enable_resource_variables()
     processor = classifier_data.MrpcProcessor()
     examples = processor.get_train_examples(arguments.data_dir)
-    tokenizer = tokenization.FullTokenizer(os.path.join(runner.installed_model(), "vocab.txt"))
+    tokenizer = tokenization.FullTokenizer(os.path.join(checks.installed_model(), "vocab.txt"))
     with tempfile.TemporaryDirectory() as directory:
         for words, length, *way in WAYS:
             path = os.path.join(directory, f"{length}.tf_record")

@@ -11,15 +11,13 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
-
+from absl import app, flags
 import numpy as np
 import tensorflow.compat.v1 as tf
-from absl import app, flags
 
-import classifier_data
-import estimator
-import input_pipeline
+from bertlib.commands import checks
+from bertlib.runtime import estimator, input_pipeline
+from bertlib.tasks import classifier_data
 import modeling
 import run_classifier
 import tokenization
@@ -46,7 +44,7 @@ class LossRecorder(tf.train.SessionRunHook):
 
 def main(_):
     """Trains, then writes batches, losses, schedule and the head's initial weights."""
-    directory = runner.installed_model()
+    directory = checks.installed_model()
     config = modeling.BertConfig.from_json_file(os.path.join(directory, "config.json"))
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     run_classifier._HEAD_DROPOUT = 0.0

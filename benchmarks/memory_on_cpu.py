@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-import memory_planner
+from bertlib.runtime import memory_planner
 import modeling
 import optimization
 

@@ -18,15 +18,13 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
-
 from absl import logging
 
-import pretraining_data
-import pretraining_stream
+from bertlib.commands import checks
+from bertlib.tasks import pretraining_data, pretraining_stream
 import tokenization
 
-sys.path.append(os.path.join(os.path.dirname(runner.__file__), "tests"))
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
 import plain_pretraining  # isort: skip  (there only now)
 
 SEED = 12345
@@ -70,7 +68,7 @@ def main():
     defaults = pretraining_data.Recipe()
     parser = argparse.ArgumentParser()
     parser.add_argument("--input_file", required=True)
-    parser.add_argument("--vocab_file", default=os.path.join(runner.installed_model() or "", "vocab.txt"))
+    parser.add_argument("--vocab_file", default=os.path.join(checks.installed_model() or "", "vocab.txt"))
     parser.add_argument("--max_seq_length", type=int, default=defaults.max_seq_length)
     parser.add_argument("--max_predictions_per_seq", type=int, default=defaults.max_predictions_per_seq)
     parser.add_argument("--dupe_factor", type=int, default=defaults.dupe_factor)

@@ -13,10 +13,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import runner  # noqa: F401  isort: skip  (before TensorFlow: it sets up what has to be set first)
-
 import tensorflow.compat.v1 as tf
 
+import bertlib.commands  # noqa: F401
 import modeling
 
 

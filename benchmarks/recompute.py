@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client import pywrap_tf_session
 
-import estimator
+from bertlib.runtime import estimator
 import modeling
 import optimization
 

@@ -21,15 +21,13 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
-
+from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
-from absl import logging
 
-import input_pipeline
-import squad_data
-import squad_predictions
+from bertlib.commands import checks
+from bertlib.runtime import files, input_pipeline
+from bertlib.tasks import squad_data, squad_predictions
 import tokenization
 
 ROOT = sys.path[0]
@@ -53,7 +51,7 @@ class Task:
     def run(self, output_dir, seed, start=None, **changes):
         """Runs run_squad.py, from the installed model or the training in the directory `start`; returns its CPU seconds."""
         if start:
-            model = runner.installed_model()
+            model = checks.installed_model()
             changes = {"init_checkpoint": start, "bert_config_file": os.path.join(model, "config.json"),
                        "vocab_file": os.path.join(model, "vocab.txt"), **changes}
         flags = {"do_train": True, "do_eval": True, "train_file": self.train_file, "predict_file": self.dev_file, "seed": seed,
@@ -63,7 +61,7 @@ class Task:
                             *(f"--{name}={value}" for name, value in flags.items())])
 
     def features(self):
-        tokenizer = tokenization.FullTokenizer(os.path.join(runner.installed_model(), "vocab.txt"))
+        tokenizer = tokenization.FullTokenizer(os.path.join(checks.installed_model(), "vocab.txt"))
         return list(squad_data.generate_features(self.examples, tokenizer, self.recipe["max_seq_length"],
                                                  self.recipe["doc_stride"], MAX_QUERY_LENGTH, False, report=False))
 
@@ -119,8 +117,8 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
     windows, logits, start = (os.path.join(output_dir, name) for name in ("windows.npz", "logits.npz", "start"))
     subprocess.run([sys.executable, os.path.join(ROOT, "convert_checkpoint.py"), f"--output={start}",
                     f"--input={os.path.join(output_dir, 'model.ckpt-0')}",
-                    f"--bert_config_file={os.path.join(runner.installed_model(), 'config.json')}",
-                    f"--vocab_file={os.path.join(runner.installed_model(), 'vocab.txt')}"], check=True)
+                    f"--bert_config_file={os.path.join(checks.installed_model(), 'config.json')}",
+                    f"--vocab_file={os.path.join(checks.installed_model(), 'vocab.txt')}"], check=True)
     np.savez(windows, **arrays, order=[input_pipeline.batch_of_step(step, batch_size, count, seed) for step in range(steps)],
              learning_rate=recipe["learning_rate"], total_steps=steps, warmup_steps=int(steps * 0.1), seed=seed,
              dropout=dropout, bf16=recipe["precision"] == "bf16")
@@ -133,11 +131,11 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
 def losses_agree(task, python, seed=0):
     """Compares the losses at dropout 0; returns whether they agree."""
     with tempfile.TemporaryDirectory() as output_dir:
-        model = runner.installed_model()
-        config = {**runner.json_object(os.path.join(model, "config.json")), "hidden_dropout_prob": 0.0,
+        model = checks.installed_model()
+        config = {**checks.json_object(os.path.join(model, "config.json")), "hidden_dropout_prob": 0.0,
                   "attention_probs_dropout_prob": 0.0}
         config_file = os.path.join(output_dir, "config.json")
-        input_pipeline.write_text(config_file, json.dumps(config))
+        files.write_text(config_file, json.dumps(config))
         num_questions = len(squad_data.read_squad_examples(task.train_file, True, task.version_2))
         task.run(output_dir, seed, do_eval=False, bert_config_file=config_file, init_checkpoint=model, log_steps=1,
                  vocab_file=os.path.join(model, "vocab.txt"),

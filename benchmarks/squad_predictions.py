@@ -21,15 +21,13 @@ from types import SimpleNamespace
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(sys.path[0], "tests"))
-import runner  # isort: skip  (before TensorFlow: it sets up what has to be set first)
-
+from absl import logging
 import numpy as np
 import plain_squad
-from absl import logging
 from squad_recording import SquadRecording
 
-import squad_data
-import squad_predictions
+from bertlib.commands import checks
+from bertlib.tasks import squad_data, squad_predictions
 import tokenization
 
 FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json")
@@ -149,7 +147,7 @@ def default_windows(examples, vocab_file):
 def main():
     """Prints the figures; exits with 1 if a claim fails."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--vocab_file", default=os.path.join(runner.installed_model() or "", "vocab.txt"))
+    parser.add_argument("--vocab_file", default=os.path.join(checks.installed_model() or "", "vocab.txt"))
     parser.add_argument("--windows", type=int, default=10000)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()

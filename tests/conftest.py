@@ -6,8 +6,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import pytest  # noqa: E402
-import tensorflow.compat.v1 as tf  # noqa: E402
 from scripts import Scripts  # noqa: E402
+import tensorflow.compat.v1 as tf  # noqa: E402
 from tiny import Model  # noqa: E402
 
 tf.disable_v2_behavior()

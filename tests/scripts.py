@@ -1,6 +1,6 @@
 """Runs scripts as a user does: arguments in; exit code, stdout, stderr and files out.
 
-Loading TensorFlow takes seconds of CPU. So one process, the server, loads what every script loads first, `runner`, and
+Loading TensorFlow takes seconds of CPU. So one process, the server, loads what every command loads first, and
 each run is a fork of it, with a process id, arguments, environment and working directory of its own.
 """
 
@@ -149,7 +149,7 @@ def _run(script):
 
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
-    import runner  # noqa: F401
+    from bertlib.commands import training  # noqa: F401
 
     if _serve():
         _run(sys.argv[0])

@@ -4,10 +4,10 @@ import json
 import re
 from types import SimpleNamespace
 
-import numpy as np
 from helpers import DATA
+import numpy as np
 
-import squad_predictions
+from bertlib.tasks import squad_predictions
 
 
 class SquadRecording:

@@ -2,14 +2,14 @@
 
 import functools
 
+from helpers import ancestors
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from helpers import ancestors
 
+from bertlib.runtime import randomness
 import modeling
 import optimization
-import randomness
 
 BATCH, LENGTH, STEPS = 32, 8, 20
 CONFIG = modeling.BertConfig(

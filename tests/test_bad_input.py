@@ -10,10 +10,10 @@ import shutil
 
 import numpy as np
 import pytest
-import tiny
 from safetensors import numpy as safetensors
+import tiny
 
-import input_pipeline
+from bertlib.runtime import record_files
 import run_classifier
 
 
@@ -156,7 +156,7 @@ def data_that_is_not_utf8(given):
     given.edit_row("test.tsv", 2, lambda line: line.replace(b" ", b"\xff", 1))
 
 
-@case("{data}/dev.tsv; Is a directory")
+@case("{data}/dev.tsv: Is a directory")
 def data_file_that_is_a_directory(given):
     (given.data / "dev.tsv").unlink()
     (given.data / "dev.tsv").mkdir()
@@ -556,7 +556,7 @@ def records(tmp_path):
     path = tmp_path / "train.tf_record"
     row = {"input_ids": [1, 2, 3, 0], "input_mask": [1, 1, 1, 0], "segment_ids": [0] * 4, "label_ids": 1,
            "is_real_example": 1}
-    input_pipeline.write_records(str(path), run_classifier.feature_fields(4), [row] * 3)
+    record_files.write_records(str(path), run_classifier.feature_fields(4), [row] * 3)
     return path
 
 

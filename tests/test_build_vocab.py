@@ -4,13 +4,13 @@ import collections
 import gzip
 import random
 
-import pytest
-import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
+import pytest
 from texts import texts
+import tiny
 
-import build_vocab
+from bertlib.commands import build_vocab
 import run_classifier
 import tokenization
 

@@ -8,14 +8,14 @@ import pathlib
 import re
 import shutil
 
+from helpers import DATA, Recording
 import ml_dtypes
 import numpy as np
 import pytest
-import tensorflow.compat.v1 as tf
-from helpers import DATA, Recording
 from safetensors.numpy import save_file
+import tensorflow.compat.v1 as tf
 
-import checkpoints
+from bertlib.runtime import checkpoints
 import modeling
 import optimization
 import tokenization

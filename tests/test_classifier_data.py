@@ -5,11 +5,11 @@ import json
 import os
 import pathlib
 
+from absl import logging
 import pytest
 import tensorflow as tf
-from absl import logging
 
-import classifier_data
+from bertlib.tasks import classifier_data
 import tokenization
 
 GOLDEN = pathlib.Path(__file__).parent / "data" / "mrpc_features.json"

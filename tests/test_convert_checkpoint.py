@@ -8,12 +8,12 @@ import shutil
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors import numpy as safetensors
 import tensorflow.compat.v1 as tf
 import tiny
-from safetensors import numpy as safetensors
 
-import checkpoints
-import convert_checkpoint
+from bertlib.commands import convert_checkpoint
+from bertlib.runtime import checkpoints
 
 WIDTH, WORDS = tiny.CONFIG["hidden_size"], len(tiny.VOCABULARY)
 CLASSIFIER = {"output_weights": (3, WIDTH), "output_bias": (3,)}

@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import functools
 import glob
+from logging import WARNING
 import multiprocessing
 import os
 import pathlib
@@ -21,20 +22,19 @@ import sys
 import termios
 import threading
 import types
-from logging import WARNING
 
+from absl import logging
 import numpy as np
 import pytest
 import tensorflow
 import tensorflow.compat.v1 as tf
-from absl import logging
 from tensorflow.python.checkpoint import checkpoint_management
 from tensorflow.python.lib.io import file_io
 from tensorflow.python.saved_model.model_utils import export_output
 
-import checkpoints
+from bertlib.runtime import checkpoints
+from bertlib.runtime.estimator import Estimator, EstimatorSpec, ModeKeys, NanLossError, RunConfig, ServingInputReceiver
 import optimization
-from estimator import Estimator, EstimatorSpec, ModeKeys, NanLossError, RunConfig, ServingInputReceiver
 
 # --- Models and inputs --------------------------------------------------------------------------------
 

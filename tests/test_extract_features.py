@@ -3,15 +3,15 @@
 import json
 import types
 
+from helpers import Recording
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 import tiny
-from helpers import Recording
 
-import estimator
+from bertlib.runtime import estimator
+from bertlib.tasks import feature_extraction
 import extract_features
-import feature_extraction
 import modeling
 import tokenization
 

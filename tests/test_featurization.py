@@ -11,19 +11,17 @@ import subprocess
 import sys
 import time
 
-import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+import numpy as np
+import pytest
 from test_tokenization import released_vocab
 from texts import CASES, texts
 
-import classifier_data
-import example_encoding
-import input_pipeline
+from bertlib.runtime import example_encoding, files, input_pipeline, record_files, workers
+from bertlib.runtime.example_encoding import Field
+from bertlib.tasks import classifier_data
 import tokenization
-import workers
-from example_encoding import Field
 
 ROOT = pathlib.Path(__file__).parents[1]
 DATA = pathlib.Path(__file__).parent / "data"
@@ -163,7 +161,7 @@ FLOATS = st.floats(width=32, allow_nan=False) | st.integers(-5, 5)
 def test_rows_are_encoded_as_by_protobuf(weights, ids, label, long):
     row = {"weights": weights, "ids": ids, "label": [label], "ünused": [], "long": long}
     padded = {field.name: row[field.name] + [0] * (math.prod(field.shape) - len(row[field.name])) for field in FIELDS}
-    expected = input_pipeline.encode(FIELDS, padded)
+    expected = record_files.encode(FIELDS, padded)
     encoder = example_encoding.Encoder(FIELDS)
     assert encoder(row) == encoder(padded) == expected
     assert encoder({**row, "long": example_encoding.varints(long), "ids": example_encoding.varints(ids)}) == expected
@@ -173,7 +171,7 @@ def test_rows_are_encoded_as_by_protobuf(weights, ids, label, long):
 def test_numpy_values_are_encoded_too():
     fields = [Field("ids", "int64", (3,)), Field("weights", "float32", (2,))]
     row = {"ids": np.array([-1, 300, 70000], np.int64), "weights": np.array([0.1, np.inf], np.float32)}
-    assert example_encoding.Encoder(fields)(row) == input_pipeline.encode(fields, row)
+    assert example_encoding.Encoder(fields)(row) == record_files.encode(fields, row)
 
 
 @pytest.mark.parametrize("values", [[1, 2, 3], b"\1\2\3"])
@@ -217,7 +215,7 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
         tokenizer.convert_tokens_to_ids = lambda tokens: list(range(len(tokens)))
     record = list(classifier_data.serialize(examples_of(["one two"] * 5), LABELS, 8, tokenizer))[4]
     fields = classifier_data.feature_fields(8)
-    assert record == input_pipeline.encode(fields, {
+    assert record == record_files.encode(fields, {
         "input_ids": [0, 1, 2, 3, 4, 5, 6, 0], "input_mask": [1] * 7 + [0], "segment_ids": [0] * 4 + [1] * 3 + [0],
         "label_ids": 0, "is_real_example": 1})
 
@@ -311,8 +309,8 @@ def is_running(pid):
 @pytest.mark.parametrize("number, seconds", [(signal.SIGINT, 60), (signal.SIGKILL, 0.3)])
 def test_workers_end_with_their_process(number, seconds):
     # A program started in the background of a shell script ignores Ctrl-C, and so would this one if the tests are.
-    code = ("import signal, time, workers; signal.signal(signal.SIGINT, signal.default_int_handler); "
-            f"print(list(workers.ordered_map(time.sleep, [{seconds}] * 400, 2, chunk_size=1)))")
+    code = ("import signal, time; from bertlib.runtime import workers; signal.signal(signal.SIGINT, "
+            f"signal.default_int_handler); print(list(workers.ordered_map(time.sleep, [{seconds}] * 400, 2, chunk_size=1)))")
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, start_new_session=True)
     while len(children(process.pid)) < 2:
         time.sleep(0.01)
@@ -337,7 +335,7 @@ def test_workers_end_with_their_process(number, seconds):
 
 
 def test_workers_do_without_tensorflow():
-    code = "import sys, classifier_data, workers; assert not {'tensorflow', 'numpy'} & set(sys.modules)"
+    code = "import sys; from bertlib.tasks import classifier_data; assert not {'tensorflow', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
@@ -351,7 +349,7 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch):
         bars.append((doing, total, options["leave"]))
         return items
 
-    monkeypatch.setattr(input_pipeline, "tqdm", bar)
+    monkeypatch.setattr(files, "tqdm", bar)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    assert list(input_pipeline.with_progress("abc", 3, "Converting example")) == list("abc")
+    assert list(files.with_progress("abc", 3, "Converting example")) == list("abc")
     assert bars == [("Converting example", 3, False)]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-import input_pipeline
-from input_pipeline import Field
+from bertlib.runtime import files, input_pipeline, record_files
+from bertlib.runtime.input_pipeline import Field
 
 pytestmark = pytest.mark.usefixtures("graph")
 
@@ -67,7 +67,7 @@ def take(arrays, indices):
 
 
 def test_what_is_written_is_read_in_the_declared_types(path):
-    assert input_pipeline.write_records(path, FIELDS, make_rows(5)) == 5
+    assert record_files.write_records(path, FIELDS, make_rows(5)) == 5
     dataset = input_pipeline.record_dataset(path, FIELDS, 5, is_training=False, drop_remainder=False)
     assert_equal(batches(dataset), [make_arrays(5)])
     assert os.listdir(os.path.dirname(path)) == ["train.tf_record"]
@@ -94,7 +94,7 @@ def test_a_file_in_the_published_layout_is_read(path):
 
 
 def test_a_file_written_here_is_read_as_the_published_code_does(path):
-    input_pipeline.write_records(path, PUBLISHED, [PUBLISHED_ROW])
+    record_files.write_records(path, PUBLISHED, [PUBLISHED_ROW])
     specification = {field.name: tf.FixedLenFeature(field.shape, tf.int64) for field in PUBLISHED}
     dataset = tf.data.TFRecordDataset(path).map(lambda record: tf.parse_single_example(record, specification))
     row, = batches(dataset)
@@ -104,15 +104,15 @@ def test_a_file_written_here_is_read_as_the_published_code_does(path):
 
 
 def test_the_same_rows_make_the_same_bytes(path):
-    input_pipeline.write_records(path, FIELDS, make_rows(3))
+    record_files.write_records(path, FIELDS, make_rows(3))
     first = pathlib.Path(path).read_bytes()
     reordered = [dict(reversed(row.items())) for row in make_rows(3)]
-    input_pipeline.write_records(path, FIELDS, reordered)
+    record_files.write_records(path, FIELDS, reordered)
     assert pathlib.Path(path).read_bytes() == first
 
 
 def test_records_are_read_at_random(path):
-    input_pipeline.write_records(path, FIELDS, make_rows(5))
+    record_files.write_records(path, FIELDS, make_rows(5))
     records = input_pipeline.RecordFile(path, FIELDS)
     assert len(records) == 5
     first = [tf.train.Example.FromString(record).features.feature["input_ids"].int64_list.value[0]
@@ -129,7 +129,7 @@ def test_a_failed_write_leaves_nothing_and_an_earlier_file_as_it_was(path, earli
     if earlier:
         pathlib.Path(path).write_bytes(earlier)
     with pytest.raises(KeyboardInterrupt):
-        input_pipeline.write_records(path, FIELDS, rows())
+        record_files.write_records(path, FIELDS, rows())
     assert os.listdir(os.path.dirname(path)) == (["train.tf_record"] if earlier else [])
     if earlier:
         assert pathlib.Path(path).read_bytes() == earlier
@@ -138,28 +138,28 @@ def test_a_failed_write_leaves_nothing_and_an_earlier_file_as_it_was(path, earli
 def test_a_row_of_another_size_is_not_written(path):
     row = {**make_rows(1)[0], "input_ids": [1, 2, 3]}
     with pytest.raises(ValueError, match="input_ids has 3 values; declared are 4"):
-        input_pipeline.write_records(path, FIELDS, [row])
+        record_files.write_records(path, FIELDS, [row])
     assert not os.path.exists(path)
 
 
 def test_serialized_records_are_written_like_rows(path):
-    input_pipeline.write_records(path, FIELDS, make_rows(3))
+    record_files.write_records(path, FIELDS, make_rows(3))
     expected = pathlib.Path(path).read_bytes()
-    assert input_pipeline.write_serialized(path, (input_pipeline.encode(FIELDS, row) for row in make_rows(3))) == 3
+    assert record_files.write_serialized(path, (record_files.encode(FIELDS, row) for row in make_rows(3))) == 3
     assert pathlib.Path(path).read_bytes() == expected
 
 
 def test_text_replaces_an_earlier_file(tmp_path):
     for text in ("first\n", "zweite Fassung: größer\n"):
-        input_pipeline.write_text(str(tmp_path / "results.txt"), text)
+        files.write_text(str(tmp_path / "results.txt"), text)
     assert (tmp_path / "results.txt").read_text(encoding="utf-8") == "zweite Fassung: größer\n"
     assert os.listdir(tmp_path) == ["results.txt"]
 
 
 def test_text_that_cannot_be_written_leaves_an_earlier_file_as_it_was(tmp_path):
-    input_pipeline.write_text(str(tmp_path / "results.txt"), "first")
+    files.write_text(str(tmp_path / "results.txt"), "first")
     with pytest.raises(UnicodeEncodeError):
-        input_pipeline.write_text(str(tmp_path / "results.txt"), "half a surrogate pair: \ud800")
+        files.write_text(str(tmp_path / "results.txt"), "half a surrogate pair: \ud800")
     assert os.listdir(tmp_path) == ["results.txt"]
     assert (tmp_path / "results.txt").read_text() == "first"
 
@@ -185,7 +185,7 @@ def test_an_empty_file_is_refused(path):
 
 @pytest.mark.parametrize("left", [1, 10, 12, 40, -5, -1])
 def test_a_truncated_file_is_refused_with_the_place(path, left):
-    input_pipeline.write_records(path, FIELDS, make_rows(3))
+    record_files.write_records(path, FIELDS, make_rows(3))
     data = pathlib.Path(path).read_bytes()
     record = len(data) // 3
     size = 2 * record + left % record  # so much of the last record is left
@@ -197,7 +197,7 @@ def test_a_truncated_file_is_refused_with_the_place(path, left):
 
 @pytest.mark.parametrize("where", [0, 9, 40], ids=["length", "checksum of the length", "data"])
 def test_a_flipped_bit_is_found_and_its_record_named(path, where):
-    input_pipeline.write_records(path, FIELDS, make_rows(3))
+    record_files.write_records(path, FIELDS, make_rows(3))
     data = bytearray(pathlib.Path(path).read_bytes())
     data[len(data) // 3 + where] ^= 1
     pathlib.Path(path).write_bytes(data)
@@ -213,19 +213,19 @@ def test_a_file_of_something_else_is_refused(path):
 
 
 def test_a_missing_feature_is_named_with_those_that_are_there(path):
-    input_pipeline.write_records(path, FIELDS[:2], make_rows(1))
+    record_files.write_records(path, FIELDS[:2], make_rows(1))
     assert re.search("no feature 'weights'; they have input_ids, label_ids", refusal(path))
 
 
 def test_another_sequence_length_is_recognized(path):
-    input_pipeline.write_records(path, FIELDS, make_rows(1))
+    record_files.write_records(path, FIELDS, make_rows(1))
     message = refusal(path, [Field("input_ids", "int64", (8,))])
     assert "input_ids has 4 int64 values in each record, not 8" in message
     assert "sequence length" in message
 
 
 def test_another_type_is_refused(path):
-    input_pipeline.write_records(path, FIELDS, make_rows(1))
+    record_files.write_records(path, FIELDS, make_rows(1))
     assert "weights has 0 int64 values" in refusal(path, [Field("weights", "int64", (2,))])
 
 
@@ -273,7 +273,7 @@ def make_dataset(request, path):
     def make(count, *arguments, **options):
         if request.param == "arrays":
             return input_pipeline.array_dataset(make_arrays(count), *arguments, **options)
-        input_pipeline.write_records(path, FIELDS, make_rows(count))
+        record_files.write_records(path, FIELDS, make_rows(count))
         return input_pipeline.record_dataset(path, FIELDS, *arguments, **options)
     return make
 

@@ -2,12 +2,12 @@
 
 import os
 
+from absl import logging
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from absl import logging
 
-import estimator
+from bertlib.runtime import estimator
 
 # --- Inputs ----------------------------------------------------------------------------------------------
 

@@ -9,10 +9,10 @@ import importlib
 import inspect
 import json
 
-import pytest
-import tensorflow.compat.v1 as tf
 from absl import flags
 from helpers import DATA
+import pytest
+import tensorflow.compat.v1 as tf
 
 INTERFACE = json.loads((DATA / "interface.json").read_text(encoding="utf-8"))
 SCRIPTS = ["create_pretraining_data", "extract_features", "run_classifier", "run_pretraining", "run_squad"]
@@ -76,16 +76,9 @@ def test_method(module_name, name, method):
 
 @functools.lru_cache
 def defined_flags(script):
-    """The flags of a script, {name: flag}; taken back afterwards, as scripts share names."""
-    module = load(script)
-    before = {name: flags.FLAGS[name] for name in flags.FLAGS}
-    for name in set(before) & set(INTERFACE[script]["flags"]):
-        delattr(flags.FLAGS, name)
-    module.define_flags()
-    found = {name: flags.FLAGS[name] for name in flags.FLAGS}
-    for name in set(found) - set(before):
-        delattr(flags.FLAGS, name)
-    return found
+    """The flags of a command, {name: flag}."""
+    load(script).define_flags()  # again: another command that was imported since may have taken the names
+    return {name: flags.FLAGS[name] for name in flags.FLAGS}
 
 
 @pytest.mark.parametrize("script, name", [(script, name) for script in SCRIPTS for name in INTERFACE[script]["flags"]])

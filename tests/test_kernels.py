@@ -9,17 +9,17 @@ import multiprocessing
 import os
 from unittest import mock
 
+from helpers import ancestors
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from helpers import ancestors
 from tensorflow.python.framework import op_def_registry
 
-import kernels
-import native_kernels
+from bertlib.kernels import formulas
+from bertlib.kernels import native as native_kernels
+from bertlib.runtime import randomness
+from bertlib.runtime.recompute_grad import recompute_grad
 import optimization
-import randomness
-from recompute_grad import recompute_grad
 
 KEEP_PROBABILITY = 0.75
 NORM_SHAPES = {"gamma": [6], "beta": [6]}
@@ -31,7 +31,7 @@ PARAMETERS = {"bias", "bias_2", "kernel", "kernel_2", "gamma", "beta", "score_bi
 # What makes the kernels: None, TensorFlow's ops; "xla" or "native", for this machine's CPU.
 MODES = [None, "xla", "native"]
 NEEDS_ONE_DNN = pytest.mark.skipif(
-    op_def_registry.get("_MklNativeFusedMatMul") is None or not kernels.cpu_supports(tf.bfloat16),
+    op_def_registry.get("_MklNativeFusedMatMul") is None or not formulas.cpu_supports(tf.bfloat16),
     reason="TensorFlow has no oneDNN here, or the CPU no bfloat16")
 
 # --- The formulas, for TensorFlow to differentiate ---------------------------------------------------------
@@ -64,34 +64,34 @@ def plain_attention(query, key, value, score_bias=0.0, keep=None):
 
 
 def residual_norm(inputs, residual, bias, gamma, beta, keep=None):
-    return kernels.residual_norm(inputs, bias, residual, keep, 1.0 if keep is None else KEEP_PROBABILITY, gamma, beta)
+    return formulas.residual_norm(inputs, bias, residual, keep, 1.0 if keep is None else KEEP_PROBABILITY, gamma, beta)
 
 
 def attention(query, key, value, score_bias=None, keep=None):
-    return kernels.attention(query, key, value, score_bias, keep, 1.0 if keep is None else KEEP_PROBABILITY)
+    return formulas.attention(query, key, value, score_bias, keep, 1.0 if keep is None else KEEP_PROBABILITY)
 
 
 # Kernel, formula, {argument: shape}, whether there is something to compile.
 Case = collections.namedtuple("Case", ["kernel", "plain", "shapes", "compiles"])
 CASES = {
-    "linear": Case(lambda inputs, kernel: kernels.linear(inputs, [kernel]), lambda inputs, kernel: inputs @ kernel,
+    "linear": Case(lambda inputs, kernel: formulas.linear(inputs, [kernel]), lambda inputs, kernel: inputs @ kernel,
                    {"inputs": [8, 6], "kernel": [6, 4]}, False),
-    "linear-bias": Case(lambda inputs, kernel, bias: kernels.linear(inputs, [kernel], [bias]),
+    "linear-bias": Case(lambda inputs, kernel, bias: formulas.linear(inputs, [kernel], [bias]),
                         lambda inputs, kernel, bias: inputs @ kernel + bias,
                         {"inputs": [8, 6], "kernel": [6, 4], "bias": [4]}, False),
     "linear-two": Case(
-        lambda inputs, kernel, kernel_2, bias, bias_2: kernels.linear(inputs, [kernel, kernel_2], [bias, bias_2]),
+        lambda inputs, kernel, kernel_2, bias, bias_2: formulas.linear(inputs, [kernel, kernel_2], [bias, bias_2]),
         lambda inputs, kernel, kernel_2, bias, bias_2: tf.concat([inputs @ kernel + bias, inputs @ kernel_2 + bias_2], 1),
         {"inputs": [8, 6], "kernel": [6, 4], "kernel_2": [6, 3], "bias": [4], "bias_2": [3]}, False),
-    "gelu": Case(kernels.gelu, plain_gelu, {"x": [8, 6]}, True),
-    "gelu_linear": Case(lambda inputs, bias, kernel: kernels.gelu_linear(inputs, bias, kernel),
+    "gelu": Case(formulas.gelu, plain_gelu, {"x": [8, 6]}, True),
+    "gelu_linear": Case(lambda inputs, bias, kernel: formulas.gelu_linear(inputs, bias, kernel),
                         lambda inputs, bias, kernel: plain_gelu(inputs + bias) @ kernel,
                         {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]}, True),
-    "gelu-erf": Case(lambda x: kernels.gelu(x, approximate=False), plain_gelu_erf, {"x": [8, 6]}, True),
-    "gelu_linear-erf": Case(lambda inputs, bias, kernel: kernels.gelu_linear(inputs, bias, kernel, approximate=False),
+    "gelu-erf": Case(lambda x: formulas.gelu(x, approximate=False), plain_gelu_erf, {"x": [8, 6]}, True),
+    "gelu_linear-erf": Case(lambda inputs, bias, kernel: formulas.gelu_linear(inputs, bias, kernel, approximate=False),
                             lambda inputs, bias, kernel: plain_gelu_erf(inputs + bias) @ kernel,
                             {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]}, True),
-    "layer_norm": Case(lambda inputs, gamma, beta: kernels.layer_norm(inputs, gamma, beta), plain_norm,
+    "layer_norm": Case(lambda inputs, gamma, beta: formulas.layer_norm(inputs, gamma, beta), plain_norm,
                        {"inputs": [2, 4, 6], **NORM_SHAPES}, True),
     "residual_norm": Case(residual_norm, plain_residual_norm, RESIDUAL_SHAPES, True),
     "residual_norm-keep": Case(residual_norm, plain_residual_norm, {**RESIDUAL_SHAPES, "keep": [8, 6]}, True),
@@ -104,16 +104,16 @@ CASES = {
 # In inference what follows a product may become one op with it.
 CHAINS = {
     "linear-gelu_linear": Case(
-        lambda inputs, kernel, bias, kernel_2: kernels.gelu_linear(kernels.linear(inputs, [kernel]), bias, kernel_2),
+        lambda inputs, kernel, bias, kernel_2: formulas.gelu_linear(formulas.linear(inputs, [kernel]), bias, kernel_2),
         lambda inputs, kernel, bias, kernel_2: plain_gelu(inputs @ kernel + bias) @ kernel_2,
         {"inputs": [8, 6], "kernel": [6, 4], "bias": [4], "kernel_2": [4, 3]}, True),
     "linear-gelu_linear-erf": Case(
-        lambda inputs, kernel, bias, kernel_2: kernels.gelu_linear(
-            kernels.linear(inputs, [kernel]), bias, kernel_2, approximate=False),
+        lambda inputs, kernel, bias, kernel_2: formulas.gelu_linear(
+            formulas.linear(inputs, [kernel]), bias, kernel_2, approximate=False),
         lambda inputs, kernel, bias, kernel_2: plain_gelu_erf(inputs @ kernel + bias) @ kernel_2,
         {"inputs": [8, 6], "kernel": [6, 4], "bias": [4], "kernel_2": [4, 3]}, True),
     "linear-residual_norm": Case(
-        lambda inputs, kernel, **others: residual_norm(kernels.linear(inputs, [kernel]), **others),
+        lambda inputs, kernel, **others: residual_norm(formulas.linear(inputs, [kernel]), **others),
         lambda inputs, kernel, **others: plain_residual_norm(inputs @ kernel, **others),
         {**RESIDUAL_SHAPES, "inputs": [8, 4], "kernel": [4, 6]}, True),
 }
@@ -138,7 +138,7 @@ def made_by(mode):
     if mode == "native" and native_kernels.ops() is None:
         pytest.skip("no native kernels on this machine")
     if mode:
-        kernels.compile_in_graph()
+        formulas.compile_in_graph()
     with contextlib.nullcontext() if mode == "native" else mock.patch.object(native_kernels, "ops", lambda: None):
         yield
 
@@ -225,7 +225,7 @@ def test_output_and_gradients_are_those_of_the_formula(name, mode):
                        [tf.bfloat16, tf.float16], ["xla"]),
     ("attention-bias-keep", tf.float16, "native")])
 def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(name, dtype, mode, monkeypatch):
-    monkeypatch.setattr(kernels, "_CHANNELS", 1)
+    monkeypatch.setattr(formulas, "_CHANNELS", 1)
     case = CASES[name]
     arrays = arrays_of(case)
     # There are no native kernels in float16.
@@ -240,12 +240,12 @@ def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are
 @pytest.mark.parametrize("dtype, tolerance", [(tf.bfloat16, 2**-6), (tf.float16, 2**-9)])
 def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, graph):
     # As pixels of 1, 2, 4 and 8 images; 523 rows stay one.
-    kernels.compile_in_graph()
+    formulas.compile_in_graph()
     chance = np.random.RandomState(0)
     kernel, bias = chance.standard_normal([512, 576]).astype(np.float32), chance.standard_normal([576]).astype(np.float32)
     inputs, targets = tf.placeholder(tf.float32, [None, 512]), tf.placeholder(tf.float32, [None, 576])
     arguments = [tf.cast(inputs, dtype), tf.constant(kernel), tf.constant(bias)]
-    outputs = kernels.linear(arguments[0], arguments[1:2], arguments[2:])
+    outputs = formulas.linear(arguments[0], arguments[1:2], arguments[2:])
     gradients = tf.gradients(outputs, arguments, [tf.cast(targets, dtype)])
     with tf.Session() as session:
         for size in (600, 1, 0, 523, 1792, 4096):
@@ -305,7 +305,7 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mod
             arguments = {argument: tf.placeholder(tf.float32, array.shape) for argument, array in arrays_of(case).items()}
             feed.update(zip(arguments.values(), arrays_of(case).values()))
             expected[name] = case.plain(**arguments)
-            with made_by(mode), kernels.inference():
+            with made_by(mode), formulas.inference():
                 found[name] = case.kernel(**{argument: tensor if argument in PARAMETERS else tf.cast(tensor, dtype)
                                              for argument, tensor in arguments.items()})
     assert not makers(graph.get_operations()) and "IdentityN" not in {op.type for op in graph.get_operations()}
@@ -319,12 +319,12 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mod
 
 def inference_ops(dtype, product=None):
     """Types of the ops of gelu_linear of a product and of residual_norm, in inference with kernels of this machine."""
-    kernels.compile_in_graph()
-    with kernels.inference():
+    formulas.compile_in_graph()
+    with formulas.inference():
         kernel = tf.ones([6, 6])
-        product = kernels.linear(tf.ones([8, 6], dtype), [kernel]) if product is None else product
-        output = kernels.gelu_linear(product, tf.ones([6]), kernel)
-        kernels.residual_norm(output, tf.ones([6]), tf.ones([8, 6], dtype), None, 1.0, tf.ones([6]), tf.ones([6]))
+        product = formulas.linear(tf.ones([8, 6], dtype), [kernel]) if product is None else product
+        output = formulas.gelu_linear(product, tf.ones([6]), kernel)
+        formulas.residual_norm(output, tf.ones([6]), tf.ones([8, 6], dtype), None, 1.0, tf.ones([6]), tf.ones([6]))
     return [op.type for op in tf.get_default_graph().get_operations()]
 
 
@@ -338,12 +338,12 @@ def test_in_inference_products_with_weights_and_what_follows_are_one_op_that_kee
 
 def test_in_inference_a_session_may_run_batches_of_all_sizes(graph):
     # oneDNN chooses the order of the weights by the size of the first.
-    kernels.compile_in_graph()
+    formulas.compile_in_graph()
     chance = np.random.RandomState(0)
     kernel, bias = chance.standard_normal([64, 48]).astype(np.float32), chance.standard_normal([48]).astype(np.float32)
     inputs = tf.placeholder(tf.float32, [None, 64])
-    with kernels.inference():
-        found = kernels.linear(tf.cast(inputs, tf.bfloat16), [tf.constant(kernel)], [tf.constant(bias)])
+    with formulas.inference():
+        found = formulas.linear(tf.cast(inputs, tf.bfloat16), [tf.constant(kernel)], [tf.constant(bias)])
     with tf.Session() as session:
         session.run(tf.local_variables_initializer())
         for size in (7, 600, 1, 33, 600):
@@ -358,9 +358,9 @@ def test_a_product_of_two_activations_is_not_taken_for_one_with_weights(graph):
 
 def training_ops(dtype, width=512):
     """Types of the ops of a linear layer and of its gradients, with kernels of this machine."""
-    kernels.compile_in_graph()
+    formulas.compile_in_graph()
     inputs, kernel, bias = tf.ones([8, width], dtype), tf.ones([width, 512]), tf.ones([512])
-    tf.gradients(kernels.linear(inputs, [kernel], [bias]), [inputs, kernel, bias])
+    tf.gradients(formulas.linear(inputs, [kernel], [bias]), [inputs, kernel, bias])
     return [op.type for op in tf.get_default_graph().get_operations()]
 
 
@@ -374,7 +374,7 @@ def test_in_training_many_channels_are_multiplied_by_convolutions(width, convolu
 
 @pytest.mark.parametrize("ops", [inference_ops, training_ops])
 def test_without_instructions_for_the_dtype_there_are_no_ops_of_one_dnn(ops, graph, monkeypatch):
-    monkeypatch.setattr(kernels, "cpu_supports", lambda dtype: dtype == tf.float32)
+    monkeypatch.setattr(formulas, "cpu_supports", lambda dtype: dtype == tf.float32)
     assert not [name for name in ops(tf.bfloat16) if name.startswith("_Mkl")]
 
 
@@ -399,7 +399,7 @@ def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
     found = differentiate(CASES[name].kernel, arrays, tf.float16)
     np.testing.assert_array_equal(found["output"], [[0, 0, 41, 1000]])
     np.testing.assert_array_equal(found.get("x", found.get("inputs")), [0, 0, 1, 1] * gradient_for([1, 4]).astype(np.float16))
-    with kernels.inference():
+    with formulas.inference():
         assert differentiate(CASES[name].kernel, arrays, tf.float16)["output"].tolist() == [[0, 0, 41, 1000]]
 
 
@@ -412,8 +412,8 @@ def test_normalization_of_large_values_in_fp16_is_finite():
 
 def test_other_graphs_are_not_compiled(graph):
     with tf.Graph().as_default():
-        kernels.compile_in_graph()
-    kernels.gelu(tf.zeros([2]))
+        formulas.compile_in_graph()
+    formulas.gelu(tf.zeros([2]))
     assert not makers(graph.get_operations())
 
 
@@ -421,12 +421,12 @@ def test_other_graphs_are_not_compiled(graph):
 def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(mode):
     def block(inputs, kernel, bias, gamma, beta):
         def keep(tensor):
-            return kernels.bernoulli(tf.shape(tensor), KEEP_PROBABILITY, randomness.new_site("dropout"))
+            return formulas.bernoulli(tf.shape(tensor), KEEP_PROBABILITY, randomness.new_site("dropout"))
 
         heads = tf.reshape(inputs, [2, 1, 4, 6])
-        attended = kernels.attention(heads, heads, heads, None, keep(tf.zeros([2, 1, 4, 4])), KEEP_PROBABILITY)
-        output = kernels.gelu_linear(tf.reshape(attended, [8, 6]), bias, kernel)
-        return kernels.residual_norm(output, bias, inputs, keep(output), KEEP_PROBABILITY, gamma, beta)
+        attended = formulas.attention(heads, heads, heads, None, keep(tf.zeros([2, 1, 4, 4])), KEEP_PROBABILITY)
+        output = formulas.gelu_linear(tf.reshape(attended, [8, 6]), bias, kernel)
+        return formulas.residual_norm(output, bias, inputs, keep(output), KEEP_PROBABILITY, gamma, beta)
 
     shapes = {"inputs": [8, 6], "kernel": [6, 6], "bias": [6], **NORM_SHAPES}
     arrays = {name: np.random.RandomState(1).standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
@@ -554,7 +554,7 @@ def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one
     numbers = bits.view(np.float32)
     ones = np.ones_like(numbers)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = differentiate(kernels.layer_norm, {"inputs": np.zeros([2, 4099], np.float32), "gamma": ones, "beta": numbers},
+        found = differentiate(formulas.layer_norm, {"inputs": np.zeros([2, 4099], np.float32), "gamma": ones, "beta": numbers},
                               tf.bfloat16, "native")
         expected = numbers.astype(bfloat16).astype(np.float32)
     np.testing.assert_array_equal(found["output"].astype(np.float32), np.stack([expected] * 2))
@@ -729,7 +729,7 @@ def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
             randomness.set_part(tf.constant(part))
         if unequal:
             randomness.unequal_parts()
-        keep = kernels.bernoulli(shape, probability, "bert/embeddings/dropout#0")
+        keep = formulas.bernoulli(shape, probability, "bert/embeddings/dropout#0")
         global_step.load(step, session)
         return session.run(keep)
 
@@ -787,7 +787,7 @@ def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
     if unequal:
         randomness.unequal_parts()
     with made_by("native"):
-        draws = [make(shape, probability, "dropout#0") for make in (kernels.bernoulli, randomness.bernoulli)]
+        draws = [make(shape, probability, "dropout#0") for make in (formulas.bernoulli, randomness.bernoulli)]
         assert makers([draw.op for draw in draws]) == {"native"}
     with tf.Session() as session:
         for now in (0, 3, 2**40 + 1):

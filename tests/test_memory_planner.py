@@ -7,7 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-import memory_planner
+from bertlib.runtime import memory_planner
 import modeling
 import optimization
 

@@ -3,10 +3,10 @@
 import json
 import math
 
+from helpers import Recording
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from helpers import Recording
 
 import modeling
 

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 import tiny
 
+ROOT = pathlib.Path(__file__).parents[1]
 INPUTS = [-1.0, 0.5, 2.0]
 # Asks for the ops as a script does, in one process or two, after statements of the test's; prints what their gelu returns.
 PROBE = f"""
 import json, logging, os, pathlib, sys, tempfile
-import runner
+import bertlib.commands  # noqa: F401
 import tensorflow.compat.v1 as tf
-import native_kernels
+from bertlib.kernels import native as native_kernels
 
 logging.basicConfig(format="%(levelname)s %(message)s", force=True)
 logging.getLogger("absl").setLevel("INFO")
@@ -159,7 +160,7 @@ def test_two_processes_build_at_once(machine, copying):
 
 @pytest.mark.parametrize("changed", ["loops.cc", "loops.h", "ops.cc", None])
 def test_another_source_has_another_library(changed, machine, copying):
-    sources = shutil.copytree(pathlib.Path(__file__).parents[1] / "native", machine.here / "native")
+    sources = shutil.copytree(ROOT / "bertlib" / "kernels" / "cpp", machine.here / "cpp")
     take_these = f"native_kernels._SOURCES = pathlib.Path({str(sources)!r})"
     assert machine.probe(take_these)[0]
     if changed:

@@ -2,13 +2,13 @@
 
 import json
 
+from helpers import DATA, Recording, ancestors
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from helpers import DATA, Recording, ancestors
 
-import kernels
-import native_kernels
+from bertlib.kernels import formulas
+from bertlib.kernels import native as native_kernels
 import optimization
 
 pytestmark = pytest.mark.usefixtures("graph")
@@ -360,7 +360,7 @@ def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, 
     if compiled == "xla":
         monkeypatch.setattr(native_kernels, "ops", lambda: None)
     if compiled:
-        kernels.compile_in_graph()
+        formulas.compile_in_graph()
         monkeypatch.setattr(optimization, "_WORTH_COMPILING", 1)
     train_op = optimization.create_optimizer(loss, 0.03, 12, 0, False, optimizer=optimizer, lr_schedule="constant",
                                              gradient_accumulation_steps=steps, **options)

@@ -7,9 +7,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
+from bertlib.kernels import packing
+from bertlib.runtime import randomness
 import modeling
-import packing
-import randomness
 
 CONFIG = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
 # 203 real tokens at 480 positions: 256 rows.

@@ -11,14 +11,12 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-import checkpoints
-import kernels
-import memory_planner
+from bertlib.commands import checks
+from bertlib.kernels import formulas
+from bertlib.runtime import checkpoints, memory_planner, randomness
+from bertlib.runtime.estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
 import modeling
 import optimization
-import randomness
-import runner
-from estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
 
 CONFIG = modeling.BertConfig(
     vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
@@ -391,13 +389,13 @@ def test_other_variables_may_not_be_missing(tmp_path):
     ("bf16", "fpu avx512_bf16 sse", False), ("bf16", "amx_bf16", False), ("bf16", "avx512_fp16 avx2", True),
     ("fp16", "avx512_bf16 amx_bf16", True), ("fp16", "fpu avx512_fp16", False), ("fp32", "fpu", False)])
 def test_a_precision_that_the_processor_does_not_support_is_announced(precision, flags, warns, monkeypatch, caplog):
-    monkeypatch.setattr(runner, "FLAGS", types.SimpleNamespace(precision=precision))
-    monkeypatch.setattr(kernels, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"), raising=False)
-    monkeypatch.setattr(kernels.os.path, "exists", lambda path: path == "/proc/cpuinfo")
+    monkeypatch.setattr(checks, "FLAGS", types.SimpleNamespace(precision=precision))
+    monkeypatch.setattr(formulas, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"), raising=False)
+    monkeypatch.setattr(formulas.os.path, "exists", lambda path: path == "/proc/cpuinfo")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-    monkeypatch.setattr(kernels, "cpu_supports", kernels.cpu_supports.__wrapped__)
+    monkeypatch.setattr(formulas, "cpu_supports", formulas.cpu_supports.__wrapped__)
     with caplog.at_level("WARNING", "absl"):
-        runner.check_precision()
+        checks.check_precision()
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [f"--precision={precision}"] * warns
 
 

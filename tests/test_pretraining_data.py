@@ -15,20 +15,19 @@ import subprocess
 import sys
 import time
 
+from helpers import DATA
 import numpy as np
 import plain_pretraining
 import pytest
 import tensorflow.compat.v1 as tf
-from helpers import DATA
 from test_tokenization import released_vocab
 
+from bertlib.runtime import record_files
+from bertlib.tasks import pretraining_data, pretraining_stream
+from bertlib.tasks.corpus import blocks_of, find_input_files, read_documents, survey
+from bertlib.tasks.pretraining_data import Recipe
 import create_pretraining_data
-import input_pipeline
-import pretraining_data
-import pretraining_stream
 import tokenization
-from corpus import blocks_of, find_input_files, read_documents, survey
-from pretraining_data import Recipe
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [f"{word}{number}" for number in range(10) for word in ("red", "blue", "##ish", "##er", "dog", "runs")]
@@ -65,7 +64,7 @@ def read(paths, tokenizer):
             values = {name: np.array(feature.int64_list.value or feature.float_list.value)
                       for name, feature in features.items()}
             fields = pretraining_data.feature_fields(len(values["input_ids"]), len(values["masked_lm_ids"]))
-            assert record == input_pipeline.encode(fields, values)
+            assert record == record_files.encode(fields, values)
             length, predictions = int(values["input_mask"].sum()), int(values["masked_lm_weights"].sum())
             ids = values["input_ids"].copy()
             positions = values["masked_lm_positions"][:predictions]
@@ -546,8 +545,8 @@ def test_output_that_cannot_be_written(tmp_path):
 
 
 def test_workers_do_without_tensorflow():
-    code = "import sys, pretraining_stream; assert 'tensorflow' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(pretraining_stream.__file__), check=True)
+    code = "import sys; from bertlib.tasks import pretraining_stream; assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=pathlib.Path(__file__).parents[1], check=True)
 
 
 # --- The script ------------------------------------------------------------------------------------------

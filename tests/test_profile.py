@@ -6,10 +6,10 @@ import re
 
 import pytest
 import tensorflow.compat.v1 as tf
-import tiny
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
+import tiny
 
-import session_hooks
+from bertlib.runtime import session_hooks
 
 PICOSECONDS = 10**12
 

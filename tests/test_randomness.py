@@ -2,13 +2,13 @@
 
 import contextlib
 
+from helpers import ancestors
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from helpers import ancestors
 
+from bertlib.runtime import randomness
 import modeling
-import randomness
 
 CONFIG = modeling.BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
                              intermediate_size=12, hidden_dropout_prob=0.4, attention_probs_dropout_prob=0.4,

@@ -5,18 +5,17 @@ import gc
 import re
 import weakref
 
+from helpers import ancestors
 import numpy as np
 import pytest
-import tensorflow.compat.v1 as tf
-from helpers import ancestors
 from scripts import run_fresh
+import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 
-import memory_planner
+from bertlib.runtime import memory_planner, randomness
+from bertlib.runtime.recompute_grad import recompute_grad, with_gradient
 import modeling
 import optimization
-import randomness
-from recompute_grad import recompute_grad, with_gradient
 
 CONFIG = modeling.BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=3, num_attention_heads=2,
                              intermediate_size=12, hidden_dropout_prob=0.4, attention_probs_dropout_prob=0.4,

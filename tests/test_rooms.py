@@ -1,59 +1,116 @@
-"""Who may import whom: the table of the modules, and FLAGS only in scripts."""
+"""The house: which room may import which (docs/house.md), what an import does, and whose modules are found.
+
+A room is a folder of modules, or a module in the root.
+"""
 
 import ast
+import collections
+import json
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FILES = {path.stem: path for path in ROOT.glob("*.py")}
+MODEL = {"modeling", "optimization", "tokenization"}
+PUBLISHED_COMMANDS = {"create_pretraining_data", "extract_features", "run_classifier", "run_pretraining", "run_squad"}
+OUR_COMMANDS = {"build_vocab", "convert_checkpoint", "plan_memory"}
+EVERYTHING = {"bertlib.commands", "bertlib.serving", "bertlib.tasks", "bertlib.kernels", "bertlib.runtime", *MODEL}
 
-# module: the modules of this repository that it imports. A module that needs another import needs another table.
-LIBRARY = {
-    "tokenization": [],
-    "randomness": [],
-    "checkpoints": [],
-    "recompute_grad": ["randomness"],
-    "memory_planner": [],
-    "native_kernels": [],
-    "kernels": ["native_kernels", "randomness", "recompute_grad"],
-    "packing": ["recompute_grad"],
-    "modeling": ["kernels", "packing", "randomness", "recompute_grad"],
-    "optimization": ["kernels"],
-    "estimator": ["checkpoints", "input_position", "randomness", "session_hooks"],
-    "session_hooks": ["checkpoints"],
-    "input_position": [],
-    "quiet_tensorflow": [],
-    "tf1": ["estimator", "quiet_tensorflow", "randomness", "tf1_contrib", "tf1_estimator"],
-    "tf1_contrib": [],
-    "tf1_estimator": ["estimator", "randomness"],
-    "example_encoding": [],
-    "workers": [],
-    "input_pipeline": ["example_encoding", "randomness"],
-    "classifier_data": ["example_encoding", "input_pipeline", "tokenization", "workers"],
-    "squad_predictions": ["input_pipeline", "tokenization"],
-    "squad_report": ["input_pipeline", "squad_predictions"],
-    "feature_extraction": ["classifier_data", "input_pipeline"],
-    "learning_curve": ["input_pipeline"],
-    "corpus": [],
-    "pretraining_data": ["corpus", "example_encoding", "input_pipeline", "tokenization"],
-    "pretraining_stream": ["corpus", "input_pipeline", "pretraining_data", "tokenization", "workers"],
-    "squad_data": ["example_encoding", "input_pipeline", "tokenization", "workers"],
+# room: the rooms that it may import, besides itself.
+TABLE = {
+    **dict.fromkeys(MODEL, {"bertlib.kernels", "bertlib.runtime"}),
+    **dict.fromkeys(PUBLISHED_COMMANDS, EVERYTHING),
+    **dict.fromkeys(OUR_COMMANDS, {"bertlib.commands"}),
+    "bertlib": set(),
+    "bertlib.commands": EVERYTHING,
+    "bertlib.serving": {"bertlib.tasks", "bertlib.kernels", "bertlib.runtime", *MODEL},
+    "bertlib.tasks": {"bertlib.runtime", *MODEL},
+    "bertlib.kernels": {"bertlib.runtime"},
+    "bertlib.runtime": set(),
+    "tf1": {"bertlib.runtime"},
 }
-SCRIPTS = ["build_vocab", "convert_checkpoint", "create_pretraining_data", "extract_features", "plan_memory", "run_classifier",
-           "run_pretraining", "run_squad"]
+MOST_ROOMS = 20
+# What google-research/bert has besides: a module of such a name in a fork takes the place of ours.
+PUBLISHED = MODEL | PUBLISHED_COMMANDS | {"run_classifier_with_tfhub"}
+NAMES_IN_FORKS = ["checkpoints", "kernels", "estimator", "runner", "workers", "files", "utils"]
+
+
+def files():
+    """{room: its Python files}."""
+    found = collections.defaultdict(list)
+    for path in sorted([*ROOT.glob("*.py"), *(ROOT / "bertlib").rglob("*.py"), *(ROOT / "tf1").rglob("*.py")]):
+        folder = path.parent.relative_to(ROOT)
+        found[path.stem if path.parent == ROOT else ".".join(folder.parts)].append(path)
+    return dict(found)
+
+
+FILES = files()
+
+
+def room_of(module):
+    """The room that a module is in; None if it is not ours."""
+    parts = module.split(".")
+    names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((name for name in names if name in FILES), None)
 
 
 def imports(path):
-    """The modules of this repository that a file imports, at its top or inside a function."""
-    found = set()
+    """The modules that a file imports, at its top or inside a function: {name: its line}."""
+    found = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found.update(alias.name.split(".")[0] for alias in node.names)
+            found.update({alias.name: node.lineno for alias in node.names})
         elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path.name} has a relative import"
-            found.add(node.module.split(".")[0])
-    return found & set(FILES)
+            assert not node.level, f"{path} has a relative import"
+            found.update({f"{node.module}.{alias.name}": node.lineno for alias in node.names})
+    return found
+
+
+def rooms_imported_by(room):
+    found = {room_of(module) for path in FILES[room] for module in imports(path)}
+    return found - {None, room}
+
+
+def test_each_room_has_a_line_in_the_table():
+    assert set(FILES) == set(TABLE) - {"bertlib.serving"} | ({"bertlib.serving"} & set(FILES))
+    folders_with_programs = [ROOT / "benchmarks", ROOT / "benchmarks" / "peers"]
+    assert len(FILES) + len(folders_with_programs) <= MOST_ROOMS
+
+
+@pytest.mark.parametrize("room", sorted(FILES))
+def test_a_room_imports_what_the_table_says(room):
+    assert rooms_imported_by(room) <= TABLE[room]
+
+
+def test_the_rules_would_see_a_wrong_import(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text("import os\nimport tf1 as tf\n\ndef f():\n    from bertlib.tasks.squad import create_model\n"
+                    "    import run_squad, bertlib.kernels.native\n    from bertlib.runtime import files\n")
+    assert {room_of(module) for module in imports(path)} == {
+        None, "tf1", "bertlib.tasks", "run_squad", "bertlib.kernels", "bertlib.runtime"}
+
+
+def test_modules_within_a_room_import_in_one_direction():
+    arrows = {}
+    for paths in FILES.values():
+        for path in paths:
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            arrows[name] = set(imports(path))
+    names = set(arrows)
+    for name, imported in arrows.items():
+        # "from package import name" may mean a module or what is in one.
+        arrows[name] = {target for target in names for module in imported
+                        if (module == target or module.rpartition(".")[0] == target) and target != name}
+        arrows[name] -= {package for package in names if name.startswith(package + ".")}
+    while leaves := [name for name, targets in arrows.items() if not targets & arrows.keys()]:
+        for name in leaves:
+            del arrows[name]
+    assert not arrows, f"a circle among {sorted(arrows)}"
+
+
+# --- Flags -----------------------------------------------------------------------------------------------
 
 
 def mentions_flags(path):
@@ -66,29 +123,139 @@ def mentions_flags(path):
     return False
 
 
-def test_every_module_has_its_line_in_the_table():
-    assert set(FILES) == {*LIBRARY, *SCRIPTS, "runner"}
+@pytest.mark.parametrize("room", sorted(set(FILES) - PUBLISHED_COMMANDS - {"bertlib.commands"}))
+def test_only_commands_see_flags(room):
+    assert not [path.name for path in FILES[room] if mentions_flags(path)]
 
 
-@pytest.mark.parametrize("module", LIBRARY)
-def test_a_library_module_imports_what_the_table_says(module):
-    assert imports(FILES[module]) == set(LIBRARY[module])
-
-
-def test_runner_imports_library_modules_only():
-    assert imports(FILES["runner"]) <= set(LIBRARY)
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_imports_no_other_script(script):
-    assert imports(FILES[script]) <= {*LIBRARY, "runner"}
-
-
-@pytest.mark.parametrize("module", LIBRARY)
-def test_library_modules_see_no_flags(module):
-    assert not mentions_flags(FILES[module])
-
-
-def test_scripts_and_runner_use_flags():
+def test_commands_see_flags():
     # Or the test above would look for the wrong thing.
-    assert all(mentions_flags(FILES[module]) for module in [*SCRIPTS, "runner"])
+    assert all(mentions_flags(path) for room in PUBLISHED_COMMANDS for path in FILES[room])
+    assert any(mentions_flags(path) for path in FILES["bertlib.commands"])
+
+
+def test_imports_inside_of_functions_have_a_comment_that_says_why():
+    without = []
+    for path in (path for paths in FILES.values() for path in paths):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and node.col_offset:
+                if not lines[node.lineno - 2].strip().startswith("#"):
+                    without.append(f"{path.name}:{node.lineno}")
+    assert not without
+
+
+# --- What an import does ---------------------------------------------------------------------------------
+
+# Prints what an interpreter is like after imports, beyond the modules that it has.
+STATE = """
+import importlib, json, logging, os, signal, sys, warnings
+import tensorflow.compat.v1 as tf
+from absl import flags, logging as absl_logging
+
+def state():
+    return {
+        "environment": dict(os.environ), "flags": sorted(flags.FLAGS), "graph mode": not tf.executing_eagerly(),
+        "resource variables": tf.resource_variables_enabled(), "verbosity": [tf.logging.get_verbosity(),
+        absl_logging.get_verbosity()], "handlers": [len(logging.root.handlers), len(logging.getLogger("absl").handlers)],
+        "signals": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
+        "stand-ins": sorted(name for name in sys.modules if name.startswith("tensorflow.contrib")),
+        "default graph": len(tf.get_default_graph().get_operations()), "hook": str(sys.excepthook),
+        "filters": len(warnings.filters), "finders": len(sys.meta_path)}
+
+for module in sys.argv[1:]:
+    before = state()
+    importlib.import_module(module)
+    after = state()
+    print(json.dumps([module, {name: [before[name], after[name]] for name in before if before[name] != after[name]}]))
+"""
+
+
+def modules_of(room):
+    for path in FILES[room]:
+        yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def effects(modules):
+    """{module: what its import changed: {what: [before, after]}}."""
+    done = subprocess.run([sys.executable, "-c", STATE, *modules], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
+    return dict(map(json.loads, done.stdout.splitlines()))
+
+
+@pytest.fixture(scope="module")
+def effects_of_library():
+    rooms = [*sorted(MODEL), "bertlib.runtime", "bertlib.kernels", "bertlib.tasks", "bertlib.serving"]
+    return effects([module for room in rooms if room in FILES for module in modules_of(room)])
+
+
+def test_the_import_of_a_library_module_has_no_effects(effects_of_library):
+    assert len(effects_of_library) > 25
+    assert not {module: found for module, found in effects_of_library.items() if found}
+
+
+def test_the_import_of_a_command_defines_its_flags_and_makes_a_command_of_the_process():
+    found = effects(["bertlib.commands", "run_classifier", "run_squad", "bertlib.commands.build_vocab"])
+    assert found["bertlib.commands"]["graph mode"] == [False, True]
+    before, after = found["run_classifier"]["flags"]
+    assert {"task_name", "data_dir", "bert_config_file"} <= set(after) - set(before)
+    # A second one beside it.
+    assert "predict_file" in found["run_squad"]["flags"][1]
+    assert not found["bertlib.commands.build_vocab"]
+
+
+@pytest.mark.parametrize("modules", [
+    ["tensorflow", "bertlib.tasks.classifier", "modeling", "tf1", "run_squad", "bertlib.commands.training", "tokenization"],
+    ["tf1", "bertlib.commands.plan_memory", "run_pretraining", "optimization", "bertlib.runtime.estimator", "tensorflow"]])
+def test_the_order_of_imports_does_not_matter(modules):
+    code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n" \
+           "import tensorflow.compat.v1 as tf; print(tf.executing_eagerly(), tf.resource_variables_enabled())"
+    done = subprocess.run([sys.executable, "-c", code, *modules], cwd=ROOT, capture_output=True, encoding="utf-8")
+    assert done.returncode == 0 and done.stdout == "False True\n", done.stderr
+
+
+# --- Whose modules are found -----------------------------------------------------------------------------
+
+
+def run_beside(directory, code, *others):
+    """Runs code as a script in a directory with modules of its own, which raise if they are imported."""
+    for name in [*NAMES_IN_FORKS, *others]:
+        (directory / f"{name}.py").write_text(f"raise RuntimeError('the fork\\'s own {name} was imported')\n")
+    script = directory / "run_my_task.py"
+    script.write_text(code)
+    return subprocess.run([sys.executable, script.name], cwd=directory, capture_output=True, encoding="utf-8",
+                          env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
+
+
+def test_a_forks_own_modules_shadow_nothing_of_ours(tmp_path):
+    code = """
+import tf1 as tf
+import modeling, optimization, tokenization
+from tf1.contrib import crf, layers
+assert crf is tf.contrib.crf and callable(crf.crf_log_likelihood) and layers is tf.contrib.layers
+estimator = tf.estimator.Estimator
+config = modeling.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+model = modeling.BertModel(config, True, tf.ones([2, 4], tf.int32))
+optimization.create_optimizer(tf.reduce_sum(model.get_pooled_output()), 1e-3, 9, 1, False)
+print("built")
+"""
+    done = run_beside(tmp_path, code)
+    assert done.returncode == 0 and done.stdout == "built\n", done.stderr
+
+
+def test_runtime_kernels_and_tf1_import_nothing_that_google_research_bert_has():
+    found = {module.split(".")[0] for room in ("bertlib.runtime", "bertlib.kernels", "tf1") for path in FILES[room]
+             for module in imports(path)}
+    assert not found & PUBLISHED
+
+
+@pytest.mark.parametrize("module", sorted(MODEL))
+def test_tasks_refuse_another_projects_model(module, tmp_path):
+    done = run_beside(tmp_path, "import bertlib.tasks.classifier_data\n", module)
+    assert done.returncode == 1
+    message = done.stderr.splitlines()[-1]
+    assert message.startswith("ImportError: bertlib.tasks is made for")
+    assert str(ROOT / f"{module}.py") in message and str(tmp_path / f"{module}.py") in message
+
+
+def test_no_part_of_tf1_stands_in_the_way_of_a_name_of_tensorflow():
+    assert [path.stem for path in FILES["tf1"] if not path.stem.startswith("_")] == []

@@ -7,14 +7,14 @@ import xml.etree.ElementTree
 
 import numpy as np
 import pytest
+from scripts import ROOT
 import tensorflow.compat.v1 as tf
 import tiny
-from scripts import ROOT
 
-import input_pipeline
-import learning_curve
+from bertlib.commands import learning_curve
+from bertlib.runtime import record_files
+from bertlib.tasks import pretraining_data
 import modeling
-import pretraining_data
 import run_pretraining
 import tokenization
 
@@ -56,7 +56,7 @@ def shards(tmp_path_factory):
     directory, ends = tmp_path_factory.mktemp("shards"), np.cumsum(SHARDS)
     paths = [str(directory / f"part-{index}.tfrecord") for index in range(len(SHARDS))]
     for path, size, end in zip(paths, SHARDS, ends):
-        input_pipeline.write_records(path, FIELDS, rows(end - size, end))
+        record_files.write_records(path, FIELDS, rows(end - size, end))
     return paths
 
 
@@ -132,7 +132,7 @@ def one_file(path, *arguments):
 @pytest.mark.parametrize("is_training, step", [(True, 0), (True, 5), (False, 0)])
 def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(shards, tmp_path, is_training, step):
     whole = str(tmp_path / "whole.tfrecord")
-    input_pipeline.write_records(whole, FIELDS, rows(0, sum(SHARDS)))
+    record_files.write_records(whole, FIELDS, rows(0, sum(SHARDS)))
     expected = first_batches(whole, is_training, step, None)
     assert len(expected) == (9 if is_training else 7)
     for threads in (1, 4):

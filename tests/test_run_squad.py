@@ -9,8 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-import squad_data
-import squad_predictions
+from bertlib.tasks import squad_data, squad_predictions
 
 LENGTHS = dict(max_seq_length=32, doc_stride=8, max_query_length=8)
 FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "predictions.html", "eval_results.json"}

@@ -4,14 +4,14 @@ import io
 import pickle
 import unicodedata
 
-import pytest
-import sentencepiece
-import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
+import pytest
+import sentencepiece
 from texts import CASES, texts
+import tiny
 
-import classifier_data
+from bertlib.tasks import classifier_data
 import tokenization
 
 SENTENCES = [

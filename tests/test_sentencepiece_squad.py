@@ -4,11 +4,10 @@ import json
 
 import numpy as np
 import pytest
-import tiny
 from test_sentencepiece import train
+import tiny
 
-import squad_data
-import squad_predictions
+from bertlib.tasks import squad_data, squad_predictions
 import tokenization
 
 # Contexts, and in each the answers to find: within words, across them, and where characters change their number or case.

@@ -9,16 +9,16 @@ import re
 import subprocess
 import sys
 
-import pytest
-import tensorflow.compat.v1 as tf
 from helpers import DATA
 from hypothesis import given, settings
 from hypothesis import strategies as st
+import pytest
+import tensorflow.compat.v1 as tf
 from test_tokenization import released_vocab
 from texts import CASES, texts
 
-import input_pipeline
-import squad_data
+from bertlib.runtime import input_pipeline, record_files
+from bertlib.tasks import squad_data
 import tokenization
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -250,7 +250,7 @@ def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp
     features = features_of(examples, tokenizer, lengths, is_training)
     fields = squad_data.feature_fields(32, is_training)
     plain = tmp_path / "plain.tf_record"
-    input_pipeline.write_records(str(plain), fields, ({
+    record_files.write_records(str(plain), fields, ({
         "unique_ids": feature.unique_id, "input_ids": feature.input_ids, "input_mask": feature.input_mask,
         "segment_ids": feature.segment_ids, "start_positions": feature.start_position,
         "end_positions": feature.end_position, "is_impossible": int(feature.is_impossible)} for feature in features))
@@ -331,7 +331,7 @@ def test_words_may_change_between_examples(tokenizer):
 
 
 def test_workers_do_without_tensorflow():
-    code = "import sys, squad_data, workers; assert not {'tensorflow', 'numpy'} & set(sys.modules)"
+    code = "import sys; from bertlib.tasks import squad_data; assert not {'tensorflow', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

@@ -4,23 +4,21 @@ import html.parser
 import itertools
 import json
 import math
-import weakref
 from types import SimpleNamespace
+import weakref
 
-import numpy as np
-import plain_squad
-import pytest
 from absl import logging
 from helpers import DATA
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+import numpy as np
+import plain_squad
+import pytest
 from squad_recording import SquadRecording, example
 from texts import texts
 
-import squad_data
-import squad_predictions
-import squad_report
-from squad_predictions import Answer, Prediction, RawResult
+from bertlib.tasks import squad_data, squad_predictions, squad_report
+from bertlib.tasks.squad_predictions import Answer, Prediction, RawResult
 
 LIMITS = dict(n_best_size=20, max_answer_length=30, do_lower_case=True)
 VERSIONS = {"v1": False, "v2": True}

@@ -583,10 +583,10 @@ def test_a_missing_name_is_an_attribute_error(name, message):
 
 
 def test_programs_that_bypass_tf_find_the_same():
-    import tensorflow.contrib.layers as contrib_layers
     from tensorflow.contrib import crf, tpu
     from tensorflow.contrib.compiler.jit import experimental_jit_scope  # noqa: F401
     from tensorflow.contrib.crf import viterbi_decode
+    import tensorflow.contrib.layers as contrib_layers
     from tensorflow.contrib.layers.python.layers import initializers, layer_norm
     from tensorflow.python.estimator import run_config
     from tensorflow.python.estimator.estimator import Estimator

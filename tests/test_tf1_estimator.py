@@ -7,9 +7,9 @@ import operator
 import os
 import time
 
+from absl import logging as absl_logging
 import numpy as np
 import pytest
-from absl import logging as absl_logging
 
 import tf1 as tf
 
@@ -415,7 +415,7 @@ def test_app_run_parses_flags_and_shows_each_message_once(scripts, tmp_path, arg
 
 
 def test_tf1_lists_its_names(scripts, tmp_path):
-    ours, every = scripts.run("tf1.py", "--ours", cwd=tmp_path), scripts.run("tf1.py", cwd=tmp_path)
+    ours, every = (run_fresh("-m", "tf1", "--names", *options, cwd=ROOT) for options in (["--ours"], []))
     assert (ours.code, every.code) == (0, 0), ours.err + every.err
     listed = ours.out.splitlines()
     for name in ("tf.nn.dropout", "tf.contrib.crf.crf_decode", "tf.estimator.train_and_evaluate", "tf.contrib.tpu.TPUConfig"):

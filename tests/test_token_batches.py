@@ -5,18 +5,17 @@ import json
 import random
 import re
 
+from hypothesis import given, settings
+from hypothesis import strategies as some
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 import tiny
-from hypothesis import given, settings
-from hypothesis import strategies as some
 
-import input_pipeline
+from bertlib.runtime import input_pipeline, randomness
+from bertlib.tasks.classifier_data import SEQUENCES
 import modeling
-import randomness
 import run_classifier
-from classifier_data import SEQUENCES
 
 # --- Where to cut ----------------------------------------------------------------------------------------
 
@@ -167,12 +166,12 @@ def test_the_mean_gradient_of_the_micro_batches_is_that_of_the_batch():
 # --- The scripts -----------------------------------------------------------------------------------------
 
 # run_classifier.py, without the dropout that no flag and no configuration turns off.
-WITHOUT_DROPOUT = """import runner
+WITHOUT_DROPOUT = """from bertlib.commands import launch
+from bertlib.tasks import classifier
 import run_classifier
 
-run_classifier._HEAD_DROPOUT = 0.0
-run_classifier.define_flags()
-runner.run(run_classifier.main)
+classifier._HEAD_DROPOUT = 0.0
+launch.run(run_classifier.main)
 """
 
 

@@ -11,9 +11,9 @@ import sys
 import types
 import unicodedata
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+import pytest
 
 import run_classifier
 import tokenization

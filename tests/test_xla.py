@@ -4,14 +4,14 @@ import json
 
 import conftest  # noqa: F401  which sets up the path, also of the process below
 import numpy as np
-import tensorflow.compat.v1 as tf
-import tiny
 from scripts import run_fresh
+import tensorflow.compat.v1 as tf
 from tensorflow.python.client import pywrap_tf_session
+import tiny
 
-import estimator
+from bertlib.runtime import estimator
+from bertlib.runtime.recompute_grad import recompute_grad
 import modeling
-from recompute_grad import recompute_grad
 
 ROWS, WIDTH, LAYERS = 1 << 17, 16, 4
 PRODUCTS = 3  # in a layer

@@ -1,10 +1,9 @@
 """run_classifier.py on a machine whose memory ends at a micro-batch of --most examples, at --fake_gpu of a GPU."""
 
-import runner  # isort: skip  (before TensorFlow)
-
-import tensorflow.compat.v1 as tf
 from absl import flags
+import tensorflow.compat.v1 as tf
 
+from bertlib.commands import launch
 import modeling
 import run_classifier
 
@@ -29,13 +28,12 @@ class Model(modeling.BertModel):
 
 
 if __name__ == "__main__":
-    run_classifier.modeling.BertModel = Model
-    run_classifier.define_flags()
+    modeling.BertModel = Model
 
     def main(argv):
         if FLAGS.fake_gpu:
-            runner.log_devices = lambda: None
+            launch.log_devices = lambda: None
             tf.config.list_physical_devices = lambda kind: ["a " + kind]
         run_classifier.main(argv)
 
-    runner.run(main)
+    launch.run(main)

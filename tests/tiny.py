@@ -4,8 +4,8 @@ import json
 import random
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 from safetensors import numpy as safetensors
+import tensorflow.compat.v1 as tf
 
 _TEXT = """a an the no old new cat dog bird fish man child house garden river train paper song bread stone sees hears
 eats likes finds sells moves breaks quickly slowly today again here there and not of in on"""

@@ -12,9 +12,9 @@ import random
 import sys
 
 import numpy as np
+from stopwatch import measure
 import torch
 import transformers
-from stopwatch import measure
 
 
 def read(path):

@@ -8,9 +8,9 @@ normalize over padding too.
 
 import sys
 
+from hf_losses import PublishedAdam
 import numpy as np
 import torch
-from hf_losses import PublishedAdam
 from transformers import BertForQuestionAnswering
 
 PREDICT_BATCH_SIZE = 8

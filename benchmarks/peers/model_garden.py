@@ -15,11 +15,11 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-import tensorflow as tf
-import tf_keras
 from official.nlp import optimization
 from official.nlp.modeling import models, networks
 from stopwatch import measure
+import tensorflow as tf
+import tf_keras
 
 
 def step(settings):

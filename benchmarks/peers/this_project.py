@@ -8,12 +8,11 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-import runner  # noqa: F401  isort: skip  (before TensorFlow: it sets up what has to be set first)
-
 import numpy as np
-import tensorflow.compat.v1 as tf
 from stopwatch import measure
+import tensorflow.compat.v1 as tf
 
+import bertlib.commands  # noqa: F401
 import modeling
 import optimization
 import run_classifier

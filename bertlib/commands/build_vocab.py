@@ -1,0 +1,145 @@
+"""Learns a WordPiece vocabulary, the vocab.txt of a model to pre-train, from text.
+
+    python build_vocab.py --input_file='corpus/*.txt.gz' --output_file=vocab.txt --vocab_size=30522
+
+The words are those of `tokenization.BasicTokenizer`, so that what is learned is what will be looked up. The same text makes
+the same file.
+
+WordPiece as `tokenizers` trains it merges the most frequent pair of pieces again and again: Sennrich et al. 2016,
+https://arxiv.org/abs/1508.07909, section 3.2.
+"""
+
+import collections
+import itertools
+import os
+
+from absl import flags, logging
+import tokenizers
+
+from bertlib.commands import common_flags
+from bertlib.runtime import files
+from bertlib.tasks import corpus
+import tokenization
+
+FLAGS = flags.FLAGS
+
+# Longer words are unknown, whatever the vocabulary.
+_LONGEST_WORD = tokenization.WordpieceTokenizer([]).max_input_chars_per_word
+# Distinct texts without white space that are counted before their words are.
+_CHUNKS = 1 << 20
+# How often a word is repeated in one string for the trainer.
+_REPEATED = 10000
+
+
+def define_flags():
+    """Defines the flags of this command."""
+    with common_flags.section("Vocabulary"):
+        flags.DEFINE_string("input_file", None, "Text files, UTF-8, .gz or not: paths and globs, separated by commas.")
+        flags.DEFINE_string("output_file", None, "The vocabulary to write, one token a line.")
+        flags.DEFINE_integer("vocab_size", 30522, "Entries of the vocabulary, special tokens and single characters included.",
+                             lower_bound=1)
+        flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents, as the model's scripts will have to.")
+        flags.DEFINE_integer("min_frequency", 2, "Characters that are rarer are left out, which makes their words [UNK], and "
+                             "no piece is made of two that are found together more rarely.", lower_bound=1)
+        flags.DEFINE_integer("num_unused", 0, "Entries [unused0], [unused1], … after [PAD], to be renamed later. With 99 the "
+                             "special tokens have the ids that they have in the published English vocabularies.",
+                             lower_bound=0)
+
+
+def count_words(lines, do_lower_case):
+    """Returns how often the words of some lines occur: Counter of str, without what is too long to be looked up."""
+    tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
+    chunks, words = collections.Counter(), collections.Counter()
+    for line in itertools.chain(lines, [None]):
+        if line is not None:
+            chunks.update(line.split(" "))
+        # A text repeats most of its chunks, so few are tokenized.
+        if line is None or len(chunks) > _CHUNKS:
+            for chunk, count in chunks.items():
+                for word in tokenizer.tokenize(chunk):
+                    words[word] += count
+            chunks.clear()
+    return collections.Counter({word: count for word, count in words.items() if len(word) <= _LONGEST_WORD})
+
+
+def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
+    """Learns a vocabulary.
+
+    Args:
+      words: {word: how often it occurs}, see `count_words`.
+      vocab_size: number of entries; fewer if the words do not have so many pieces.
+      min_frequency: characters, and pairs of pieces, have to occur so often.
+      num_unused: number of [unused…] entries.
+
+    Returns:
+      list of tokens, the first has id 0: the special ones, single characters, and pieces as they were found.
+
+    Raises:
+      ValueError: there are no words, or `vocab_size` has no room for their characters.
+    """
+    characters = collections.Counter()
+    for word, count in words.items():
+        for character in word:
+            characters[character] += count
+    alphabet = {character for character, count in characters.items() if count >= min_frequency}
+    known = {word: words[word] for word in sorted(words) if alphabet.issuperset(word)}
+    if not known:
+        raise ValueError(f"There is no word in the text whose characters occur {min_frequency} times (--min_frequency).")
+    padding, *others = tokenization.SPECIAL_TOKENS
+    special = [padding, *(f"[unused{i}]" for i in range(num_unused)), *others]
+    given = special + sorted(alphabet) + sorted({tokenization.CONTINUATION + character for word in known
+                                                 for character in word[1:]})
+    if len(given) > vocab_size:
+        raise ValueError(f"--vocab_size={vocab_size} is too small: {len(special)} special tokens and the characters of the "
+                         f"text, as beginnings and continuations of words, are {len(given)} entries. Raise it, or raise "
+                         f"--min_frequency={min_frequency} to leave out rarer characters.")
+    unknown = sum(words.values()) - sum(known.values())
+    logging.info("%d words, %d different ones, %d characters. %d words have a rarer character and will be [UNK].",
+                 sum(words.values()), len(words), len(alphabet), unknown)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    # The trainer numbers characters as it meets them, in the order of a hash table with a random seed, and of equally
+    # frequent pairs merges the one with the lowest numbers. Numbered beforehand, as special tokens, they stay in order.
+    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=given,
+                                                   show_progress=False)
+    tokenizer.train_from_iterator(_repeated(known), trainer)
+    ids = tokenizer.get_vocab()
+    return sorted(ids, key=ids.get)
+
+
+def _repeated(words):
+    """Yields texts that hold each word as often as it occurs."""
+    for word, count in words.items():
+        for done in range(0, count, _REPEATED):
+            yield " ".join([word] * min(count - done, _REPEATED))
+
+
+def write_vocab(path, vocab):
+    """Writes a vocabulary, checked, whole or not at all."""
+    if os.path.dirname(path):
+        files.make_directories(os.path.dirname(path))
+    with files.replacing(path) as partial:
+        with files.opened(partial, "w") as writer:
+            writer.write("".join(f"{token}\n" for token in vocab))
+        tokenization.check_vocab(partial, len(vocab))
+
+
+def main(_):
+    """Learns and writes the vocabulary."""
+    for name in ("input_file", "output_file"):
+        if not FLAGS[name].value:
+            raise ValueError(f"--{name} is required.")
+    if files.exists(FLAGS.output_file):
+        raise ValueError(f"--output_file={FLAGS.output_file} exists, and models may depend on its ids. Name another file, or "
+                         "remove it.")
+    paths = corpus.find_input_files([path.strip() for path in FLAGS.input_file.split(",")])
+    lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))
+    words = count_words(lines, FLAGS.do_lower_case)
+    if not words:
+        raise ValueError(f"--input_file={FLAGS.input_file}: there is no text in it.")
+    vocab = learn_vocab(words, FLAGS.vocab_size, FLAGS.min_frequency, FLAGS.num_unused)
+    if len(vocab) < FLAGS.vocab_size:
+        logging.warning("The text has pieces for %d entries only, not for --vocab_size=%d.", len(vocab), FLAGS.vocab_size)
+    write_vocab(FLAGS.output_file, vocab)
+    logging.info("%d entries in %s: \"vocab_size\": %d in the model's bert_config.json, and --do_lower_case=%s wherever it is "
+                 "used.", len(vocab), FLAGS.output_file, len(vocab), str(FLAGS.do_lower_case).lower())

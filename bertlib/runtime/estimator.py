@@ -1,0 +1,816 @@
+"""A compact Estimator: train, evaluate, predict and export a `model_fn` in graph mode.
+
+TensorFlow removed `tf.estimator` in 2.16. This keeps its published semantics over what TensorFlow still ships
+(`MonitoredSession`, `Scaffold`, `Saver`, `SessionRunHook`), runs an unmodified `model_fn(features, labels, mode,
+params)` and takes `TPUEstimator`'s arguments on CPU and GPU. Each call builds a fresh graph.
+
+Which weights a call starts from: a checkpoint in model_dir beats what the model_fn initializes from
+(`init_checkpoint`), which beats random initialization.
+"""
+
+import collections
+import contextlib
+import inspect
+import os
+import tempfile
+import warnings
+
+from absl import logging
+import numpy as np
+import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
+from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.saved_model.model_utils import export_utils
+
+from bertlib.runtime import checkpoints, graph_keys, input_position, randomness, session_hooks
+from bertlib.runtime.session_hooks import NanLossError  # noqa: F401  what training may raise
+
+# Ops of which XLA would make other floats than TensorFlow, though of the same random bits.
+_RANDOM_FLOATS = {"StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StatelessRandomNormalV2"}
+
+
+class ModeKeys(object):
+    """What a `model_fn` is called for."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+class ServingInputReceiver(collections.namedtuple("ServingInputReceiver",
+                                                  ["features", "receiver_tensors", "receiver_tensors_alternatives"])):
+    """What a serving_input_receiver_fn returns.
+
+    features: tensor or dict of tensors that the model_fn gets. receiver_tensors: the placeholders that a request feeds.
+    """
+
+    def __new__(cls, features, receiver_tensors, receiver_tensors_alternatives=None):
+        if isinstance(receiver_tensors, tf.Tensor):
+            receiver_tensors = {"input": receiver_tensors}
+        return super().__new__(cls, features, receiver_tensors, receiver_tensors_alternatives)
+
+
+_SPEC_FIELDS = ["mode", "predictions", "loss", "train_op", "eval_metric_ops", "export_outputs",
+                "training_chief_hooks", "training_hooks", "scaffold", "evaluation_hooks", "prediction_hooks"]
+
+
+class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
+    """What a `model_fn` returns: the fields of EstimatorSpec and of TPUEstimatorSpec."""
+
+    def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metric_ops=None, export_outputs=None,
+                training_chief_hooks=None, training_hooks=None, scaffold=None, evaluation_hooks=None,
+                prediction_hooks=None, eval_metrics=None, host_call=None, scaffold_fn=None):
+        """Creates a spec.
+
+        Args:
+          mode: a `ModeKeys`.
+          predictions: dict of tensors, or a tensor; needed to predict.
+          loss: scalar; needed to train and evaluate.
+          train_op: one training step, which must count the global step; needed to train.
+          eval_metric_ops: {name: (value, update op)}.
+          export_outputs: {signature: ExportOutput}.
+          training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: lists of SessionRunHook.
+          scaffold: tf.train.Scaffold.
+          eval_metrics: TPUEstimatorSpec's (function, tensors): the function returns eval_metric_ops and is called with
+            the tensors, a list or dict.
+          host_call: TPUEstimatorSpec's; there is no host here, so its function is called like that of eval_metrics and
+            runs with each training step.
+          scaffold_fn: TPUEstimatorSpec's: returns the scaffold.
+
+        Raises:
+          ValueError: a field that the mode needs is missing.
+        """
+        needed = {ModeKeys.TRAIN: {"loss": loss, "train_op": train_op}, ModeKeys.EVAL: {"loss": loss},
+                  ModeKeys.PREDICT: {"predictions": predictions}}
+        if mode not in needed:
+            raise ValueError(f"Unknown mode {mode!r}; known: {', '.join(needed)}.")
+        missing = [name for name, value in needed[mode].items() if value is None]
+        if missing:
+            raise ValueError(f"The model_fn returned no {' and no '.join(missing)}, which mode {mode!r} needs.")
+        if mode == ModeKeys.EVAL and eval_metrics is not None:
+            eval_metric_ops = {**(eval_metric_ops or {}), **_call_with_tensors(*eval_metrics)}
+        if mode == ModeKeys.TRAIN and host_call is not None:
+            train_op = tf.group(train_op, *tf.nest.flatten(_call_with_tensors(*host_call)))
+        if scaffold is None and scaffold_fn is not None:
+            scaffold = scaffold_fn()
+        return super().__new__(cls, mode, predictions, loss, train_op, eval_metric_ops or {}, export_outputs,
+                               list(training_chief_hooks or []), list(training_hooks or []), scaffold,
+                               list(evaluation_hooks or []), list(prediction_hooks or []))
+
+
+def _call_with_tensors(function, tensors):
+    return function(**tensors) if isinstance(tensors, dict) else function(*tensors)
+
+
+class RunConfig(object):
+    """How a run behaves besides its model: seed, checkpoints, logging, session."""
+
+    def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
+                 save_checkpoints_secs=None, session_config=None, keep_checkpoint_max=5,
+                 keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, train_distribute=None, device_fn=None,
+                 protocol=None, eval_distribute=None, experimental_distribute=None,
+                 experimental_max_worker_delay_secs=None, session_creation_timeout_secs=7200,
+                 gradient_accumulation_steps=1, unequal_micro_batches=False):
+        """Creates a configuration.
+
+        Args:
+          model_dir: directory of checkpoints and summaries.
+          tf_random_seed: the graph's seed. TensorFlow's default was none; here runs repeat unless asked otherwise.
+          save_summary_steps: steps between summaries; None or 0 for none.
+          save_checkpoints_steps: steps between checkpoints.
+          save_checkpoints_secs: seconds between checkpoints; 600 if neither is given.
+          session_config: tf.ConfigProto.
+          keep_checkpoint_max: checkpoints kept; None or 0 for all.
+          keep_checkpoint_every_n_hours: keep one more every n hours.
+          log_step_count_steps: steps between log lines; None or 0 for none.
+          train_distribute, eval_distribute: a tf.distribute strategy of one replica, which changes nothing.
+          device_fn: function of an op that returns its device.
+          protocol, experimental_distribute, experimental_max_worker_delay_secs, session_creation_timeout_secs: of clusters;
+            ignored.
+          gradient_accumulation_steps: micro-batches that make a training batch. The model_fn hands it on to
+            `optimization.create_optimizer`; it is in params.
+          unequal_micro_batches: the input_fn cuts a training batch into micro-batches of sizes of its own choice;
+            params["batch_size"] is then that of the whole training batch.
+
+        Raises:
+          ValueError: a strategy has several replicas; both save_checkpoints_steps and save_checkpoints_secs are given, or
+            one is not positive.
+        """
+        if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
+            raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")
+        if save_checkpoints_steps is None and save_checkpoints_secs is None:
+            save_checkpoints_secs = 600
+        for name, value in (("save_checkpoints_steps", save_checkpoints_steps),
+                            ("save_checkpoints_secs", save_checkpoints_secs),
+                            ("gradient_accumulation_steps", gradient_accumulation_steps)):
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} is {value}; it must be positive.")
+        for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
+            if strategy is not None and strategy.num_replicas_in_sync > 1:
+                raise ValueError(f"{name} has {strategy.num_replicas_in_sync} replicas, and only one is supported. Leave it "
+                                 "out; the run then uses one device.")
+        self.train_distribute = train_distribute
+        self.eval_distribute = eval_distribute
+        self.device_fn = device_fn
+        self.protocol = protocol
+        self.experimental_distribute = experimental_distribute
+        self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
+        self.session_creation_timeout_secs = session_creation_timeout_secs
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.unequal_micro_batches = unequal_micro_batches
+        self.model_dir = model_dir and os.fspath(model_dir)
+        self.tf_random_seed = tf_random_seed
+        self.save_summary_steps = save_summary_steps
+        self.save_checkpoints_steps = save_checkpoints_steps
+        self.save_checkpoints_secs = save_checkpoints_secs
+        self.session_config = session_config
+        self.keep_checkpoint_max = keep_checkpoint_max
+        self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
+        self.log_step_count_steps = log_step_count_steps
+
+    # What programs ask of a run on one machine.
+    is_chief = True
+    task_type = "worker"
+    task_id = 0
+    num_worker_replicas = 1
+    num_ps_replicas = 0
+    master = ""
+    evaluation_master = ""
+
+    def replace(self, **changes):
+        """Returns a copy with some settings changed."""
+        settings = {**vars(self), **changes}
+        for given, other in (("save_checkpoints_steps", "save_checkpoints_secs"),
+                             ("save_checkpoints_secs", "save_checkpoints_steps")):
+            if changes.get(given) is not None and other not in changes:
+                settings[other] = None
+        return type(self)(**settings)
+
+
+def micro_batch_size(batch_size, gradient_accumulation_steps):
+    """Returns the number of examples in each micro-batch.
+
+    Raises:
+      ValueError: the batch is not divisible; names the nearest sizes that are.
+    """
+    rest = batch_size % gradient_accumulation_steps
+    if rest:
+        sizes = [size for size in (batch_size - rest, batch_size - rest + gradient_accumulation_steps) if size]
+        divisors = [n for n in range(1, batch_size + 1) if batch_size % n == 0]
+        below = [n for n in divisors if n < gradient_accumulation_steps]
+        near = below[-1:] + divisors[len(below):][:1]
+        raise ValueError(f"A training batch of {batch_size} examples cannot be split into {gradient_accumulation_steps} equal "
+                         f"micro-batches. Batches of {' or '.join(map(str, sizes))} can; this one can be split into "
+                         f"{' or '.join(map(str, near))}.")
+    return batch_size // gradient_accumulation_steps
+
+
+def xla_session_config():
+    """Returns a tf.ConfigProto with which XLA compiles whole graphs, on GPU and on CPU.
+
+    On CPU that takes effect only if this is called before the process has run any session.
+    """
+    config = tf.ConfigProto()
+    config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
+    # It fuses some ops into others that XLA does not know.
+    config.graph_options.rewrite_options.remapping = rewriter_config_pb2.RewriterConfig.OFF
+    if not tf.config.list_physical_devices("GPU"):
+        # As --tf_xla_cpu_global_jit in TF_XLA_FLAGS, which would have to be there before devices are listed.
+        pywrap_tf_session.TF_SetTfXlaCpuGlobalJit(True)
+    return config
+
+
+class Estimator(object):
+    """Trains, evaluates, runs and exports the model that a `model_fn` builds."""
+
+    def __init__(self, model_fn, model_dir=None, config=None, params=None, use_tpu=False, train_batch_size=None,
+                 eval_batch_size=None, predict_batch_size=None, warm_start_from=None):
+        """Creates an Estimator.
+
+        Args:
+          model_fn: function of features, labels, mode, params and config (labels and the following may be absent) that
+            returns an `EstimatorSpec`.
+          model_dir: directory of checkpoints and summaries; the configuration's if None, and a new temporary one if that is
+            None too.
+          config: a `RunConfig`.
+          params: dict for the model_fn and the input_fn.
+          use_tpu: must be false.
+          train_batch_size, eval_batch_size, predict_batch_size: given to both as params["batch_size"]. In training that is
+            the micro-batch: train_batch_size divided by the configuration's gradient_accumulation_steps, which is in
+            params too; but see unequal_micro_batches there.
+          warm_start_from: a checkpoint, or an object with the arguments of `tf.train.warm_start` as attributes
+            (`WarmStartSettings`), from which training starts if model_dir has no checkpoint.
+
+        Raises:
+          ValueError: TPUs are asked for, there are two different model_dirs, or params has a batch_size too, or
+            train_batch_size is not divisible by gradient_accumulation_steps.
+        """
+        if use_tpu:
+            raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
+        config = config or RunConfig()
+        model_dir = model_dir and os.fspath(model_dir)
+        if model_dir and config.model_dir and model_dir != config.model_dir:
+            raise ValueError(f"model_dir is {model_dir}, but the RunConfig says {config.model_dir}.")
+        self._model_dir = model_dir or config.model_dir
+        if not self._model_dir:
+            self._model_dir = tempfile.mkdtemp()
+            logging.warning("No model_dir: checkpoints go to the temporary directory %s.", self._model_dir)
+        self._batch_sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
+                             ModeKeys.PREDICT: predict_batch_size}
+        if "batch_size" in (params or {}) and any(size is not None for size in self._batch_sizes.values()):
+            raise ValueError("params must not hold batch_size: the Estimator puts it there.")
+        self._config = config.replace(model_dir=self._model_dir)
+        self._params = dict(params or {})
+        if train_batch_size is not None:
+            self._params_for(ModeKeys.TRAIN)  # raises an error if it cannot be split
+        self._model_fn = model_fn
+        self._warm_start_from = warm_start_from
+
+    @property
+    def model_dir(self):
+        """The directory of checkpoints and summaries."""
+        return self._model_dir
+
+    @property
+    def config(self):
+        """The `RunConfig`."""
+        return self._config
+
+    @property
+    def params(self):
+        """A copy of the parameters."""
+        return dict(self._params)
+
+    @property
+    def model_fn(self):
+        """The model_fn."""
+        return self._model_fn
+
+    def eval_dir(self, name=None):
+        """Returns the directory of the summaries of `evaluate` with that name."""
+        return os.path.join(self._model_dir, f"eval_{name}" if name else "eval")
+
+    # --- Training
+
+    def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
+        """Trains the model until the input ends or a limit is reached.
+
+        Args:
+          input_fn: returns a dataset of features or (features, labels), or the tensors themselves; may take params.
+          hooks: list of SessionRunHook.
+          steps: train that many steps more.
+          max_steps: train until the global step is this.
+          saving_listeners: list of CheckpointSaverListener.
+
+        Returns:
+          self.
+
+        Raises:
+          ValueError: both limits are given, or one is not positive; the checkpoint in model_dir does not fit the model.
+          NanLossError: the loss became NaN or infinite; the checkpoints are those of before.
+        """
+        if steps is not None and max_steps is not None:
+            raise ValueError("Give steps or max_steps, not both.")
+        for name, value in (("steps", steps), ("max_steps", max_steps)):
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} is {value}; it must be positive.")
+        checkpoint = self.latest_checkpoint()
+        start = self._step_of(checkpoint)
+        if max_steps is not None and start >= max_steps:
+            logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start, max_steps)
+            return self
+
+        last_step = max_steps if max_steps is not None else start + steps if steps is not None else None
+        hooks = list(hooks or [])
+        if last_step is not None:
+            hooks.append(tf.train.StopAtStepHook(last_step=last_step))
+        self._log_start(checkpoint, start, last_step)
+        session_arguments = input_fn, hooks, saving_listeners, checkpoint, last_step
+        if not self._train_session(*session_arguments, continue_input=True):
+            self._train_session(*session_arguments, continue_input=False)
+        tf.summary.FileWriterCache.clear()
+        return self
+
+    def _train_session(self, input_fn, hooks, saving_listeners, checkpoint, last_step, continue_input):
+        """Trains in one session.
+
+        Returns:
+          False if nothing was trained because the input, which goes on where it was in the checkpoint, was at its end.
+        """
+        with tf.Graph().as_default() as graph:
+            position = None
+
+            def input_and_position():
+                nonlocal position
+                found = self._call_input_fn(input_fn, ModeKeys.TRAIN)
+                if not graph.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP):
+                    position = input_position.InputPosition(graph)
+                return found
+
+            spec, input_hooks = self._build(input_and_position, ModeKeys.TRAIN)
+            spec, micro_batches, accumulate = self._accumulated(spec)
+            _count_after_reading(tf.train.get_global_step())
+            if self._warm_start_from is not None and checkpoint is None:
+                _warm_start(self._warm_start_from)
+            _summarize_loss(spec.loss)
+            scaffold = self._scaffold(spec, checkpoint)
+            keeper = None
+            listeners = list(saving_listeners or [])
+            if position:
+                keeper = session_hooks.InputPositionKeeper(
+                    position, self._model_dir, checkpoint if continue_input else None, micro_batches)
+                input_hooks.append(keeper)
+                listeners.append(keeper.listener)
+            examples = self._params_for(ModeKeys.TRAIN).get("batch_size")
+            if examples and not self._config.unequal_micro_batches:
+                examples *= micro_batches
+            all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint, last_step, examples)
+            tf.gfile.MakeDirs(self._model_dir)
+            checkpoints.remove_leftovers(self._model_dir)
+
+            def step(step_context):
+                if keeper:
+                    keeper.restore(step_context.session)
+                for _ in range(micro_batches - 1):
+                    step_context.session.run(accumulate)
+                step_context.run_with_hooks([spec.train_op, spec.loss])
+
+            with self._session(scaffold, checkpoint, all_hooks) as session:
+                while not session.should_stop():
+                    session.run_step_fn(step)
+            return not position or keeper.trained or not position.moved
+
+    def _accumulated(self, spec):
+        """Returns (the spec with the loss of the whole batch, micro-batches in it, op that adds a micro-batch's gradient).
+
+        The train op adds the last one. Whatever ends a session between two of them leaves no trace: what was added is in
+        local variables, which start at zero.
+        """
+        found = tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)
+        asked = self._config.gradient_accumulation_steps
+        steps = found[0].steps if found else 1
+        if asked not in (1, steps):
+            raise ValueError(f"The RunConfig says gradient_accumulation_steps={asked}, the model_fn's train_op accumulates "
+                             f"{steps}. Pass params[\"gradient_accumulation_steps\"] to optimization.create_optimizer.")
+        if not found:
+            return spec, 1, None
+        return spec._replace(loss=found[0].loss), steps, found[0].accumulate_op
+
+    def _training_hooks(self, spec, scaffold, worker_hooks, saving_listeners, checkpoint, last_step, examples):
+        """All hooks of a training session, in `tf.estimator`'s order, but for the check of the loss, which goes first.
+
+        After a step hooks run in this order: a checkpoint saved before the check would keep broken weights.
+        """
+        config = self._config
+        saver_hooks = [hook for hook in worker_hooks + spec.training_chief_hooks + spec.training_hooks
+                       if isinstance(hook, tf.train.CheckpointSaverHook)]
+        hooks = [session_hooks.StopOnNanHook(spec.loss)]
+        if saver_hooks:
+            users = saver_hooks[0]
+            # A hook may serve several calls; the position of a graph's input dies with that graph.
+            users._listeners = [listener for listener in users._listeners
+                                if not isinstance(listener, session_hooks.PositionListener)]
+            users._listeners.extend(saving_listeners)
+        else:
+            hooks.append(session_hooks.SaveWholeHook(self._model_dir, save_secs=config.save_checkpoints_secs,
+                                        save_steps=config.save_checkpoints_steps, scaffold=scaffold,
+                                        listeners=saving_listeners, restored=checkpoint))
+        hooks += spec.training_chief_hooks
+        if config.save_summary_steps:
+            hooks.append(tf.train.SummarySaverHook(save_steps=config.save_summary_steps, output_dir=self._model_dir,
+                                                   scaffold=scaffold))
+        hooks.append(session_hooks.ProgressHook(self._model_dir, spec.loss, config.log_step_count_steps, last_step,
+                                                examples))
+        return hooks + worker_hooks + spec.training_hooks
+
+    def _log_start(self, checkpoint, start, last_step):
+        where = f"to step {last_step}" if last_step is not None else "until the input ends"
+        if checkpoint:
+            logging.info("Resuming from %s: step %d %s. init_checkpoint, if given, is not used.", checkpoint, start, where)
+        else:
+            logging.info("Training in %s, from step 0 %s.", self._model_dir, where)
+
+    # --- Evaluation and prediction
+
+    def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None):
+        """Evaluates the newest checkpoint.
+
+        Args:
+          input_fn: see `train`.
+          steps: batches to evaluate; all if None.
+          hooks: list of SessionRunHook.
+          checkpoint_path: the checkpoint to evaluate.
+          name: names the summary directory: eval_<name> in model_dir, or eval.
+
+        Returns:
+          dict with the model_fn's metrics, "loss" (mean over the batches) and "global_step".
+        """
+        if steps is not None and steps <= 0:
+            raise ValueError(f"steps is {steps}; it must be positive.")
+        checkpoint = self._checkpoint_for(checkpoint_path, "evaluating")
+        with tf.Graph().as_default():
+            spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.EVAL), ModeKeys.EVAL)
+            metrics = dict(spec.eval_metric_ops)
+            for reserved in ("loss", "global_step"):
+                if reserved in metrics:
+                    raise ValueError(f"The model_fn has a metric named {reserved!r}; that name is taken.")
+            metrics["loss"] = tf.metrics.mean(spec.loss)
+            update = tf.group(*[update for _, update in metrics.values()])
+            values = {key: value for key, (value, _) in metrics.items()}
+            values["global_step"] = tf.train.get_global_step()
+            # The values are read once, when the input has ended: reading is not free, and updates may still run.
+            final = tf.train.FinalOpsHook(values)
+            all_hooks = input_hooks + list(hooks or []) + spec.evaluation_hooks + [final]
+            with self._session(self._scaffold(spec, checkpoint), checkpoint, all_hooks) as session:
+                with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
+                    batches = 0
+                    while not session.should_stop() and (steps is None or batches < steps):
+                        session.run(update)
+                        batches += 1
+                        progress.update()
+            results = final.final_ops_values
+        self._write_eval_summary(results, name)
+        return results
+
+    def _write_eval_summary(self, results, name):
+        scalars = {key: float(value) for key, value in results.items() if np.ndim(value) == 0 and key != "global_step"}
+        summary = tf.Summary(value=[tf.Summary.Value(tag=key, simple_value=value) for key, value in scalars.items()])
+        writer = tf.summary.FileWriterCache.get(self.eval_dir(name))
+        writer.add_summary(summary, results["global_step"])
+        writer.flush()
+
+    def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None, yield_single_examples=True):
+        """Yields predictions, running the model only as they are asked for.
+
+        Args:
+          input_fn: see `train`; labels are ignored.
+          predict_keys: names of the predictions wanted; all if None.
+          hooks: list of SessionRunHook.
+          checkpoint_path: the checkpoint to use.
+          yield_single_examples: yield example by example; otherwise whole batches.
+
+        Yields:
+          The model_fn's predictions as NumPy arrays, a dict if they are one.
+        """
+        checkpoint = self._checkpoint_for(checkpoint_path, "predicting")
+        graph = tf.Graph()
+
+        def features_fn():
+            features, _, hooks = self._call_input_fn(input_fn, ModeKeys.PREDICT)
+            return features, None, hooks
+
+        # The graph must not stay the default one while the caller has control.
+        with graph.as_default():
+            spec, input_hooks = self._build(features_fn, ModeKeys.PREDICT)
+            predictions = _choose(spec.predictions, predict_keys)
+            all_hooks = input_hooks + list(hooks or []) + spec.prediction_hooks
+            session = self._session(self._scaffold(spec, checkpoint), checkpoint, all_hooks)
+        with session:
+            while not session.should_stop():
+                batch = session.run(predictions)
+                if not yield_single_examples:
+                    yield batch
+                elif isinstance(batch, dict):
+                    sizes = {key: len(value) for key, value in batch.items()}
+                    if len(set(sizes.values())) != 1:
+                        raise ValueError(f"The predictions have different batch sizes: {sizes}. Pass "
+                                         "yield_single_examples=False to get them as they are.")
+                    for index in range(next(iter(sizes.values()))):
+                        yield {key: value[index] for key, value in batch.items()}
+                else:
+                    yield from batch
+
+    def export_saved_model(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
+                           checkpoint_path=None):
+        """Writes the model as a SavedModel into a new directory, named by the time, under `export_dir_base`.
+
+        Args:
+          serving_input_receiver_fn: returns a `ServingInputReceiver`.
+          assets_extra: {path under assets.extra: file to copy there}.
+          as_text: write the graph as text.
+          checkpoint_path: the checkpoint to export; the newest if None.
+
+        Returns:
+          the directory, as bytes.
+
+        Raises:
+          ValueError: there is no checkpoint.
+        """
+        checkpoint = checkpoint_path or self.latest_checkpoint()
+        if not checkpoint:
+            raise ValueError(f"There is no checkpoint in {self._model_dir} to export; train first.")
+        logging.info("Weights for exporting: %s.", checkpoint)
+        with tf.Graph().as_default() as graph:
+            receiver = None
+
+            def features_fn():
+                nonlocal receiver
+                receiver = serving_input_receiver_fn()
+                return receiver.features, None, []
+
+            spec, _ = self._build(features_fn, ModeKeys.PREDICT)
+            outputs = export_utils.get_export_outputs(spec.export_outputs, spec.predictions)
+            signatures = export_utils.build_all_signature_defs(
+                receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
+            # The graph must not be finalized: the builder adds to it.
+            scaffold = self._scaffold(spec, checkpoint)
+            saver = scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS)[0]
+            main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
+            with tf.Session(graph=graph, config=self._config.session_config) as session:
+                with _explaining_damage(checkpoint):
+                    saver.restore(session, checkpoint)
+                with _new_export_dir(export_dir_base) as (temporary_dir, final_dir):
+                    builder = tf.saved_model.builder.SavedModelBuilder(temporary_dir)
+                    builder.add_meta_graph_and_variables(
+                        session, [tf.saved_model.tag_constants.SERVING], signature_def_map=signatures,
+                        assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS), main_op=main_op,
+                        strip_default_attrs=True, saver=saver)
+                    builder.save(as_text)
+                    for target, source in (assets_extra or {}).items():
+                        path = os.path.join(temporary_dir, "assets.extra", target)
+                        tf.gfile.MakeDirs(os.path.dirname(path))
+                        tf.gfile.Copy(source, path)
+        return final_dir
+
+    def export_savedmodel(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
+                          checkpoint_path=None, strip_default_attrs=True):
+        """`export_saved_model` under its older name; attributes with default values are always left out."""
+        del strip_default_attrs
+        return self.export_saved_model(export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path)
+
+    # --- Checkpoints
+
+    def latest_checkpoint(self):
+        """Returns the prefix of the newest checkpoint in model_dir, or None."""
+        return checkpoints.latest_checkpoint(self._model_dir)
+
+    def get_variable_names(self):
+        """Returns the names in the newest checkpoint."""
+        return [name for name, _ in tf.train.list_variables(self._trained_checkpoint())]
+
+    def get_variable_value(self, name):
+        """Returns the value of a variable in the newest checkpoint."""
+        return tf.train.load_variable(self._trained_checkpoint(), name)
+
+    def _trained_checkpoint(self):
+        checkpoint = self.latest_checkpoint()
+        if not checkpoint:
+            raise ValueError(f"There is no checkpoint in {self._model_dir}; train first.")
+        return checkpoint
+
+    def _checkpoint_for(self, checkpoint_path, doing):
+        checkpoint = checkpoint_path or self.latest_checkpoint()
+        if checkpoint:
+            logging.info("Weights for %s: %s.", doing, checkpoint)
+        else:
+            logging.warning("There is no checkpoint in %s: %s with the weights that training would start from.",
+                            self._model_dir, doing)
+        return checkpoint
+
+    @staticmethod
+    def _step_of(checkpoint):
+        """The global step that a checkpoint holds; 0 without one."""
+        if not checkpoint:
+            return 0
+        found = checkpoints.open_checkpoint(checkpoint)
+        return int(found.read("global_step")) if "global_step" in found.shapes else 0
+
+    # --- Building
+
+    def _call_input_fn(self, input_fn, mode):
+        """Calls the input_fn and returns (features, labels, hooks)."""
+        result = _call_with_known(input_fn, {"mode": mode, "params": self._params_for(mode), "config": self._config})
+        hooks = []
+        if isinstance(result, tf.compat.v2.data.Dataset):  # the base class of both versions
+            iterator = tf.data.make_initializable_iterator(_without_tuner(result))
+            hooks.append(session_hooks.InitializeHook(iterator.initializer))
+            result = iterator.get_next()
+        if isinstance(result, (tuple, list)):
+            if len(result) != 2:
+                raise ValueError(f"The input_fn must give features or (features, labels); it gave {len(result)} items.")
+            return (*result, hooks)
+        return result, None, hooks
+
+    def _params_for(self, mode):
+        params = dict(self._params)
+        batch_size, steps = self._batch_sizes[mode], self._config.gradient_accumulation_steps
+        if mode == ModeKeys.TRAIN:
+            params.setdefault("gradient_accumulation_steps", steps)
+        if batch_size is not None:
+            equal = mode == ModeKeys.TRAIN and not self._config.unequal_micro_batches
+            params["batch_size"] = micro_batch_size(batch_size, steps) if equal else batch_size
+        return params
+
+    def _build(self, features_fn, mode):
+        """Builds input and model into the current graph; returns (spec, hooks of the input)."""
+        tf.set_random_seed(self._config.tf_random_seed)
+        tf.train.create_global_step()
+        if mode == ModeKeys.TRAIN:
+            # Local: a checkpoint is saved between steps, where it is 0.
+            index = tf.Variable(0, dtype=tf.int64, trainable=False, name=graph_keys.MICRO_BATCH_INDEX,
+                                collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.MICRO_BATCH_INDEX])
+            randomness.set_part(index)
+        # Iterators and queues stay on the CPU.
+        with tf.device("/cpu:0"):
+            features, labels, input_hooks = features_fn()
+        with tf.device(self._config.device_fn):
+            spec = self._call_model_fn(features, labels, mode)
+        for op in tf.get_default_graph().get_operations():
+            if op.type in _RANDOM_FLOATS:
+                op._set_attr("_XlaCompile", tf.AttrValue(b=False))
+        return spec, input_hooks
+
+    def _call_model_fn(self, features, labels, mode):
+        arguments = {"labels": labels, "mode": mode, "params": self._params_for(mode), "config": self._config}
+        names = inspect.signature(self._model_fn).parameters
+        if "labels" not in names and labels is not None and not _takes_any(names):
+            raise ValueError("The input_fn gives labels, but the model_fn has no argument for them.")
+        spec = _call_with_known(self._model_fn, arguments, features)
+        if not isinstance(spec, EstimatorSpec):
+            raise ValueError(f"The model_fn must return an EstimatorSpec; it returned {type(spec).__name__}.")
+        return spec
+
+    def _scaffold(self, spec, checkpoint):
+        """The spec's scaffold with a saver of ours if it has none; checks first that the checkpoint fits."""
+        scaffold = spec.scaffold or tf.train.Scaffold()
+        if scaffold.saver is None and not tf.get_collection(tf.GraphKeys.SAVERS):
+            saved = tf.global_variables() + tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
+            scaffold._saver = tf.train.Saver(
+                saved, sharded=True, max_to_keep=self._config.keep_checkpoint_max,
+                keep_checkpoint_every_n_hours=self._config.keep_checkpoint_every_n_hours, allow_empty=True,
+                save_relative_paths=True)
+            tf.add_to_collection(tf.GraphKeys.SAVERS, scaffold._saver)  # where a user's CheckpointSaverHook looks
+            if checkpoint:
+                shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in tf.global_variables()}
+                found = checkpoints.open_checkpoint(checkpoint)
+                optional = tf.get_collection(graph_keys.OPTIONAL_IN_CHECKPOINT)
+                checkpoints.check_fits(found, shapes, {variable.op.name for variable in optional})
+                found.read(tf.train.get_global_step().op.name)  # TensorFlow takes a missing file for a wrong name
+                absent = [variable for variable in optional if variable.op.name not in found.shapes]
+                if absent:
+                    _restore_without(scaffold._saver, saved, absent)
+        return scaffold
+
+    def _session(self, scaffold, checkpoint, hooks):
+        creator = tf.train.ChiefSessionCreator(scaffold, config=self._config.session_config,
+                                               checkpoint_filename_with_path=checkpoint)
+        with _explaining_damage(checkpoint):
+            session = tf.train.MonitoredSession(creator, hooks=hooks)
+        directory = self._model_dir.rstrip("/")
+        if checkpoint and os.path.dirname(checkpoint) == directory:
+            # So that pruning counts the checkpoints of earlier runs; not those of a directory that this is a copy of.
+            scaffold.saver.recover_last_checkpoints(
+                [path for path in checkpoints.all_checkpoints(directory) if os.path.dirname(path) == directory])
+        return session
+
+
+def _restore_without(saver, saved, absent):
+    """Makes the saver of `saved` restore all but the variables `absent`, and initialize these."""
+    initialize = tf.variables_initializer(absent)
+    others = tf.train.Saver([item for item in saved if not any(item is variable for variable in absent)])
+
+    def restore(session, path):
+        session.run(initialize)
+        others.restore(session, path)
+
+    saver.restore = restore
+
+
+def _call_with_known(function, arguments, *positional):
+    """Calls a function with those of the named arguments that it takes."""
+    names = inspect.signature(function).parameters
+    return function(*positional, **{name: value for name, value in arguments.items()
+                                    if name in names or _takes_any(names)})
+
+
+def _without_tuner(dataset):
+    """Turns tf.data's tuner off unless the dataset says otherwise: its thread can hold up a session's end for a minute."""
+    options = tf.data.Options()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this is the value at the time of building is what is wanted
+        undecided = dataset.options().autotune.enabled is None
+    if undecided:
+        options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+def _takes_any(parameters):
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+@contextlib.contextmanager
+def _new_export_dir(export_dir_base):
+    """Gives a directory to fill and the one that it becomes when the block ends; removes it if the block fails."""
+    final_dir = export_utils.get_timestamped_export_dir(export_dir_base)
+    temporary_dir = tf.compat.as_str(export_utils.get_temp_export_dir(final_dir))
+    try:
+        yield temporary_dir, final_dir
+        tf.gfile.Rename(temporary_dir, final_dir)
+    except BaseException:
+        if tf.gfile.Exists(temporary_dir):
+            tf.gfile.DeleteRecursively(temporary_dir)
+        raise
+
+
+@contextlib.contextmanager
+def _explaining_damage(checkpoint):
+    """Says what can be done about a checkpoint that cannot be restored in the block."""
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        raise ValueError(f"The checkpoint {checkpoint} is damaged ({error.message.splitlines()[0]}). Edit "
+                         f"{os.path.join(os.path.dirname(checkpoint or ''), 'checkpoint')} to name an older one, or "
+                         "remove it to start again.") from error
+
+
+def _summarize_loss(loss):
+    """Writes the loss as a summary unless the model_fn does. Its tag is "loss" even where a scope has that name."""
+    summaries = tf.get_collection(tf.GraphKeys.SUMMARIES)
+    if not any(summary.op.name == "loss" for summary in summaries):
+        tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags="loss", values=loss))
+
+
+def _count_after_reading(global_step):
+    """Makes the ops that change the global step wait for those that read it.
+
+    Schedules and dropout read it. Published optimizers leave open whether they read it before it is counted, and so two
+    runs of the same program differ.
+    """
+    consumers = _handle_of(global_step).consumers()
+    reads = [op for op in consumers if op.type == "ReadVariableOp" and op._get_control_flow_context() is None]
+    for op in consumers:
+        if op.type in ("AssignVariableOp", "AssignAddVariableOp") and op is not global_step.initializer:
+            later = _following(op)
+            op._add_control_inputs([read for read in reads if read not in later])
+
+
+def _handle_of(variable):
+    return variable.op.outputs[0]
+
+
+def _following(op):
+    """The set of all ops that run after an op because of an edge between them."""
+    found, waiting = set(), [op]
+    while waiting:
+        op = waiting.pop()
+        following = {consumer for output in op.outputs for consumer in output.consumers()} | set(op._control_outputs)
+        waiting.extend(following - found)
+        found |= following
+    return found
+
+
+def _warm_start(settings):
+    """Changes initializers to start from another checkpoint: its path, or WarmStartSettings."""
+    arguments = {"ckpt_to_initialize_from": settings} if isinstance(settings, (str, os.PathLike)) else vars(settings)
+    tf.train.warm_start(**arguments)
+
+
+def _choose(predictions, keys):
+    if keys is None:
+        return predictions
+    if not isinstance(predictions, dict):
+        raise ValueError("predict_keys needs predictions that are a dict.")
+    chosen = {key: value for key, value in predictions.items() if key in keys}
+    if not chosen:
+        raise ValueError(f"None of predict_keys={list(keys)} is predicted; there are {sorted(predictions)}.")
+    return chosen

@@ -1,0 +1,22 @@
+"""Graph collections by which the parts of a training graph know of each other, whichever module built them."""
+
+# Scalar tensors that a training loop logs beside the loss, each under its op's name.
+LOGGED_SCALARS = "logged_scalars"
+# The one `optimization.Accumulation`, if a step takes several micro-batches.
+GRADIENT_ACCUMULATION = "gradient_accumulation"
+# An integer scalar tensor, if the loss is scaled: how many steps in a row were skipped up to now.
+SKIPPED_IN_A_ROW = "skipped_in_a_row"
+# Variables that start anew in a training that goes on from a checkpoint without them.
+OPTIONAL_IN_CHECKPOINT = "optional_in_checkpoint"
+# An integer variable that says which micro-batch is the next one, if anything has to know.
+MICRO_BATCH_INDEX = "micro_batch_index"
+# Not empty if the input starts at the global step by itself, and so has no position to save.
+STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
+# Not empty if the kernels are made for this machine's CPU.
+COMPILED_KERNELS = "compiled_kernels"
+# At most one scalar: which of the parts of the effective batch this graph computes.
+RANDOMNESS_PART = "randomness_part"
+# Not empty if those parts differ in the number of values they draw.
+RANDOMNESS_UNEQUAL_PARTS = "randomness_unequal_parts"
+# The variable that stands for the global step in a graph that has none.
+RANDOMNESS_FALLBACK_STEP = "randomness_fallback_step"

@@ -1,0 +1,195 @@
+"""Where the input of a foreign `input_fn` stands, saved with each checkpoint, so that a resumed run reads on from there.
+
+Beside `model.ckpt-<step>` there is `input_position/model.ckpt-<step>`, in TensorFlow's checkpoint format too, but apart from
+the variables: not everything that lists a checkpoint can read an iterator's state. It holds
+
+    fingerprint   int64: a digest of the input pipeline
+    start         int64: the global step at which the input was at its beginning
+    state_<i>     variant: position, shuffle buffer and prefetched batches of iterator i
+
+A state means something only to the pipeline that it came from: TensorFlow restores one from before a change of the batch
+size and serves a batch of the old size. Hence the fingerprint. A Python generator has no state to write: what it gave is
+read again.
+"""
+
+import glob
+import hashlib
+import os
+
+from absl import logging
+import tensorflow.compat.v1 as tf
+
+_ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
+# They differ from process to process, or say nothing about what the pipeline gives.
+_ATTRIBUTES_LEFT_OUT = ("_class", "_output_shapes", "container", "metadata", "shared_name", "token")
+# Lets Python functions take part: they are taken to depend on their arguments only.
+_IGNORE_EXTERNAL_STATE = 1
+
+
+class InputPosition(object):
+    """The iterators that a graph reads from.
+
+    Attributes:
+      moved: whether `restore` brought them elsewhere than to their beginning.
+    """
+
+    def __init__(self, graph):
+        """Finds the iterators. The graph is the current one and holds the input and nothing else yet."""
+        handles = [op.outputs[0] for op in graph.get_operations()
+                   if op.type in _ITERATORS and _consumers(op, "IteratorGetNext")]
+        self._batches = [list(_consumers(handle.op, "IteratorGetNext")[0].outputs) for handle in handles]
+        self._start = None
+        self.moved = False
+        if not handles:
+            return
+        digest = _Digest(graph)
+        self._fingerprint = digest.of_iterators(handles)
+        self._has_states = "GeneratorDataset" not in digest.op_types
+        with tf.name_scope("input_position"):
+            self._path = tf.placeholder(tf.string, [])
+            self._given_start = tf.placeholder(tf.int64, [])
+            saved = {"fingerprint": tf.constant(self._fingerprint, tf.int64), "start": self._given_start}
+            states = [f"state_{i}" for i in range(len(handles))] if self._has_states else []
+            saved.update({name: tf.raw_ops.SerializeIterator(
+                resource_handle=handle, external_state_policy=_IGNORE_EXTERNAL_STATE)
+                for name, handle in zip(states, handles)})
+            self._save = tf.raw_ops.SaveV2(prefix=self._path, tensor_names=list(saved), shape_and_slices=[""] * len(saved),
+                                           tensors=list(saved.values()))
+            self._restore = tf.group(*[tf.raw_ops.DeserializeIterator(
+                resource_handle=handle, serialized=tf.raw_ops.RestoreV2(
+                    prefix=self._path, tensor_names=[name], shape_and_slices=[""], dtypes=[tf.variant])[0])
+                for name, handle in zip(states, handles)])
+
+    def restore(self, session, checkpoint, step, batches_per_step=1):
+        """Brings the input to where it was when a checkpoint was saved, or says why not and leaves it at its beginning.
+
+        Args:
+          session: a raw session whose iterators are initialized.
+          checkpoint: its prefix; None for the beginning.
+          step: the global step.
+          batches_per_step: batches of the input that one step takes.
+
+        Raises:
+          tf.errors.OutOfRangeError: the input ends before it is there.
+        """
+        if not self._batches:
+            return
+        start = self._start_in(checkpoint) if checkpoint else None
+        self._start = step if start is None else start
+        self.moved = self._start != step
+        if self.moved and self._has_states:
+            session.run(self._restore, {self._path: _path_beside(checkpoint)})
+        elif self.moved:
+            batches = (step - start) * batches_per_step
+            logging.info("Reading the first %d batches of the input again, to go on where it was.", batches)
+            for _ in range(batches):
+                session.run(self._batches)
+
+    def _start_in(self, checkpoint):
+        """The global step at which the input of a checkpoint was at its beginning; None if it is not this input."""
+        path = _path_beside(checkpoint)
+        if not tf.train.checkpoint_exists(path):
+            return None
+        found = tf.train.load_checkpoint(path)
+        if found.get_tensor("fingerprint") != self._fingerprint:
+            logging.warning("The input is another than when %s was saved (files, batch size or code), so it starts from its "
+                            "beginning.", checkpoint)
+            return None
+        return int(found.get_tensor("start"))
+
+    def save(self, session, checkpoint):
+        """Saves where the input is, before the checkpoint itself is there; does nothing before `restore` was called."""
+        if self._start is None:
+            return
+        path = _path_beside(checkpoint)
+        directory = os.path.dirname(path)
+        try:
+            tf.gfile.MakeDirs(directory)
+            session.run(self._save, {self._path: path, self._given_start: self._start})
+        except (tf.errors.OpError, OSError) as error:
+            _remove(path)
+            logging.warning("The position of the input could not be saved in %s (%s).", directory,
+                            str(error).splitlines()[0])
+        for other in glob.glob(os.path.join(glob.escape(directory), "*.index")):
+            prefix = other[:-len(".index")]
+            if prefix != path and not tf.train.checkpoint_exists(_checkpoint_of(prefix)):
+                _remove(prefix)
+
+
+def _path_beside(checkpoint):
+    return os.path.join(os.path.dirname(checkpoint), "input_position", os.path.basename(checkpoint))
+
+
+def _checkpoint_of(path):
+    return os.path.join(os.path.dirname(os.path.dirname(path)), os.path.basename(path))
+
+
+def _remove(prefix):
+    for path in glob.glob(glob.escape(prefix) + ".*"):
+        tf.gfile.Remove(path)
+
+
+def _consumers(op, kind):
+    return [consumer for consumer in op.outputs[0].consumers() if consumer.type == kind]
+
+
+class _Digest(object):
+    """Digests of input pipelines that are the same for the same pipeline in another process.
+
+    Names differ between processes, because functions are numbered; so ops count by type, attributes and inputs.
+
+    Attributes:
+      op_types: set of all op types met.
+    """
+
+    def __init__(self, graph):
+        self._functions = {function.signature.name: function for function in graph.as_graph_def().library.function}
+        self._of_op = {}
+        self._of_function = {}
+        self.op_types = set()
+
+    def of_iterators(self, handles):
+        """Returns the digest (an int of 63 bits) of what the iterators read from."""
+        makers = [op for handle in handles for op in _consumers(handle.op, "MakeIterator")]
+        digest = _hash([self._op(handle.op) for handle in handles] + [self._op(op.inputs[0].op) for op in makers])
+        return int(digest, 16) >> 1
+
+    def _op(self, op):
+        if op not in self._of_op:
+            inputs = [f"{self._op(tensor.op)}:{tensor.value_index}" for tensor in op.inputs]
+            self._of_op[op] = _hash([self._node(op.node_def), *inputs])
+        return self._of_op[op]
+
+    def _node(self, node):
+        """Type and attributes of a NodeDef."""
+        self.op_types.add(node.op)
+        attributes = [f"{name}={self._attribute(node.attr[name])}" for name in sorted(node.attr)
+                      if name not in _ATTRIBUTES_LEFT_OUT]
+        return _hash([node.op, *attributes])
+
+    def _attribute(self, value):
+        if value.HasField("func"):
+            return self._function(value.func.name)
+        if value.HasField("list") and value.list.func:
+            return _hash([self._function(function.name) for function in value.list.func])
+        return _hash([value.SerializeToString(deterministic=True)])
+
+    def _function(self, name):
+        if name not in self._of_function:
+            function = self._functions[name]
+            names = [argument.name for argument in function.signature.input_arg] + [node.name for node in function.node_def]
+            numbers = {name: str(number) for number, name in enumerate(names)}
+            parts = []
+            for node in function.node_def:
+                inputs = [text.lstrip("^").split(":", 1) for text in node.input]
+                parts += [self._node(node), *(":".join([numbers[first], *rest]) for first, *rest in inputs)]
+            self._of_function[name] = _hash(parts)
+        return self._of_function[name]
+
+
+def _hash(parts):
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        part = part.encode() if isinstance(part, str) else part
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()

@@ -1,0 +1,154 @@
+"""Gradient checkpointing (Chen et al. 2016, arXiv:1604.06174) for graphs: less memory for more arithmetic.
+
+A function's intermediate results are not kept for the backward pass but computed a second time in it, with the same
+random numbers. (`tf.recompute_grad` saves nothing in a graph: what should order its second computation after the first
+folds away, and both run side by side.)
+
+XLA takes no notice of control dependencies in what it compiles together, and would merge the two computations. Its own
+barrier (`XlaOptimizationBarrier`) is gone on CPU before the order of computation is chosen. So the ops at the border are not
+compiled (`_fence`): what is before and what is after are then compiled apart, and run in their order.
+"""
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.runtime import randomness
+
+_GRADIENT = "RecomputeGrad"
+
+
+def recompute_grad(function):
+    """Returns `function` with a backward pass that runs it again.
+
+    Of each call only the inputs stay in memory, and of the outputs what others use. The gradients are those of
+    `function`, also where only some of its outputs are used, and can be differentiated again.
+
+    Args:
+      function: takes tensors, returns a tensor or a list of tensors. Gradients have to reach only its arguments and the
+        variables it gets by `tf.get_variable`; its random numbers, if any, come from `randomness`. Else `tf.gradients`
+        raises a ValueError.
+    """
+    def call(*inputs):
+        scope = tf.get_variable_scope()
+        outer_getter = scope.custom_getter
+        repeatable = randomness.repeatable(function)
+        inputs = [tf.convert_to_tensor(tensor) for tensor in inputs]
+        parameters = []
+
+        def fetch(getter, *args, **kwargs):
+            """A custom getter: the variable as a tensor, which becomes an input too."""
+            variable = outer_getter(getter, *args, **kwargs) if outer_getter else getter(*args, **kwargs)
+            parameters.append(tf.convert_to_tensor(variable))
+            return parameters[-1]
+
+        # Not in a scope entered for it, which would forget the default names that `function` takes in this one.
+        scope.set_custom_getter(fetch)
+        try:
+            results = repeatable(*inputs)
+        finally:
+            scope.set_custom_getter(outer_getter)
+        outputs = _as_list(results)
+
+        def backward(op, *gradients):
+            """The gradients for the inputs of `op`: outputs, inputs and parameters."""
+            used = [index for index in range(len(outputs)) if not _is_unused(op, index, gradients[index])]
+            gradients = [tf.convert_to_tensor(gradients[index]) for index in used]
+            # Without it the second computation could run beside the first, and be merged with it.
+            with tf.control_dependencies(gradients):
+                fenced = _fence(op.inputs[len(outputs):])
+            again = iter(fenced[len(inputs):])
+            number_of_ops = len(tf.get_default_graph().get_operations())
+            with tf.variable_scope(scope, custom_getter=lambda *args, **kwargs: next(again), auxiliary_name_scope=False):
+                repeated = _as_list(repeatable(*fenced[:len(inputs)]))
+            _check(repeated, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
+            found = tf.gradients([repeated[index] for index in used], fenced, gradients)
+            # XLA would put the gradients of weights off to the step's end, and keep until then what they are computed from.
+            done = iter(_fence([gradient for gradient in found if isinstance(gradient, tf.Tensor)]))
+            return [None] * len(outputs) + [next(done) if isinstance(gradient, tf.Tensor) else gradient for gradient in found]
+
+        tensors = _identity_with_gradient([*outputs, *inputs, *parameters], backward)
+        return tensors[:len(outputs)] if isinstance(results, (list, tuple)) else tensors[0]
+
+    return call
+
+
+def with_gradient(output, inputs, gradient):
+    """Returns `output` with a gradient of its own, for a formula that needs fewer tensors than TensorFlow's would keep.
+
+    Args:
+      output: tensor, or list of tensors, computed from `inputs`.
+      inputs: list of tensors, all that gradients are to reach.
+      gradient: function (gradient for each output, *inputs) -> list of gradients for the inputs. Nothing of what `output`
+        was computed from is kept for it but the inputs.
+    """
+    if tf.executing_eagerly():
+        return output
+    outputs = output if isinstance(output, list) else [output]
+    count = len(outputs)
+
+    def backward(op, *gradients):
+        with tf.control_dependencies(gradients[:1]):
+            fenced = _fence(op.inputs[count:])
+        return [*[None] * count, *gradient(*gradients[:count], *fenced)]
+
+    tensors = _identity_with_gradient([*outputs, *inputs], backward)[:count]
+    return tensors if isinstance(output, list) else tensors[0]
+
+
+def _fence(tensors):
+    """Returns the tensors, which are there once all of them are; what XLA compiles ends and begins here."""
+    with tf.xla.experimental.jit_scope(compile_ops=False):
+        return tf.identity_n(tensors) if tensors else []
+
+
+def _identity_with_gradient(tensors, backward):
+    """Returns tensors whose gradients are those of backward(op, *gradients): one for each tensor."""
+    with tf.get_default_graph().gradient_override_map({"IdentityN": _GRADIENT}):
+        tensors = tf.identity_n(tensors)
+    # On the op, and not in a registry as `tf.custom_gradient` has it, which would keep every graph for ever.
+    tensors[0].op.backward = backward
+    return tensors
+
+
+@tf.RegisterGradient(_GRADIENT)
+def _recompute_gradient(op, *gradients):
+    return op.backward(op, *gradients)
+
+
+def _as_list(results):
+    return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def _is_unused(op, index, gradient):
+    """Whether a gradient says only that nothing used the output: zeros of its shape, which `tf.gradients` fills in.
+
+    To be computed they need the output, which would have to be kept.
+    """
+    return gradient is None or (
+        isinstance(gradient, tf.Tensor) and gradient.op.type == "ZerosLike" and gradient.op.inputs[0] is op.outputs[index])
+
+
+def _check(outputs, inputs, created):
+    """Refuses what would make gradients wrong without a word; see `recompute_grad`.
+
+    Args:
+      outputs: the function's.
+      inputs: the tensors that gradients reach.
+      created: the ops the function made.
+    """
+    created = set(created)
+    seen, waiting = {tensor.ref() for tensor in inputs}, list(outputs)
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.ref() in seen:
+            continue
+        seen.add(tensor.ref())
+        op = tensor.op
+        if op not in created or op.type in ("Placeholder", "ReadVariableOp"):
+            if tensor.dtype.is_floating:
+                raise ValueError(f"{tensor.name} is used in a recomputed function but is no argument of it: no gradient would "
+                                 "reach it. Pass it as an argument, or get the variable inside by tf.get_variable.")
+        elif op.op_def.is_stateful and "seed" in op.node_def.attr:
+            raise ValueError(f"{op.name} ({op.type}) draws other random numbers each time: the gradients of a recomputed "
+                             "function would be wrong. Use `modeling.dropout` or `randomness.uniform`.")
+        else:
+            waiting.extend(op.inputs)

@@ -1,0 +1,133 @@
+"""A function over many items, in several processes, with the results in the order of the items."""
+
+import collections
+from concurrent import futures
+import contextlib
+import itertools
+import multiprocessing.connection
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import traceback
+
+
+def ordered_map(function, items, num_workers, chunk_size=1024):
+    """Yields function(item) of each item, in order; the results do not depend on the number of processes.
+
+    Workers are interpreters of their own rather than forks, which would inherit the locks of TensorFlow's threads. They load
+    the function's module and what that imports, not the running script. What the function raises in a worker is raised here,
+    in its place. However this process ends, its workers do too.
+
+    Args:
+      function: picklable: a function at the top of an importable module, or an instance of a class there.
+      items: iterable of what can be pickled.
+      num_workers: number of processes; 0 for one a core. With 1, and where `items` has a length and makes one chunk only,
+        everything happens in this process.
+      chunk_size: items that a worker gets at a time.
+
+    Raises:
+      ChildProcessError: a worker was killed.
+    """
+    num_workers = num_workers or available_cores()
+    with contextlib.suppress(TypeError):
+        num_workers = min(num_workers, -(-len(items) // chunk_size))
+    if num_workers <= 1:
+        yield from map(function, items)
+        return
+    rest = iter(items)
+    chunks = iter(lambda: list(itertools.islice(rest, chunk_size)), [])
+    start = pickle.dumps(function)
+    idle = queue.SimpleQueue()
+
+    def run(chunk):
+        worker = idle.get()
+        try:
+            return worker.run(chunk)
+        finally:
+            idle.put(worker)
+
+    with contextlib.ExitStack() as stack:
+        workers = [stack.enter_context(_Worker(start)) for _ in range(num_workers)]
+        threads = stack.enter_context(futures.ThreadPoolExecutor(num_workers))
+        for worker in workers:
+            idle.put(worker)
+            stack.callback(worker.kill)  # first: the threads wait for nothing else
+        # One chunk more than workers, so that none is idle while results are consumed here.
+        running = collections.deque(threads.submit(run, chunk) for chunk in itertools.islice(chunks, num_workers + 1))
+        while running:
+            results, error, trace = running.popleft().result()
+            yield from results
+            if error is not None:
+                raise error from RuntimeError(f"in a worker process:\n{trace}")
+            running.extend(threads.submit(run, chunk) for chunk in itertools.islice(chunks, 1))
+
+
+def available_cores():
+    """Returns the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Worker:
+    """A process that runs `_serve`; a context manager that waits for its end."""
+
+    def __init__(self, function):
+        self._connection, theirs = multiprocessing.connection.Pipe()
+        with theirs:
+            # In a session of its own: Ctrl-C is for this process, which then kills its workers.
+            self._process = subprocess.Popen([sys.executable, os.path.abspath(__file__), str(theirs.fileno())],
+                                             stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True)
+        self._unsent = [sys.path, function]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._connection.close()
+        self._process.wait()
+
+    def kill(self):
+        self._process.kill()
+
+    def run(self, chunk):
+        """Returns the results up to the first failure, the exception or None, and its traceback."""
+        try:
+            while self._unsent:
+                self._connection.send(self._unsent.pop(0))
+            self._connection.send(chunk)
+            return self._connection.recv()
+        except (EOFError, ConnectionError):
+            code = self._process.wait()
+            ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            raise ChildProcessError(f"A worker process {ended}. If memory ran out, use fewer workers.") from None
+
+
+def _serve(connection):
+    """What a worker does, until the other side closes the connection or is gone."""
+    sys.path[:] = connection.recv()
+    start, function = connection.recv(), None
+    while True:
+        results, failure, trace = [], None, ""
+        received = connection.recv_bytes()
+        try:
+            function = pickle.loads(start) if function is None else function
+            for item in pickle.loads(received):
+                results.append(function(item))
+        except Exception as error:
+            failure, trace = _portable(error), traceback.format_exc()
+        connection.send((results, failure, trace))
+
+
+def _portable(error):
+    """Returns an exception, or if it cannot be pickled, another one with its message."""
+    try:
+        return pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(EOFError, ConnectionError):
+        _serve(multiprocessing.connection.Connection(int(sys.argv[1])))

@@ -1,0 +1,166 @@
+"""A classifier of texts or pairs of texts: BERT with a linear layer on the pooled output."""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from bertlib.runtime import checkpoints, estimator, input_pipeline
+from bertlib.tasks.classifier_data import SEQUENCES, feature_fields
+import modeling
+import optimization
+
+# As published: dropout before the head, whatever the configuration says.
+_HEAD_DROPOUT = 0.1
+
+
+# --- Model -----------------------------------------------------------------------------------------------
+
+
+def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, labels, num_labels,
+                 use_one_hot_embeddings, model_options=None):
+    """Builds BERT with a linear classifier on the pooled output.
+
+    Args:
+      bert_config: a `modeling.BertConfig`.
+      is_training: turns dropout on.
+      input_ids, input_mask, segment_ids: int32 [B, F].
+      labels: int32 [B].
+      num_labels: number of classes, C.
+      use_one_hot_embeddings: see `modeling.BertModel`.
+      model_options: dict of its further arguments.
+
+    Returns:
+      (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all float32.
+    """
+    model = modeling.BertModel(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
+                               first_token_only=True, **(model_options or {}))
+    output = model.get_pooled_output()
+    output_weights = tf.get_variable("output_weights", [num_labels, output.shape.as_list()[-1]],
+                                     initializer=modeling.create_initializer(0.02))
+    output_bias = tf.get_variable("output_bias", [num_labels], initializer=tf.zeros_initializer())
+    with tf.variable_scope("loss"):
+        if is_training:
+            output = modeling.dropout(output, _HEAD_DROPOUT)
+        logits = tf.nn.bias_add(tf.matmul(output, output_weights, transpose_b=True), output_bias)
+        log_probabilities = tf.nn.log_softmax(logits)
+        per_example_loss = -tf.reduce_sum(tf.one_hot(labels, depth=num_labels) * log_probabilities, axis=-1)
+        return tf.reduce_mean(per_example_loss), per_example_loss, logits, tf.nn.softmax(logits)
+
+
+def head_shapes(bert_config, num_labels):
+    """The variables that `create_model` adds to the encoder: {name: shape}."""
+    return {"output_weights": (num_labels, bert_config.hidden_size), "output_bias": (num_labels,)}
+
+
+def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
+                     use_one_hot_embeddings, model_options=None, optimizer_options=None):
+    """Returns a model_fn for `estimator.Estimator`.
+
+    Args:
+      bert_config: a `modeling.BertConfig`.
+      num_labels: number of classes.
+      init_checkpoint: where weights start, see `checkpoints.open_checkpoint`; None for random ones.
+      learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
+      use_one_hot_embeddings: see `modeling.BertModel`.
+      model_options: dict of its further arguments.
+      optimizer_options: dict of further arguments of `optimization.create_optimizer`.
+    """
+    def model_fn(features, labels, mode, params):
+        del labels
+        label_ids = features["label_ids"]
+        loss, per_example_loss, logits, probabilities = create_model(
+            bert_config, mode == estimator.ModeKeys.TRAIN, features["input_ids"], features["input_mask"],
+            features["segment_ids"], label_ids, num_labels, use_one_hot_embeddings, model_options)
+        scaffold = checkpoints.starting_scaffold(init_checkpoint)
+
+        if mode == estimator.ModeKeys.TRAIN:
+            loss *= features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
+            train_op = optimization.create_optimizer(
+                loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, **(optimizer_options or {}),
+                gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
+            return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, scaffold=scaffold)
+        if mode == estimator.ModeKeys.EVAL:
+            weights = tf.cast(features.get("is_real_example", tf.ones_like(label_ids)), tf.float32)
+            return estimator.EstimatorSpec(
+                mode, loss=loss, scaffold=scaffold,
+                eval_metrics=(metric_fn, [per_example_loss, label_ids, logits, weights]))
+        predictions = {"probabilities": probabilities}
+        if input_pipeline.EXAMPLE_INDEX in features:
+            predictions[input_pipeline.EXAMPLE_INDEX] = tf.identity(features[input_pipeline.EXAMPLE_INDEX])
+        return estimator.EstimatorSpec(mode, predictions=predictions, scaffold=scaffold)
+
+    return model_fn
+
+
+def metric_fn(per_example_loss, label_ids, logits, weights):
+    """Streaming metrics of a classifier; see `estimator.EstimatorSpec`'s eval_metrics.
+
+    Args:
+      per_example_loss: float32 [B].
+      label_ids: int32 [B].
+      logits: float32 [B, C].
+      weights: float32 [B], 0 for padding examples.
+
+    Returns:
+      {name: (value, update op)}: eval_accuracy, eval_loss, eval_confusion_matrix (int64 [C, C], rows are the labels,
+      columns the predictions), eval_f1 (of class 1 if C = 2, else the mean over classes) and eval_matthews (Gorodkin's
+      R_K, 2004, equation 8; for C = 2 Matthews' coefficient).
+    """
+    predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    num_labels = logits.shape.as_list()[-1]
+    with tf.variable_scope("confusion_matrix"):
+        total = tf.get_variable("total", [num_labels, num_labels], tf.float64, tf.zeros_initializer(), trainable=False,
+                                collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
+        update = tf.assign_add(total, tf.math.confusion_matrix(label_ids, predictions, num_labels, tf.float64,
+                                                               weights=tf.cast(weights, tf.float64)))
+    matrix = tf.identity(total)
+    hits, actual, predicted = tf.linalg.diag_part(matrix), tf.reduce_sum(matrix, 1), tf.reduce_sum(matrix, 0)
+    f1 = tf.math.divide_no_nan(2.0 * hits, actual + predicted)
+    count = tf.reduce_sum(matrix)
+    covariance = tf.reduce_sum(hits) * count - tf.reduce_sum(actual * predicted)
+    matthews = tf.math.divide_no_nan(covariance, tf.sqrt((count**2 - tf.reduce_sum(predicted**2))
+                                                         * (count**2 - tf.reduce_sum(actual**2))))
+    return {
+        "eval_accuracy": tf.metrics.accuracy(label_ids, predictions, weights),
+        "eval_loss": tf.metrics.mean(per_example_loss, weights),
+        "eval_f1": (f1[1] if num_labels == 2 else tf.reduce_mean(f1), update),
+        "eval_matthews": (matthews, update),
+        "eval_confusion_matrix": (tf.cast(matrix, tf.int64), update),
+    }
+
+
+# --- Input -----------------------------------------------------------------------------------------------
+
+
+def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False, by_tokens=False):
+    """Returns an input_fn that reads a TFRecord file of `file_based_convert_examples_to_features`.
+
+    Args:
+      input_file: the file.
+      seq_length: sequence length that it was written with.
+      is_training: shuffle and repeat.
+      drop_remainder: leave the last, smaller batch out.
+      trim_padding: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
+      by_tokens: see there; the Estimator's configuration has unequal_micro_batches then.
+    """
+    def input_fn(params):
+        return input_pipeline.record_dataset(
+            input_file, feature_fields(seq_length), params["batch_size"], is_training, drop_remainder,
+            params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim_padding else (),
+            by_tokens=by_tokens)
+    return input_fn
+
+
+def input_fn_builder(features, seq_length, is_training, drop_remainder):
+    """Returns an input_fn over `InputFeatures` in memory; see `file_based_input_fn_builder`."""
+    arrays = {
+        "input_ids": np.array([feature.input_ids for feature in features], np.int32).reshape(-1, seq_length),
+        "input_mask": np.array([feature.input_mask for feature in features], np.int32).reshape(-1, seq_length),
+        "segment_ids": np.array([feature.segment_ids for feature in features], np.int32).reshape(-1, seq_length),
+        "label_ids": np.array([feature.label_id for feature in features], np.int32),
+        "is_real_example": np.array([feature.is_real_example for feature in features], np.int32),
+    }
+
+    def input_fn(params):
+        return input_pipeline.array_dataset(arrays, params["batch_size"], is_training, drop_remainder,
+                                            params.get("gradient_accumulation_steps", 1))
+    return input_fn

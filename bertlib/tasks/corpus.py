@@ -1,0 +1,123 @@
+"""Text to pre-train on: files of one sentence a line, with a blank line between documents.
+
+    files → lines → documents → blocks of documents
+
+Each is read when it is needed, so that there may be any amount of text. Workers load this module without TensorFlow, which
+only remote files need.
+"""
+
+import collections
+import contextlib
+import gzip
+import hashlib
+import itertools
+import os
+import zlib
+
+from absl import logging
+
+from bertlib.runtime import files
+
+# Share of a file's documents that have one sentence only, from which on the file is reported.
+_SUSPICIOUS_SHARE = 0.9
+
+
+def find_input_files(patterns):
+    """Returns the files (list of str) that paths and globs name: those of a glob sorted, each file once.
+
+    Raises:
+      FileNotFoundError: there is none of that name.
+      IsADirectoryError: one is a directory.
+    """
+    found = []
+    for pattern in patterns:
+        paths = files.find(pattern)
+        if not paths:
+            raise FileNotFoundError(f"There is no input file {pattern!r}.")
+        for path in paths:
+            if os.path.isdir(path):
+                raise IsADirectoryError(f"{path} is a directory; name the files in it, as in {os.path.join(path, '*.txt')}")
+        found += paths
+    for path, count in collections.Counter(found).items():
+        if count > 1:
+            logging.warning("%s is named %d times; it is read once.", path, count)
+    return list(dict.fromkeys(found))
+
+
+def read_lines(path):
+    """Yields the lines of a text file (`.gz` too), stripped."""
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(files.opened(path, "rb"))
+        if path.endswith(".gz"):
+            file = stack.enter_context(gzip.open(file))
+        number = 0
+        try:
+            for line in file:
+                number += 1
+                yield line.decode("utf-8").strip()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}, line {number}: byte {error.start + 1} of it, {error.object[error.start]:#04x}, is not "
+                             "UTF-8. Convert the file to UTF-8.") from None
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{path}, after line {number}: damaged or not gzip ({error}).") from error
+
+
+def read_documents(path, tokenizer):
+    """Yields the documents of a text file: lists of sentences (str), none empty. A document ends where its file does.
+
+    What has no token, such as a line of control characters, is left out.
+    """
+    document = []
+    for line in itertools.chain(read_lines(path), [""]):
+        if not line:
+            if document:
+                yield document
+            document = []
+        # Letters and digits leave a token, and almost every line has one at its beginning.
+        elif any(map(str.isalnum, line)) or tokenizer.tokenize(line):
+            document.append(line)
+
+
+Corpus = collections.namedtuple("Corpus", "documents sentences fingerprint")
+Corpus.__doc__ = """How many documents and sentences some files have, and a hash (str) of them in their order."""
+
+
+def survey(input_files, tokenizer):
+    """Reads all input once, to find what is wrong with it before anything depends on it; returns the `Corpus`.
+
+    Warns of a file in which each sentence is a document.
+
+    Raises:
+      ValueError: a file cannot be read, or there is no text at all.
+    """
+    documents, sentences, digest = 0, 0, hashlib.blake2b(digest_size=16)
+    for path in input_files:
+        found = single = 0
+        for document in read_documents(path, tokenizer):
+            found += 1
+            single += len(document) == 1
+            sentences += len(document)
+            digest.update("\n".join([*document, "\n"]).encode())
+        documents += found
+        if not found:
+            logging.warning("%s has no text.", path)
+        elif found > 1 and single >= _SUSPICIOUS_SHARE * found:
+            logging.warning("%s: %d of its %d documents have one sentence only. If a blank line stands after each sentence, "
+                            "remove it: blank lines divide documents, and without a second sentence in the document no pair "
+                            "can have a real next sentence.", path, single, found)
+    if not documents:
+        raise ValueError(f"There is no text in {', '.join(input_files)}. Expected is one sentence a line, a blank line "
+                         "between documents.")
+    return Corpus(documents, sentences, digest.hexdigest())
+
+
+def blocks_of(documents, size):
+    """Yields lists of `size` documents; the last one has from 2 to size + 1, or all there are."""
+    block = []
+    for document in documents:
+        block.append(document)
+        if len(block) == size + 2:  # so that none is left alone: it would have no other for a random next sentence
+            yield block[:size]
+            block = block[size:]
+    if block:
+        yield block

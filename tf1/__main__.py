@@ -1,0 +1,38 @@
+"""python -m tf1 --names [--ours]: every name that a program gets, or those that TensorFlow has not, or has otherwise."""
+
+import argparse
+import signal
+import types
+
+import tf1
+from tf1 import _names
+
+
+def names(module, name, seen=()):
+    """Yields (full name, whether it is ours) of the public names of a module, those of its modules included."""
+    for key in sorted(key for key in dir(module) if not key.startswith("_")):
+        value = getattr(module, key, None)
+        if isinstance(value, types.ModuleType):
+            ours = isinstance(value, _names._Namespace)
+            # TensorFlow's modules show a few of Python's too.
+            if ours or (value not in seen and "api" in value.__name__ and key != "compat"):
+                yield from names(value, f"{name}.{key}", (*seen, value))
+        elif value is not None:
+            yield f"{name}.{key}", isinstance(module, _names._Namespace) and key in module._own
+
+
+def main():
+    """Prints the names."""
+    parser = argparse.ArgumentParser(prog="python -m tf1", description="TensorFlow 1.x for programs of its time.")
+    parser.add_argument("--names", action="store_true", required=True, help="list every name that a program gets from `tf`")
+    parser.add_argument("--ours", action="store_true",
+                        help="of these only what TensorFlow itself no longer has, or has otherwise")
+    options = parser.parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
+    for name, ours in names(tf1, "tf"):
+        if ours or not options.ours:
+            print(f"{name}  (tf1)" if ours else name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""`tensorflow.compat.v1` as programs of its time expect it: quiet, in graph mode, with resource variables and tf-keras."""
+
+import importlib
+import logging
+import os
+import warnings
+
+from bertlib.runtime import quiet_tensorflow
+
+# tf.layers, tf.keras and tf.nn.rnn_cell are those of tf-keras, because Keras 3 left them out. Read when Keras is first used.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+tf = quiet_tensorflow.load()
+
+_verbosity = tf.logging.get_verbosity()
+tf.logging.set_verbosity(tf.logging.ERROR)  # these two announce that they are old
+tf.disable_v2_behavior()
+tf.enable_resource_variables()
+tf.logging.set_verbosity(_verbosity)
+
+# That names of TensorFlow 1 are deprecated is no news to a program that imports this.
+importlib.import_module("tensorflow.python.util.deprecation")._PRINT_DEPRECATION_WARNINGS = False
+warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\.", UserWarning)
+
+
+def _is_shown_once(record):
+    """A filter of TensorFlow's handler: false where the root logger writes to the terminal too."""
+    return not any(type(handler) is logging.StreamHandler for handler in logging.root.handlers)
+
+
+for _handler in logging.getLogger("tensorflow").handlers:
+    _handler.addFilter(_is_shown_once)
