@@ -8,7 +8,8 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 
-DATA = pathlib.Path(__file__).parent / "data"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+DATA = ROOT / "tests" / "data"
 
 
 class Recording:

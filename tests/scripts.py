@@ -30,9 +30,9 @@ def environment(**changes):
     return {**ours, **changes}
 
 
-def run_fresh(script, *flags, cwd):
-    """Runs a script in an interpreter of its own; returns `Finished`."""
-    done = subprocess.run([sys.executable, ROOT / script, *flags], cwd=cwd, env=environment(), stdin=subprocess.DEVNULL,
+def run_fresh(script, *flags, cwd, **changes):
+    """Runs a script in an interpreter of its own, with some environment variables changed; returns `Finished`."""
+    done = subprocess.run([sys.executable, ROOT / script, *flags], cwd=cwd, env=environment(**changes), stdin=subprocess.DEVNULL,
                           capture_output=True, encoding="utf-8", timeout=_TIME_LIMIT_SECONDS)
     return Finished(done.returncode, done.stdout, done.stderr)
 

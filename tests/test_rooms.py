@@ -139,9 +139,9 @@ def test_imports_inside_of_functions_have_a_comment_that_says_why():
     for path in (path for paths in FILES.values() for path in paths):
         lines = path.read_text(encoding="utf-8").splitlines()
         for node in ast.walk(ast.parse("\n".join(lines))):
-            if isinstance(node, (ast.Import, ast.ImportFrom)) and node.col_offset:
-                if not lines[node.lineno - 2].strip().startswith("#"):
-                    without.append(f"{path.name}:{node.lineno}")
+            inside = isinstance(node, (ast.Import, ast.ImportFrom)) and node.col_offset
+            if inside and not lines[node.lineno - 2].strip().startswith("#"):
+                without.append(f"{path.name}:{node.lineno}")
     assert not without
 
 

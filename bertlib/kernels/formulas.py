@@ -68,7 +68,7 @@ def are_compiled():
 
 @functools.cache
 def cpu_supports(dtype):
-    """Whether this machine's CPU has instructions for arithmetic in that dtype that oneDNN may use. If nobody knows, it has."""
+    """Whether the CPU has instructions for arithmetic in that dtype, which oneDNN may use. If nobody knows, it has."""
     if dtype not in _INSTRUCTIONS:
         return True
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "")).upper()

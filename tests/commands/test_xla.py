@@ -4,7 +4,7 @@ import json
 
 import conftest  # noqa: F401  which sets up the path, also of the process below
 import numpy as np
-from scripts import run_fresh
+from scripts import ROOT, run_fresh
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client import pywrap_tf_session
 import tiny
@@ -59,7 +59,7 @@ def measure(wrap, config):
 
 
 def test_what_is_recomputed_is_not_kept_where_xla_compiles():
-    done = run_fresh("tests/test_xla.py", cwd=".")
+    done = run_fresh("tests/commands/test_xla.py", cwd=".", PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
     assert not done.code, done.err
     found = json.loads(done.out)
     # Each layer's input, and what is there while one of them is computed again. With XLA merging the two computations, or

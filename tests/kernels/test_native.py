@@ -7,16 +7,15 @@ import collections
 import json
 import math
 import os
-import pathlib
 import re
 import shlex
 import shutil
 
+from helpers import ROOT
 import numpy as np
 import pytest
 import tiny
 
-ROOT = pathlib.Path(__file__).parents[1]
 INPUTS = [-1.0, 0.5, 2.0]
 # Asks for the ops as a script does, in one process or two, after statements of the test's; prints what their gelu returns.
 PROBE = f"""

@@ -1,4 +1,4 @@
-"""Scripts written for TensorFlow 1.12 (tests/forks), run as their users run them, with `import tf1 as tf` alone changed.
+"""Scripts written for TensorFlow 1.12 (tests/tf1/forks), run as their users run them, with `import tf1 as tf` alone changed.
 
 Each trains, evaluates, predicts and exports. Killed and started again, it ends in the same weights, bit for bit: that is
 tried with `train`, and with `train_and_evaluate` too.
@@ -155,7 +155,7 @@ class Run(object):
                              "output_dir": output, "learning_rate": 0.003, **self.fork.flags, **changes})
 
     def start(self, output, **changes):
-        return self._scripts.start("tests/forks/start.py", self.fork.script, *self.flags(output, **changes),
+        return self._scripts.start("tests/tf1/forks/start.py", self.fork.script, *self.flags(output, **changes),
                                    cwd=self.directory)
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+from helpers import DATA, ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
@@ -18,13 +19,11 @@ import pytest
 from test_tokenization import released_vocab
 from texts import CASES, texts
 
-from bertlib.runtime import example_encoding, files, input_pipeline, record_files, workers
+from bertlib.runtime import example_encoding, files, record_files, workers
 from bertlib.runtime.example_encoding import Field
 from bertlib.tasks import classifier_data
 import tokenization
 
-ROOT = pathlib.Path(__file__).parents[1]
-DATA = pathlib.Path(__file__).parent / "data"
 LABELS = ["0", "1"]
 repeatable = settings(max_examples=150, derandomize=True, database=None, deadline=None)
 

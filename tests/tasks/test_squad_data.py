@@ -4,12 +4,11 @@ import collections
 import gzip
 import itertools
 import json
-import pathlib
 import re
 import subprocess
 import sys
 
-from helpers import DATA
+from helpers import DATA, ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
@@ -21,7 +20,6 @@ from bertlib.runtime import input_pipeline, record_files
 from bertlib.tasks import squad_data
 import tokenization
 
-ROOT = pathlib.Path(__file__).parents[1]
 SAMPLES = ROOT / "samples" / "squad"
 VERSIONS = {"v1": False, "v2": True}
 LENGTHS = collections.namedtuple("Lengths", ["max_seq_length", "doc_stride", "max_query_length"])

@@ -14,5 +14,5 @@ fork = HERE / sys.argv[0]
 sys.argv[0] = str(fork)
 for path in fork.parent.glob("*.py"):
     sys.modules.pop(path.stem, None)
-sys.path[:1] = [str(fork.parent), str(HERE.parents[1])]
+sys.path[:1] = [str(fork.parent), str(HERE.parents[2])]
 runpy.run_path(sys.argv[0], run_name="__main__")

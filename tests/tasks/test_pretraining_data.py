@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-from helpers import DATA
+from helpers import DATA, ROOT
 import numpy as np
 import plain_pretraining
 import pytest
@@ -546,7 +546,7 @@ def test_output_that_cannot_be_written(tmp_path):
 
 def test_workers_do_without_tensorflow():
     code = "import sys; from bertlib.tasks import pretraining_stream; assert 'tensorflow' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], cwd=pathlib.Path(__file__).parents[1], check=True)
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 # --- The script ------------------------------------------------------------------------------------------
