@@ -6,8 +6,10 @@ import re
 import shutil
 import types
 
+from helpers import comparable
 import numpy as np
 import pytest
+from scripts import run_fresh
 import tensorflow.compat.v1 as tf
 import tiny
 
@@ -34,9 +36,15 @@ def initialize(session):
     session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
 
 
-def build_model(config=CONFIG, ids=IDS, **options):
+@pytest.fixture
+def whole_one_dnn(monkeypatch):
+    """For graphs that are not run: as if nothing kept instructions from oneDNN."""
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+
+
+def build_model(config=CONFIG, ids=IDS, is_training=True, **options):
     ids = tf.convert_to_tensor(ids, tf.int32)
-    return modeling.BertModel(config, True, ids, tf.cast(tf.not_equal(ids, 3), tf.int32), **options)
+    return modeling.BertModel(config, is_training, ids, tf.cast(tf.not_equal(ids, 3), tf.int32), **options)
 
 
 def first_token_loss(model):
@@ -80,7 +88,7 @@ def test_outputs_and_gradients_are_float32_and_close_to_those_of_fp32(precision)
 
 
 @pytest.mark.parametrize("precision, recompute", [("bf16", "none"), ("bf16", "layers"), ("fp16", "attention")])
-def test_layers_multiply_in_16_bits_and_sum_in_32(precision, recompute, graph):
+def test_layers_multiply_in_16_bits_and_sum_in_32(precision, recompute, graph, whole_one_dnn):
     tf.train.get_or_create_global_step()
     tf.gradients(first_token_loss(build_model(precision=precision, recompute=recompute)), tf.trainable_variables())
     assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
@@ -93,6 +101,30 @@ def test_layers_multiply_in_16_bits_and_sum_in_32(precision, recompute, graph):
     assert len(sums) >= 6 and set(sums) == {tf.float32}
     others = [op.outputs[0].dtype for op in graph.get_operations() if op.type == "MatMul" and op not in layers]
     assert set(others) == {tf.float32}
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_in_bf16(is_training, graph, monkeypatch):
+    # TensorFlow goes by what the CPU can do, and the process would end.
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    monkeypatch.setattr(formulas, "cpu_supports", formulas.cpu_supports.__wrapped__)
+    model = build_model(is_training=is_training, precision="bf16", compile_kernels=True)
+    if is_training:
+        tf.gradients(first_token_loss(model), tf.trainable_variables())
+    taken = [op for op in graph.get_operations() if op.type in ("MatMul", "BatchMatMulV2", "Softmax") or "Mkl" in op.type]
+    assert len(taken) >= 6 and {op.inputs[0].dtype for op in taken} == {tf.float32}
+    assert any(op.outputs and op.outputs[0].dtype == tf.bfloat16 for op in graph.get_operations())
+
+
+@pytest.mark.slow(reason="an interpreter of its own: oneDNN reads the variable once in a process")
+@pytest.mark.parametrize("limit", ["AVX2", "AVX512_CORE"])
+def test_run_classifier_in_bf16_where_one_dnn_may_not_use_the_instructions(limit, tiny_model, tmp_path):
+    data = tiny.write_task(tmp_path / "data", "mrpc", train=8, dev=4)
+    flags = tiny.flags(**tiny_model.flags, task_name="MRPC", data_dir=data, do_train=True, do_eval=True, do_predict=False,
+                       train_batch_size=4, num_train_epochs=1.0, precision="bf16", output_dir=tmp_path / "output")
+    done = run_fresh("run_classifier.py", *flags, cwd=tmp_path, ONEDNN_MAX_CPU_ISA=limit)
+    assert done.code == 0, done.err
+    assert "--precision=bf16: this CPU has no instructions for it" in done.err
 
 
 def test_unknown_precisions_are_refused(graph):
@@ -159,7 +191,7 @@ def test_micro_batches_in_16_bits_make_the_step_of_the_batch(precision):
     assert_close(train_model(2, precision), train_model(1, precision), TOLERANCES[precision])
 
 
-def test_the_planner_predicts_that_16_bits_take_less_memory():
+def test_the_planner_predicts_that_16_bits_take_less_memory(whole_one_dnn):
     def build(precision):
         tf.train.get_or_create_global_step()
         model = build_model(ids=np.tile(IDS, [4, 1]), precision=precision)
@@ -388,7 +420,8 @@ def test_other_variables_may_not_be_missing(tmp_path):
 @pytest.mark.parametrize("precision, flags, warns", [
     ("bf16", "fpu avx512_bf16 sse", False), ("bf16", "amx_bf16", False), ("bf16", "avx512_fp16 avx2", True),
     ("fp16", "avx512_bf16 amx_bf16", True), ("fp16", "fpu avx512_fp16", False), ("fp32", "fpu", False)])
-def test_a_precision_that_the_processor_does_not_support_is_announced(precision, flags, warns, monkeypatch, caplog):
+def test_a_precision_that_the_processor_does_not_support_is_announced(precision, flags, warns, whole_one_dnn, monkeypatch,
+                                                                      caplog):
     monkeypatch.setattr(checks, "FLAGS", types.SimpleNamespace(precision=precision))
     monkeypatch.setattr(formulas, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"), raising=False)
     monkeypatch.setattr(formulas.os.path, "exists", lambda path: path == "/proc/cpuinfo")
@@ -467,11 +500,23 @@ def test_run_classifier_goes_on_in_16_bits_and_ends_near_fp32(classifier, precis
         assert tensors_of(output / "model.ckpt-9").keys() == tensors_of(classifier.output / "model.ckpt-6").keys()
 
 
+@pytest.mark.parametrize("limit, supports", [
+    ("", ["bf16", "fp16"]), ("ALL", ["bf16", "fp16"]), ("default", ["bf16", "fp16"]), ("AVX2", []), ("AVX512_CORE_VNNI", []),
+    ("AVX512_CORE_BF16", ["bf16"]), ("AVX512_CORE_AMX", ["bf16"]), ("AVX512_CORE_FP16", ["bf16", "fp16"]),
+    ("AVX10_1_512_AMX_FP16", ["bf16", "fp16"])])
+@pytest.mark.parametrize("variable", ["ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"])
+def test_what_the_environment_keeps_from_one_dnn_counts_as_not_there(limit, supports, variable, whole_one_dnn, monkeypatch):
+    monkeypatch.setenv(variable, limit)
+    monkeypatch.setattr(formulas.os.path, "exists", lambda path: False)  # nobody knows what the CPU has
+    supported = [name for name in IN_16_BITS if formulas.cpu_supports.__wrapped__(modeling.PRECISIONS[name])]
+    assert supported == supports
+
+
 def test_run_classifier_does_the_same_with_compiled_kernels(classifier, tmp_path):
     losses = classifier.run_second_epoch(tmp_path / "output", compile_kernels=True, do_predict=True)
     np.testing.assert_allclose(losses, classifier.losses[3:], rtol=1e-5)
-    found, expected = [{name: array for name, array in tensors_of(directory / "model.ckpt-6").items() if name in tiny.shapes()}
-                       for directory in (tmp_path / "output", classifier.output)]
+    found, expected = [{name: array for name, array in comparable(tensors_of(directory / "model.ckpt-6")).items()
+                        if name in tiny.shapes()} for directory in (tmp_path / "output", classifier.output)]
     assert_close(found, expected, 1e-5)
     np.testing.assert_allclose(*[np.loadtxt(directory / "test_results.tsv")
                                  for directory in (tmp_path / "output", classifier.output)], rtol=1e-5)

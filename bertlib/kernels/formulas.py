@@ -71,13 +71,27 @@ def cpu_supports(dtype):
     """Whether the CPU has instructions for arithmetic in that dtype, which oneDNN may use. If nobody knows, it has."""
     if dtype not in _INSTRUCTIONS:
         return True
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "")).upper()
-    if limit not in ("", "ALL", "DEFAULT") and not any(word in limit for word in _LIMITS[dtype]):
+    if not _allows(_LIMITS[dtype]):
         return False
     if not os.path.exists("/proc/cpuinfo"):
         return True
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
         return not _INSTRUCTIONS[dtype].isdisjoint(reader.read().split())
+
+
+def _allows(words):
+    """Whether the environment leaves oneDNN the instructions of some of these words."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "")).upper()
+    return limit in ("", "ALL", "DEFAULT") or any(word in limit for word in words)
+
+
+def _one_dnn_fails(dtype):
+    """Whether an op that TensorFlow gives to oneDNN is to be one of float32.
+
+    TensorFlow does so with bfloat16 by what the CPU can do, and the process ends where the environment keeps the instructions
+    from oneDNN.
+    """
+    return dtype == tf.bfloat16 and not _allows(("AVX512", "AVX10"))
 
 
 def _has_one_dnn(op_type, dtype):
@@ -144,6 +158,15 @@ def bernoulli(shape, probability, site):
 # --- Matrix products -------------------------------------------------------------------------------------
 
 
+def _matmul(a, b, transpose_a=False, transpose_b=False):
+    """The product of two matrices, or of each two of a batch, in their dtype.
+
+    """
+    if _one_dnn_fails(a.dtype):
+        return tf.cast(tf.matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32), transpose_a, transpose_b), a.dtype)
+    return tf.matmul(a, b, transpose_a, transpose_b)
+
+
 def linear(inputs, kernels, biases=()):
     """inputs · [kernels] + [biases], the kernels side by side: one product for projections of the same inputs.
 
@@ -186,7 +209,7 @@ def _product(inputs, weights, bias, images):
         pixels, filters = _pixels(inputs, images), _filters(weights)
         outputs = _convolution(op_type, input=pixels, filter=filters, is_filter_const=False, **added)
         return tf.reshape(outputs, [-1, weights.shape.as_list()[1]])
-    outputs = tf.matmul(inputs, weights)
+    outputs = _matmul(inputs, weights)
     if _is_inference():
         outputs.op._set_attr(_OF_WEIGHTS, tf.AttrValue(b=True))
     return outputs if bias is None else _plus_bias(outputs, bias)
@@ -195,7 +218,7 @@ def _product(inputs, weights, bias, images):
 def _input_gradient(output_gradient, weights, images):
     """The gradient for the rows that were multiplied with the weights."""
     if images is None:
-        return tf.matmul(output_gradient, weights, transpose_b=True)
+        return _matmul(output_gradient, weights, transpose_b=True)
     width = weights.shape.as_list()[0]
     gradients = _convolution(_ONE_DNN_CONVOLUTION_GRADIENT, input_sizes=tf.concat([images, [width]], 0),
                              filter=_filters(weights), out_backprop=_pixels(output_gradient, images))
@@ -287,7 +310,7 @@ def _prepared(weights, master):
 
 def _kernel_gradient(inputs, output_gradient):
     """The gradient of a kernel, float32."""
-    return tf.cast(tf.matmul(inputs, output_gradient, transpose_a=True), tf.float32)
+    return tf.cast(_matmul(inputs, output_gradient, transpose_a=True), tf.float32)
 
 
 def _bias_gradient(output_gradient):
@@ -296,7 +319,7 @@ def _bias_gradient(output_gradient):
         return tf.raw_ops.BiasAddGrad(out_backprop=output_gradient)
     # On CPU a product takes a fifth to a half of the time; it too adds in float32.
     ones = tf.ones([1, tf.shape(output_gradient)[0]], output_gradient.dtype)
-    return tf.cast(tf.matmul(ones, output_gradient)[0], tf.float32)
+    return tf.cast(_matmul(ones, output_gradient)[0], tf.float32)
 
 
 # --- GELU ------------------------------------------------------------------------------------------------
@@ -538,21 +561,21 @@ def attention(query, key, value, score_bias, keep, keep_probability):
     """
     shrink, scale = 1.0 / math.sqrt(query.shape.as_list()[-1]), 1.0 / keep_probability
     masks = [] if keep is None else [keep]
-    dropped, probabilities = _softmax(tf.matmul(query, key, transpose_b=True), score_bias, keep, shrink, scale)
+    dropped, probabilities = _softmax(_matmul(query, key, transpose_b=True), score_bias, keep, shrink, scale)
 
     def gradient(output_gradient, query, key, value, probabilities, *masks):
-        score_gradient, dropped = _softmax_gradient(tf.matmul(output_gradient, value, transpose_b=True), probabilities,
+        score_gradient, dropped = _softmax_gradient(_matmul(output_gradient, value, transpose_b=True), probabilities,
                                                     masks[0] if masks else None, shrink, scale)
-        return [tf.matmul(score_gradient, key), tf.matmul(score_gradient, query, transpose_a=True),
-                tf.matmul(dropped, output_gradient, transpose_a=True), None, *[None for _ in masks]]
+        return [_matmul(score_gradient, key), _matmul(score_gradient, query, transpose_a=True),
+                _matmul(dropped, output_gradient, transpose_a=True), None, *[None for _ in masks]]
 
-    return _with_gradient(tf.matmul(dropped, value), [query, key, value, probabilities, *masks], gradient)
+    return _with_gradient(_matmul(dropped, value), [query, key, value, probabilities, *masks], gradient)
 
 
 @_kernel("bert_softmax")
 def _softmax(scores, score_bias, keep, shrink, scale):
     """(the probabilities after dropout, and before)."""
-    total = (scores if _is_inference() else tf.cast(scores, tf.float32)) * shrink
+    total = (scores if _is_inference() and not _one_dnn_fails(scores.dtype) else tf.cast(scores, tf.float32)) * shrink
     if score_bias is not None:
         total += tf.cast(score_bias, total.dtype)
     probabilities = tf.nn.softmax(total)
