@@ -1,12 +1,13 @@
 # make mrpc: environment, pretrained model, fine-tuning on the sample data, evaluation.
 # make pretrain: environment, pre-training of a tiny model on the sample text, evaluation.
-# make test: environment and all tests.
+# make test: environment and the tests of every behaviour.
+# make test-slow: the rest: real memory, real compilers, real models, statistics over many draws.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: mrpc pretrain test lint clean
+.PHONY: mrpc pretrain test test-slow lint clean
 
 mrpc: $(VENV)/.installed
 	$(BIN)/python run_classifier.py --task_name=MRPC --max_seq_length=128
@@ -15,7 +16,10 @@ pretrain: $(VENV)/.installed
 	$(BIN)/python run_pretraining.py
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -14,6 +14,15 @@ tf.disable_v2_behavior()
 tf.enable_resource_variables()
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m leaves any out
+def pytest_collection_modifyitems(items):
+    """A test that `make test` leaves out says why."""
+    for item in items:
+        for mark in item.iter_markers("slow"):
+            if mark.args or set(mark.kwargs) != {"reason"} or not str(mark.kwargs["reason"]).strip():
+                raise pytest.UsageError(f"{item.nodeid} is slow without a reason: write @pytest.mark.slow(reason=\"…\").")
+
+
 @pytest.fixture
 def graph():
     """An empty default graph."""

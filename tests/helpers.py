@@ -58,3 +58,13 @@ def ancestors(op):
                 seen.add(before)
                 waiting.append(before)
     return seen
+
+
+def comparable(arrays):
+    """{name: array} of a model without its key biases and their slots: to compare two ways of computing the same.
+
+    A key bias adds one number to all scores of a query, which the softmax takes out again: its gradient is zero in theory,
+    in practice the rounding noise of this CPU, and Adam, which divides by its size, makes steps of it as large as any
+    other's. Two runs of the same arithmetic agree in it, too: for these compare all arrays.
+    """
+    return {name: array for name, array in arrays.items() if "/attention/self/key/bias" not in name}

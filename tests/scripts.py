@@ -32,8 +32,8 @@ def environment(**changes):
 
 def run_fresh(script, *flags, cwd, **changes):
     """Runs a script in an interpreter of its own, with some environment variables changed; returns `Finished`."""
-    done = subprocess.run([sys.executable, ROOT / script, *flags], cwd=cwd, env=environment(**changes), stdin=subprocess.DEVNULL,
-                          capture_output=True, encoding="utf-8", timeout=_TIME_LIMIT_SECONDS)
+    done = subprocess.run([sys.executable, ROOT / script, *flags], cwd=cwd, env=environment(**changes),
+                          stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=_TIME_LIMIT_SECONDS)
     return Finished(done.returncode, done.stdout, done.stderr)
 
 

@@ -15,7 +15,6 @@ from tensorflow.core.protobuf import rewriter_config_pb2
 from bertlib.runtime import memory_planner, randomness
 from bertlib.runtime.recompute_grad import recompute_grad, with_gradient
 import modeling
-import optimization
 
 CONFIG = modeling.BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=3, num_attention_heads=2,
                              intermediate_size=12, hidden_dropout_prob=0.4, attention_probs_dropout_prob=0.4,
@@ -92,12 +91,13 @@ def plain():
     return run_model()
 
 
-@pytest.mark.parametrize("mode, segment", [("attention", 1), ("layers", 1), ("layers", 2)])
+@pytest.mark.parametrize("mode, segment", [("attention", 1), ("layers", 1)])
 def test_activations_gradients_names_and_initial_weights_are_those_without(plain, mode, segment):
     assert_same_model(run_model(mode, segment), plain)
 
 
 def test_batch_and_length_may_be_unknown_when_the_graph_is_built(plain):
+    """In segments of two layers and one: the same, too."""
     def ids():
         tf.add_to_collection("feed", tf.placeholder(tf.int32, [None, None]))
         return tf.get_collection("feed")[0]
@@ -105,10 +105,10 @@ def test_batch_and_length_may_be_unknown_when_the_graph_is_built(plain):
     assert_same_model(run_model("layers", 2, ids=ids), plain, 1e-6)
 
 
-@pytest.mark.parametrize("used", [[0, 1, 2], [0]])
-def test_gradients_reach_every_layer_whose_output_is_used(used):
+def test_gradients_reach_every_layer_whose_output_is_used():
+    """Within a segment of two layers and at its end; the last layer, a segment of its own, has no use."""
     def loss(model):
-        return tf.add_n([weighted_sum(model.get_all_encoder_layers()[index]) for index in used])
+        return tf.add_n([weighted_sum(model.get_all_encoder_layers()[index]) for index in (0, 1)])
 
     # Where two gradients meet in a layer's output they are added in another order.
     assert_same_model(run_model("layers", 2, loss), run_model(loss=loss), 1e-6)
@@ -412,15 +412,16 @@ def test_what_the_output_was_computed_from_is_not_kept():
 # --- Memory -------------------------------------------------------------------------------------------------
 
 # Deep and narrow, so that activations are most of the memory.
-SIZES = dict(vocab_size=100, hidden_size=64, num_hidden_layers=6, num_attention_heads=2, intermediate_size=256)
+SIZES = dict(vocab_size=100, hidden_size=64, num_hidden_layers=4, num_attention_heads=2, intermediate_size=256)
 
 
 def simulated(mode):
-    """Bytes beside the variables that a training step of 8 sequences of 128 tokens needs, simulated."""
+    """Bytes beside the variables that all gradients for 8 sequences of 128 tokens need, simulated."""
     def build():
-        model = modeling.BertModel(modeling.BertConfig(**SIZES), True, tf.placeholder(tf.int32, [8, 128]), recompute=mode)
         tf.train.get_or_create_global_step()
-        return optimization.create_optimizer(tf.reduce_mean(tf.square(model.get_pooled_output())), 1e-3, 100, 10, False)
+        loss = tf.reduce_mean(tf.square(build_model(mode, ids=tf.placeholder(tf.int32, [8, 128]),
+                                                    config=modeling.BertConfig(**SIZES)).get_pooled_output()))
+        return tf.global_norm(tf.gradients(loss, tf.trainable_variables()))
 
     return memory_planner.predict(build).activations
 
@@ -429,10 +430,11 @@ def test_simulated_memory():
     none, attention, layers = map(simulated, modeling.RECOMPUTE)
     scores = 4 * 8 * 2 * 128 * 128  # bytes of one layer's
     # Kept otherwise: the probabilities, and a byte each of the mask. One layer's are there at a time.
-    assert attention < none - 5 * 1.25 * scores
+    assert attention < none - (SIZES["num_hidden_layers"] - 1) * 1.25 * scores
     assert layers < none / 2
 
 
+@pytest.mark.slow(reason="measures what two processes really allocate, at sizes beside which TensorFlow's own memory is small")
 def test_memory_of_a_real_step():
     done = run_fresh("benchmarks/recompute.py", "--memory", "--modes=none,layers", "--num_hidden_layers=6",
                      "--hidden_size=128", "--num_attention_heads=4", "--intermediate_size=512", "--vocab_size=100",
