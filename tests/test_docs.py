@@ -1,0 +1,253 @@
+"""What README.md and the pages in docs/ name exists: files, links, names, commands and their flags."""
+
+import ast
+import functools
+import pathlib
+import re
+import shlex
+
+import pytest
+import test_rooms
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+MOST_WORDS = 1500  # of README.md
+COMMANDS = {f"{name}.py" for name in test_rooms.PUBLISHED_COMMANDS | test_rooms.OUR_COMMANDS}
+
+YOUR_OWN = {"run_my_task.py"}  # scripts of the reader
+# Flags of other programs.
+FOREIGN_FLAGS = {"no-deps", "pad_id", "unk_id", "bos_id", "eos_id", "control_symbols"}
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@functools.cache
+def text_of(page):
+    return page.read_text(encoding="utf-8")
+
+
+@functools.cache
+def tree_of(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def code_lines(text):
+    """The lines of indented code blocks; those that end with a backslash joined with the next one."""
+    lines = [line[4:] for line in text.splitlines() if line.startswith("    ")]
+    return re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines()
+
+
+def code_spans(text):
+    """What stands between backticks."""
+    prose = "\n".join(line for line in text.splitlines() if not line.startswith("    "))
+    return re.findall(r"`([^`]+)`", prose)
+
+
+def test_the_readme_is_short():
+    assert len(text_of(README).split()) <= MOST_WORDS
+
+
+# --- Links, paths, names ---------------------------------------------------------------------------------
+
+
+def anchors(page):
+    """What a link into a page may end with: its headings as GitHub spells them."""
+    prose = [line for line in text_of(page).splitlines() if not line.startswith("    ")]
+    headings = [line.lstrip("#").strip().lower() for line in prose if line.startswith("#")]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+
+
+def links(page):
+    found = re.findall(r"\]\(([^)\s]+)\)", text_of(page))
+    return [link for link in found if not re.match(r"\w+:", link)]
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    broken = []
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or anchor and anchor not in anchors(target):
+            broken.append(link)
+    assert not broken
+
+
+def test_the_readme_links_to_each_page():
+    assert {(ROOT / link.partition("#")[0]).resolve() for link in links(README)} >= set(PAGES[1:])
+
+
+@each_page
+def test_paths_exist(page):
+    paths = re.findall(r"(?<![\w/$.])(?:bertlib|tf1|tests|benchmarks|samples|docs)/[\w./*-]*", text_of(page))
+    assert not [path for path in paths if not any(ROOT.glob(path.rstrip("./")))]
+
+
+def names_in(body):
+    """What the statements of a module or of a class define: {name: its statement}."""
+    found = {}
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found[node.name] = node
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        found.update({target.id: node for target in targets if isinstance(target, ast.Name)})
+    return found
+
+
+def is_defined(name):
+    """Whether a dotted name of bertlib is a room, a module, or what is defined in one."""
+    path, parts = ROOT, name.split(".")
+    while parts and (path / parts[0]).is_dir():
+        path /= parts.pop(0)
+    if not parts:
+        return True
+    path /= f"{parts[0]}.py" if (path / f"{parts[0]}.py").exists() else "__init__.py"
+    if path.stem == parts[0]:
+        parts.pop(0)
+    body = tree_of(path).body
+    for part in parts:
+        if part not in names_in(body):
+            return False
+        body = getattr(names_in(body)[part], "body", [])
+    return True
+
+
+@each_page
+def test_dotted_names_are_defined(page):
+    names = re.findall(r"(?<![\w/.])bertlib(?:\.\w+)+", text_of(page))
+    assert not [name for name in names if not is_defined(name)]
+
+
+@pytest.mark.parametrize(("name", "defined"), [
+    ("bertlib.runtime", True), ("bertlib.runtime.recompute_grad", True),
+    ("bertlib.runtime.recompute_grad.recompute_grad", True),
+    ("bertlib.tasks.classifier_data.DataProcessor.get_labels", True), ("bertlib.tasks.classifier_data.PROCESSORS", True),
+    ("bertlib.recompute_grad", False), ("bertlib.runtime.recompute_grad.recompute", False),
+    ("bertlib.tasks.PROCESSORS", False),
+    ("bertlib.tasks.classifier_data.DataProcessor.labels", False)])
+def test_the_check_of_dotted_names_would_see_a_wrong_one(name, defined):
+    assert is_defined(name) == defined
+
+
+# --- Commands and flags ----------------------------------------------------------------------------------
+
+
+def words_of(line):
+    """The words of a line of shell."""
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError:  # such as a lonely apostrophe in what is not shell
+        return line.split()
+
+
+def commands_of(page):
+    """(script, [names of flags]) of all command lines, in blocks or between backticks."""
+    found = []
+    for words in map(words_of, [*code_lines(text_of(page)), *code_spans(text_of(page))]):
+        scripts = [index for index, word in enumerate(words) if re.fullmatch(r"[\w/]+\.py", word)]
+        if scripts:
+            flags = [re.match(r"--([\w-]+)", word) for word in words[scripts[0] + 1:]]
+            found.append((words[scripts[0]], [flag[1] for flag in flags if flag]))
+    return found
+
+
+def paths_of(script):
+    """Where a script, named with or without its folder, may be."""
+    return [path for path in (ROOT / script, ROOT / "benchmarks" / script) if path.is_file()]
+
+
+def flags_defined_in(node):
+    """The names of the flags that some code defines; where it computes a name, of all that its strings could name."""
+    found = set()
+    for call in (part for part in ast.walk(node) if isinstance(part, ast.Call)):
+        function = getattr(call.func, "attr", "")
+        if function.startswith("DEFINE_") or function == "add_argument":
+            strings = call.args[:1] if isinstance(call.args[0], ast.Constant) else ast.walk(node)
+            values = [part.value for part in strings if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+            found.update(value.lstrip("-") for value in values if re.fullmatch(r"(--)?\w+", value))
+    return found
+
+
+def shared_flags(trees):
+    """The names of the flags that commands share, as far as the code of a command asks for them."""
+    functions = names_in(tree_of(ROOT / "bertlib" / "commands" / "common_flags.py").body)
+    mentioned = {getattr(part, "attr", None) for tree in trees for part in ast.walk(tree)} | {"define_common_flags"}
+    return {"help"}.union(*(flags_defined_in(functions[name]) for name in mentioned & set(functions)))
+
+
+@functools.cache
+def flags_of(script):
+    """The names of all flags of a script: of its own, and of what it shares with others."""
+    path = paths_of(script)[0]
+    files = [path, ROOT / "bertlib" / "commands" / path.name]
+    trees = [tree_of(file) for file in (files if path.parent == ROOT else files[:1]) if file.exists()]
+    own = set().union(*map(flags_defined_in, trees))
+    if path.parent == ROOT:
+        return own | shared_flags(trees)
+    source = path.read_text(encoding="utf-8")
+    # What it does not know it hands over to a command that it names.
+    handed_to = [command for command in COMMANDS if command in source] if "parse_known_args" in source else []
+    return own.union(*map(flags_of, handed_to))
+
+
+@each_page
+def test_commands_exist(page):
+    assert not [script for script, _ in commands_of(page) if script not in YOUR_OWN and not paths_of(script)]
+
+
+@each_page
+def test_commands_have_the_flags_that_they_are_given(page):
+    known = [(script, flags) for script, flags in commands_of(page) if paths_of(script)]
+    assert not [(script, flag) for script, flags in known for flag in flags if flag not in flags_of(script)]
+
+
+@each_page
+def test_flags_between_backticks_are_those_of_some_command(page):
+    scripts = [*COMMANDS, *(str(path.relative_to(ROOT)) for path in (ROOT / "benchmarks").rglob("*.py"))]
+    known = FOREIGN_FLAGS.union(*map(flags_of, scripts), flags_defined_in(tree_of(ROOT / "tf1" / "__main__.py")))
+    mentioned = re.findall(r"(?<![\w-])--([a-z][\w-]*)", " ".join(code_spans(text_of(page))))
+    assert not set(mentioned) - known
+
+
+def test_commands_and_flags_are_found():
+    # Or the tests above would look at nothing.
+    found = [command for page in PAGES for command in commands_of(page)]
+    assert {script for script, _ in found} >= COMMANDS
+    assert sum(len(flags) for _, flags in found) > 100
+    assert "task_name" in flags_of("run_classifier.py") and "task_name" not in flags_of("run_squad.py")
+    assert "gradient_accumulation_steps" not in flags_of("extract_features.py")
+    assert flags_of("benchmarks/mrpc.py") >= {"seeds", "num_train_epochs"}
+    assert flags_of("build_vocab.py") >= {"vocab_size", "help", "traceback"} and "seed" not in flags_of("build_vocab.py")
+
+
+@each_page
+def test_make_and_installed_commands_exist(page):
+    code = "\n".join([*code_lines(text_of(page)), *code_spans(text_of(page))])
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(re.findall(r"^make ([\w-]+)", code, re.MULTILINE)) <= set(targets)
+    installed = re.findall(r"^(bert-[\w-]+) = ", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    named = set(re.findall(r"^bert-[\w-]+", code, re.MULTILINE))
+    assert named <= set(installed)
+    if page == README:
+        assert named >= set(installed)
+
+
+# --- The house -------------------------------------------------------------------------------------------
+
+
+def test_the_page_on_the_house_has_the_table_that_is_tested():
+    rows = re.findall(r"^\| (.*) \| .* \| (.*) \|$", text_of(ROOT / "docs" / "house.md").split("\n## ")[0], re.MULTILINE)
+    page = {room: set(code_spans(imported)) for rooms, imported in rows for room in code_spans(rooms)}
+    rooms = set(test_rooms.FILES)
+    assert page == {room: test_rooms.TABLE[room] & rooms - {room} for room in rooms - {"bertlib"}}
+
+
+def test_the_page_on_the_house_names_each_module():
+    section = text_of(ROOT / "docs" / "house.md").split("\n## Which module does what\n")[1].split("\n## ")[0]
+    page, room = set(), None
+    for first, modules in re.findall(r"^\| (.*?)\| (.*?) \|", section, re.MULTILINE)[1:]:
+        room = next(iter(code_spans(first)), room)
+        page |= {f"{room}.{module}" for module in code_spans(modules)}
+    modules = {module for room in test_rooms.FILES if room.startswith("bertlib.") for module in test_rooms.modules_of(room)}
+    assert page == modules - set(test_rooms.FILES)
