@@ -1,4 +1,4 @@
-"""Does a training step take the memory that memory_planner.py predicts? Predicts and measures it on the CPU.
+"""Does a training step take the memory that bertlib/runtime/memory_planner.py predicts? Predicts and measures it on the CPU.
 
     python benchmarks/memory_on_cpu.py                   three configurations: 5 GB of RAM, 300 CPU seconds
 

@@ -3,8 +3,8 @@
     python benchmarks/products.py [--rows=4096] [--width=768] [--precision=bf16]
 
 Each product is computed in several forms: as a matrix product; as a convolution of 1 × 1 over images of `--pixels` rows; and,
-for the gradient of weights, as the sum of the products of such blocks of rows. `kernels.py` uses what is fastest in a whole
-step, which need not be what is fastest here.
+for the gradient of weights, as the sum of the products of such blocks of rows.
+`bertlib/kernels/formulas.py` uses what is fastest in a whole step, which need not be what is fastest here.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import tensorflow.compat.v1 as tf
 
-import bertlib.commands  # noqa: F401
+from bertlib.commands import launch
 import modeling
 
 
@@ -84,4 +84,5 @@ def main():
 
 
 if __name__ == "__main__":
+    launch.keep_freed_memory()
     main()

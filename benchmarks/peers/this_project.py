@@ -12,7 +12,7 @@ import numpy as np
 from stopwatch import measure
 import tensorflow.compat.v1 as tf
 
-import bertlib.commands  # noqa: F401
+from bertlib.commands import launch
 import modeling
 import optimization
 import run_classifier
@@ -56,4 +56,5 @@ def main():
 
 
 if __name__ == "__main__":
+    launch.keep_freed_memory()
     main()

@@ -8,4 +8,4 @@ import sys
 def run():
     """Runs the command that this process was started as."""
     name = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-    runpy.run_module(name.removeprefix("bert-").replace("-", "_"), run_name="__main__")
+    runpy.run_module(name.removeprefix("bert-").replace("-", "_"), run_name="__main__", alter_sys=True)

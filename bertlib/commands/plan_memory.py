@@ -204,7 +204,7 @@ def load_config(lengths):
     if FLAGS.bert_config_file:
         if FLAGS["model"].present:
             raise ValueError("--model and --bert_config_file are both given. Leave one out.")
-        FLAGS.max_seq_length = max(lengths)  # what the runner checks
+        FLAGS.max_seq_length = max(lengths)  # what `checks.load_config` goes by
         return checks.load_config()
     config = modeling.BertConfig(**MODELS[FLAGS.model])
     if max(lengths) > config.max_position_embeddings:

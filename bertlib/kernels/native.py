@@ -1,4 +1,4 @@
-"""The ops of native/: built by this machine's C++ compiler for this machine's CPU, once, and kept in the user's cache.
+"""The ops of cpp/: built by this machine's C++ compiler for this machine's CPU, once, and kept in the user's cache.
 
 A library's name is a digest of all that it is made from and for, so that another TensorFlow or another CPU gets another one.
 """
