@@ -119,6 +119,7 @@ def _become(request, outputs):
         os.close(file)
     os.environ.clear()
     os.environ.update(request["environment"])
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     os.chdir(request["cwd"])
     sys.argv[:] = request["argv"]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background

@@ -2,7 +2,7 @@
 
 import json
 
-from helpers import DATA, Recording, ancestors
+from helpers import DATA, Recording, ancestors, comparable
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -94,7 +94,7 @@ def test_twenty_training_steps_are_the_recorded_ones(name, tolerance):
     np.testing.assert_allclose(losses, recording.arrays["out/losses"], rtol=1e-4, atol=0)
     recorded = recording.group("after20")
     assert set(after) == set(recorded)
-    for variable, values in recorded.items():
+    for variable, values in comparable(recorded).items():
         np.testing.assert_allclose(after[variable], values, rtol=0, atol=tolerance, err_msg=variable)
 
 
@@ -472,10 +472,9 @@ def test_a_run_repeats_bit_for_bit():
     tf.train.get_or_create_global_step()
     _, loss = recording.build_loss(recording.build_model())
     train_op = optimization.create_optimizer(loss, use_tpu=False, **recording.optimizer)
-    first, *others = [train(train_op, 6, load_weights=recording.load_weights) for _ in range(3)]
-    for other in others:
-        for name, values in first.items():
-            assert values.tobytes() == other[name].tobytes(), name
+    first, second = (train(train_op, 6, load_weights=recording.load_weights) for _ in range(2))
+    for name, values in first.items():
+        assert values.tobytes() == second[name].tobytes(), name
 
 
 @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])

@@ -227,6 +227,7 @@ def assert_metrics(found, output, model, chosen):
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow(reason="a run for what test_run_classifier.py shows of scripts, and test_estimator.py of all training")
 def test_going_on_after_a_kill_changes_nothing(trained, tmp_path):
     """As after a kill: the checkpoints of the last steps are gone."""
     for path in trained.output.glob("model.ckpt-[03]*"):

@@ -97,6 +97,21 @@ def test_the_head_has_the_published_names(trained):
     assert "cls/squad/output_weights/adam_m" in tensors
 
 
+_through_another_script = pytest.mark.slow(
+    reason="runs the script again for what test_run_classifier.py shows of scripts and test_accumulation.py of this loss")
+
+
+@_through_another_script
+@pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
+def test_what_saves_memory_gives_the_same_losses(trained, tmp_path):
+    changed = trained.run(tmp_path, gradient_accumulation_steps=2, recompute="layers", do_eval=None)
+    losses = [[float(text) for text in re.findall(r"step \d+/6  loss (\S+)", run.err)] for run in (trained.finished, changed)]
+    assert len(losses[0]) == 6
+    np.testing.assert_allclose(losses[1], losses[0], rtol=2e-4)
+
+
+@_through_another_script
+@pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
 def test_going_on_after_the_last_step_but_one_changes_nothing(trained, tmp_path):
     """As after a kill: the checkpoints of the last steps are gone."""
     for path in trained.output.glob("model.ckpt-[03]*"):
@@ -107,14 +122,6 @@ def test_going_on_after_the_last_step_but_one_changes_nothing(trained, tmp_path)
     first, second = (tensors_of(directory / "model.ckpt-6") for directory in (trained.output, tmp_path))
     for name, values in first.items():
         np.testing.assert_array_equal(second[name], values, err_msg=name)
-
-
-@pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
-def test_what_saves_memory_gives_the_same_losses(trained, tmp_path):
-    changed = trained.run(tmp_path, gradient_accumulation_steps=2, recompute="layers", do_eval=None)
-    losses = [[float(text) for text in re.findall(r"step \d+/6  loss (\S+)", run.err)] for run in (trained.finished, changed)]
-    assert len(losses[0]) == 6
-    np.testing.assert_allclose(losses[1], losses[0], rtol=2e-4)
 
 
 @pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
@@ -133,32 +140,33 @@ def test_trimmed_windows_get_the_same_answers_and_training_is_trimmed_only_if_as
     assert len(losses[0]) == len(losses[1]) == 6 and losses[0] != losses[1]
 
 
-def test_the_best_threshold_is_used_and_written_down(trained, tmp_path):
-    if not trained.flags["version_2_with_negative"]:
-        refused = trained.run(tmp_path, find_null_threshold=True)
-        assert refused.code == 1 and "--find_null_threshold needs --version_2_with_negative" in refused.err
-        return
+@pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
+def test_a_threshold_is_for_questions_without_an_answer(trained, tmp_path):
+    refused = trained.run(tmp_path, find_null_threshold=True)
+    assert refused.code == 1 and "--find_null_threshold needs --version_2_with_negative" in refused.err
+
+
+@pytest.mark.parametrize("trained", [True], indirect=True, ids=["v2.0"])
+def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained, tmp_path):
+    """The same questions as JSON Lines, with answers as texts only: the same answers, scores, threshold and report."""
     found = trained.run(trained.output, find_null_threshold=True, do_train=None)
-    assert found.code == 0
+    assert found.code == 0, found.err
     scores = json.loads((trained.output / "eval_results.json").read_text())
     assert scores["f1"] == pytest.approx(scores["best_f1"])
     assert f"Best --null_score_diff_threshold on {trained.dev}: {scores['null_score_diff_threshold']}" in found.err
 
-
-def test_json_lines_are_scored_like_squad(trained, tmp_path):
-    """The same questions as JSON Lines, with answers as texts only: the same answers, scores, threshold and report."""
+    written = {name: (trained.output / name).read_text() for name in FILES}
     questions = tmp_path / "questions.jsonl"
     paragraphs = json.loads(trained.dev.read_text())["data"][0]["paragraphs"]
     lines = [{**paragraph["qas"][0], "context": paragraph["context"],
               "answers": [answer["text"] for answer in paragraph["qas"][0]["answers"]]} for paragraph in paragraphs]
     questions.write_text("\n".join(map(json.dumps, lines)))
-    written = []
-    for path in (trained.dev, questions):
-        done = trained.run(trained.output, predict_file=path, do_train=None,
-                           find_null_threshold=trained.flags["version_2_with_negative"])
-        assert done.code == 0, done.err
-        written.append({name: (trained.output / name).read_text() for name in sorted(FILES)})
-    assert written[0] == written[1] and '<mark class="gold' in written[1]["predictions.html"]
+    for name in FILES:
+        (trained.output / name).unlink()
+    done = trained.run(trained.output, predict_file=questions, do_train=None, find_null_threshold=True)
+    assert done.code == 0, done.err
+    assert {name: (trained.output / name).read_text() for name in FILES} == written
+    assert '<mark class="gold' in written["predictions.html"]
 
 
 @pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])

@@ -1,9 +1,12 @@
 """--use_xla changes time and memory, and no number beyond rounding; what is recomputed stays so where XLA compiles."""
 
 import json
+import sys
 
 import conftest  # noqa: F401  which sets up the path, also of the process below
+from helpers import comparable
 import numpy as np
+import pytest
 from scripts import ROOT, run_fresh
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client import pywrap_tf_session
@@ -13,7 +16,7 @@ from bertlib.runtime import estimator
 from bertlib.runtime.recompute_grad import recompute_grad
 import modeling
 
-ROWS, WIDTH, LAYERS = 1 << 17, 16, 4
+ROWS, FEW, WIDTH, LAYERS = 1 << 17, 50, 16, 4
 PRODUCTS = 3  # in a layer
 TENSOR = 4 * ROWS * WIDTH / 2**20  # MiB of one
 
@@ -37,31 +40,41 @@ def resident(field):
         return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) / 1024
 
 
-def measure(wrap, config):
-    """(gradients for the kernels by a few rows, resident MiB then, the most that many rows made of it)."""
+def measure(wrap, config, rows, layers):
+    """(gradients for the kernels by a few rows, resident MiB then, the most that so many rows made of it)."""
     with tf.Graph().as_default(), tf.Session(config=config) as session:
         tf.train.get_or_create_global_step()
         x = inputs = tf.placeholder(tf.float32, [None, WIDTH])
-        for index in range(LAYERS):
+        for index in range(layers):
             x = wrap(lambda x, index=index: layer(index, x))(x)
         gradients = tf.gradients(tf.reduce_mean(tf.square(x)), tf.trainable_variables())
         gradients, _ = tf.clip_by_global_norm(gradients, 1e-3)
         session.run(tf.global_variables_initializer())
-        data = np.random.RandomState(0).standard_normal([ROWS, WIDTH]).astype(np.float32)
+        data = np.random.RandomState(0).standard_normal([rows, WIDTH]).astype(np.float32)
         metadata = tf.RunMetadata()
-        found = session.run(gradients, {inputs: data[:50]}, tf.RunOptions(output_partition_graphs=True), metadata)
+        found = session.run(gradients, {inputs: data[:FEW]}, tf.RunOptions(output_partition_graphs=True), metadata)
         compiled = any(node.op == "_XlaRun" for graph in metadata.partition_graphs for node in graph.node)
         assert compiled == (config is not None)
         before = resident("VmRSS")
-        if compiled:
+        if compiled and rows > FEW:
             session.run(gradients, {inputs: data})
         return found, before, resident("VmHWM")
 
 
-def test_what_is_recomputed_is_not_kept_where_xla_compiles():
-    done = run_fresh("tests/commands/test_xla.py", cwd=".", PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
+def run(run_script, rows, layers, cwd):
+    """What `main` prints."""
+    done = run_script("tests/commands/test_xla.py", str(rows), str(layers), cwd=cwd, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
     assert not done.code, done.err
-    found = json.loads(done.out)
+    return json.loads(done.out)
+
+
+def test_what_is_recomputed_where_xla_compiles_has_the_same_gradients(scripts, tmp_path):
+    assert run(scripts.run, FEW, 2, tmp_path)["difference"] < 1e-4
+
+
+@pytest.mark.slow(reason="measures what a process really allocates, at sizes beside which XLA's own memory is small")
+def test_what_is_recomputed_is_not_kept_where_xla_compiles(tmp_path):
+    found = run(run_fresh, ROWS, LAYERS, tmp_path)
     # Each layer's input, and what is there while one of them is computed again. With XLA merging the two computations, or
     # putting the gradients of all kernels off to the end, it would be 30 and more.
     assert found["recomputed"] < 20 * TENSOR
@@ -71,14 +84,14 @@ def test_what_is_recomputed_is_not_kept_where_xla_compiles():
     assert found["difference"] < 1e-4
 
 
-def main():
+def main(*sizes):
     """Prints as JSON: MiB that a step needs with and without recomputation; the largest relative difference of gradients."""
     config = estimator.xla_session_config()
     pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)  # else a step of a new shape would not be compiled
     # The one that needs less first: memory that was allocated once stays.
-    recomputed, before, least = measure(recompute_grad, config)
-    kept, _, most = measure(lambda function: function, config)
-    plain, _, _ = measure(lambda function: function, None)
+    recomputed, before, least = measure(recompute_grad, config, *sizes)
+    kept, _, most = measure(lambda function: function, config, *sizes)
+    plain, _, _ = measure(lambda function: function, None, FEW, sizes[1])
     differences = [np.abs(a - b).max() / np.abs(b).max() for found in (recomputed, kept) for a, b in zip(found, plain)]
     print(json.dumps({"recomputed": least - before, "kept": most - before, "difference": float(max(differences))}))
 
@@ -92,6 +105,7 @@ def train(scripts, model, directory, output_dir, **flags):
         learning_rate=1e-3, log_steps=1, **{**model.flags, "bert_config_file": model.shallow, **flags}), cwd=directory)
 
 
+@pytest.mark.slow(reason="XLA compiles a whole training step, once for each length of a batch")
 def test_a_compiled_run_is_the_same_run(scripts, tiny_model, tmp_path):
     # With random numbers everywhere: head and pooler, order of the examples, dropout.
     tiny.write_task(tmp_path, "mrpc", train=12)
@@ -106,7 +120,7 @@ def test_a_compiled_run_is_the_same_run(scripts, tiny_model, tmp_path):
     assert "--use_xla: trimmed batches differ in length, and each length is compiled anew." in logs[1]
     plain, compiled = weights
     assert plain.keys() == compiled.keys()
-    for name, values in plain.items():
+    for name, values in comparable(plain).items():
         np.testing.assert_allclose(compiled[name], values, rtol=0, atol=1e-5, err_msg=name)
 
 
@@ -117,4 +131,4 @@ def test_kernels_are_not_compiled_twice(scripts, tiny_model, tmp_path):
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

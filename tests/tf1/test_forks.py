@@ -219,7 +219,9 @@ def test_it_starts_with_the_published_weights(trained):
     assert_started_with_the_published_weights(trained, trained.output)
 
 
-@pytest.mark.parametrize("trained", [Pairs, Tagger], indirect=True, ids=["pairs", "tagger"])
+@pytest.mark.parametrize("trained", [Pairs, pytest.param(Tagger, marks=pytest.mark.slow(
+    reason="three more runs; test_estimator.py kills at every moment, test_input_position.py has generators as its input"))],
+    indirect=True, ids=["pairs", "tagger"])
 def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path):
     state = tmp_path / "checkpoint"
     run = trained.start(tmp_path, do_train=True)
@@ -242,9 +244,10 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path)
         assert_same_tensors(*(tensors_of(directory / f"model.ckpt-{step}") for directory in (tmp_path, trained.output)))
 
 
+@pytest.mark.slow(reason="an interpreter of its own; test_rooms.py has a small one with modules that shadow ours")
 @pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
 def test_a_forks_own_modeling_comes_before_ours(trained, tmp_path):
-    """In an interpreter of its own, from its own directory; ours computes the same from what it trained."""
+    """In an interpreter of its own, from its own directory."""
     output = tmp_path / "output"
     shutil.copytree(trained.output, output)
     predicted = output / "test_results.tsv"
@@ -256,7 +259,11 @@ def test_a_forks_own_modeling_comes_before_ours(trained, tmp_path):
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(probabilities_in(predicted), probabilities_in(trained.output / "test_results.tsv"), rtol=1e-6)
 
-    arrays = tensors_of(output / f"model.ckpt-{LAST_STEP}")
+
+@pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
+def test_our_modeling_computes_the_same_from_what_a_forks_own_trained(trained):
+    assert (FORKS / trained.fork.script).with_name("modeling.py").exists()
+    arrays = tensors_of(trained.output / f"model.ckpt-{LAST_STEP}")
     ids = np.zeros([DEV_SIZE, tiny.SEQ_LENGTH], np.int32)
     segments = np.zeros_like(ids)
     for row, (_, first, second) in enumerate(trained.dev):
@@ -274,7 +281,8 @@ def test_a_forks_own_modeling_comes_before_ours(trained, tmp_path):
         session.run(tf.global_variables_initializer())
         for variable in tf.global_variables():
             variable.load(arrays[variable.op.name], session)
-        np.testing.assert_allclose(probabilities_in(predicted), session.run(probabilities), rtol=1e-4)
+        np.testing.assert_allclose(probabilities_in(trained.output / "test_results.tsv"), session.run(probabilities),
+                                   rtol=1e-4)
 
 
 @pytest.mark.parametrize("trained", [Tagger], indirect=True, ids=["tagger"])

@@ -5,12 +5,9 @@ test_estimator.py has the Estimator, test_tf1.py the rest of `tf`; test_forks.py
 
 import operator
 import os
-import subprocess
-import sys
 import time
 
 from absl import logging as absl_logging
-from helpers import ROOT
 import numpy as np
 import pytest
 
@@ -417,16 +414,17 @@ def test_app_run_parses_flags_and_shows_each_message_once(scripts, tmp_path, arg
     assert "detail" not in done.err
 
 
-def test_tf1_lists_its_names():
-    ours, every = (subprocess.run([sys.executable, "-m", "tf1", "--names", *options], cwd=ROOT, stdout=subprocess.PIPE,
-                                  encoding="utf-8", check=True).stdout for options in (["--ours"], []))
-    listed = ours.splitlines()
+def test_tf1_lists_its_names(scripts, tmp_path):
+    """As `python -m tf1` does, which runs this file."""
+    ours, every = (scripts.run("tf1/__main__.py", "--names", *options, cwd=tmp_path) for options in (["--ours"], []))
+    assert (ours.code, every.code) == (0, 0), ours.err + every.err
+    listed = ours.out.splitlines()
     for name in ("tf.nn.dropout", "tf.contrib.crf.crf_decode", "tf.estimator.train_and_evaluate", "tf.contrib.tpu.TPUConfig"):
         assert f"{name}  (tf1)" in listed
     for line in listed:
         assert line.endswith("  (tf1)")
         assert operator.attrgetter(line.split()[0].removeprefix("tf."))(tf) is not None
-    lines = every.splitlines()
+    lines = every.out.splitlines()
     assert set(listed) < set(lines) and {"tf.matmul", "tf.nn.softmax", "tf.train.Saver", "tf.layers.dense"} <= set(lines)
     assert len(lines) == len({line.split()[0] for line in lines})
 
