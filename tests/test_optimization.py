@@ -469,6 +469,7 @@ def test_the_first_step_of_warm_up_has_rate_0_and_leaves_the_weights_alone():
 def test_a_run_repeats_bit_for_bit():
     recording = Recording("relu")
     recording.config.hidden_dropout_prob = recording.config.attention_probs_dropout_prob = 0.1
+    recording.config.num_hidden_layers = 1
     tf.train.get_or_create_global_step()
     _, loss = recording.build_loss(recording.build_model())
     train_op = optimization.create_optimizer(loss, use_tpu=False, **recording.optimizer)
