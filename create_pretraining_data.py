@@ -13,6 +13,7 @@ import os
 from absl import flags, logging
 
 from bertlib.commands import checks, common_flags, launch
+from bertlib.commands.settings import Settings
 from bertlib.tasks import corpus, pretraining_data, pretraining_stream
 from bertlib.tasks.pretraining_data import (  # noqa: F401  public names of this script that live there
     TrainingInstance,
@@ -25,7 +26,7 @@ from bertlib.tasks.pretraining_data import (  # noqa: F401  public names of this
     write_instance_to_example_files,
 )
 
-FLAGS = flags.FLAGS
+FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
 
 def define_flags():
@@ -67,27 +68,27 @@ def define_flags():
 define_flags()
 
 
-def paths_of_flag(name):
+def paths_of_flag(settings, name):
     """Returns what a flag lists."""
-    paths = [path.strip() for path in (FLAGS[name].value or "").split(",") if path.strip()]
+    paths = [path.strip() for path in (getattr(settings, name) or "").split(",") if path.strip()]
     if not paths:
         raise ValueError(f"--{name} is required.")
     return paths
 
 
-def load_tokenizer():
+def load_tokenizer(settings):
     """Returns the tokenizer that the flags describe."""
-    if FLAGS.vocab_file is FLAGS.spm_model_file is None and (model := checks.installed_model()):
-        checks.take_default("vocab_file", os.path.join(model, "vocab.txt"), "of the installed uncased model")
-    tokenizer = checks.load_tokenizer()
+    if settings.vocab_file is settings.spm_model_file is None and (model := checks.installed_model()):
+        settings.take_default("vocab_file", os.path.join(model, "vocab.txt"), "of the installed uncased model")
+    tokenizer = checks.load_tokenizer(settings)
     if "[MASK]" not in tokenizer.vocab:
-        raise ValueError(f"{FLAGS.vocab_file or FLAGS.spm_model_file} has no [MASK]. Rename an unused entry to it.")
+        raise ValueError(f"{settings.vocab_file or settings.spm_model_file} has no [MASK]. Rename an unused entry to it.")
     return tokenizer
 
 
-def check_predictions():
+def check_predictions(settings):
     """Warns if --max_predictions_per_seq is not about what --masked_lm_prob of --max_seq_length is."""
-    length, share, most = FLAGS.max_seq_length, FLAGS.masked_lm_prob, FLAGS.max_predictions_per_seq
+    length, share, most = settings.max_seq_length, settings.masked_lm_prob, settings.max_predictions_per_seq
     expected = max(1, round(length * share))
     if most < expected:
         logging.warning("--max_predictions_per_seq=%d leaves --masked_lm_prob=%g no room: of %d tokens %d would be predicted. "
@@ -100,15 +101,17 @@ def check_predictions():
 
 def main(_):
     """Writes the data."""
+    settings = Settings()
     gc.freeze()  # What TensorFlow holds stays; to look through it again and again costs a third of the time.
-    input_files = corpus.find_input_files(paths_of_flag("input_file"))
-    output_files = paths_of_flag("output_file")
-    tokenizer = load_tokenizer()
-    check_predictions()
-    recipe = pretraining_data.Recipe(**{name: FLAGS[name].value for name in pretraining_data.Recipe._fields})
+    input_files = corpus.find_input_files(paths_of_flag(settings, "input_file"))
+    output_files = paths_of_flag(settings, "output_file")
+    tokenizer = load_tokenizer(settings)
+    check_predictions(settings)
+    recipe = pretraining_data.Recipe(**{name: getattr(settings, name) for name in pretraining_data.Recipe._fields})
     manifest = pretraining_stream.write_training_data(
-        input_files, output_files, tokenizer, recipe, FLAGS.random_seed, FLAGS.shuffle_buffer_documents, FLAGS.num_workers,
-        {name: FLAGS[name].value for name in ("do_lower_case", "protect_special_tokens")})
+        input_files, output_files, tokenizer, recipe, settings.random_seed, settings.shuffle_buffer_documents,
+        settings.num_workers,
+        {name: getattr(settings, name) for name in ("do_lower_case", "protect_special_tokens")})
     logging.info("Wrote %s: %s", ", ".join(output_files), pretraining_stream.describe(manifest["statistics"]))
 
 

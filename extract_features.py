@@ -15,7 +15,9 @@ from absl import flags, logging
 import numpy as np
 
 from bertlib.commands import checks, common_flags, launch
+from bertlib.commands.settings import Settings
 from bertlib.runtime import checkpoints, files
+from bertlib.runtime.training_step import TrainingStep
 from bertlib.tasks import feature_extraction
 from bertlib.tasks.classifier_data import _truncate_seq_pair  # noqa: F401  a public name of this script that lives there
 from bertlib.tasks.feature_extraction import (  # noqa: F401  likewise
@@ -28,7 +30,7 @@ from bertlib.tasks.feature_extraction import (  # noqa: F401  likewise
 )
 import modeling
 
-FLAGS = flags.FLAGS
+FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
 
 def define_flags():
@@ -55,98 +57,100 @@ define_flags()
 # --- The script ------------------------------------------------------------------------------------------
 
 
-def resolve_flags():
+def resolve_flags(settings):
     """Fills in what was not given.
 
     Raises:
       ValueError, OSError: a flag is missing or cannot be right.
     """
-    checks.refuse_tpus()
-    if not FLAGS.input_file:
+    checks.refuse_tpus(settings)
+    if not settings.input_file:
         raise ValueError("--input_file is required: a text file with one example a line.")
-    if files.is_directory(FLAGS.input_file) or not files.exists(FLAGS.input_file):
-        raise FileNotFoundError(f"--input_file={FLAGS.input_file}: there is no such file.")
-    if FLAGS.output_dtype == "float16" and FLAGS.output_format == "jsonl":
+    if files.is_directory(settings.input_file) or not files.exists(settings.input_file):
+        raise FileNotFoundError(f"--input_file={settings.input_file}: there is no such file.")
+    if settings.output_dtype == "float16" and settings.output_format == "jsonl":
         raise ValueError("--output_dtype=float16: numbers in JSON have no precision. Pass --output_format=npz or tfrecord.")
-    checks.resolve_model_flags()
-    if not FLAGS.init_checkpoint:
+    checks.resolve_model_flags(settings)
+    if not settings.init_checkpoint:
         raise ValueError("--init_checkpoint is required: vectors of random weights would say nothing about the text.")
-    if not FLAGS.output_file:
-        checks.take_default("output_file", os.path.join("output", f"features.{FLAGS.output_format}"))
-    if files.is_directory(FLAGS.output_file):
-        raise IsADirectoryError(f"--output_file={FLAGS.output_file} is a directory; name a file.")
+    if not settings.output_file:
+        settings.take_default("output_file", os.path.join("output", f"features.{settings.output_format}"))
+    if files.is_directory(settings.output_file):
+        raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
 
 
-def layer_indexes(config):
+def layer_indexes(settings, config):
     """Returns --layers as a list of int.
 
     Raises:
       ValueError: it is no such list, or the model has no such layer.
     """
     try:
-        indexes = [int(text) for text in FLAGS.layers.split(",")]
+        indexes = [int(text) for text in settings.layers.split(",")]
     except ValueError:
-        raise ValueError(f"--layers={FLAGS.layers}: it takes whole numbers with commas between them, such as -1,-2.") from None
+        raise ValueError(f"--layers={settings.layers}: it takes whole numbers with commas between them, such as "
+                         "-1,-2.") from None
     count = config.num_hidden_layers
     for index in indexes:
         if not -count <= index < count:
-            raise ValueError(f"--layers={FLAGS.layers}: the model has {count} layers, 0 to {count - 1} or -{count} to -1; "
+            raise ValueError(f"--layers={settings.layers}: the model has {count} layers, 0 to {count - 1} or -{count} to -1; "
                              f"there is no {index}.")
     return indexes
 
 
-def check_weights(config):
+def check_weights(settings, config):
     """Checks that --init_checkpoint fits the model and can be read."""
-    found, expected = checkpoints.open_checkpoint(FLAGS.init_checkpoint), modeling.variable_shapes(config)
+    found, expected = checkpoints.open_checkpoint(settings.init_checkpoint), modeling.variable_shapes(config)
     checkpoints.check_fits(found, expected, optional=[name for name in expected if "/pooler/" in name])
     checkpoints.check_readable(found, expected)
 
 
-def survey(generate_features):
+def survey(settings, generate_features):
     """Reads the whole input once, to find what is wrong with it; returns (lines, tokens)."""
     lines = tokens = cut = 0
     for feature in generate_features():
         lines += 1
         tokens += len(feature.tokens)
-        cut += len(feature.tokens) == FLAGS.max_seq_length
+        cut += len(feature.tokens) == settings.max_seq_length
     if not lines:
-        raise ValueError(f"--input_file={FLAGS.input_file} is empty.")
+        raise ValueError(f"--input_file={settings.input_file} is empty.")
     if cut:
-        logging.warning("%d of %d lines fill --max_seq_length=%d: what is longer is cut.", cut, lines, FLAGS.max_seq_length)
+        logging.warning("%d of %d lines fill --max_seq_length=%d: what is longer is cut.", cut, lines, settings.max_seq_length)
     return lines, tokens
 
 
 def main(_):
     """Extracts and writes."""
     launch.log_devices()
-    resolve_flags()
-    config = checks.load_config()
-    tokenizer = checks.load_tokenizer(config)
-    indexes = layer_indexes(config)
-    check_weights(config)
+    settings = Settings()
+    resolve_flags(settings)
+    config = checks.load_config(settings)
+    tokenizer = checks.load_tokenizer(settings, config)
+    indexes = layer_indexes(settings, config)
+    check_weights(settings, config)
 
     def generate_features():
-        examples = feature_extraction.generate_examples(FLAGS.input_file)
-        return feature_extraction.generate_features(examples, FLAGS.max_seq_length, tokenizer)
+        examples = feature_extraction.generate_examples(settings.input_file)
+        return feature_extraction.generate_features(examples, settings.max_seq_length, tokenizer)
 
-    lines, tokens = survey(generate_features)
-    logging.info("Extracting layers %s of %d lines, %d tokens.", FLAGS.layers, lines, tokens)
-    files.make_directories(os.path.dirname(FLAGS.output_file) or ".")
-    vector_bytes = len(indexes) * config.hidden_size * np.dtype(FLAGS.output_dtype).itemsize
-    model_fn = model_fn_builder(config, FLAGS.init_checkpoint, indexes, FLAGS.use_tpu, FLAGS.use_one_hot_embeddings,
-                                FLAGS.pooling, {"precision": FLAGS.precision})
+    lines, tokens = survey(settings, generate_features)
+    logging.info("Extracting layers %s of %d lines, %d tokens.", settings.layers, lines, tokens)
+    files.make_directories(os.path.dirname(settings.output_file) or ".")
+    vector_bytes = len(indexes) * config.hidden_size * np.dtype(settings.output_dtype).itemsize
+    model_fn = model_fn_builder(config, settings.init_checkpoint, indexes, settings.use_tpu, settings.use_one_hot_embeddings,
+                                settings.pooling, TrainingStep(precision=settings.precision))
     with feature_extraction.running(model_fn) as run:
-        rows = feature_extraction.extract(generate_features(), run, len(indexes), FLAGS.batch_size, vector_bytes,
-                                          FLAGS.output_dtype)
+        rows = feature_extraction.extract(generate_features(), run, len(indexes), settings.batch_size, vector_bytes,
+                                          settings.output_dtype)
         rows = files.with_progress(rows, lines, "Extracting line")
-        if FLAGS.output_format == "npz":
-            count = tokens if FLAGS.pooling == "none" else lines
-            feature_extraction.write_npz(FLAGS.output_file, rows, indexes, (count, len(indexes), config.hidden_size),
-                                         FLAGS.output_dtype)
+        if settings.output_format == "npz":
+            count = tokens if settings.pooling == "none" else lines
+            feature_extraction.write_npz(settings.output_file, rows, indexes, (count, len(indexes), config.hidden_size),
+                                         settings.output_dtype)
         else:
             write = {"jsonl": feature_extraction.write_jsonl, "tfrecord": feature_extraction.write_tfrecord}
-            write[FLAGS.output_format](FLAGS.output_file, rows, indexes)
-    logging.info("Vectors: %s, %d bytes.", FLAGS.output_file, files.size(FLAGS.output_file))
+            write[settings.output_format](settings.output_file, rows, indexes)
+    logging.info("Vectors: %s, %d bytes.", settings.output_file, files.size(settings.output_file))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from absl import flags, logging
 import numpy as np
 
 from bertlib.commands import checks, common_flags, launch, results, training
+from bertlib.commands.settings import Settings
 from bertlib.runtime import files, input_pipeline
 from bertlib.tasks.classifier import (  # noqa: F401  public names of this script that live there
     create_model,
@@ -44,7 +45,7 @@ from bertlib.tasks.classifier_data import (  # noqa: F401  public names of this 
     get_processor,
 )
 
-FLAGS = flags.FLAGS
+FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
 
 def define_flags():
@@ -71,110 +72,112 @@ define_flags()
 # --- The script ------------------------------------------------------------------------------------------
 
 
-def resolve_flags():
+def resolve_flags(settings):
     """Fills in what was not given; returns the task's processor.
 
     Raises:
       ValueError, NotADirectoryError: a flag has no default for this task, or cannot be right.
     """
-    if not FLAGS.task_name:
+    if not settings.task_name:
         raise ValueError(f"--task_name is required; known tasks: {', '.join(sorted(PROCESSORS))}.")
-    processor = get_processor(FLAGS.task_name)
-    checks.refuse_tpus()
-    task = FLAGS.task_name.lower()
-    if FLAGS.data_dir is None:
+    processor = get_processor(settings.task_name)
+    checks.refuse_tpus(settings)
+    task = settings.task_name.lower()
+    if settings.data_dir is None:
         sample = checks.sample(task.upper())
         if not os.path.isdir(sample):
-            raise ValueError(f"--data_dir is required: there is a sample of MRPC only, not of {FLAGS.task_name}.")
-        checks.take_default("data_dir", sample, "a small sample made for this repository, not the real corpus")
-    if not files.is_directory(FLAGS.data_dir):
-        raise NotADirectoryError(f"--data_dir={FLAGS.data_dir}: there is no such directory.")
-    checks.resolve_model_flags()
-    if FLAGS.output_dir is None:
-        checks.take_default("output_dir", os.path.join("output", task))
+            raise ValueError(f"--data_dir is required: there is a sample of MRPC only, not of {settings.task_name}.")
+        settings.take_default("data_dir", sample, "a small sample made for this repository, not the real corpus")
+    if not files.is_directory(settings.data_dir):
+        raise NotADirectoryError(f"--data_dir={settings.data_dir}: there is no such directory.")
+    checks.resolve_model_flags(settings)
+    if settings.output_dir is None:
+        settings.take_default("output_dir", os.path.join("output", task))
     phases = ("do_train", "do_eval", "do_predict")
-    if not any(FLAGS[name].value for name in phases):
-        if any(FLAGS[name].present for name in phases):
+    if not any(getattr(settings, name) for name in phases):
+        if any(settings.given(name) for name in phases):
             raise ValueError("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true.")
-        checks.take_default("do_train", True)
-        checks.take_default("do_eval", True)
+        settings.take_default("do_train", True)
+        settings.take_default("do_eval", True)
     return processor
 
 
-def read_examples(processor):
+def read_examples(settings, processor):
     """Reads what the flags ask for: {"train", "dev", "test": list of `InputExample`}, and whether test has labels."""
     examples, test_has_labels = {}, False
-    if FLAGS.do_train:
-        examples["train"] = processor.get_train_examples(FLAGS.data_dir)
-        if train_steps(examples["train"]) < 1:
-            raise ValueError(f"{len(examples['train'])} training examples and --num_train_epochs={FLAGS.num_train_epochs} "
-                             f"make no batch of --train_batch_size={FLAGS.train_batch_size}. Lower the batch size.")
-    if FLAGS.do_eval:
-        examples["dev"] = processor.get_dev_examples(FLAGS.data_dir)
-    if FLAGS.do_predict:
-        examples["test"] = processor.get_test_examples(FLAGS.data_dir)
-        labels = processor.get_test_labels(FLAGS.data_dir)
+    if settings.do_train:
+        examples["train"] = processor.get_train_examples(settings.data_dir)
+        if train_steps(settings, examples["train"]) < 1:
+            raise ValueError(f"{len(examples['train'])} training examples and --num_train_epochs={settings.num_train_epochs} "
+                             f"make no batch of --train_batch_size={settings.train_batch_size}. Lower the batch size.")
+    if settings.do_eval:
+        examples["dev"] = processor.get_dev_examples(settings.data_dir)
+    if settings.do_predict:
+        examples["test"] = processor.get_test_examples(settings.data_dir)
+        labels = processor.get_test_labels(settings.data_dir)
         test_has_labels = labels is not None
         for example, label in zip(examples["test"], labels or ()):
             example.label = label
     return examples, test_has_labels
 
 
-def train_steps(examples):
+def train_steps(settings, examples):
     """The number of steps in which the flags' epochs are done."""
-    return int(len(examples) / FLAGS.train_batch_size * FLAGS.num_train_epochs)
+    return int(len(examples) / settings.train_batch_size * settings.num_train_epochs)
 
 
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    processor = resolve_flags()
-    bert_config = checks.load_config()
-    tokenizer = checks.load_tokenizer(bert_config)
+    settings = Settings()
+    processor = resolve_flags(settings)
+    bert_config = checks.load_config(settings)
+    tokenizer = checks.load_tokenizer(settings, bert_config)
     label_list = processor.get_labels()
-    checks.check_output_dir()
-    checks.check_starting_weights(bert_config, head_shapes(bert_config, len(label_list)), FLAGS.do_train)
-    examples, test_has_labels = read_examples(processor)
+    checks.check_output_dir(settings)
+    checks.check_starting_weights(settings, bert_config, head_shapes(bert_config, len(label_list)), settings.do_train)
+    examples, test_has_labels = read_examples(settings, processor)
 
-    num_train_steps = train_steps(examples.get("train", ()))
+    num_train_steps = train_steps(settings, examples.get("train", ()))
     build_model_fn = functools.partial(
-        model_fn_builder, bert_config, len(label_list), FLAGS.init_checkpoint, FLAGS.learning_rate, num_train_steps,
-        int(num_train_steps * FLAGS.warmup_proportion), FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu)
-    classifier = training.create_estimator(build_model_fn, bert_config, feature_fields, eval_batch_size=FLAGS.eval_batch_size,
-                                         predict_batch_size=FLAGS.predict_batch_size, num_train_steps=num_train_steps,
-                                         remove_padding=FLAGS.trim_padding)
-    files.make_directories(FLAGS.output_dir)
+        model_fn_builder, bert_config, len(label_list), settings.init_checkpoint, settings.learning_rate, num_train_steps,
+        int(num_train_steps * settings.warmup_proportion), settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
+    model = training.Model(bert_config, build_model_fn, feature_fields, padding_is_removable=True)
+    classifier, step = training.create_estimator(settings, model, settings.eval_batch_size, settings.predict_batch_size,
+                                                 num_train_steps)
+    files.make_directories(settings.output_dir)
 
     def input_fn(part, name, is_training=False):
         """Writes the part's features to output_dir; returns the input_fn that reads them."""
-        path = os.path.join(FLAGS.output_dir, f"{name}.tf_record")
-        file_based_convert_examples_to_features(examples[part], label_list, FLAGS.max_seq_length, tokenizer, path,
-                                                FLAGS.num_workers)
-        return file_based_input_fn_builder(path, FLAGS.max_seq_length, is_training, drop_remainder=is_training,
-                                           trim_padding=FLAGS.trim_padding,
-                                           by_tokens=is_training and FLAGS.tokens_per_micro_batch > 0)
+        path = os.path.join(settings.output_dir, f"{name}.tf_record")
+        file_based_convert_examples_to_features(examples[part], label_list, settings.max_seq_length, tokenizer, path,
+                                                settings.num_workers)
+        return file_based_input_fn_builder(path, settings.max_seq_length, is_training, drop_remainder=is_training,
+                                           trim=step.trim if is_training else settings.trim_padding is not False,
+                                           unequal_micro_batches=is_training and step.unequal_micro_batches)
 
-    if FLAGS.do_train:
+    if settings.do_train:
         logging.info("Training on %d examples, %d steps of %d.", len(examples["train"]), num_train_steps,
-                     FLAGS.train_batch_size)
+                     settings.train_batch_size)
         classifier.train(input_fn("train", "train", is_training=True), max_steps=num_train_steps)
-    if FLAGS.do_eval:
+    if settings.do_eval:
         logging.info("Evaluating on %d examples.", len(examples["dev"]))
-        results.write_results("eval_results.txt", classifier.evaluate(input_fn("dev", "eval")))
-    if FLAGS.do_predict:
+        results.write_results(settings.output_dir, "eval_results.txt", classifier.evaluate(input_fn("dev", "eval")))
+    if settings.do_predict:
         logging.info("Predicting %d examples.", len(examples["test"]))
         test_input_fn = input_fn("test", "predict")
-        write_predictions(input_pipeline.in_order(classifier.predict(test_input_fn)), label_list)
+        write_predictions(settings, input_pipeline.in_order(classifier.predict(test_input_fn)), label_list)
         if test_has_labels:
-            results.write_results("test_eval_results.txt", classifier.evaluate(test_input_fn, name="test"))
+            results.write_results(settings.output_dir, "test_eval_results.txt",
+                                  classifier.evaluate(test_input_fn, name="test"))
 
 
-def write_predictions(predictions, label_list):
+def write_predictions(settings, predictions, label_list):
     """Writes test_results.tsv, one row of probabilities an example, and test_predictions.tsv, its most probable label."""
     rows = [prediction["probabilities"] for prediction in predictions]
-    results = os.path.join(FLAGS.output_dir, "test_results.tsv")
+    results = os.path.join(settings.output_dir, "test_results.tsv")
     files.write_text(results, "".join("\t".join(map(str, row)) + "\n" for row in rows))
-    named = os.path.join(FLAGS.output_dir, "test_predictions.tsv")
+    named = os.path.join(settings.output_dir, "test_predictions.tsv")
     lines = [f"{index}\t{label_list[np.argmax(row)]}\n" for index, row in enumerate(rows)]
     files.write_text(named, "index\tprediction\n" + "".join(lines))
     logging.info("Predictions: probabilities in %s, labels in %s.", results, named)

@@ -17,6 +17,7 @@ import os
 from absl import flags, logging
 
 from bertlib.commands import checks, common_flags, launch, learning_curve, results, training
+from bertlib.commands.settings import Settings
 from bertlib.runtime import files, record_files
 from bertlib.tasks import corpus, pretraining_data, pretraining_stream
 from bertlib.tasks.pretraining import (  # noqa: F401  public names of this script that live there
@@ -32,7 +33,7 @@ from bertlib.tasks.pretraining import (  # noqa: F401  public names of this scri
 )
 import tokenization
 
-FLAGS = flags.FLAGS
+FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
 # What the sample needs, where a flag is not given.
 _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_steps=1500, num_warmup_steps=150,
@@ -70,7 +71,7 @@ define_flags()
 # --- Checks ----------------------------------------------------------------------------------------------
 
 
-def check_records(flag, paths, config):
+def check_records(settings, flag, paths, config):
     """Looks at the first records of some files.
 
     Raises:
@@ -84,100 +85,103 @@ def check_records(flag, paths, config):
         for features in map(record_files.features_of, records):
             for name, length in (("input_ids", "max_seq_length"), ("masked_lm_positions", "max_predictions_per_seq")):
                 found = len(features[name].int64_list.value)
-                if found and found != FLAGS[length].value:
-                    raise ValueError(f"--{length}={FLAGS[length].value}, but {path} was made with {found}. Pass "
+                if found and found != getattr(settings, length):
+                    raise ValueError(f"--{length}={getattr(settings, length)}, but {path} was made with {found}. Pass "
                                      f"--{length}={found}, or make it again with create_pretraining_data.py --{length}="
-                                     f"{FLAGS[length].value}.")
+                                     f"{getattr(settings, length)}.")
             largest = max([0, *features["input_ids"].int64_list.value, *features["masked_lm_ids"].int64_list.value])
             if largest >= config.vocab_size:
-                raise ValueError(f"{path} has a token with id {largest}, but vocab_size in {FLAGS.bert_config_file} is "
+                raise ValueError(f"{path} has a token with id {largest}, but vocab_size in {settings.bert_config_file} is "
                                  f"{config.vocab_size}. Take the configuration that goes with the records' vocabulary.")
 
 
 # --- The script ------------------------------------------------------------------------------------------
 
 
-def resolve_flags():
+def resolve_flags(settings):
     """Fills in what was not given; returns whether it is the sample that is trained on.
 
     Raises:
       ValueError: a flag is missing or contradicts another.
     """
-    checks.refuse_tpus()
-    if not (FLAGS.do_train or FLAGS.do_eval):
-        if FLAGS["do_train"].present or FLAGS["do_eval"].present:
+    checks.refuse_tpus(settings)
+    if not (settings.do_train or settings.do_eval):
+        if settings.given("do_train") or settings.given("do_eval"):
             raise ValueError("Nothing to do: at least one of --do_train and --do_eval must be true.")
-        checks.take_default("do_train", True)
-        checks.take_default("do_eval", True)
-    sampled = FLAGS.input_file is FLAGS.eval_file is FLAGS.bert_config_file is FLAGS.init_checkpoint is None
+        settings.take_default("do_train", True)
+        settings.take_default("do_eval", True)
+    sampled = settings.input_file is settings.eval_file is settings.bert_config_file is settings.init_checkpoint is None
     if sampled:
         sample = checks.sample("pretraining")
         logging.info("--input_file not given: using %s, a small text made for this repository", sample)
         for name, value in {"bert_config_file": os.path.join(sample, "bert_config.json"), **_SAMPLE_FLAGS}.items():
-            if not FLAGS[name].present:
-                checks.take_default(name, value)
+            if not settings.given(name):
+                settings.take_default(name, value)
     for name in () if sampled else ("input_file", "bert_config_file"):
-        if not FLAGS[name].value:
+        if not getattr(settings, name):
             raise ValueError(f"--{name} is required.")
-    if FLAGS.output_dir is None:
-        checks.take_default("output_dir", os.path.join("output", "pretraining"))
-    if FLAGS.num_warmup_steps >= FLAGS.num_train_steps and FLAGS.do_train:
+    if settings.output_dir is None:
+        settings.take_default("output_dir", os.path.join("output", "pretraining"))
+    if settings.num_warmup_steps >= settings.num_train_steps and settings.do_train:
         logging.warning("--num_warmup_steps=%d is not below --num_train_steps=%d: the learning rate never gets to "
-                        "--learning_rate.", FLAGS.num_warmup_steps, FLAGS.num_train_steps)
+                        "--learning_rate.", settings.num_warmup_steps, settings.num_train_steps)
     return sampled
 
 
-def make_sample():
+def make_sample(settings):
     """Turns the sample text into records in output_dir: flags input_file and eval_file."""
     sample = checks.sample("pretraining")
     tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))
     for part, flag, passes in (("train", "input_file", 10), ("dev", "eval_file", 2)):
-        path = os.path.join(FLAGS.output_dir, f"{part}.tf_record")
-        recipe = pretraining_data.Recipe(max_seq_length=FLAGS.max_seq_length, dupe_factor=passes,
-                                         max_predictions_per_seq=FLAGS.max_predictions_per_seq)
+        path = os.path.join(settings.output_dir, f"{part}.tf_record")
+        recipe = pretraining_data.Recipe(max_seq_length=settings.max_seq_length, dupe_factor=passes,
+                                         max_predictions_per_seq=settings.max_predictions_per_seq)
         pretraining_stream.write_training_data([os.path.join(sample, f"{part}.txt")], [path], tokenizer, recipe)
-        setattr(FLAGS, flag, path)
+        setattr(settings, flag, path)
 
 
-def files_of_flag(name):
+def files_of_flag(settings, name):
     """Returns the files that a flag names."""
-    return corpus.find_input_files([pattern.strip() for pattern in FLAGS[name].value.split(",") if pattern.strip()])
+    return corpus.find_input_files([pattern.strip() for pattern in getattr(settings, name).split(",") if pattern.strip()])
 
 
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    sampled = resolve_flags()
-    config = checks.load_config()
-    checks.check_output_dir()
-    checks.check_starting_weights(config, head_shapes(config), FLAGS.do_train)
+    settings = Settings()
+    sampled = resolve_flags(settings)
+    config = checks.load_config(settings)
+    checks.check_output_dir(settings)
+    checks.check_starting_weights(settings, config, head_shapes(config), settings.do_train)
     if sampled:
-        make_sample()
-    paths_of = {name: files_of_flag(name if FLAGS[name].value else "input_file") for name in ("input_file", "eval_file")}
+        make_sample(settings)
+    paths_of = {name: files_of_flag(settings, name if getattr(settings, name) else "input_file")
+                for name in ("input_file", "eval_file")}
     for name, paths in paths_of.items():
-        check_records(name, paths, config)
+        check_records(settings, name, paths, config)
 
     build_model_fn = functools.partial(
-        model_fn_builder, config, FLAGS.init_checkpoint, FLAGS.learning_rate, FLAGS.num_train_steps, FLAGS.num_warmup_steps,
-        FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu)
-    fields = functools.partial(pretraining_data.feature_fields, max_predictions_per_seq=FLAGS.max_predictions_per_seq)
-    trainer = training.create_estimator(build_model_fn, config, fields, BATCH_TOTALS, FLAGS.eval_batch_size,
-                                        num_train_steps=FLAGS.num_train_steps)
-    lengths = FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
-    files.make_directories(FLAGS.output_dir)
+        model_fn_builder, config, settings.init_checkpoint, settings.learning_rate, settings.num_train_steps,
+        settings.num_warmup_steps, settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
+    fields = functools.partial(pretraining_data.feature_fields, max_predictions_per_seq=settings.max_predictions_per_seq)
+    trainer, _ = training.create_estimator(settings, training.Model(config, build_model_fn, fields, BATCH_TOTALS),
+                                           settings.eval_batch_size, num_train_steps=settings.num_train_steps)
+    lengths = settings.max_seq_length, settings.max_predictions_per_seq
+    files.make_directories(settings.output_dir)
 
     def evaluate():
-        return trainer.evaluate(input_fn_builder(paths_of["eval_file"], *lengths, is_training=False), FLAGS.max_eval_steps)
+        return trainer.evaluate(input_fn_builder(paths_of["eval_file"], *lengths, is_training=False), settings.max_eval_steps)
 
-    if FLAGS.do_train:
-        listeners = [learning_curve.LearningCurve(FLAGS.output_dir, evaluate, "Words predicted correctly, of those masked", {
-            "masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"})]
-        logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]), FLAGS.num_train_steps,
-                     FLAGS.train_batch_size)
-        trainer.train(input_fn_builder(paths_of["input_file"], *lengths, is_training=True), max_steps=FLAGS.num_train_steps,
-                      saving_listeners=listeners if FLAGS.eval_each_checkpoint else None)
-    if FLAGS.do_eval:
-        results.write_results("eval_results.txt", evaluate())
+    if settings.do_train:
+        shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
+        listeners = [learning_curve.LearningCurve(settings.output_dir, evaluate, "Words predicted correctly, of those masked",
+                                                  shown)]
+        logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]), settings.num_train_steps,
+                     settings.train_batch_size)
+        trainer.train(input_fn_builder(paths_of["input_file"], *lengths, is_training=True), max_steps=settings.num_train_steps,
+                      saving_listeners=listeners if settings.eval_each_checkpoint else None)
+    if settings.do_eval:
+        results.write_results(settings.output_dir, "eval_results.txt", evaluate())
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from absl import flags, logging
 import numpy as np
 
 from bertlib.commands import checks, common_flags, launch, training
+from bertlib.commands.settings import Settings
 from bertlib.runtime import files, input_pipeline
 from bertlib.tasks import squad_predictions, squad_report
 from bertlib.tasks.squad import (  # noqa: F401  public names of this script that live there
@@ -47,7 +48,7 @@ from bertlib.tasks.squad_predictions import (  # noqa: F401  likewise
     write_predictions,
 )
 
-FLAGS = flags.FLAGS
+FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
 # Logit of a position that was cut off: as little as a masked position's score, and no infinity.
 _CUT_OFF = -10000.0
@@ -89,133 +90,134 @@ define_flags()
 # --- Flags, input, output --------------------------------------------------------------------------------
 
 
-def resolve_flags():
+def resolve_flags(settings):
     """Fills in what was not given.
 
     Raises:
       ValueError: a flag is missing or contradicts another.
     """
-    checks.refuse_tpus()
+    checks.refuse_tpus(settings)
     phases = ("do_train", "do_predict", "do_eval")
-    if not any(FLAGS[name].value for name in phases):
-        if any(FLAGS[name].present for name in phases):
+    if not any(getattr(settings, name) for name in phases):
+        if any(settings.given(name) for name in phases):
             raise ValueError("Nothing to do: at least one of --do_train, --do_predict and --do_eval must be true.")
-        checks.take_default("do_train", True)
-        checks.take_default("do_eval", True)
-    version = "2.0" if FLAGS.version_2_with_negative else "1.1"
-    needed = {"train_file": FLAGS.do_train, "predict_file": FLAGS.do_predict or FLAGS.do_eval}
-    sampled = FLAGS.train_file is FLAGS.predict_file is None
+        settings.take_default("do_train", True)
+        settings.take_default("do_eval", True)
+    version = "2.0" if settings.version_2_with_negative else "1.1"
+    needed = {"train_file": settings.do_train, "predict_file": settings.do_predict or settings.do_eval}
+    sampled = settings.train_file is settings.predict_file is None
     for name, part in (("train_file", "train"), ("predict_file", "dev")):
-        if needed[name] and FLAGS[name].value is None:
+        if needed[name] and getattr(settings, name) is None:
             if not sampled:
                 raise ValueError(f"--{name} is required.")
-            checks.take_default(name, checks.sample("squad", f"{part}-v{version}.json"),
+            settings.take_default(name, checks.sample("squad", f"{part}-v{version}.json"),
                                 "a small sample made for this repository, not the real SQuAD")
-    checks.resolve_model_flags()
-    if FLAGS.output_dir is None:
-        checks.take_default("output_dir", os.path.join("output", f"squad-v{version}"))
+    checks.resolve_model_flags(settings)
+    if settings.output_dir is None:
+        settings.take_default("output_dir", os.path.join("output", f"squad-v{version}"))
 
 
-def validate_flags_or_throw(bert_config):
+def validate_flags_or_throw(bert_config, settings=None):
     """Checks what flags say together.
 
     Raises:
       ValueError: they contradict each other or the model.
     """
-    if not any((FLAGS.do_train, FLAGS.do_predict, FLAGS.do_eval)):
+    settings = settings or Settings()
+    if not any((settings.do_train, settings.do_predict, settings.do_eval)):
         raise ValueError("At least one of --do_train, --do_predict and --do_eval must be true.")
-    if FLAGS.max_seq_length > bert_config.max_position_embeddings:
-        raise ValueError(f"--max_seq_length={FLAGS.max_seq_length} is above the model's max_position_embeddings="
+    if settings.max_seq_length > bert_config.max_position_embeddings:
+        raise ValueError(f"--max_seq_length={settings.max_seq_length} is above the model's max_position_embeddings="
                          f"{bert_config.max_position_embeddings}. Lower it.")
-    if FLAGS.max_seq_length <= FLAGS.max_query_length + 3:
-        raise ValueError(f"--max_seq_length={FLAGS.max_seq_length} leaves no room for a context beside 3 special tokens and a "
-                         f"question of --max_query_length={FLAGS.max_query_length}. Raise the one or lower the other.")
-    if FLAGS.find_null_threshold and not (FLAGS.version_2_with_negative and FLAGS.do_eval):
+    if settings.max_seq_length <= settings.max_query_length + 3:
+        raise ValueError(f"--max_seq_length={settings.max_seq_length} leaves no room for a context beside 3 special tokens "
+                         f"and a question of --max_query_length={settings.max_query_length}. Raise the one or lower the "
+                          "other.")
+    if settings.find_null_threshold and not (settings.version_2_with_negative and settings.do_eval):
         raise ValueError("--find_null_threshold needs --version_2_with_negative and --do_eval: it looks at questions without "
                          "an answer and at the right answers.")
-    if FLAGS.do_train and FLAGS.tokens_per_micro_batch and not trims_training():
+    if settings.do_train and settings.tokens_per_micro_batch and not settings.trim_padding:
         raise ValueError("--tokens_per_micro_batch needs training to be trimmed. The published loss looks at padding too, so "
                          "that it is only with --trim_padding=true: pass that, or leave --tokens_per_micro_batch out.")
 
 
-def trims_training():
-    """Whether batches of the training are trimmed: only if asked for, as the published loss normalizes over padding too."""
-    return FLAGS.trim_padding and FLAGS["trim_padding"].present > 0
-
-
-def train_steps(examples):
+def train_steps(settings, examples):
     """The number of steps in which the flags' epochs are done; as published, an epoch has as many windows as questions."""
-    return int(len(examples) / FLAGS.train_batch_size * FLAGS.num_train_epochs)
+    return int(len(examples) / settings.train_batch_size * settings.num_train_epochs)
 
 
-def read_examples():
+def read_examples(settings):
     """Reads what the flags ask for: {"train", "eval": list of `SquadExample`}, and the right answers, or None."""
     examples, gold = {}, None
-    if FLAGS.do_train:
-        examples["train"] = read_squad_examples(FLAGS.train_file, True, FLAGS.version_2_with_negative)
-        if train_steps(examples["train"]) < 1:
-            raise ValueError(f"{len(examples['train'])} questions and --num_train_epochs={FLAGS.num_train_epochs} make no "
-                             f"batch of --train_batch_size={FLAGS.train_batch_size}. Lower the batch size.")
-    if FLAGS.do_predict or FLAGS.do_eval:
-        examples["eval"] = read_squad_examples(FLAGS.predict_file, False, FLAGS.version_2_with_negative)
-    if FLAGS.do_eval:
-        gold = read_gold(FLAGS.predict_file)
+    if settings.do_train:
+        examples["train"] = read_squad_examples(settings.train_file, True, settings.version_2_with_negative)
+        if train_steps(settings, examples["train"]) < 1:
+            raise ValueError(f"{len(examples['train'])} questions and --num_train_epochs={settings.num_train_epochs} make no "
+                             f"batch of --train_batch_size={settings.train_batch_size}. Lower the batch size.")
+    if settings.do_predict or settings.do_eval:
+        examples["eval"] = read_squad_examples(settings.predict_file, False, settings.version_2_with_negative)
+    if settings.do_eval:
+        gold = read_gold(settings.predict_file)
         unanswerable = sum(not answers for answers in gold.values())
-        if unanswerable and not FLAGS.version_2_with_negative:
+        if unanswerable and not settings.version_2_with_negative:
             logging.warning("--predict_file=%s: %d of %d questions have no answer, and whatever is answered to them counts as "
-                            "wrong. If it is of SQuAD 2.0, pass --version_2_with_negative.", FLAGS.predict_file, unanswerable,
-                            len(gold))
+                            "wrong. If it is of SQuAD 2.0, pass --version_2_with_negative.", settings.predict_file,
+                            unanswerable, len(gold))
     return examples, gold
 
 
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    resolve_flags()
-    bert_config = checks.load_config()
-    validate_flags_or_throw(bert_config)
-    tokenizer = checks.load_tokenizer(bert_config)
-    checks.check_output_dir()
-    checks.check_starting_weights(bert_config, head_shapes(bert_config), FLAGS.do_train)
-    examples, gold = read_examples()
+    settings = Settings()
+    resolve_flags(settings)
+    bert_config = checks.load_config(settings)
+    validate_flags_or_throw(bert_config, settings)
+    tokenizer = checks.load_tokenizer(settings, bert_config)
+    checks.check_output_dir(settings)
+    checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), settings.do_train)
+    examples, gold = read_examples(settings)
 
-    num_train_steps = train_steps(examples.get("train", ()))
+    num_train_steps = train_steps(settings, examples.get("train", ()))
     build_model_fn = functools.partial(
-        model_fn_builder, bert_config, FLAGS.init_checkpoint, FLAGS.learning_rate, num_train_steps,
-        int(num_train_steps * FLAGS.warmup_proportion), FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu)
-    reader = training.create_estimator(build_model_fn, bert_config, functools.partial(feature_fields, is_training=True),
-                                     predict_batch_size=FLAGS.predict_batch_size, num_train_steps=num_train_steps)
-    files.make_directories(FLAGS.output_dir)
-    lengths = FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length
+        model_fn_builder, bert_config, settings.init_checkpoint, settings.learning_rate, num_train_steps,
+        int(num_train_steps * settings.warmup_proportion), settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
+    model = training.Model(bert_config, build_model_fn, functools.partial(feature_fields, is_training=True),
+                           trims_training=False)
+    reader, step = training.create_estimator(settings, model, predict_batch_size=settings.predict_batch_size,
+                                             num_train_steps=num_train_steps)
+    files.make_directories(settings.output_dir)
+    lengths = settings.max_seq_length, settings.doc_stride, settings.max_query_length
 
     def input_fn(part, is_training):
         """Writes the part's windows to output_dir; returns the input_fn that reads them."""
-        path = os.path.join(FLAGS.output_dir, f"{part}.tf_record")
+        path = os.path.join(settings.output_dir, f"{part}.tf_record")
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training, path,
-                                                          FLAGS.num_workers)
+                                                          settings.num_workers)
         logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
-        return input_fn_builder(path, FLAGS.max_seq_length, is_training, drop_remainder=is_training,
-                                trim_padding=trims_training() if is_training else FLAGS.trim_padding,
-                                by_tokens=is_training and FLAGS.tokens_per_micro_batch > 0)
+        return input_fn_builder(path, settings.max_seq_length, is_training, drop_remainder=is_training,
+                                trim=step.trim if is_training else settings.trim_padding is not False,
+                                unequal_micro_batches=is_training and step.unequal_micro_batches)
 
-    if FLAGS.do_train:
+    if settings.do_train:
         logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,
-                     FLAGS.train_batch_size)
+                     settings.train_batch_size)
         reader.train(input_fn("train", True), max_steps=num_train_steps)
     if "eval" in examples:
         logging.info("Answering %d questions.", len(examples["eval"]))
-        results = (RawResult(int(result["unique_ids"]), *(_padded(result[name]) for name in ("start_logits", "end_logits")))
+        results = (RawResult(int(result["unique_ids"]), *(_padded(result[name], settings.max_seq_length)
+                                                          for name in ("start_logits", "end_logits")))
                    for result in input_pipeline.in_order(reader.predict(input_fn("eval", False))))
         features = generate_features(examples["eval"], tokenizer, *lengths, is_training=False, report=False)
-        write_answers(examples["eval"], features, results, gold)
+        write_answers(settings, examples["eval"], features, results, gold)
 
 
-def _padded(logits):
+def _padded(logits, length):
     """Logits of a trimmed sequence [≤ F] as those of a whole one, with hardly any chance for what was cut off."""
-    return np.pad(logits, (0, FLAGS.max_seq_length - len(logits)), constant_values=_CUT_OFF)
+    return np.pad(logits, (0, length - len(logits)), constant_values=_CUT_OFF)
 
 
-def write_answers(examples, features, results, gold):
+def write_answers(settings, examples, features, results, gold):
     """Writes the answers to output_dir, and with the right answers, the scores and a report to look at.
 
     Args:
@@ -225,15 +227,15 @@ def write_answers(examples, features, results, gold):
       gold: see `squad_data.read_gold`, or None.
     """
     def path(name):
-        return os.path.join(FLAGS.output_dir, name)
+        return os.path.join(settings.output_dir, name)
 
-    version_2, threshold = FLAGS.version_2_with_negative, FLAGS.null_score_diff_threshold
-    answers = squad_predictions.select_answers(examples, features, results, FLAGS.n_best_size, FLAGS.max_answer_length,
-                                               FLAGS.do_lower_case, version_2, FLAGS.verbose_logging)
+    version_2, threshold = settings.version_2_with_negative, settings.null_score_diff_threshold
+    answers = squad_predictions.select_answers(examples, features, results, settings.n_best_size, settings.max_answer_length,
+                                               settings.do_lower_case, version_2, settings.verbose_logging)
     predictions = squad_predictions.write_nbest(answers, path("nbest_predictions.json"))
-    if FLAGS.find_null_threshold:
+    if settings.find_null_threshold:
         threshold = squad_predictions.find_null_threshold(gold, predictions)
-        logging.info("Best --null_score_diff_threshold on %s: %s.", FLAGS.predict_file, threshold)
+        logging.info("Best --null_score_diff_threshold on %s: %s.", settings.predict_file, threshold)
     texts = squad_predictions.write_answers(predictions, path("predictions.json"),
                                             path("null_odds.json") if version_2 else None, path("answer_offsets.json"),
                                             threshold)

@@ -27,12 +27,12 @@ WAYS = [("length 128, trimmed (the default)", 128, 1, True, False), ("length 128
         ("length 128, trimmed, 4 micro-batches cut by tokens", 128, 4, True, True), ("length 512", 512, 1, False, False)]
 
 
-def seconds_a_step(path, length, micro_batches, trim, by_tokens, steps):
+def seconds_a_step(path, length, micro_batches, trim, unequal_micro_batches, steps):
     """(CPU seconds, wall seconds) of reading one step's examples."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.create_global_step()
-        input_fn = run_classifier.file_based_input_fn_builder(path, length, True, True, trim, by_tokens)
-        iterator = input_fn({"batch_size": BATCH_SIZE // (1 if by_tokens else micro_batches),
+        input_fn = run_classifier.file_based_input_fn_builder(path, length, True, True, trim, unequal_micro_batches)
+        iterator = input_fn({"batch_size": BATCH_SIZE // (1 if unequal_micro_batches else micro_batches),
                              "gradient_accumulation_steps": micro_batches}).make_initializable_iterator()
         batch = [tensor.op for tensor in iterator.get_next().values()]
         session.run([tf.global_variables_initializer(), iterator.initializer])

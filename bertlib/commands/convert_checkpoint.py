@@ -18,11 +18,10 @@ from absl import flags, logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import checks, common_flags
+from bertlib.commands.settings import Settings
 from bertlib.runtime import checkpoints
 import modeling
 import tokenization
-
-FLAGS = flags.FLAGS
 
 # The head of each class of Hugging Face's, in the published scripts' names. The first that is complete gives the class.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
@@ -75,16 +74,16 @@ def define_flags():
 # --- What goes in ----------------------------------------------------------------------------------------
 
 
-def open_input():
+def open_input(given):
     """Opens --input and fills in --to; returns the `checkpoints.Checkpoint`.
 
     Raises:
       ValueError, FileNotFoundError: a flag is missing or does not suit the input, or the input cannot be read.
     """
     for name in ("input", "output"):
-        if not FLAGS[name].value:
+        if not getattr(given, name):
             raise ValueError(f"--{name} is required.")
-    path = FLAGS.input
+    path = given.input
     # The published downloads, and what this script writes, have no file `checkpoint` to name their one checkpoint.
     prefixes = tf.gfile.Glob(os.path.join(path, "*.index")) if tf.gfile.IsDirectory(path) else []
     if len(prefixes) == 1 and not any(tf.gfile.Glob(os.path.join(path, name)) for name in ("checkpoint", "*.safetensors")):
@@ -92,13 +91,13 @@ def open_input():
     try:
         source = checkpoints.open_checkpoint(path)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"--input={FLAGS.input}: {error}") from error
-    if FLAGS.to is None:
+        raise FileNotFoundError(f"--input={given.input}: {error}") from error
+    if given.to is None:
         other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.kind]
-        checks.take_default("to", "tensorflow" if FLAGS.weights_only else other)
-    if FLAGS.to == source.kind == "hugging_face":
+        given.take_default("to", "tensorflow" if given.weights_only else other)
+    if given.to == source.kind == "hugging_face":
         raise ValueError(f"--to=hugging_face: {source.path} is a Hugging Face model already.")
-    if FLAGS.to == source.kind and not FLAGS.weights_only:
+    if given.to == source.kind and not given.weights_only:
         raise ValueError(f"--to=tensorflow: {source.path} is a TensorFlow checkpoint already. With --weights_only the state "
                          "of the training is left out.")
     return source
@@ -109,25 +108,25 @@ def directory_of(source):
     return source.path if tf.gfile.IsDirectory(source.path) else os.path.dirname(source.path)
 
 
-def file_of(source, flag, *candidates):
+def file_of(given, source, flag, *candidates):
     """The path that a flag gives or, by default, the first of the candidates that is beside the input; None if none is."""
-    path = FLAGS[flag].value
+    path = getattr(given, flag)
     if path is None:
         beside = (os.path.join(directory_of(source), name) for name in candidates)
         path = next(filter(tf.gfile.Exists, beside), None)
         if path is not None:
-            checks.take_default(flag, path)
+            given.take_default(flag, path)
     elif not tf.gfile.Exists(path) or tf.gfile.IsDirectory(path):
         raise FileNotFoundError(f"--{flag}={path}: there is no such file.")
     return path
 
 
-def read_settings(source):
+def read_settings(given, source):
     """Reads and checks --bert_config_file; returns it as a published configuration, a dict."""
-    path = file_of(source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
+    path = file_of(given, source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} beside "
-                         f"--input={FLAGS.input}.")
+                         f"--input={given.input}.")
     settings = checks.json_object(path)
     problems = checks.config_problems(settings)
     if settings.get("tie_word_embeddings", True) is not True:
@@ -135,25 +134,25 @@ def read_settings(source):
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n" + "\n".join(f"  {problem}" for problem in problems))
     labels = settings.get("id2label") or {}
-    if FLAGS.to == "tensorflow" and any(label != f"LABEL_{index}" for index, label in labels.items()):
+    if given.to == "tensorflow" and any(label != f"LABEL_{index}" for index, label in labels.items()):
         logging.warning("bert_config.json has no place for the names of labels: %s.",
                         ", ".join(f"{index} is {label}" for index, label in labels.items()))
     config = modeling.BertConfig.from_dict(settings).to_dict()
-    if FLAGS.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
+    if given.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
         logging.warning("hidden_act is gelu_erf in bert_config.json: Hugging Face's gelu. The published code knows the tanh "
                         "form only, as gelu.")
     published = {*modeling.BertConfig(vocab_size=1).to_dict(), *checks.IGNORED_CONFIG_KEYS}
     return {name: value for name, value in config.items() if name in published}
 
 
-def read_vocabulary(source, vocab_size):
+def read_vocabulary(given, source, vocab_size):
     """Reads and checks --vocab_file; returns its bytes.
 
     Recent Hugging Face models have their vocabulary in tokenizer.json only.
     """
-    path = file_of(source, "vocab_file", _VOCABULARY, _TOKENIZER)
+    path = file_of(given, source, "vocab_file", _VOCABULARY, _TOKENIZER)
     if path is None:
-        raise ValueError(f"--vocab_file is required: there is no {_VOCABULARY} or {_TOKENIZER} beside --input={FLAGS.input}.")
+        raise ValueError(f"--vocab_file is required: there is no {_VOCABULARY} or {_TOKENIZER} beside --input={given.input}.")
     if not path.endswith(".json"):
         tokenization.check_vocab(path, vocab_size)
         with tf.gfile.GFile(path, "rb") as reader:
@@ -166,46 +165,46 @@ def read_vocabulary(source, vocab_size):
     return "".join(word + "\n" for word in sorted(ids, key=ids.get)).encode()
 
 
-def read_tokenizer_settings(source, settings):
+def read_tokenizer_settings(given, source, settings):
     """The content of tokenizer_config.json, a dict; None if nothing is known about letter case and nothing has to be."""
     path = next((path for path in (os.path.join(directory, _TOKENIZER_CONFIG) for directory in
-                                   (os.path.dirname(FLAGS.vocab_file), directory_of(source))) if tf.gfile.Exists(path)), None)
+                                   (os.path.dirname(given.vocab_file), directory_of(source))) if tf.gfile.Exists(path)), None)
     found = checks.json_object(path) if path else {}
-    if FLAGS.do_lower_case is None and "do_lower_case" not in found:
-        if FLAGS.to == "tensorflow":
+    if given.do_lower_case is None and "do_lower_case" not in found:
+        if given.to == "tensorflow":
             return found or None
         try:
             tokenization.validate_case_matches_checkpoint(True, source.path)
-            checks.take_default("do_lower_case", True, "right for uncased models only")
+            given.take_default("do_lower_case", True, "right for uncased models only")
         except ValueError:
-            checks.take_default("do_lower_case", False, "the input has the name of a cased model")
-    if FLAGS.do_lower_case is not None:
-        found = {**found, "do_lower_case": FLAGS.do_lower_case}
+            given.take_default("do_lower_case", False, "the input has the name of a cased model")
+    if given.do_lower_case is not None:
+        found = {**found, "do_lower_case": given.do_lower_case}
     return {"tokenizer_class": "BertTokenizer", "model_max_length": settings["max_position_embeddings"], **found}
 
 
 # --- What comes out --------------------------------------------------------------------------------------
 
 
-def check_output(source):
+def check_output(given, source):
     """Checks that --output can be written; nothing may be in the way without --force.
 
     Raises:
       ValueError, NotADirectoryError, FileExistsError: it cannot.
     """
-    if FLAGS.output.endswith((".ckpt", ".safetensors")):
-        raise ValueError(f"--output={FLAGS.output} names a file; name the directory.")
-    if os.path.realpath(FLAGS.output) == os.path.realpath(directory_of(source)):
-        raise ValueError(f"--output={FLAGS.output} is the input's directory; name another one.")
-    existing = nearest_existing(FLAGS.output)
+    if given.output.endswith((".ckpt", ".safetensors")):
+        raise ValueError(f"--output={given.output} names a file; name the directory.")
+    if os.path.realpath(given.output) == os.path.realpath(directory_of(source)):
+        raise ValueError(f"--output={given.output} is the input's directory; name another one.")
+    existing = nearest_existing(given.output)
     if not os.path.isdir(existing):
-        raise NotADirectoryError(f"--output={FLAGS.output}: {existing} is not a directory. Use another one.")
-    blocking = in_the_way(FLAGS.output, FLAGS.to)
+        raise NotADirectoryError(f"--output={given.output}: {existing} is not a directory. Use another one.")
+    blocking = in_the_way(given.output, given.to)
     for name in blocking:
-        if os.path.isdir(os.path.join(FLAGS.output, name)):
-            raise IsADirectoryError(f"--output={FLAGS.output}: {name} in it is a directory, where a file must be written.")
-    if blocking and not FLAGS.force:
-        raise FileExistsError(f"--output={FLAGS.output} holds files that would be replaced: {', '.join(blocking)}. Use "
+        if os.path.isdir(os.path.join(given.output, name)):
+            raise IsADirectoryError(f"--output={given.output}: {name} in it is a directory, where a file must be written.")
+    if blocking and not given.force:
+        raise FileExistsError(f"--output={given.output} holds files that would be replaced: {', '.join(blocking)}. Use "
                               "another directory, or pass --force to replace them.")
 
 
@@ -240,9 +239,9 @@ def hugging_face_config(settings, source, names):
     return translated
 
 
-def translate(source):
+def translate(given, source):
     """What a conversion writes: (names of the tensors, {file name: content in bytes})."""
-    settings = read_settings(source)
+    settings = read_settings(given, source)
     encoder = modeling.variable_shapes(modeling.BertConfig.from_dict(settings))
     heads = {name for head in _ARCHITECTURES.values() for name in head} & set(source.shapes)
     shapes = {name: (*source.shapes[name][:1], settings["hidden_size"]) for name in heads if name.endswith("_weights")}
@@ -254,19 +253,19 @@ def translate(source):
         more = len(others) - _MOST_NAMES_SHOWN
         logging.warning("Left out, as no part of a published BERT: %s%s.", ", ".join(others[:_MOST_NAMES_SHOWN]),
                         f" and {more} more" if more > 0 else "")
-    texts = {_VOCABULARY: read_vocabulary(source, settings["vocab_size"])}
-    tokenizer = read_tokenizer_settings(source, settings)
-    config = hugging_face_config(settings, source, names) if FLAGS.to == "hugging_face" else settings
-    for name, content in ((_CONFIG[FLAGS.to], config), (_TOKENIZER_CONFIG, tokenizer)):
+    texts = {_VOCABULARY: read_vocabulary(given, source, settings["vocab_size"])}
+    tokenizer = read_tokenizer_settings(given, source, settings)
+    config = hugging_face_config(settings, source, names) if given.to == "hugging_face" else settings
+    for name, content in ((_CONFIG[given.to], config), (_TOKENIZER_CONFIG, tokenizer)):
         if content is not None:
             texts[name] = (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
     return names, texts
 
 
-def strip(source):
+def strip(given, source):
     """What --weights_only writes: (names of the tensors, {file name: content in bytes}), the files as they are."""
-    paths = {_CONFIG["tensorflow"]: file_of(source, "bert_config_file", _CONFIG["tensorflow"]),
-             _VOCABULARY: file_of(source, "vocab_file", _VOCABULARY),
+    paths = {_CONFIG["tensorflow"]: file_of(given, source, "bert_config_file", _CONFIG["tensorflow"]),
+             _VOCABULARY: file_of(given, source, "vocab_file", _VOCABULARY),
              _TOKENIZER_CONFIG: os.path.join(directory_of(source), _TOKENIZER_CONFIG)}
     texts = {}
     for name, path in paths.items():
@@ -312,15 +311,16 @@ def write(output, kind, source, names, texts):
 
 def main(_):
     """Converts."""
-    source = open_input()
-    check_output(source)
-    names, texts = strip(source) if FLAGS.to == source.kind else translate(source)
+    given = Settings()
+    source = open_input(given)
+    check_output(given, source)
+    names, texts = strip(given, source) if given.to == source.kind else translate(given, source)
     if not names:
-        raise ValueError(f"--input={FLAGS.input}: {source.path} holds no weights.")
+        raise ValueError(f"--input={given.input}: {source.path} holds no weights.")
     checkpoints.check_readable(source, names)
     narrow = sum(source.dtype_read(name) != source.dtypes[name] for name in names)
     if narrow:
         logging.warning("%d tensors of 16 bits are written as float32: the same values, twice the size.", narrow)
-    new = write(FLAGS.output, FLAGS.to, source, names, texts)
-    logging.info("%d of %d tensors of %s are in %s: %s.", len(names), len(source.shapes), source.path, FLAGS.output,
+    new = write(given.output, given.to, source, names, texts)
+    logging.info("%d of %d tensors of %s are in %s: %s.", len(names), len(source.shapes), source.path, given.output,
                  ", ".join(new))

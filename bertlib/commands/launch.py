@@ -10,7 +10,7 @@ from absl import app, flags, logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import common_flags
-from bertlib.runtime import estimator
+from bertlib.runtime import estimator, training_step
 
 FLAGS = flags.FLAGS
 
@@ -66,8 +66,9 @@ def run(main, goes_on=False, description=None):
         except MemoryError as error:
             if FLAGS.traceback:
                 raise
-            smaller = f"Pass {common_flags.flags_for_less_memory()}. Or close" if "recompute" in FLAGS else "Close"
-            _fail(f"error: out of RAM ({error}). {smaller} other programs.")
+            by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch
+            fewer = f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close" if "recompute" in FLAGS else "Close"
+            _fail(f"error: out of RAM ({error}). {fewer} other programs.")
         except KeyboardInterrupt:
             training = "do_train" in FLAGS and FLAGS.do_train
             where = " from the last checkpoint" if training else ""

@@ -11,6 +11,7 @@ the training scripts reach any batch size from there. --bert_config_file takes t
 does the same for the graph of google-research/bert, to compare with the table in its README, measured on a 12 GB card.
 """
 
+import functools
 import math
 import os
 import time
@@ -20,11 +21,10 @@ from absl import flags
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import checks, common_flags
+from bertlib.commands.settings import Settings
 from bertlib.runtime import files, memory_planner
 import modeling
 import optimization
-
-FLAGS = flags.FLAGS
 
 MODELS = {
     "base": dict(vocab_size=30522, type_vocab_size=2),
@@ -199,86 +199,89 @@ def svg_chart(title, rows):
 # --- The script ------------------------------------------------------------------------------------------
 
 
-def load_config(lengths):
+def load_config(settings, lengths):
     """Returns the `modeling.BertConfig` that the flags name; checks the lengths against it."""
-    if FLAGS.bert_config_file:
-        if FLAGS["model"].present:
+    if settings.bert_config_file:
+        if settings.given("model"):
             raise ValueError("--model and --bert_config_file are both given. Leave one out.")
-        FLAGS.max_seq_length = max(lengths)  # what `checks.load_config` goes by
-        return checks.load_config()
-    config = modeling.BertConfig(**MODELS[FLAGS.model])
+        settings.max_seq_length = max(lengths)  # what `checks.load_config` goes by
+        return checks.load_config(settings)
+    config = modeling.BertConfig(**MODELS[settings.model])
     if max(lengths) > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={max(lengths)}: the published models have {config.max_position_embeddings} "
                          "positions.")
     return config
 
 
-def parse_lengths():
+def parse_lengths(settings):
     """Returns --max_seq_length as a list of ints."""
     try:
-        lengths = [int(text) for text in FLAGS.max_seq_length]
+        lengths = [int(text) for text in settings.max_seq_length]
     except ValueError:
         lengths = []
     if not lengths or min(lengths) < 3:
-        raise ValueError(f"--max_seq_length={','.join(FLAGS.max_seq_length)}: it takes whole numbers of at least 3, with "
+        raise ValueError(f"--max_seq_length={','.join(settings.max_seq_length)}: it takes whole numbers of at least 3, with "
                          "commas between them.")
     return lengths
 
 
-def check_flags():
+def check_flags(settings):
     """Checks what one flag means for another.
 
     Raises:
       ValueError: they do not go together, or a file could not be written.
     """
-    if FLAGS.published:
+    if settings.published:
         for name in ("recompute", "optimizer"):
-            if FLAGS[name].value != FLAGS[name].default:
-                raise ValueError(f"--published goes with --{name}={FLAGS[name].default} only: the published code has nothing "
-                                 f"else. Leave --{name} out.")
-    if FLAGS.reserve_gb >= FLAGS.gpu_memory_gb:
-        raise ValueError(f"--reserve_gb={FLAGS.reserve_gb} leaves nothing of --gpu_memory_gb={FLAGS.gpu_memory_gb}.")
-    if FLAGS.output_file:
-        if not FLAGS.output_file.endswith(".svg"):
-            raise ValueError(f"--output_file={FLAGS.output_file}: the chart is SVG; let the name end in .svg.")
-        if not tf.gfile.IsDirectory(os.path.dirname(FLAGS.output_file) or "."):
-            raise ValueError(f"--output_file={FLAGS.output_file}: there is no such directory.")
+            if getattr(settings, name) != flags.FLAGS[name].default:
+                raise ValueError(f"--published goes with --{name}={flags.FLAGS[name].default} only: the published code has "
+                                 f"nothing else. Leave --{name} out.")
+    if settings.reserve_gb >= settings.gpu_memory_gb:
+        raise ValueError(f"--reserve_gb={settings.reserve_gb} leaves nothing of --gpu_memory_gb={settings.gpu_memory_gb}.")
+    if settings.output_file:
+        if not settings.output_file.endswith(".svg"):
+            raise ValueError(f"--output_file={settings.output_file}: the chart is SVG; let the name end in .svg.")
+        if not tf.gfile.IsDirectory(os.path.dirname(settings.output_file) or "."):
+            raise ValueError(f"--output_file={settings.output_file}: there is no such directory.")
 
 
-def describe():
+def describe(settings):
     """Returns what is planned for, in one line."""
-    code = "google-research/bert's graph" if FLAGS.published else f"optimizer {FLAGS.optimizer}"
-    return f"{FLAGS.bert_config_file or 'BERT-' + FLAGS.model.title()}, {FLAGS.task}, {FLAGS.precision}, {code}, dropout on"
+    code = "google-research/bert's graph" if settings.published else f"optimizer {settings.optimizer}"
+    model = settings.bert_config_file or "BERT-" + settings.model.title()
+    return f"{model}, {settings.task}, {settings.precision}, {code}, dropout on"
 
 
-def builder(config, length, mode):
-    """Returns the function of the batch size that `memory_planner.largest_batch` takes."""
-    if FLAGS.published:
-        return lambda size: published_step(config, size, length, FLAGS.task)
-    return lambda size: training_step(config, size, length, FLAGS.task, recompute=mode, optimizer=FLAGS.optimizer)
+def builder(settings, config, length, mode):
+    """Returns the function of the batch size that builds a step, and returns its op."""
+    if settings.published:
+        return lambda size: published_step(config, size, length, settings.task)
+    return lambda size: training_step(config, size, length, settings.task, recompute=mode, optimizer=settings.optimizer)
 
 
 def main(_):
     """Prints the table and the chart."""
-    lengths = parse_lengths()
-    check_flags()
-    config = load_config(lengths)
-    modes = modeling.RECOMPUTE if FLAGS.recompute == "all" else [FLAGS.recompute]
-    usable = (FLAGS.gpu_memory_gb - FLAGS.reserve_gb) * memory_planner.GB
-    print(describe())
-    print(f"Card of {FLAGS.gpu_memory_gb:g} GB (GB = 10⁹ bytes), {FLAGS.reserve_gb:g} GB of it assumed for the CUDA context, "
-          f"libraries, workspaces and fragmentation: {usable / memory_planner.GB:g} GB usable\n")
+    settings = Settings()
+    lengths = parse_lengths(settings)
+    check_flags(settings)
+    config = load_config(settings, lengths)
+    modes = modeling.RECOMPUTE if settings.recompute == "all" else [settings.recompute]
+    usable = (settings.gpu_memory_gb - settings.reserve_gb) * memory_planner.GB
+    print(describe(settings))
+    print(f"Card of {settings.gpu_memory_gb:g} GB (GB = 10⁹ bytes), {settings.reserve_gb:g} GB of it assumed for the CUDA "
+          f"context, libraries, workspaces and fragmentation: {usable / memory_planner.GB:g} GB usable\n")
     print(f"{'length':>6} {'recompute':>9} {'micro-batch':>11}   memory", flush=True)
     rows = []
     for length in lengths:
         for mode in modes:
-            found = memory_planner.largest_batch(builder(config, length, mode), usable)
+            found = memory_planner.largest_batch(
+                functools.partial(memory_planner.predict, builder(settings, config, length, mode)), usable)
             memory = [str(found.prediction)] if found.prediction else []
             if found.next:
                 memory.append(f"{found.batch_size + 1} would need {found.next.total / memory_planner.GB:.2f} GB")
             print(f"{length:6} {mode:>9} {found.batch_size:11}   {'; '.join(memory)}", flush=True)
             rows.append((f"{length} {mode}", found.batch_size))
     print(f"\n{text_chart(rows)}\n\n{time.process_time():.0f} CPU seconds")
-    if FLAGS.output_file:
-        title = f"Largest micro-batch on {FLAGS.gpu_memory_gb:g} GB: {describe()}"
-        files.write_text(FLAGS.output_file, svg_chart(title, rows))
+    if settings.output_file:
+        title = f"Largest micro-batch on {settings.gpu_memory_gb:g} GB: {describe(settings)}"
+        files.write_text(settings.output_file, svg_chart(title, rows))

@@ -2,17 +2,15 @@
 
 import os
 
-from absl import flags, logging
+from absl import logging
 import numpy as np
 
 from bertlib.runtime import files
 
-FLAGS = flags.FLAGS
 
-
-def write_results(file_name, results):
-    """Logs metrics and writes them to --output_dir, one "name = value" a line, sorted."""
+def write_results(directory, file_name, results):
+    """Logs metrics and writes them to a directory, one "name = value" a line, sorted."""
     lines = [f"{name} = {str(value.tolist() if np.ndim(value) else value)}" for name, value in sorted(results.items())]
-    path = os.path.join(FLAGS.output_dir, file_name)
+    path = os.path.join(directory, file_name)
     files.write_text(path, "".join(line + "\n" for line in lines))
     logging.info("Results, in %s:\n%s", path, "\n".join(f"  {line}" for line in lines))

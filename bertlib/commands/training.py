@@ -1,187 +1,166 @@
-"""FLAGS → an Estimator whose training step fits into memory."""
+"""Flags → one settled `TrainingStep` → an Estimator that says what to change when memory runs out."""
 
-import functools
+import dataclasses
 import math
+import types
 
-from absl import flags, logging
+from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import checks, common_flags
-from bertlib.runtime import estimator, input_pipeline, memory_planner, session_hooks
+from bertlib.runtime import estimator, input_pipeline, memory_planner, session_hooks, training_step
 import modeling
 
-FLAGS = flags.FLAGS
 
-# --- What the flags say of the step ----------------------------------------------------------------------
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What of a command's model the planner has to know.
+
+    Attributes:
+      bert_config: the `modeling.BertConfig`.
+      build_model_fn: function of step, a `TrainingStep`, that returns the model_fn.
+      fields: function of the sequence length that returns the `input_pipeline.Field`s of a training example.
+      batch_totals: see `input_pipeline.record_dataset`.
+      padding_is_removable: whether the loss looks at real tokens only, so that training need not compute the others.
+      trims_training: whether batches of the training are trimmed if no flag says so.
+    """
+
+    bert_config: modeling.BertConfig
+    build_model_fn: object
+    fields: object
+    batch_totals: tuple = ()
+    padding_is_removable: bool = False
+    trims_training: bool = True
+
+    def build(self, step):
+        """Builds a training step in the current graph, on placeholders of one micro-batch; returns its op."""
+        tf.train.get_or_create_global_step()
+        features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size, self.batch_totals)
+        # Two micro-batches need what any other number needs.
+        params = {"gradient_accumulation_steps": min(2, step.gradient_accumulation_steps)}
+        return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
+
+    def needs(self, step):
+        """Simulates a micro-batch of a step; returns the `memory_planner.Prediction`."""
+        # Without kernels for this CPU: their ops are not known to the simulated card, and take no more memory.
+        return memory_planner.predict(self.build, step.replace(compile_kernels=False, remove_padding=False))
+
+    def bound(self, step):
+        """Returns bytes that a micro-batch of a step surely does not exceed."""
+        config, length = self.bert_config, step.max_seq_length
+        # Korthikanti et al. 2022, arXiv:2205.05198, equation 2, in 32 bits and doubled.
+        a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
+        weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
+        return 20 * weights + 2 * step.micro_batch_size * length * config.num_hidden_layers * a_position
 
 
-def model_options():
-    """Returns what the flags ask of `modeling.BertModel` beyond the published arguments."""
-    training = {"recompute": FLAGS.recompute, "recompute_segment": FLAGS.recompute_segment} if FLAGS.do_train else {}
-    return {"precision": FLAGS.precision, **training}
+# --- Settling --------------------------------------------------------------------------------------------
 
 
-def optimizer_options():
-    """Returns what the flags ask of `optimization.create_optimizer` beyond the published arguments and accumulation."""
-    return {**{name: FLAGS[name].value for name in ("optimizer", "lr_schedule", "adam_bias_correction")},
-            "loss_scaling": FLAGS.precision == "fp16"}
+def trims_training(settings, model):
+    """Whether batches of the training are trimmed."""
+    if "trim_padding" not in settings:
+        return False
+    return model.trims_training if settings.trim_padding is None else settings.trim_padding
 
 
-def _compiles_kernels(config):
-    """Whether the elementwise parts of a training step are to be compiled."""
-    if FLAGS.compile_kernels is not None or FLAGS.use_xla:
-        return bool(FLAGS.compile_kernels)
-    # For narrower models XLA takes longer to compile than it saves. With a GPU it has not been measured.
+def _training_flags(settings, model):
+    """The flags that `training_step.settle` goes by, with their meaning for this model."""
+    trim = trims_training(settings, model)
+    values = {name: getattr(settings, name) for name in (
+        "train_batch_size", "gradient_accumulation_steps", "max_seq_length", "precision", "recompute", "recompute_segment",
+        "optimizer", "lr_schedule", "adam_bias_correction")}
+    return types.SimpleNamespace(
+        **values, trim_padding=trim, remove_padding=trim and model.padding_is_removable and not settings.use_xla,
+        tokens_per_micro_batch=settings.tokens_per_micro_batch if "tokens_per_micro_batch" in settings else 0,
+        compile_kernels=_compiles_kernels(settings, model.bert_config))
+
+
+def _compiles_kernels(settings, config):
+    """Whether kernels are to be made for this machine's CPU."""
+    if settings.compile_kernels is not None or settings.use_xla:
+        return bool(settings.compile_kernels)
+    # For narrower models plain ops are as fast. With a GPU kernels of the CPU have not been measured.
     return config.hidden_size >= 256 and not tf.config.list_physical_devices("GPU")
 
 
-# --- Memory ----------------------------------------------------------------------------------------------
+def settle(settings, model):
+    """Settles the training step that the flags describe; logs what was chosen, and warns if it will probably not fit.
 
-
-class _Training(object):
-    """The training step that the flags describe: settles what of it is open, and knows what it needs of memory."""
-
-    def __init__(self, build_model_fn, config, fields, batch_totals):
-        self._build_model_fn = build_model_fn
-        self._config = config
-        self._fields = fields
-        self._batch_totals = batch_totals
-
-    def build(self, micro_batch_size, recompute=None, optimizer=None, max_seq_length=None):
-        """Builds a step in the current graph; returns its op. What is None is as the flags say."""
-        model_fn = self._build_model_fn(
-            model_options={**model_options(), "recompute": recompute or FLAGS.recompute},
-            optimizer_options={**optimizer_options(), "optimizer": optimizer or FLAGS.optimizer})
-        tf.train.get_or_create_global_step()
-        features = input_pipeline.placeholders(self._fields(max_seq_length or FLAGS.max_seq_length), micro_batch_size,
-                                               self._batch_totals)
-        # Two micro-batches need what any other number needs.
-        params = {"batch_size": micro_batch_size,
-                  "gradient_accumulation_steps": 1 if micro_batch_size >= FLAGS.train_batch_size else 2}
-        return model_fn(features, None, estimator.ModeKeys.TRAIN, params).train_op
-
-    def settle(self):
-        """Sets --recompute=auto and --gradient_accumulation_steps=0 to what fits; warns if what was given will not fit.
-
-        Raises:
-          ValueError: nothing fits.
-        """
-        if common_flags.tokens_per_micro_batch():
-            _settle_accumulation_by_tokens()
-        steps = FLAGS.gradient_accumulation_steps
-        if steps and not common_flags.tokens_per_micro_batch():
-            estimator.micro_batch_size(FLAGS.train_batch_size, steps)
-        if FLAGS.recompute != "auto" and steps:
-            self._warn_if_too_large()
-            return
-        usable, source = _usable_memory()
-        logging.info("Simulating what fits into %s.", source)
-        choice = memory_planner.choose(
-            self.build, steps * self._micro_batch_size() if steps else FLAGS.train_batch_size, usable,
-            modeling.RECOMPUTE if FLAGS.recompute == "auto" else [FLAGS.recompute], [steps] if steps else None)
-        FLAGS.recompute, FLAGS.gradient_accumulation_steps = choice.recompute, choice.accumulation_steps
-        if not steps and tf.config.list_physical_devices("GPU"):
-            self._probe()
-        logging.info("--recompute=%s --gradient_accumulation_steps=%d: a micro-batch of %d needs %s.", FLAGS.recompute,
-                     FLAGS.gradient_accumulation_steps, self._micro_batch_size(), choice.prediction)
-
-    def _micro_batch_size(self):
-        # Cut by tokens, none needs more memory than so many examples of full length.
-        return math.ceil(FLAGS.train_batch_size / FLAGS.gradient_accumulation_steps)
-
-    def _warn_if_too_large(self):
-        usable, source = _usable_memory()
-        size, config, length = self._micro_batch_size(), self._config, FLAGS.max_seq_length
-        # Korthikanti et al. 2022, arXiv:2205.05198, equation 2, in 32 bits and doubled. Where there is so much room, a
-        # simulation, which takes seconds, is not needed.
-        a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
-        weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
-        if 20 * weights + 2 * size * length * config.num_hidden_layers * a_position <= usable:
-            return
-        needed = memory_planner.predict(self.build, size)
-        if needed.total > usable:
-            logging.warning(
-                "A micro-batch of %d will probably not fit: by simulation it needs %s, and there are %s. Pass %s.",
-                size, needed, source, common_flags.flags_for_less_memory())
-
-    def _probe(self):
-        """Takes a step of one micro-batch, and more and smaller ones until memory suffices."""
-        while not memory_planner.runs(self.build, self._micro_batch_size()):
-            tried, size = FLAGS.gradient_accumulation_steps, self._micro_batch_size()
-            more = [steps for steps in memory_planner.divisors(FLAGS.train_batch_size) if steps >= 2 * tried]
-            if not more:
-                raise ValueError(self.explain())
-            FLAGS.gradient_accumulation_steps = more[0]
-            logging.warning("A micro-batch of %d ran out of memory: --gradient_accumulation_steps=%d instead of %d.", size,
-                            more[0], tried)
-
-    def explain(self):
-        """Returns what to change after memory ran out, in text."""
-        logging.info("Out of memory. Simulating what would fit; for a large model this takes minutes.")
-        changes = [{}]
-        changes += [{"recompute": mode} for mode in modeling.RECOMPUTE[modeling.RECOMPUTE.index(FLAGS.recompute) + 1:]]
-        if FLAGS.optimizer != "adafactor":
-            changes.append({**changes[-1], "optimizer": "adafactor"})
-        if FLAGS.max_seq_length >= 32:
-            changes.append({"max_seq_length": FLAGS.max_seq_length // 2})
-        alternatives = {" ".join(f"--{name}={value}" for name, value in change.items()) or "as it is":
-                        functools.partial(self.build, **change) for change in changes}
-        usable, source = _usable_memory()
-        return (f"out of memory ({source}).\n" + memory_planner.advice(
-            alternatives, FLAGS.train_batch_size, self._micro_batch_size(), usable))
-
-
-def _settle_accumulation_by_tokens():
-    """Sets --gradient_accumulation_steps to as many micro-batches as --tokens_per_micro_batch takes, if it was not given.
+    Returns:
+      a `TrainingStep`.
 
     Raises:
-      ValueError: the flags contradict each other.
+      ValueError: flags contradict each other, or nothing fits.
     """
-    tokens, length, batch_size = FLAGS.tokens_per_micro_batch, FLAGS.max_seq_length, FLAGS.train_batch_size
-    steps, given = FLAGS.gradient_accumulation_steps, FLAGS["gradient_accumulation_steps"].present
-    if not FLAGS.trim_padding:
-        raise ValueError("--tokens_per_micro_batch with --trim_padding=false: untrimmed examples all have the same number of "
-                         "tokens. Leave one of them out.")
-    if tokens < length:
-        raise ValueError(f"--tokens_per_micro_batch={tokens} is below --max_seq_length={length}: an example may not fit. "
-                         f"Pass at least {length}.")
-    if given and steps == 0:
-        raise ValueError("--gradient_accumulation_steps=0 goes by memory and --tokens_per_micro_batch by tokens: leave one of "
-                         "them out.")
-    if steps > batch_size:
-        raise ValueError(f"--gradient_accumulation_steps={steps}: --train_batch_size={batch_size} examples make at most "
-                         f"{batch_size} micro-batches.")
-    needed = math.ceil(batch_size / (tokens // length))
-    if not given:
-        checks.take_default("gradient_accumulation_steps", needed,
-                     f"so many --tokens_per_micro_batch={tokens} takes if all {batch_size} examples have {length} tokens")
-    elif steps < needed:
-        raise ValueError(f"--gradient_accumulation_steps={steps} is too little for --tokens_per_micro_batch={tokens} if all "
-                         f"{batch_size} examples have --max_seq_length={length} tokens. Pass "
-                         f"--gradient_accumulation_steps={needed} or --tokens_per_micro_batch="
-                         f"{math.ceil(batch_size / steps) * length}.")
+    values = _training_flags(settings, model)
+    if not settings.do_train:
+        return training_step.without_training(values)
+    usable, source = _usable_memory(settings)
+    if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
+        logging.info("Simulating what fits into %s.", source)
+    settled = training_step.settle(values, (usable, source), model.needs, model.bound)
+    step = settled.step
+    if values.gradient_accumulation_steps == 0 and tf.config.list_physical_devices("GPU"):
+        step = _probe(settings, model, step)
+    for is_warning, text in settled.messages:
+        (logging.warning if is_warning else logging.info)("%s", text)
+    return step
 
 
-def _usable_memory():
+def _probe(settings, model, step):
+    """Takes a step of one micro-batch, and more and smaller ones until memory suffices; returns the `TrainingStep`."""
+    while not memory_planner.runs(model.build, step):
+        more = [count for count in training_step.divisors(step.train_batch_size)
+                if count >= 2 * step.gradient_accumulation_steps]
+        if not more:
+            raise ValueError(_explain(settings, model, step))
+        logging.warning("A micro-batch of %d ran out of memory: --gradient_accumulation_steps=%d instead of %d.",
+                        step.micro_batch_size, more[0], step.gradient_accumulation_steps)
+        step = step.replace(gradient_accumulation_steps=more[0])
+    return step
+
+
+def _usable_memory(settings):
     """Returns (bytes that a training step may take, what they are)."""
-    if FLAGS.memory_limit_gb is None:
+    if settings.memory_limit_gb is None:
         usable, source = memory_planner.usable_here()
     else:
-        usable, source = FLAGS.memory_limit_gb * memory_planner.GB, "--memory_limit_gb"
-    return usable, f"{memory_planner.gb(usable)}: {source}"
+        usable, source = settings.memory_limit_gb * training_step.GB, "--memory_limit_gb"
+    return usable, f"{training_step.gb(usable)}: {source}"
+
+
+def _explain(settings, model, step):
+    """Returns what to change after memory ran out, in text."""
+    logging.info("Out of memory. Simulating what would fit; for a large model this takes minutes.")
+    changes = [{}]
+    changes += [{"recompute": mode} for mode in modeling.RECOMPUTE[modeling.RECOMPUTE.index(step.recompute) + 1:]]
+    if step.optimizer != "adafactor":
+        changes.append({**changes[-1], "optimizer": "adafactor"})
+    if step.max_seq_length >= 32:
+        changes.append({"max_seq_length": step.max_seq_length // 2})
+    alternatives = {" ".join(f"--{name}={value}" for name, value in change.items()) or "as it is": step.replace(**change)
+                    for change in changes}
+    usable, source = _usable_memory(settings)
+    return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.needs, usable)
+
+
+# --- The Estimator ---------------------------------------------------------------------------------------
 
 
 class _Estimator(estimator.Estimator):
     """An Estimator that says what to change when memory runs out."""
 
-    training = None  # a `_Training`
+    def __init__(self, settings, model, step, **arguments):
+        super().__init__(model.build_model_fn(step=step), **arguments)
+        self._settings, self._model, self._step = settings, model, step
 
     def train(self, *args, hooks=(), max_steps=None, **kwargs):
-        hooks = [*(hooks or ()), *_profile_hooks(max_steps)]
+        hooks = [*(hooks or ()), *_profile_hooks(self._settings, max_steps)]
         try:
             return super().train(*args, hooks=hooks, max_steps=max_steps, **kwargs)
         except tf.errors.ResourceExhaustedError as error:
-            raise ValueError(self.training.explain()) from error
+            raise ValueError(_explain(self._settings, self._model, self._step)) from error
 
     def evaluate(self, *args, **kwargs):
         try:
@@ -196,77 +175,61 @@ class _Estimator(estimator.Estimator):
             raise ValueError("out of memory in prediction. Lower --predict_batch_size.") from error
 
 
-# --- FLAGS → Estimator -----------------------------------------------------------------------------------
-
-
-def _profile_hooks(num_train_steps):
+def _profile_hooks(settings, num_train_steps):
     """What traces the steps that --profile_steps names.
 
     Raises:
       ValueError: training ends before, or is not asked for.
     """
-    if FLAGS.profile_steps is None:
+    if settings.profile_steps is None:
         return []
-    first, last = common_flags.steps_of(FLAGS.profile_steps)
-    if not FLAGS.do_train:
-        raise ValueError(f"--profile_steps={FLAGS.profile_steps} is about training: pass --do_train=true, or leave it out.")
+    first, last = common_flags.steps_of(settings.profile_steps)
+    if not settings.do_train:
+        raise ValueError(f"--profile_steps={settings.profile_steps} is about training: pass --do_train=true, or leave it out.")
     if num_train_steps is not None and last > num_train_steps:
-        raise ValueError(f"--profile_steps={FLAGS.profile_steps}: training ends at step {num_train_steps}. Pass steps from 1 "
-                         f"to {num_train_steps}, or train longer.")
-    return [session_hooks.ProfileHook(FLAGS.output_dir, first, last)]
+        raise ValueError(f"--profile_steps={settings.profile_steps}: training ends at step {num_train_steps}. Pass steps from "
+                         f"1 to {num_train_steps}, or train longer.")
+    return [session_hooks.ProfileHook(settings.output_dir, first, last)]
 
 
-def _session_config():
+def _session_config(settings, trims):
     """The tf.ConfigProto of all sessions; None for TensorFlow's own settings.
 
     Raises:
       ValueError: two flags exclude each other.
     """
-    if not FLAGS.use_xla:
+    if not settings.use_xla:
         return None
-    if FLAGS.compile_kernels:
+    if settings.compile_kernels:
         raise ValueError("--use_xla=true compiles the whole model, the parts that --compile_kernels=true is about too: leave "
                          "one of them out.")
-    if "trim_padding" in FLAGS and FLAGS.trim_padding:
+    if trims:
         logging.info("--use_xla: trimmed batches differ in length, and each length is compiled anew. With "
-                     "--trim_padding=false there is one.")
+                     "--trim_padding=false there is one, and no padding is left out of the computation in either case.")
     return estimator.xla_session_config()
 
 
-def create_estimator(build_model_fn, bert_config, fields, batch_totals=(), eval_batch_size=None, predict_batch_size=None,
-                     num_train_steps=None, remove_padding=False):
-    """Returns the `estimator.Estimator` that the flags describe.
-
-    If it is to train, --recompute=auto and --gradient_accumulation_steps=0 become what fits into memory.
+def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=None, num_train_steps=None):
+    """Returns (the `estimator.Estimator` that the flags describe, its `TrainingStep`).
 
     Args:
-      build_model_fn: function of model_options and optimizer_options that returns the model_fn.
-      bert_config: the `modeling.BertConfig`.
-      fields: sequence length -> list of the `input_pipeline.Field`s of a training example.
-      batch_totals: see `input_pipeline.record_dataset`.
+      settings: a `Settings`.
+      model: a `Model`.
       eval_batch_size, predict_batch_size: examples at a time.
       num_train_steps: the last step of training, if known; a flag that asks for what is beyond is refused here.
-      remove_padding: whether the loss looks at real tokens only, so that training need not compute the others; see
-        `modeling.BertModel`.
 
     Raises:
       ValueError: nothing fits into memory, or flags contradict each other.
     """
-    checks.check_precision()
-    _profile_hooks(num_train_steps)
-    session_config = _session_config()
-    training = _Training(build_model_fn, bert_config, fields, batch_totals)
-    if FLAGS.do_train:
-        training.settle()
+    checks.check_precision(settings)
+    _profile_hooks(settings, num_train_steps)
+    session_config = _session_config(settings, trims_training(settings, model))
+    step = settle(settings, model)
     config = estimator.RunConfig(
-        model_dir=FLAGS.output_dir, tf_random_seed=FLAGS.seed, save_checkpoints_steps=FLAGS.save_checkpoints_steps,
-        log_step_count_steps=FLAGS.log_steps, save_summary_steps=FLAGS.log_steps, session_config=session_config,
-        gradient_accumulation_steps=FLAGS.gradient_accumulation_steps if FLAGS.do_train else 1,
-        unequal_micro_batches=common_flags.tokens_per_micro_batch() > 0)
-    model_fn = build_model_fn(model_options={**model_options(), "compile_kernels": _compiles_kernels(bert_config),
-                                             "remove_padding": remove_padding and not FLAGS.use_xla},
-                              optimizer_options=optimizer_options())
-    created = _Estimator(model_fn, config=config, use_tpu=FLAGS.use_tpu, train_batch_size=FLAGS.train_batch_size,
-                         eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)
-    created.training = training
-    return created
+        model_dir=settings.output_dir, tf_random_seed=settings.seed, save_checkpoints_steps=settings.save_checkpoints_steps,
+        log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps, session_config=session_config,
+        training_step=step)
+    created = _Estimator(settings, model, step, config=config, use_tpu=settings.use_tpu,
+                         train_batch_size=settings.train_batch_size, eval_batch_size=eval_batch_size,
+                         predict_batch_size=predict_batch_size)
+    return created, step

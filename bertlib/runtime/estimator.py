@@ -24,6 +24,7 @@ from tensorflow.python.saved_model.model_utils import export_utils
 
 from bertlib.runtime import checkpoints, graph_keys, input_position, randomness, session_hooks
 from bertlib.runtime.session_hooks import NanLossError  # noqa: F401  what training may raise
+from bertlib.runtime.training_step import equal_micro_batches
 
 # Ops of which XLA would make other floats than TensorFlow, though of the same random bits.
 _RANDOM_FLOATS = {"StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StatelessRandomNormalV2"}
@@ -110,7 +111,7 @@ class RunConfig(object):
                  keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, train_distribute=None, device_fn=None,
                  protocol=None, eval_distribute=None, experimental_distribute=None,
                  experimental_max_worker_delay_secs=None, session_creation_timeout_secs=7200,
-                 gradient_accumulation_steps=1, unequal_micro_batches=False):
+                 gradient_accumulation_steps=1, training_step=None):
         """Creates a configuration.
 
         Args:
@@ -129,8 +130,8 @@ class RunConfig(object):
             ignored.
           gradient_accumulation_steps: micro-batches that make a training batch. The model_fn hands it on to
             `optimization.create_optimizer`; it is in params.
-          unequal_micro_batches: the input_fn cuts a training batch into micro-batches of sizes of its own choice;
-            params["batch_size"] is then that of the whole training batch.
+          training_step: a `TrainingStep` that says more of it, in place of the number of micro-batches. If these differ in
+            their numbers of examples, the input_fn cuts the training batch, and params["batch_size"] is that of the whole.
 
         Raises:
           ValueError: a strategy has several replicas; both save_checkpoints_steps and save_checkpoints_secs are given, or
@@ -156,8 +157,9 @@ class RunConfig(object):
         self.experimental_distribute = experimental_distribute
         self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
         self.session_creation_timeout_secs = session_creation_timeout_secs
-        self.gradient_accumulation_steps = gradient_accumulation_steps
-        self.unequal_micro_batches = unequal_micro_batches
+        self.gradient_accumulation_steps = (gradient_accumulation_steps if training_step is None
+                                            else training_step.gradient_accumulation_steps)
+        self.training_step = training_step
         self.model_dir = model_dir and os.fspath(model_dir)
         self.tf_random_seed = tf_random_seed
         self.save_summary_steps = save_summary_steps
@@ -167,6 +169,11 @@ class RunConfig(object):
         self.keep_checkpoint_max = keep_checkpoint_max
         self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
         self.log_step_count_steps = log_step_count_steps
+
+    @property
+    def unequal_micro_batches(self):
+        """Whether micro-batches differ in their numbers of examples."""
+        return self.training_step is not None and self.training_step.unequal_micro_batches
 
     # What programs ask of a run on one machine.
     is_chief = True
@@ -185,24 +192,6 @@ class RunConfig(object):
             if changes.get(given) is not None and other not in changes:
                 settings[other] = None
         return type(self)(**settings)
-
-
-def micro_batch_size(batch_size, gradient_accumulation_steps):
-    """Returns the number of examples in each micro-batch.
-
-    Raises:
-      ValueError: the batch is not divisible; names the nearest sizes that are.
-    """
-    rest = batch_size % gradient_accumulation_steps
-    if rest:
-        sizes = [size for size in (batch_size - rest, batch_size - rest + gradient_accumulation_steps) if size]
-        divisors = [n for n in range(1, batch_size + 1) if batch_size % n == 0]
-        below = [n for n in divisors if n < gradient_accumulation_steps]
-        near = below[-1:] + divisors[len(below):][:1]
-        raise ValueError(f"A training batch of {batch_size} examples cannot be split into {gradient_accumulation_steps} equal "
-                         f"micro-batches. Batches of {' or '.join(map(str, sizes))} can; this one can be split into "
-                         f"{' or '.join(map(str, near))}.")
-    return batch_size // gradient_accumulation_steps
 
 
 def xla_session_config():
@@ -638,7 +627,7 @@ class Estimator(object):
             params.setdefault("gradient_accumulation_steps", steps)
         if batch_size is not None:
             equal = mode == ModeKeys.TRAIN and not self._config.unequal_micro_batches
-            params["batch_size"] = micro_batch_size(batch_size, steps) if equal else batch_size
+            params["batch_size"] = equal_micro_batches(batch_size, steps) if equal else batch_size
         return params
 
     def _build(self, features_fn, mode):

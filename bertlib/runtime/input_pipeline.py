@@ -241,17 +241,18 @@ def _cut(batch, trim):
     return {**batch, **{name: batch[name][:, :longest] for name in trim}}
 
 
-def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim, by_tokens,
-             num_threads=None):
+def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim,
+             unequal_micro_batches, num_threads=None):
     """A dataset of what `read` gives for the indices of each batch; see `record_dataset`."""
-    if not is_training and (micro_batches != 1 or batch_totals or by_tokens):
+    if not is_training and (micro_batches != 1 or batch_totals or unequal_micro_batches):
         raise ValueError("Micro-batches and totals are for training only.")
-    if by_tokens and not trim:
-        raise ValueError("Without trimming all examples have the same number of tokens: by_tokens needs trim.")
-    if by_tokens and micro_batches > batch_size:
+    if unequal_micro_batches and not trim:
+        raise ValueError("Without trimming all examples have the same number of tokens: unequal_micro_batches needs trim.")
+    if unequal_micro_batches and micro_batches > batch_size:
         raise ValueError(f"A step of {batch_size} examples cannot be cut into {micro_batches} micro-batches.")
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
-    indices = _index_dataset(num_examples, batch_size * (1 if by_tokens else micro_batches), is_training, drop_remainder)
+    batch = batch_size * (1 if unequal_micro_batches else micro_batches)
+    indices = _index_dataset(num_examples, batch, is_training, drop_remainder)
     if not trim:
         dataset = indices.map(read, **threads)
     elif is_training:
@@ -267,7 +268,7 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
         dataset = many.flat_map(lambda examples: tf.data.Dataset.from_tensor_slices(examples).batch(batch_size))
         if whole < num_examples and not drop_remainder:
             dataset = dataset.concatenate(tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
-    if by_tokens:
+    if unequal_micro_batches:
         dataset = dataset.flat_map(functools.partial(_split_by_tokens, parts=micro_batches, trim=trim, totals=batch_totals))
     elif micro_batches > 1 or batch_totals:
         dataset = dataset.flat_map(functools.partial(_split, parts=micro_batches, totals=batch_totals))
@@ -293,7 +294,7 @@ def in_order(results):
 
 
 def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(),
-                   num_threads=None, trim=(), by_tokens=False):
+                   num_threads=None, trim=(), unequal_micro_batches=False):
     """Returns a dataset of batches {name: tensor [B, …]} from TFRecord files; int64 fields become int32.
 
     Args:
@@ -311,7 +312,7 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         after its longest sequence. For that the examples of a training step are sorted by length before they are split into
         micro-batches. Without training many batches are sorted, and each says where its examples stood, as `EXAMPLE_INDEX`,
         int64 [B]; see `in_order`.
-      by_tokens: for training with `trim`. batch_size is a whole step's then, and its micro-batches are those of
+      unequal_micro_batches: for training with `trim`. batch_size is a whole step's then, and its micro-batches are those of
         `cut_by_tokens`. Each has a `MICRO_BATCH_WEIGHT`, a float32 scalar, b · micro_batches / batch_size for b examples: the
         mean over the micro-batches of this times their mean loss is the step's mean loss.
 
@@ -327,8 +328,8 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         batch = tf.io.parse_example(serialized, features)
         return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor for name, tensor in batch.items()}
 
-    return _dataset(len(records), parse, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim, by_tokens,
-                    num_threads)
+    return _dataset(len(records), parse, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim,
+                    unequal_micro_batches, num_threads)
 
 
 def placeholders(fields, batch_size, batch_totals=()):
@@ -341,7 +342,7 @@ def placeholders(fields, batch_size, batch_totals=()):
 
 
 def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(), trim=(),
-                  by_tokens=False):
+                  unequal_micro_batches=False):
     """Like `record_dataset`, from arrays in memory: {name: int32 or float32 array [examples, …]}."""
     names = list(arrays)
     num_examples = len(arrays[names[0]])
@@ -356,4 +357,4 @@ def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches
         return dict(zip(names, values))
 
     return _dataset(num_examples, gather, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim,
-                    by_tokens)
+                    unequal_micro_batches)

@@ -18,7 +18,8 @@ from tensorflow.core.protobuf import device_properties_pb2, meta_graph_pb2
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.grappler import cluster, item, tf_optimizer
 
-GB = 10**9
+from bertlib.runtime.training_step import GB, divisors, gb
+
 # Of a card's nominal size: the CUDA context, libraries, kernels' workspaces and fragmentation.
 CARD_OVERHEAD = 1.0 * GB
 # Of the limit that TensorFlow reports for a GPU, the context already taken off; and of RAM.
@@ -53,9 +54,6 @@ class Prediction(collections.namedtuple("Prediction", ["variables", "activations
 
 Largest = collections.namedtuple("Largest", ["batch_size", "prediction", "next"])
 Largest.__doc__ = """The largest batch that fits, its `Prediction` (None for a batch of 0) and that of one example more."""
-
-Choice = collections.namedtuple("Choice", ["recompute", "accumulation_steps", "prediction"])
-Choice.__doc__ = """What to recompute, the number of micro-batches, and the `Prediction` for one of these."""
 
 
 # --- One graph -------------------------------------------------------------------------------------------
@@ -202,14 +200,14 @@ def _parse(text):
 # --- What fits -------------------------------------------------------------------------------------------
 
 
-def largest_batch(build, usable_bytes, limit=1 << 16):
+def largest_batch(needs, usable_bytes, limit=1 << 16):
     """Finds a batch size that fits while the next one does not.
 
     Memory is nearly linear in the batch size: the search follows the line through the two sizes next to the limit, and
     ends only when two neighbours on its two sides were simulated. Mostly that takes four simulations.
 
     Args:
-      build: batch size -> train op, built into the current graph.
+      needs: function of the batch size that returns the `Prediction` of a step.
       usable_bytes: what the step may take.
       limit: search no further.
 
@@ -220,7 +218,7 @@ def largest_batch(build, usable_bytes, limit=1 << 16):
     fits, too_large = 0, limit + 1
     guess = min(256, limit)  # large, so that the first line is a good one; a simulation takes as long for any size
     while too_large - fits > 1:
-        predictions[guess] = predict(build, guess)
+        predictions[guess] = needs(guess)
         if predictions[guess].total <= usable_bytes:
             fits = guess
         else:
@@ -242,72 +240,6 @@ def _crossing(predictions, usable_bytes):
     return int(first + room[first] / fall) if fall > 0 else 2 * second
 
 
-def divisors(number):
-    """Returns all divisors of a positive int, the smallest first."""
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
-
-
-def choose(build, batch_size, usable_bytes, modes=("none", "attention", "layers"), steps=None):
-    """Chooses how to take a step: of what fits, that of the least predicted time.
-
-    Args:
-      build: (micro-batch size, recompute) -> train op of a step that takes batch_size / micro-batch size micro-batches,
-        with its accumulators if these are more than one.
-      batch_size: the effective batch.
-      usable_bytes: what the step may take.
-      modes: what may be recomputed, the fastest first; see `modeling.transformer_model`.
-      steps: rising numbers of micro-batches to choose from, divisors of the batch size; None for all of them.
-
-    Returns:
-      a `Choice`.
-
-    Raises:
-      ValueError: nothing fits; says what the smallest would need.
-    """
-    steps = steps or divisors(batch_size)
-    best, too_large = None, []
-    for mode in modes:
-        if best and best.accumulation_steps == steps[0]:
-            break
-        prediction = functools.cache(lambda steps, mode=mode: predict(build, batch_size // steps, mode))
-        fewest = _fewest(prediction, batch_size, usable_bytes, steps)
-        if fewest:
-            best = min(filter(None, [best, Choice(mode, fewest, prediction(fewest))]), key=_seconds)
-        else:
-            too_large += [(prediction(count).total, mode, batch_size // count, prediction(count))
-                          for count in (steps[0], steps[-1])]
-    if best is None:
-        _, mode, size, least = min(too_large)
-        raise ValueError(f"{gb(usable_bytes)} are usable, but even recompute={mode} with micro-batches of {size} needs "
-                         f"{least}. Take shorter sequences, a smaller model or an optimizer with less state.")
-    return best
-
-
-def _fewest(prediction, batch_size, usable_bytes, steps):
-    """Returns the fewest micro-batches that fit, or None; arguments as in `choose`, with a `Prediction` for each number.
-
-    Few are simulated: activations are nearly linear in the size of a micro-batch, and more than one micro-batch need the
-    same variables. What the line says not to fit is not looked at.
-    """
-    if prediction(steps[0]).total <= usable_bytes:
-        return steps[0]
-    if prediction(steps[-1]).total > usable_bytes:
-        return None
-    largest, smallest = batch_size // steps[0], batch_size // steps[-1]
-    least = prediction(steps[-1])
-    slope = (prediction(steps[0]).activations - least.activations) / (largest - smallest)
-    for count in steps[1:-1]:
-        expected = least.total + slope * (batch_size // count - smallest)
-        if expected <= usable_bytes and prediction(count).total <= usable_bytes:
-            return count
-    return steps[-1]
-
-
-def _seconds(choice):
-    """Predicted seconds of a whole step."""
-    return choice.accumulation_steps * choice.prediction.seconds
-
-
 def runs(build, *arguments):
     """Whether a training step runs here without running out of memory: takes one, with zeros for every placeholder.
 
@@ -325,40 +257,40 @@ def runs(build, *arguments):
     return True
 
 
-def advice(alternatives, batch_size, micro_batch_size, usable_bytes):
+def advice(alternatives, needs, usable_bytes):
     """Says what would fit, for a run that is short of memory.
 
     Args:
-      alternatives: {what to change, such as "--recompute=layers": function of the micro-batch size as in `largest_batch`};
-        the first is the run as it is.
-      batch_size: its effective batch.
-      micro_batch_size: its micro-batch.
+      alternatives: {what to change, such as "--recompute=layers": the `TrainingStep` then}; the first is the run as it is.
+      needs: function of a `TrainingStep` that returns the `Prediction` of one of its micro-batches.
       usable_bytes: what a step may take.
 
     Returns:
       lines of text.
     """
-    needed = predict(next(iter(alternatives.values())), micro_batch_size)
-    lines = [f"By simulation a micro-batch of {micro_batch_size} needs {needed}, and {gb(usable_bytes)} are usable."]
+    given = next(iter(alternatives.values()))
+    needed = needs(given)
+    lines = [f"By simulation a micro-batch of {given.micro_batch_size} needs {needed}, and {gb(usable_bytes)} are usable."]
     if needed.total <= usable_bytes:
         usable_bytes = int(0.8 * needed.total)
         lines.append(f"It should have fit: something else takes memory, or it is fragmented. Below, {gb(usable_bytes)} are "
                      "counted on.")
     lines.append("The largest micro-batch that fits, and the flags for it:")
     widest = max(map(len, alternatives))
-    for change, build in alternatives.items():
-        found = largest_batch(build, usable_bytes, limit=batch_size)
+    for change, step in alternatives.items():
+        def of_size(size, step=step):
+            # A batch of two such micro-batches, so that accumulators count, or of one if it is the whole.
+            whole = size >= step.train_batch_size
+            return needs(step.replace(train_batch_size=size if whole else 2 * size, gradient_accumulation_steps=2 - whole))
+
+        found = largest_batch(of_size, usable_bytes, limit=step.train_batch_size)
         if found.batch_size:
-            steps = next(steps for steps in divisors(batch_size) if batch_size // steps <= found.batch_size)
-            lines.append(f"  {change:{widest}}  {found.batch_size:4}  --gradient_accumulation_steps={steps}")
+            count = next(count for count in divisors(step.train_batch_size)
+                         if step.train_batch_size // count <= found.batch_size)
+            lines.append(f"  {change:{widest}}  {found.batch_size:4}  --gradient_accumulation_steps={count}")
         else:
             lines.append(f"  {change:{widest}}  none; a single example needs {gb(found.next.total)}")
     return "\n".join(lines)
-
-
-def gb(size):
-    """Returns a number of bytes as text."""
-    return f"{size / GB:.2f} GB" if size >= 0.1 * GB else f"{size / 1e6:.3f} MB"
 
 
 # --- What is usable --------------------------------------------------------------------------------------

@@ -3,10 +3,10 @@
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoints, estimator, input_pipeline
+from bertlib.runtime import estimator, input_pipeline
+from bertlib.tasks import head
 from bertlib.tasks.classifier_data import SEQUENCES, feature_fields
 import modeling
-import optimization
 
 # As published: dropout before the head, whatever the configuration says.
 _HEAD_DROPOUT = 0.1
@@ -15,8 +15,35 @@ _HEAD_DROPOUT = 0.1
 # --- Model -----------------------------------------------------------------------------------------------
 
 
+class Classifier:
+    """One of `num_labels` classes; see `head`. Features: label_ids, int32 [B], and is_real_example, 0 for padding."""
+
+    modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
+    first_token_only = True
+
+    def __init__(self, num_labels):
+        self._num_labels = num_labels
+
+    def shapes(self, bert_config):
+        return head_shapes(bert_config, self._num_labels)
+
+    def build(self, bert_config, model, features, mode, micro_batches):
+        del bert_config, micro_batches
+        labels = features["label_ids"]
+        loss, per_example_loss, logits, probabilities = _classify(
+            model.get_pooled_output(), labels, self._num_labels, mode == estimator.ModeKeys.TRAIN)
+        weights = tf.cast(features.get("is_real_example", tf.ones_like(labels)), tf.float32)
+        return head.Outputs(loss, {"probabilities": probabilities},
+                            (metric_fn, [per_example_loss, labels, logits, weights]))
+
+
+def head_shapes(bert_config, num_labels):
+    """The variables that a classifier adds to the encoder: {name: shape}."""
+    return {"output_weights": (num_labels, bert_config.hidden_size), "output_bias": (num_labels,)}
+
+
 def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, labels, num_labels,
-                 use_one_hot_embeddings, model_options=None):
+                 use_one_hot_embeddings, step=None):
     """Builds BERT with a linear classifier on the pooled output.
 
     Args:
@@ -26,14 +53,18 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
       labels: int32 [B].
       num_labels: number of classes, C.
       use_one_hot_embeddings: see `modeling.BertModel`.
-      model_options: dict of its further arguments.
+      step: a `TrainingStep`; the published one if None.
 
     Returns:
       (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all float32.
     """
-    model = modeling.BertModel(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
-                               first_token_only=True, **(model_options or {}))
-    output = model.get_pooled_output()
+    model = head.encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings, step,
+                         Classifier.first_token_only)
+    return _classify(model.get_pooled_output(), labels, num_labels, is_training)
+
+
+def _classify(output, labels, num_labels, is_training):
+    """The pooled output [B, W] to what `create_model` returns."""
     output_weights = tf.get_variable("output_weights", [num_labels, output.shape.as_list()[-1]],
                                      initializer=modeling.create_initializer(0.02))
     output_bias = tf.get_variable("output_bias", [num_labels], initializer=tf.zeros_initializer())
@@ -46,49 +77,11 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
         return tf.reduce_mean(per_example_loss), per_example_loss, logits, tf.nn.softmax(logits)
 
 
-def head_shapes(bert_config, num_labels):
-    """The variables that `create_model` adds to the encoder: {name: shape}."""
-    return {"output_weights": (num_labels, bert_config.hidden_size), "output_bias": (num_labels,)}
-
-
 def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                     use_one_hot_embeddings, model_options=None, optimizer_options=None):
-    """Returns a model_fn for `estimator.Estimator`.
-
-    Args:
-      bert_config: a `modeling.BertConfig`.
-      num_labels: number of classes.
-      init_checkpoint: where weights start, see `checkpoints.open_checkpoint`; None for random ones.
-      learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
-      use_one_hot_embeddings: see `modeling.BertModel`.
-      model_options: dict of its further arguments.
-      optimizer_options: dict of further arguments of `optimization.create_optimizer`.
-    """
-    def model_fn(features, labels, mode, params):
-        del labels
-        label_ids = features["label_ids"]
-        loss, per_example_loss, logits, probabilities = create_model(
-            bert_config, mode == estimator.ModeKeys.TRAIN, features["input_ids"], features["input_mask"],
-            features["segment_ids"], label_ids, num_labels, use_one_hot_embeddings, model_options)
-        scaffold = checkpoints.starting_scaffold(init_checkpoint)
-
-        if mode == estimator.ModeKeys.TRAIN:
-            loss *= features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
-            train_op = optimization.create_optimizer(
-                loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, **(optimizer_options or {}),
-                gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
-            return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, scaffold=scaffold)
-        if mode == estimator.ModeKeys.EVAL:
-            weights = tf.cast(features.get("is_real_example", tf.ones_like(label_ids)), tf.float32)
-            return estimator.EstimatorSpec(
-                mode, loss=loss, scaffold=scaffold,
-                eval_metrics=(metric_fn, [per_example_loss, label_ids, logits, weights]))
-        predictions = {"probabilities": probabilities}
-        if input_pipeline.EXAMPLE_INDEX in features:
-            predictions[input_pipeline.EXAMPLE_INDEX] = tf.identity(features[input_pipeline.EXAMPLE_INDEX])
-        return estimator.EstimatorSpec(mode, predictions=predictions, scaffold=scaffold)
-
-    return model_fn
+                     use_one_hot_embeddings, step=None):
+    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
+    return head.model_fn_builder(Classifier(num_labels), bert_config, init_checkpoint, learning_rate, num_train_steps,
+                                 num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
 
 
 def metric_fn(per_example_loss, label_ids, logits, weights):
@@ -131,7 +124,7 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
 # --- Input -----------------------------------------------------------------------------------------------
 
 
-def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim_padding=False, by_tokens=False):
+def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False, unequal_micro_batches=False):
     """Returns an input_fn that reads a TFRecord file of `file_based_convert_examples_to_features`.
 
     Args:
@@ -139,14 +132,14 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
       seq_length: sequence length that it was written with.
       is_training: shuffle and repeat.
       drop_remainder: leave the last, smaller batch out.
-      trim_padding: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
-      by_tokens: see there; the Estimator's configuration has unequal_micro_batches then.
+      trim: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
+      unequal_micro_batches: see there; the Estimator's `TrainingStep` says so too then.
     """
     def input_fn(params):
         return input_pipeline.record_dataset(
             input_file, feature_fields(seq_length), params["batch_size"], is_training, drop_remainder,
-            params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim_padding else (),
-            by_tokens=by_tokens)
+            params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim else (),
+            unequal_micro_batches=unequal_micro_batches)
     return input_fn
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.runtime import checkpoints, estimator, files, input_pipeline, record_files
+from bertlib.tasks import head
 from bertlib.tasks.classifier_data import _truncate_seq_pair
-import modeling
 
 POOLING = ("none", "cls", "mean")
 # Tokens in a window, and bytes of what is extracted for them.
@@ -276,7 +276,7 @@ def input_fn_builder(features, seq_length):
 
 
 def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_one_hot_embeddings, pooling="none",
-                     model_options=None):
+                     step=None):
     """Returns a model_fn that predicts `unique_id` and a `layer_output_<i>` for the i-th of the layers.
 
     Args:
@@ -286,7 +286,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
       use_tpu: must be false.
       use_one_hot_embeddings: see `modeling.BertModel`.
       pooling: see `pool`.
-      model_options: dict of further arguments of `modeling.BertModel`.
+      step: a `TrainingStep` that says the precision; the published one if None.
 
     Raises:
       ValueError: `use_tpu`; in the model_fn: the mode is another than PREDICT.
@@ -299,8 +299,8 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
         if mode != estimator.ModeKeys.PREDICT:
             raise ValueError(f"This model predicts only; mode {mode!r} does not.")
         mask = features["input_mask"]
-        model = modeling.BertModel(bert_config, False, features["input_ids"], mask, features["input_type_ids"],
-                                   use_one_hot_embeddings, **(model_options or {}))
+        model = head.encoder(bert_config, False, features["input_ids"], mask, features["input_type_ids"],
+                             use_one_hot_embeddings, step)
         scaffold = checkpoints.starting_scaffold(init_checkpoint) or tf.train.Scaffold()
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": pool(layers[layer], mask, pooling)

@@ -2,10 +2,9 @@
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoints, estimator, input_pipeline
-from bertlib.tasks import pretraining_data
+from bertlib.runtime import estimator, input_pipeline
+from bertlib.tasks import head, pretraining_data
 import modeling
-import optimization
 
 # Weights whose sum over the effective batch the loss needs; see `get_masked_lm_output`.
 BATCH_TOTALS = ("masked_lm_weights",)
@@ -14,42 +13,36 @@ BATCH_TOTALS = ("masked_lm_weights",)
 # --- Model -----------------------------------------------------------------------------------------------
 
 
-def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                     use_one_hot_embeddings, model_options=None, optimizer_options=None):
-    """Returns a model_fn for `estimator.Estimator`; the loss is that of the masked words plus that of the next sentence.
+class Pretraining:
+    """The masked words and whether the second text follows the first; see `head`. The loss is the sum of both.
 
-    Args:
-      bert_config: a `modeling.BertConfig`.
-      init_checkpoint: where weights start, see `checkpoints.open_checkpoint`; None for random ones.
-      learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
-      use_one_hot_embeddings: see `modeling.BertModel`.
-      model_options: dict of its further arguments.
-      optimizer_options: dict of further arguments of `optimization.create_optimizer`.
+    Features: masked_lm_positions, masked_lm_ids, int32 [B, P], masked_lm_weights, float [B, P], and next_sentence_labels,
+    int32 [B, 1].
     """
-    def model_fn(features, labels, mode, params):
-        del labels
-        if mode not in (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL):
-            raise ValueError(f"This model is trained and evaluated; mode {mode!r} is neither.")
-        is_training = mode == estimator.ModeKeys.TRAIN
-        micro_batches = params.get("gradient_accumulation_steps", 1) if is_training else 1
-        model = modeling.BertModel(bert_config, is_training, features["input_ids"], features["input_mask"],
-                                   features["segment_ids"], use_one_hot_embeddings, **(model_options or {}))
+
+    modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL)
+    first_token_only = False
+
+    def shapes(self, bert_config):
+        return head_shapes(bert_config)
+
+    def build(self, bert_config, model, features, mode, micro_batches):
+        del mode
         masked_lm_loss, *masked_lm = get_masked_lm_output(
             bert_config, model.get_sequence_output(), model.get_embedding_table(), features["masked_lm_positions"],
             features["masked_lm_ids"], features["masked_lm_weights"], features.get("masked_lm_weights_total"), micro_batches)
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, model.get_pooled_output(), features["next_sentence_labels"])
-        loss = masked_lm_loss + next_sentence_loss
-        scaffold = checkpoints.starting_scaffold(init_checkpoint)
-        if is_training:
-            train_op = optimization.create_optimizer(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                                                     **(optimizer_options or {}), gradient_accumulation_steps=micro_batches)
-            return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, scaffold=scaffold)
-        metrics = metric_fn(*masked_lm, features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
-                            features["next_sentence_labels"])
-        return estimator.EstimatorSpec(mode, loss=loss, scaffold=scaffold, eval_metric_ops=metrics)
+        metrics = metric_fn, [*masked_lm, features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
+                              features["next_sentence_labels"]]
+        return head.Outputs(masked_lm_loss + next_sentence_loss, metrics=metrics)
 
-    return model_fn
+
+def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
+                     use_one_hot_embeddings, step=None):
+    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
+    return head.model_fn_builder(Pretraining(), bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps,
+                                 use_tpu, use_one_hot_embeddings, step)
 
 
 def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights, total_weight=None,

@@ -60,7 +60,7 @@ def examples(count=25):
 def make_dataset(**changes):
     return input_pipeline.array_dataset(**{**dict(
         arrays=examples(), batch_size=BATCH, is_training=True, drop_remainder=True, micro_batches=PARTS, trim=SEQUENCES,
-        by_tokens=True), **changes})
+        unequal_micro_batches=True), **changes})
 
 
 def run_batches(fetches, iterator, count, step=0):
@@ -80,7 +80,7 @@ def take(count, step=0, **options):
 
 
 def test_micro_batches_are_the_step_cut_where_it_is_best_each_with_its_weight():
-    whole = take(4, by_tokens=False, micro_batches=1)
+    whole = take(4, unequal_micro_batches=False, micro_batches=1)
     found = take(4 * PARTS, batch_totals=["label_ids"])
     lengths = examples()["input_mask"].sum(axis=1)
     for step, batch in enumerate(whole):
@@ -159,7 +159,7 @@ def gradients(**options):
 
 
 def test_the_mean_gradient_of_the_micro_batches_is_that_of_the_batch():
-    whole = gradients(micro_batches=1, by_tokens=False)
+    whole = gradients(micro_batches=1, unequal_micro_batches=False)
     assert np.abs(whole).max() > 0.1
     np.testing.assert_allclose(gradients(micro_batches=PARTS), whole, atol=1e-6)
 
@@ -222,7 +222,7 @@ def test_the_flag_changes_no_step(scripts, flags, tmp_path):
 
 @pytest.mark.parametrize("changes, expected", [
     (dict(tokens_per_micro_batch=29), "is below --max_seq_length=30: an example may not fit. Pass at least 30."),
-    (dict(trim_padding=False), "Leave one of them out."),
+    (dict(trim=False), "Leave one of them out."),
     (dict(gradient_accumulation_steps=0), "leave one of them out."),
     (dict(gradient_accumulation_steps=2), "Pass --gradient_accumulation_steps=3 or --tokens_per_micro_batch=90."),
     (dict(gradient_accumulation_steps=6), "--train_batch_size=5 examples make at most 5 micro-batches.")])

@@ -1153,7 +1153,7 @@ def test_run_config_defaults_are_the_published_ones_with_a_seed():
         save_checkpoints_secs=600, session_config=None, keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000,
         log_step_count_steps=100, train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
         experimental_distribute=None, experimental_max_worker_delay_secs=None, session_creation_timeout_secs=7200,
-        gradient_accumulation_steps=1, unequal_micro_batches=False)
+        gradient_accumulation_steps=1, training_step=None)
     assert RunConfig(save_checkpoints_steps=7).save_checkpoints_secs is None
 
 

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.runtime import memory_planner
-import modeling
+from bertlib.runtime.training_step import TrainingStep, choose
 import optimization
 
 MB = 1024 * 1024
@@ -25,11 +25,11 @@ def chain(batch_size, variable=256):
     return tf.assign_add(tf.train.get_global_step(), tf.cast(tf.reduce_sum(x), tf.int64)).op
 
 
-def bert(batch_size, **options):
+def trained(**options):
+    """A step of BERT's optimizer on 620 weights, which all have a gradient."""
     tf.train.get_or_create_global_step()
-    config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1})
-    model = modeling.BertModel(config, True, tf.placeholder(tf.int32, [batch_size, 32]))
-    return optimization.create_optimizer(tf.reduce_mean(model.get_pooled_output()), 1e-3, 10, 1, False, **options)
+    outputs = tf.placeholder(tf.float32, [2, 30]) @ tf.get_variable("kernel", [30, 20]) + tf.get_variable("bias", [20])
+    return optimization.create_optimizer(tf.reduce_mean(tf.square(outputs)), 1e-3, 10, 1, False, **options)
 
 
 def test_a_chain_holds_its_input_and_two_products_at_most():
@@ -39,21 +39,11 @@ def test_a_chain_holds_its_input_and_two_products_at_most():
     assert 2 * batch <= found.activations <= 3 * batch + MB
 
 
-def test_variables_count_with_their_slots_and_accumulators():
-    plain, slots, accumulating = (memory_planner.predict(bert, 2).variables,
-                                  memory_planner.predict(lambda: bert(2, optimizer="sgdm")).variables,
-                                  memory_planner.predict(lambda: bert(2, gradient_accumulation_steps=2)).variables)
-    weights = sum(variable.shape.num_elements() * 4 for variable in _trainable())
-    trained = weights  # all have a gradient here, the pooler too
-    assert plain == pytest.approx(weights + 2 * trained, abs=100)
-    assert slots == pytest.approx(weights + trained, abs=100)
-    assert accumulating == pytest.approx(weights + 3 * trained, abs=100)
-
-
-def _trainable():
-    with tf.Graph().as_default():
-        bert(2)
-        return tf.trainable_variables()
+@pytest.mark.parametrize("options, times", [({}, 3), (dict(optimizer="sgdm"), 2), (dict(gradient_accumulation_steps=2), 4)],
+                         ids=str)
+def test_variables_count_with_their_slots_and_accumulators(options, times):
+    found = memory_planner.predict(lambda: trained(**options)).variables
+    assert found == pytest.approx(times * 620 * 4, abs=100)  # beside them the global step and a few sums of micro-batches
 
 
 def with_unknown_batch():
@@ -76,49 +66,55 @@ def test_what_would_be_predicted_too_small_is_refused(build, complaint):
         memory_planner.predict(build)
 
 
+def needs_of_chain(batch_size):
+    return memory_planner.predict(chain, batch_size)
+
+
 def test_the_largest_batch_fits_and_the_next_one_does_not():
     usable = 7 * MB
-    found = memory_planner.largest_batch(chain, usable)
+    found = memory_planner.largest_batch(needs_of_chain, usable)
     assert memory_planner.predict(chain, found.batch_size).total <= usable < memory_planner.predict(
         chain, found.batch_size + 1).total
     assert found.prediction.total <= usable < found.next.total
 
 
 def test_nothing_fits_where_the_variables_alone_do_not():
-    found = memory_planner.largest_batch(chain, 100_000)
+    found = memory_planner.largest_batch(needs_of_chain, 100_000)
     assert found.batch_size == 0 and found.prediction is None and found.next.total > 100_000
 
 
+# The wider, the more memory and time.
+WIDTHS = {"none": 256, "attention": 128, "layers": 2048}
+
+
+def needs_of_step(step):
+    return memory_planner.predict(chain, step.micro_batch_size, WIDTHS[step.recompute])
+
+
 def test_the_choice_takes_the_least_time_of_what_fits():
-    def build(micro_batch, width):
-        return chain(micro_batch, width)
-
-    modes = (256, 128)  # the wider, the more memory and time
-    everything = memory_planner.predict(build, 1024, 256).total
-    assert memory_planner.choose(build, 1024, everything, modes)[:2] == (256, 1)
-    found = memory_planner.choose(build, 1024, int(everything * 0.6), modes)
-    assert found.prediction.total <= everything * 0.6 and found[:2] == (128, 1)
-    assert memory_planner.choose(build, 1024, int(everything * 0.6), modes[:1])[:2] == (256, 2)
-    with pytest.raises(ValueError, match="are usable, but even recompute=128 with micro-batches of 1 needs"):
-        memory_planner.choose(build, 1024, 10_000, modes)
-
-
-def test_the_number_of_micro_batches_may_be_given():
-    needed = memory_planner.predict(chain, 512, 256).total
-    assert memory_planner.choose(chain, 1024, needed, (256, 128), steps=[4])[:2] == (256, 4)
-    assert memory_planner.choose(chain, 1024, int(0.8 * needed), (256, 128), steps=[2])[:2] == (128, 2)
+    step, modes = TrainingStep(train_batch_size=1024), ("none", "attention")
+    everything = needs_of_step(step).total
+    assert choose(step, everything, needs_of_step, modes)[0] == step
+    found, needed = choose(step, int(everything * 0.6), needs_of_step, modes)
+    assert needed.total <= everything * 0.6 and found == step.replace(recompute="attention")
+    found, _ = choose(step, int(everything * 0.6), needs_of_step, modes[:1])
+    assert found == step.replace(gradient_accumulation_steps=2)
+    with pytest.raises(ValueError, match="are usable, but even recompute=attention with micro-batches of 1 needs"):
+        choose(step, 10_000, needs_of_step, modes)
 
 
 def test_advice_names_the_flags_that_would_fit():
-    alternatives = {"as it is": chain, "narrower": lambda size: chain(size, 128), "wider": lambda size: chain(size, 2048)}
-    usable = memory_planner.predict(chain, 300).total
-    first, _, *rows = memory_planner.advice(alternatives, 1000, 500, usable).splitlines()
+    step = TrainingStep(train_batch_size=1000, gradient_accumulation_steps=2, recompute="attention")
+    alternatives = {"as it is": step, "wider": step.replace(recompute="none"), "widest": step.replace(recompute="layers")}
+    usable = memory_planner.predict(chain, 300, WIDTHS["attention"]).total
+    first, _, *rows = memory_planner.advice(alternatives, needs_of_step, usable).splitlines()
     assert first.startswith("By simulation a micro-batch of 500 needs")
     assert rows[0].split() == ["as", "it", "is", "300", "--gradient_accumulation_steps=4"]  # 250 are a quarter of 1000
-    assert rows[1].split()[-1] == "--gradient_accumulation_steps=2"
-    assert rows[2].startswith("  wider     none; a single example needs")
+    assert int(rows[1].split()[1]) < 300
+    assert rows[2].startswith("  widest    none; a single example needs")
     # It ran out of memory although it should have fit.
-    assert "something else takes memory" in memory_planner.advice(alternatives, 1000, 300, usable)
+    smaller = {"as it is": step.replace(gradient_accumulation_steps=4)}
+    assert "something else takes memory" in memory_planner.advice(smaller, needs_of_step, usable)
 
 
 @pytest.mark.parametrize("error, sufficed", [(None, True), (MemoryError, False)])

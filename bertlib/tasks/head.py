@@ -1,0 +1,96 @@
+"""The model of a task: BERT with a head, trained, evaluated and run by one `model_fn`, whatever the head.
+
+A head is an object with
+
+    modes                        the modes that it has, of `estimator.ModeKeys`
+    first_token_only             whether it looks at the pooled output only, so that the last layer is computed at [CLS] only
+    shapes(bert_config)          {name: shape} of the variables that it adds to the encoder
+    build(bert_config, model, features, mode, micro_batches)
+                                 its part of the graph: an `Outputs`; `micro_batches` are the parts of the effective batch, of
+                                 which `features` are one
+"""
+
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.runtime import checkpoints, estimator, input_pipeline
+from bertlib.runtime.training_step import TrainingStep
+import modeling
+import optimization
+
+
+class Outputs(NamedTuple):
+    """What a head makes of the encoder's outputs.
+
+    loss: scalar; None if the features have no labels. predictions: {name: tensor [B, …]}. metrics: (function, its arguments, a
+    list of tensors) that make {name: (value, update op)}; None if the head is not evaluated.
+    """
+
+    loss: Any = None
+    predictions: dict = {}
+    metrics: tuple | None = None
+
+
+def encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings, step=None,
+            first_token_only=False):
+    """Builds the `modeling.BertModel` that a step asks for.
+
+    Args:
+      bert_config: a `modeling.BertConfig`.
+      is_training: turns dropout on.
+      input_ids, input_mask, segment_ids: int32 [B, F].
+      use_one_hot_embeddings, first_token_only: see `modeling.BertModel`.
+      step: a `TrainingStep`; the published one if None.
+    """
+    step = step or TrainingStep()
+    return modeling.BertModel(
+        bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings, recompute=step.recompute,
+        recompute_segment=step.recompute_segment, precision=step.precision, first_token_only=first_token_only,
+        compile_kernels=step.compile_kernels, remove_padding=step.remove_padding)
+
+
+def train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step, micro_batches):
+    """Builds the update that a step asks for, of a loss that is the mean over one of its micro-batches."""
+    return optimization.create_optimizer(
+        loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, optimizer=step.optimizer,
+        lr_schedule=step.lr_schedule, adam_bias_correction=step.adam_bias_correction,
+        gradient_accumulation_steps=micro_batches, loss_scaling=step.loss_scaling)
+
+
+def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
+                     use_one_hot_embeddings, step=None):
+    """Returns a model_fn for `estimator.Estimator`.
+
+    Args:
+      head: see above.
+      bert_config: a `modeling.BertConfig`.
+      init_checkpoint: where weights start, see `checkpoints.open_checkpoint`; None for random ones.
+      learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
+      use_one_hot_embeddings: see `modeling.BertModel`.
+      step: a `TrainingStep`; the published one if None. The number of micro-batches that the Estimator has in params goes
+        before its.
+    """
+    step = step or TrainingStep()
+
+    def model_fn(features, labels, mode, params):
+        del labels
+        if mode not in head.modes:
+            raise ValueError(f"This model has the modes {', '.join(map(repr, head.modes))}, and not {mode!r}.")
+        is_training = mode == estimator.ModeKeys.TRAIN
+        micro_batches = params.get("gradient_accumulation_steps", step.gradient_accumulation_steps) if is_training else 1
+        model = encoder(bert_config, is_training, features["input_ids"], features["input_mask"], features["segment_ids"],
+                        use_one_hot_embeddings, step, head.first_token_only)
+        outputs = head.build(bert_config, model, features, mode, micro_batches)
+        scaffold = checkpoints.starting_scaffold(init_checkpoint)
+        if is_training:
+            loss = outputs.loss * features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
+            update = train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step, micro_batches)
+            return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
+        if mode == estimator.ModeKeys.EVAL:
+            return estimator.EstimatorSpec(mode, loss=outputs.loss, scaffold=scaffold, eval_metrics=outputs.metrics)
+        which = {name: tf.identity(features[name]) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
+                 if name in features}
+        return estimator.EstimatorSpec(mode, predictions={**outputs.predictions, **which}, scaffold=scaffold)
+
+    return model_fn
