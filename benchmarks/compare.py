@@ -34,10 +34,9 @@ import subprocess
 import sys
 import tempfile
 import time
-import xml.sax.saxutils
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from bertlib.commands import checks
+from bertlib.commands import charts, checks
 import tokenization
 
 ROOT = sys.path[0]
@@ -49,7 +48,7 @@ BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_a
 LENGTH, BATCH_SIZE = 128, 32
 WIDTH_OF_PRODUCT, PRODUCTS = 4096, {"fp32": 20, "bf16": 100}
 STEPS_OF_TRIALS = 8, 32  # of fine-tuning
-COLORS = {OURS: "#4878a8", HUGGING_FACE: "#c05a28", MODEL_GARDEN: "#4a9a5a"}
+SIDES = [OURS, HUGGING_FACE, MODEL_GARDEN]
 
 # What a run took: seconds, seconds, bytes, and what it printed.
 Run = collections.namedtuple("Run", ["cpu", "wall", "peak", "output"])
@@ -384,25 +383,16 @@ def table(lines, products):
 
 def bar_chart(title, lines):
     """Returns bars as SVG: CPU seconds an example, Hugging Face's being 1."""
-    bars = [(line, side, statistics.median(ratios(line, "cpu", side)))
-            for line in lines for side in line.costs if ratios(line, "cpu", side)]
-    height, left, unit = 60 + 26 * len(bars), 110, 480 / max([ratio for _, _, ratio in bars] + [1])
-
-    def text(x, y, content, anchor="start"):
-        return f'<text x="{x:.0f}" y="{y}" text-anchor="{anchor}">{xml.sax.saxutils.escape(content)}</text>'
-
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 {height}" width="920" height="{height}" '
-             'font-family="sans-serif" font-size="13">', '<rect width="100%" height="100%" fill="white"/>',
-             text(20, 26, title), f'<path d="M{left + unit:.1f},36V{height - 10}" stroke="#888" stroke-dasharray="4"/>']
-    previous = None
-    for index, (line, side, ratio) in enumerate(bars):
-        y = 44 + 26 * index
-        if line is not previous:
-            parts.append(text(left - 8, y + 15, line.title, "end"))
-        parts += [f'<rect x="{left}" y="{y}" width="{unit * ratio:.1f}" height="20" fill="{COLORS[side]}"/>',
-                  text(left + unit * ratio + 8, y + 15, f"{ratio:.2f}  {side} ({describe(line.settings[side])})")]
-        previous = line
-    return "\n".join([*parts, "</svg>", ""])
+    rows, previous = [], None
+    for line in lines:
+        for side in line.costs:
+            found = ratios(line, "cpu", side)
+            if found:
+                ratio = statistics.median(found)
+                rows.append((line.title if line is not previous else "", ratio,
+                             f"{ratio:.2f}  {side} ({describe(line.settings[side])})", SIDES.index(side)))
+                previous = line
+    return charts.bars(title, rows)
 
 
 def machine(arguments):

@@ -11,7 +11,7 @@ from scripts import ROOT
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.commands import learning_curve
+from bertlib.commands import charts, learning_curve
 from bertlib.runtime import record_files
 from bertlib.tasks import pretraining_data
 import modeling
@@ -286,7 +286,7 @@ def test_the_curve_is_a_picture_of_the_table(trained):
 
 
 def test_places_in_the_picture():
-    chart = learning_curve.line_chart("a < b", {"x": [(0, 0.0), (50, 0.5), (200, 1.0)]})
+    chart = charts.line_chart("a < b", {"x": [(0, 0.0), (50, 0.5), (200, 1.0)]})
     assert 'points="70.0,330.0 200.0,185.0 590.0,40.0"' in chart and "a &lt; b" in chart
 
 
