@@ -7,24 +7,17 @@
 The text has one sentence a line and a blank line between documents. Killed, the same command goes on where it was.
 """
 
+import contextlib
 import gc
+import itertools
 import os
 
 from absl import flags, logging
 
 from bertlib.commands import checks, common_flags, launch
 from bertlib.commands.settings import Settings
+from bertlib.runtime import example_encoding, files, record_files
 from bertlib.tasks import corpus, pretraining_data, pretraining_stream
-from bertlib.tasks.pretraining_data import (  # noqa: F401  public names of this script that live there
-    TrainingInstance,
-    create_float_feature,
-    create_instances_from_document,
-    create_int_feature,
-    create_masked_lm_predictions,
-    create_training_instances,
-    truncate_seq_pair,
-    write_instance_to_example_files,
-)
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
@@ -66,6 +59,238 @@ def define_flags():
 
 
 define_flags()
+
+
+# --- The published generator: instances as lists of token strings, asking its random numbers in the published order -----
+
+
+class TrainingInstance(object):
+    """Tokens, some of them masked, and what they were.
+
+    Attributes:
+      tokens: list, [CLS] a [SEP] b [SEP] with the masks in it.
+      segment_ids: list of int, 1 from the first token of b on.
+      masked_lm_positions: list of int, ascending: where to predict.
+      masked_lm_labels: list: the tokens that were there.
+      is_random_next: bool: b does not follow a in a document.
+    """
+
+    def __init__(self, tokens, segment_ids, masked_lm_positions, masked_lm_labels, is_random_next):
+        self.tokens = tokens
+        self.segment_ids = segment_ids
+        self.masked_lm_positions = masked_lm_positions
+        self.masked_lm_labels = masked_lm_labels
+        self.is_random_next = is_random_next
+
+    def __str__(self):
+        return "".join(f"{name}: {' '.join(map(str, value)) if isinstance(value, list) else value}\n"
+                       for name, value in vars(self).items())
+
+    def __repr__(self):
+        return self.__str__()
+
+
+def create_training_instances(input_files, tokenizer, max_seq_length, dupe_factor, short_seq_prob, masked_lm_prob,
+                              max_predictions_per_seq, rng, do_whole_word_mask=False, next_sentence=True):
+    """Makes the instances of some text files, all in memory.
+
+    As published, a document that a file ends with goes on in the next file unless a blank line divides them.
+
+    Args:
+      input_files: list of paths: one sentence a line, a blank line between documents; `.gz` too.
+      tokenizer: has `tokenize(text)` and `vocab`.
+      rng: a `random.Random`; it is asked in the published order.
+      max_seq_length, dupe_factor, …: see `Recipe`.
+
+    Returns:
+      list of `TrainingInstance`, in random order; tokens are str.
+
+    Raises:
+      FileNotFoundError, ValueError: a file cannot be read.
+    """
+    documents = [[]]
+    for path in input_files:
+        for sentence in corpus.read_lines(path):
+            tokens = tokenizer.tokenize(sentence)
+            if tokens:
+                documents[-1].append(tokens)
+            elif not sentence:
+                documents.append([])
+    documents = [document for document in documents if document]
+    rng.shuffle(documents)
+    arguments = (max_seq_length, short_seq_prob, masked_lm_prob, max_predictions_per_seq, list(tokenizer.vocab), rng,
+                 do_whole_word_mask, pretraining_data.continues_word(tokenizer))
+    instances = []
+    for _ in range(dupe_factor):
+        if next_sentence:
+            for index in range(len(documents)):
+                instances += create_instances_from_document(documents, index, *arguments)
+        else:
+            instances += create_instances_from_full_sentences(documents, *arguments)
+    rng.shuffle(instances)
+    return instances
+
+
+def create_instances_from_document(all_documents, document_index, max_seq_length, short_seq_prob, masked_lm_prob,
+                                   max_predictions_per_seq, vocab_words, rng, do_whole_word_mask=False,
+                                   continues_word=pretraining_data.is_continuation):
+    """Makes sentence pairs of one document; see `pretraining_data.sentence_pairs`.
+
+    What is too long is cut; see `truncate_seq_pair`.
+
+    Args:
+      all_documents: list of documents: lists of sentences: lists of tokens; none is empty.
+      document_index: which of them.
+      vocab_words: list of what may stand in for a token.
+      rng: a `random.Random`.
+      continues_word: function of a token, see `pretraining_data.continues_word`.
+      max_seq_length, short_seq_prob, …: see `Recipe`.
+
+    Returns:
+      list of `TrainingInstance`.
+    """
+    instances = []
+    room = max_seq_length - 3
+    pairs = pretraining_data.sentence_pairs(all_documents, document_index, room, short_seq_prob, rng)
+    for sentences_a, sentences_b, is_random_next in pairs:
+        tokens_a = list(itertools.chain.from_iterable(sentences_a))
+        tokens_b = list(itertools.chain.from_iterable(sentences_b))
+        truncate_seq_pair(tokens_a, tokens_b, room, rng)
+        tokens, positions, labels = create_masked_lm_predictions(
+            ["[CLS]", *tokens_a, "[SEP]", *tokens_b, "[SEP]"], masked_lm_prob, max_predictions_per_seq, vocab_words, rng,
+            do_whole_word_mask, continues_word)
+        segment_ids = [0] * (len(tokens_a) + 2) + [1] * (len(tokens_b) + 1)
+        instances.append(TrainingInstance(tokens, segment_ids, positions, labels, is_random_next))
+    return instances
+
+
+def create_instances_from_full_sentences(all_documents, max_seq_length, short_seq_prob, masked_lm_prob,
+                                         max_predictions_per_seq, vocab_words, rng, do_whole_word_mask=False,
+                                         continues_word=pretraining_data.is_continuation):
+    """Packs the sentences of all documents one after the other; see `pretraining_data.full_sentences`.
+
+    All segment ids are 0, and `is_random_next` is False. Arguments are those of `create_instances_from_document`.
+    """
+    instances = []
+    for texts in pretraining_data.full_sentences(all_documents, max_seq_length - 2, short_seq_prob, rng):
+        tokens = ["[CLS]"]
+        for sentences in texts:
+            tokens += [*itertools.chain.from_iterable(sentences), "[SEP]"]
+        masked = create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq, vocab_words, rng,
+                                              do_whole_word_mask, continues_word)
+        instances.append(TrainingInstance(masked[0], [0] * len(tokens), *masked[1:], False))
+    return instances
+
+
+def create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq, vocab_words, rng,
+                                 do_whole_word_mask=False, continues_word=pretraining_data.is_continuation):
+    """Masks random tokens but [CLS] and [SEP]: of 10 chosen, 8 become [MASK], one stays, one becomes a random word.
+
+    Args:
+      tokens: list of tokens.
+      vocab_words: list of what may stand in for a token.
+      rng: a `random.Random`.
+      continues_word: function of a token, see `pretraining_data.continues_word`.
+      masked_lm_prob, max_predictions_per_seq, do_whole_word_mask: see `Recipe`.
+
+    Returns:
+      (tokens with masks, positions of the chosen ones, the tokens that were there), lists.
+    """
+    words = []
+    for position, token in enumerate(tokens):
+        if token in ("[CLS]", "[SEP]"):
+            continue
+        if do_whole_word_mask and words and continues_word(token):
+            words[-1].append(position)
+        else:
+            words.append([position])
+    rng.shuffle(words)
+    wanted = min(max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob)))
+    output, chosen = list(tokens), []
+    for word in words:
+        if len(chosen) >= wanted:
+            break
+        if len(chosen) + len(word) > wanted:
+            continue
+        chosen += word
+        for position in word:
+            if rng.random() < 0.8:
+                output[position] = "[MASK]"
+            elif rng.random() >= 0.5:
+                output[position] = vocab_words[rng.randint(0, len(vocab_words) - 1)]
+    chosen.sort()
+    return output, chosen, [tokens[position] for position in chosen]
+
+
+def truncate_seq_pair(tokens_a, tokens_b, max_num_tokens, rng):
+    """Shortens two lists in place until together they have at most `max_num_tokens` tokens.
+
+    Each token goes from the longer list, b at a tie, and with even chances from its front or its end, so that no place is
+    always cut.
+    """
+    length_a, length_b, front_a, front_b = len(tokens_a), len(tokens_b), 0, 0
+    while length_a + length_b > max_num_tokens:
+        from_front = rng.random() < 0.5
+        if length_a > length_b:
+            length_a -= 1
+            front_a += from_front
+        else:
+            length_b -= 1
+            front_b += from_front
+    tokens_a[:] = tokens_a[front_a:front_a + length_a]
+    tokens_b[:] = tokens_b[front_b:front_b + length_b]
+
+
+def create_int_feature(values):
+    """Returns a `tf.train.Feature` of ints."""
+    return record_files.int_feature(values)
+
+
+def create_float_feature(values):
+    """Returns a `tf.train.Feature` of floats."""
+    return record_files.float_feature(values)
+
+
+def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_predictions_per_seq, output_files):
+    """Writes instances as TFRecords with the fields of `pretraining_data.feature_fields`, in turn to each of the files.
+
+    The files appear when all is written.
+
+    Args:
+      instances: list of `TrainingInstance` with tokens as str.
+      tokenizer: has `convert_tokens_to_ids(tokens)`.
+      max_seq_length, max_predictions_per_seq: what instances are padded to.
+      output_files: list of paths.
+
+    Raises:
+      ValueError: an instance is longer.
+    """
+    serialize = pretraining_data.Serializer(max_seq_length, max_predictions_per_seq)
+
+    def pack(numbers, length):
+        if len(numbers) > length:
+            raise ValueError(f"An instance has {len(numbers)} tokens or predictions; there is room for {length}. Write with "
+                             "the lengths it was made with.")
+        return example_encoding.varints([*numbers, *[0] * (length - len(numbers))])
+
+    def pack_tokens(tokens, length):
+        return pack(tokenizer.convert_tokens_to_ids(tokens), length)
+
+    with contextlib.ExitStack() as stack:
+        partial = [stack.enter_context(files.replacing(path)) for path in output_files]
+        writers = [stack.enter_context(record_files.writer(path)) for path in partial]
+        for index, (instance, writer) in enumerate(zip(instances, itertools.cycle(writers))):
+            if index < pretraining_data.LOGGED_INSTANCES:
+                logging.info("Instance %d:\n%s", index, instance)
+            positions, second = instance.masked_lm_positions, sum(instance.segment_ids)
+            writer.write(serialize(
+                pack_tokens(instance.tokens, max_seq_length), len(instance.tokens) - second, second,
+                pack(positions, max_predictions_per_seq), pack_tokens(instance.masked_lm_labels, max_predictions_per_seq),
+                len(positions), bool(instance.is_random_next)))
+    logging.info("Wrote %d instances.", len(instances))
+
+
+# --- The command -----------------------------------------------------------------------------------------
 
 
 def paths_of_flag(settings, name):

@@ -2,8 +2,8 @@
 
     documents → blocks of documents --workers--> records of each block → output files and their manifest
 
-The instances have the distribution of those that `pretraining_data.create_training_instances` makes, but are made on arrays
-of ids, many at once, with other random choices. Workers load this module without TensorFlow.
+The instances have the distribution of those that `create_pretraining_data.create_training_instances` makes, but are made on
+arrays of ids, many at once, with other random choices. Workers load this module without TensorFlow.
 """
 
 import collections
@@ -139,7 +139,7 @@ class _BlockMaker:
                         *map(self._pack_rows, padded), predictions.tolist(), is_random_next))
 
     def _choose(self, ids, present, totals, rng):
-        """Returns what to predict, bool [instances, max_seq_length]; see `pretraining_data.create_masked_lm_predictions`."""
+        """Returns what to predict, bool [instances, max_seq_length], as `create_masked_lm_predictions` does for one."""
         recipe = self._arguments[1]
         wanted = np.minimum(np.maximum(np.rint(totals * recipe.masked_lm_prob).astype(int), 1), recipe.max_predictions_per_seq)
         candidates = present & ~self._is_special[ids]
@@ -167,7 +167,7 @@ class _BlockMaker:
 
 
 def _truncate(spans, room, rng):
-    """`pretraining_data.truncate_seq_pair` for many: changes spans, [instances, a and b, start and stop]."""
+    """`create_pretraining_data.truncate_seq_pair` for many: changes spans, [instances, a and b, start and stop]."""
     a, b = np.diff(spans)[..., 0].T
     excess = np.maximum(a + b - room, 0)
     from_longer = np.minimum(excess, abs(a - b))
@@ -218,8 +218,8 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
                         num_workers=1, tokenizer_settings=None):
     """Writes pre-training data of any amount of text, and goes on where a killed run of the same arguments ended.
 
-    The text is cut into blocks of documents. Each is by itself what `pretraining_data.create_training_instances` works on:
-    documents are shuffled and random next sentences drawn within it, and its instances shuffled. Instances go to the output
+    The text is cut into blocks of documents. Each is by itself what `create_pretraining_data.create_training_instances` works
+    on: documents are shuffled and random next sentences drawn within it, and its instances shuffled. Instances go to the output
     files in turn, as published, in the order of the blocks. So files grow together and are complete together; until then
     their names end in ".partial", and a manifest says after each block how long they are, which is where the next run goes on.
 

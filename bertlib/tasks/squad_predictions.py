@@ -310,7 +310,10 @@ def _select(example, context, windows, null_logits, candidates, n_best_size, wit
 
 
 def _get_best_indexes(logits, n_best_size):
-    """Returns the positions of the greatest logits, from greatest to least, of equal ones the first: list of int."""
+    """Returns the positions of the greatest logits, from greatest to least, of equal ones the first: list of int.
+
+    For scripts that import it; an answer's spans are found by `select_answers`.
+    """
     return sorted(range(len(logits)), key=logits.__getitem__, reverse=True)[:n_best_size]
 
 
@@ -340,6 +343,8 @@ def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
       orig_text: str, the words that the tokens come from.
       do_lower_case: whether tokens are lower-cased and without accents.
       verbose_logging: whether to log why the original is returned whole.
+
+    For scripts that import it; `select_answers` does the same for many spans of a context.
     """
     words = tokenization.BasicTokenizer(do_lower_case=do_lower_case).tokenize(orig_text)
     start, end = _align(pred_text, orig_text, " ".join(words), verbose_logging)

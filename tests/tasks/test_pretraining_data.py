@@ -120,14 +120,15 @@ def test_instances_and_records_are_those_of_the_plain_algorithm(tmp_path, length
     tokenizer = tokenization.FullTokenizer({word: index for index, word in enumerate([*SPECIAL, *WORDS])})
     settings = length, 3, short, 0.2, 6
     plain = plain_pretraining.create_instances([source], tokenizer, random.Random(7), *settings, whole_words)
-    instances = pretraining_data.create_training_instances([source], tokenizer, *settings, random.Random(7), whole_words)
+    instances = create_pretraining_data.create_training_instances([source], tokenizer, *settings, random.Random(7),
+                                                                  whole_words)
     assert list(map(values, instances)) == plain and len(plain) > 100
     written = [[str(tmp_path / f"{name}{i}") for i in range(3)] for name in ("plain", "ours")]
     plain_pretraining.write(plain, tokenizer, length, 6, written[0])
     create_pretraining_data.write_instance_to_example_files(instances, tokenizer, length, 6, written[1])
     assert contents(written[0]) == contents(written[1])
     with pytest.raises(ValueError, match="there is room for 4"):
-        pretraining_data.write_instance_to_example_files(instances, tokenizer, 4, 6, written[1])
+        create_pretraining_data.write_instance_to_example_files(instances, tokenizer, 4, 6, written[1])
     assert contents(written[0]) == contents(written[1])
 
 
@@ -135,7 +136,7 @@ def test_the_other_document_is_another_one():
     # The published code gives up after ten draws.
     for seed in range(300):
         documents = [[["a"]], [["b"]]]
-        instance, = pretraining_data.create_instances_from_document(documents, 0, 8, 0, 0.1, 1, ["c"], Always(seed))
+        instance, = create_pretraining_data.create_instances_from_document(documents, 0, 8, 0, 0.1, 1, ["c"], Always(seed))
         assert instance.is_random_next and "b" in instance.tokens + instance.masked_lm_labels
 
 
@@ -248,7 +249,7 @@ def test_full_sentences(tmp_path, size, short):
     if not short:
         full = [len(instance.tokens) for instance in instances]
         assert sum(length > size - 8 for length in full) > 0.8 * len(full)
-    in_memory = pretraining_data.create_training_instances(
+    in_memory = create_pretraining_data.create_training_instances(
         [str(tmp_path / "corpus.txt")], tokenizer, size, 1, short, 0.15, 4, random.Random(1), next_sentence=False)
     found = collections.Counter()
     for instance in in_memory:
@@ -472,7 +473,7 @@ def test_a_file_ends_a_document_in_the_stream(tmp_path):
     # In memory, as published, only a blank line does.
     assert plain_pretraining.read_documents(paths, tokenizer) == [[["one"], ["two"]]]
     settings = 8, 20, 0, 0.1, 1
-    instances = pretraining_data.create_training_instances(paths, tokenizer, *settings, random.Random(1))
+    instances = create_pretraining_data.create_training_instances(paths, tokenizer, *settings, random.Random(1))
     assert list(map(values, instances)) == plain_pretraining.create_instances(paths, tokenizer, random.Random(1), *settings)
 
 
