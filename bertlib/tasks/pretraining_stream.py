@@ -219,9 +219,10 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
     """Writes pre-training data of any amount of text, and goes on where a killed run of the same arguments ended.
 
     The text is cut into blocks of documents. Each is by itself what `create_pretraining_data.create_training_instances` works
-    on: documents are shuffled and random next sentences drawn within it, and its instances shuffled. Instances go to the output
-    files in turn, as published, in the order of the blocks. So files grow together and are complete together; until then
-    their names end in ".partial", and a manifest says after each block how long they are, which is where the next run goes on.
+    on: documents are shuffled and random next sentences drawn within it, and its instances shuffled. Instances go to the
+    output files in turn, as published, in the order of the blocks. So files grow together and are complete together; until
+    then their names end in ".partial", and a manifest says after each block how long they are, which is where the next run
+    goes on.
 
     Args:
       input_files: list of paths, see `corpus.find_input_files`.
