@@ -21,7 +21,8 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import op_def_library, op_def_registry
 
 from bertlib.kernels import native
-from bertlib.runtime import graph_keys, randomness, recompute_grad
+from bertlib.runtime import graph_keys, randomness
+from bertlib.runtime.own_gradient import with_own_gradient
 
 LAYER_NORM_EPSILON = 1e-12
 
@@ -117,7 +118,7 @@ def _is_inference():
 
 
 def _with_gradient(outputs, inputs, gradient):
-    return outputs if _is_inference() else recompute_grad.with_gradient(outputs, inputs, gradient)
+    return outputs if _is_inference() else with_own_gradient(outputs, inputs, gradient)
 
 
 def native_ops(dtype):
