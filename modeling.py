@@ -4,7 +4,8 @@ Shape legend, used throughout:
   B  examples in the batch           N  attention heads
   F  positions that attend ("from")  H  size of one head
   T  positions attended to ("to")    W  hidden size, N·H in the encoder
-In self-attention F = T.
+  I  intermediate size               R  rows: B·F, or fewer without padding
+In self-attention F = T. A comment at the end of a line has the shape of what the line computes.
 
 Inside the encoder activations are kept as matrices [B·F, W]: reshaping back and forth between the layers costs time on
 some devices and buys nothing.
@@ -448,57 +449,57 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
         raise ValueError("With matrices as inputs, batch_size, from_seq_length and to_seq_length are needed.")
 
     kernels = kernels or choice.choose(True, from_tensor.dtype)
-    project = functools.partial(_project, num_heads=num_attention_heads, size=size_per_head, batch_size=batch_size,
-                                initializer_range=initializer_range, kernels=kernels)
-    activations = {"query": query_act, "key": key_act, "value": value_act}
-    to_rows = reshape_to_matrix(to_tensor)                                                   # [B·T, width]
+    project = functools.partial(_project, num_heads=num_attention_heads, size=size_per_head,
+                                batch_size=batch_size, initializer_range=initializer_range, kernels=kernels)
+    to_rows = reshape_to_matrix(to_tensor)                                              # [B·T, width]
+    keys = {"key": key_act, "value": value_act}
     if from_tensor is to_tensor:
-        query, key, value = project(to_rows, to_seq_length, to_packing, activations)         # [B, N, F, H]
+        query, key, value = project(to_rows, to_seq_length, to_packing, {"query": query_act, **keys})
     else:
-        from_rows, act = reshape_to_matrix(from_tensor), activations.pop("query")            # [B·F, width]
-        query, = project(from_rows, from_seq_length, from_packing, {"query": act})           # [B, N, F, H]
-        key, value = project(to_rows, to_seq_length, to_packing, activations)                # [B, N, T, H]
+        from_rows = reshape_to_matrix(from_tensor)                                      # [B·F, width]
+        query, = project(from_rows, from_seq_length, from_packing, {"query": query_act})     # [B, N, F, H]
+        key, value = project(to_rows, to_seq_length, to_packing, keys)                  # [B, N, T, H]
 
     attend = functools.partial(_attend, dropout_prob=attention_probs_dropout_prob, kernels=kernels)
     if recompute:
         attend = recompute_grad.recompute_grad(attend)
-    mask = [] if attention_mask is None else [attention_mask]
-    context = attend(query, key, value, *mask)                                               # [B, N, F, H]
-    rows = kernels.merge_heads(context, batch_size, from_seq_length, from_packing)           # [B·F, N·H]
+    context = attend(query, key, value, *([] if attention_mask is None else [attention_mask]))   # [B, N, F, H]
+    rows = kernels.merge_heads(context, batch_size, from_seq_length, from_packing)      # [R, N·H]
     if do_return_2d_tensor or from_packing:
         return rows
     return tf.reshape(rows, [batch_size, from_seq_length, num_attention_heads * size_per_head])
 
 
 def _project(rows, length, packed, activations, num_heads, size, batch_size, initializer_range, kernels):
-    """Projections by one product: [B·length, width], or rows of a packing -> [B, N, length, H] for each name.
+    """Projections of rows by one product: [R, width] -> [B, N, length, H] for each name.
 
     Args:
       activations: {name of the projection's variables: its activation, or None}.
     """
     width = rows.shape.as_list()[-1]
-    weights, biases = zip(*(_dense_parameters(width, num_heads * size, name, initializer_range) for name in activations))
-    outputs = kernels.linear(rows, list(weights), list(biases))                              # [B·F, 3·N·H]
+    weights, biases = zip(*(_dense_parameters(width, num_heads * size, name, initializer_range)
+                            for name in activations))
+    outputs = kernels.linear(rows, list(weights), list(biases))                         # [R, projections·N·H]
     outputs = kernels.split_heads(outputs, len(activations), num_heads, batch_size, length, packed)
     return [output if act is None else act(output) for act, output in zip(activations.values(), outputs)]
 
 
 def _attend(query, key, value, attention_mask=None, dropout_prob=0.0, kernels=None):
-    """The formula of `attention_layer`: Q [B, N, F, H], K and V [B, N, T, H], mask [B, F, T] -> [B, N, F, H]."""
+    """The formula of `attention_layer`: Q [B, N, F, H], K, V [B, N, T, H], mask [B, F, T] -> [B, N, F, H]."""
     score_bias = None
     if attention_mask is not None:
-        allowed = tf.cast(tf.expand_dims(attention_mask, axis=[1]), tf.float32)              # [B, 1, F, T]
-        score_bias = (1.0 - allowed) * _MASKED_SCORE
+        allowed = tf.cast(tf.expand_dims(attention_mask, axis=[1]), tf.float32)         # [B, 1, F, T]
+        score_bias = (1.0 - allowed) * _MASKED_SCORE                                    # [B, 1, F, T]
     batch_size, num_heads, from_length, _ = get_shape_list(query)
     shape = [batch_size, num_heads, from_length, get_shape_list(key)[2]]
-    mask = kernels.dropout_mask(query, shape, dropout_prob)                                  # [B, N, F, T]
-    return kernels.attention(query, key, value, score_bias, mask, 1.0 - dropout_prob)
+    mask = kernels.dropout_mask(query, shape, dropout_prob)                             # [B, N, F, T]
+    return kernels.attention(query, key, value, score_bias, mask, 1.0 - dropout_prob)   # [B, N, F, H]
 
 
 class _Encoder(collections.namedtuple("_Encoder", [
         "hidden_size", "num_layers", "num_heads", "intermediate_size", "activation", "hidden_dropout_prob",
-        "attention_dropout_prob", "initializer_range", "recompute", "recompute_segment", "first_token_only", "packed",
-        "batch_size", "seq_length", "kernels"])):
+        "attention_dropout_prob", "initializer_range", "recompute", "recompute_segment", "first_token_only",
+        "packed", "batch_size", "seq_length", "kernels"])):
     """What the layers of an encoder have in common: arguments of `transformer_model`, and B and F."""
 
 
@@ -538,21 +539,21 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
     """
     batch_size, seq_length, input_width = get_shape_list(input_tensor, expected_rank=3)
     encoder = _Encoder(
-        hidden_size, num_hidden_layers, num_attention_heads, intermediate_size, intermediate_act_fn, hidden_dropout_prob,
-        attention_probs_dropout_prob, initializer_range, recompute, recompute_segment, first_token_only, packed, batch_size,
-        seq_length, kernels or choice.choose(True, input_tensor.dtype))
+        hidden_size, num_hidden_layers, num_attention_heads, intermediate_size, intermediate_act_fn,
+        hidden_dropout_prob, attention_probs_dropout_prob, initializer_range, recompute, recompute_segment,
+        first_token_only, packed, batch_size, seq_length, kernels or choice.choose(True, input_tensor.dtype))
     _check_encoder(encoder, input_width)
 
-    mask = [] if attention_mask is None else [attention_mask]
-    outputs = [packed.pack(input_tensor) if packed else reshape_to_matrix(input_tensor)]     # [B·F, W]
+    mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]
+    outputs = [packed.pack(input_tensor) if packed else reshape_to_matrix(input_tensor)]     # [R, W]
     for first in range(0, num_hidden_layers, recompute_segment):
         segment = functools.partial(_layers, encoder, first)
         if recompute == "layers":
             segment = recompute_grad.recompute_grad(segment)
-        outputs += segment(outputs[-1], *mask)                                               # each [B·F, W]
+        outputs += segment(outputs[-1], *mask)                                          # each [R, W]
 
     last = outputs[-1][:, tf.newaxis, :] if first_token_only else _whole(encoder, outputs[-1])
-    outputs = [_whole(encoder, output) for output in outputs[1:-1]] + [last]                 # each [B, F, W]
+    outputs = [_whole(encoder, output) for output in outputs[1:-1]] + [last]            # each [B, F, W]
     return outputs if do_return_all_layers else last
 
 
@@ -571,69 +572,72 @@ def _check_encoder(encoder, input_width):
 
 
 def _layers(encoder, first, rows, attention_mask=None):
-    """The outputs of the layers of a segment, `first` and those after it."""
+    """The outputs of the layers of a segment, `first` and those after it: [R, W] each."""
     outputs = []
     for index in range(first, min(first + encoder.recompute_segment, encoder.num_layers)):
         at_first_token = encoder.first_token_only and index == encoder.num_layers - 1
         with tf.variable_scope(f"layer_{index}"):
-            rows = _layer(encoder, rows, attention_mask, at_first_token)                     # [B·F, W]
+            rows = _layer(encoder, rows, attention_mask, at_first_token)                # [R, W]
         outputs.append(rows)
     return outputs
 
 
 def _layer(encoder, rows, attention_mask, at_first_token):
-    """[B·F, W] or packed [R, W] -> the same, or [B, W] if it is to be computed at the first position only."""
+    """[R, W] -> [R, W], or [B, W] if it is to be computed at the first position only."""
     if at_first_token:
-        queries, residual = encoder.kernels.both(_whole(encoder, rows)[:, 0, :])             # [B, W]
+        queries, residual = encoder.kernels.both(_whole(encoder, rows)[:, 0, :])        # [B, W]
         length, packed = 1, None
-        attention_mask = None if attention_mask is None else attention_mask[:, :1, :]        # [B, 1, T]
+        attention_mask = None if attention_mask is None else attention_mask[:, :1, :]   # [B, 1, T]
     else:
-        rows, residual = encoder.kernels.both(rows)                                          # [B·F, W]
+        rows, residual = encoder.kernels.both(rows)                                     # [R, W]
         queries, length, packed = rows, encoder.seq_length, encoder.packed
     with tf.variable_scope("attention"):
-        context = _self_attention(encoder, queries, rows, attention_mask, length, packed)    # [B·F, W]
-        attention = _add_and_norm(encoder, context, residual)                                # [B·F, W]
-    attention, residual = encoder.kernels.both(attention)
-    return _feed_forward(encoder, attention, residual)                                       # [B·F, W]
+        context = _self_attention(encoder, queries, rows, attention_mask, length, packed)
+        attention = _add_and_norm(encoder, context, residual)                           # [R, W]
+    attention, residual = encoder.kernels.both(attention)                               # [R, W]
+    return _feed_forward(encoder, attention, residual)                                  # [R, W]
 
 
 def _self_attention(encoder, queries, rows, attention_mask, length, packed):
-    """`attention_layer` of all rows, asked at `length` positions of each example."""
+    """`attention_layer` of all rows, asked at `length` positions of each example: [R, W]."""
     with tf.variable_scope("self"):
         return attention_layer(
             queries, rows, attention_mask, encoder.num_heads, encoder.hidden_size // encoder.num_heads,
-            attention_probs_dropout_prob=encoder.attention_dropout_prob, initializer_range=encoder.initializer_range,
-            do_return_2d_tensor=True, batch_size=encoder.batch_size, from_seq_length=length,
+            attention_probs_dropout_prob=encoder.attention_dropout_prob,
+            initializer_range=encoder.initializer_range, do_return_2d_tensor=True,
+            batch_size=encoder.batch_size, from_seq_length=length,
             to_seq_length=encoder.seq_length, recompute=encoder.recompute == "attention", from_packing=packed,
             to_packing=encoder.packed, kernels=encoder.kernels)
 
 
 def _add_and_norm(encoder, inputs, residual):
-    """LayerNorm(residual + dropout(dense(inputs))): [B·F, width] -> [B·F, W]."""
+    """LayerNorm(residual + dropout(dense(inputs))): [R, width] -> [R, W]."""
+    input_width, width = inputs.shape.as_list()[-1], encoder.hidden_size
     with tf.variable_scope("output"):
-        dense = _dense_parameters(inputs.shape.as_list()[-1], encoder.hidden_size, "dense", encoder.initializer_range)
-        norm = _norm_parameters(encoder.hidden_size)
+        dense = _dense_parameters(input_width, width, "dense", encoder.initializer_range)
+        norm = _norm_parameters(width)
         return encoder.kernels.linear_norm(inputs, dense, residual, encoder.hidden_dropout_prob, norm)
 
 
 def _feed_forward(encoder, inputs, residual):
-    """LayerNorm(residual + dropout(dense(activation(dense(inputs))))): [B·F, W] -> [B·F, W]. I: intermediate_size."""
+    """LayerNorm(residual + dropout(dense(activation(dense(inputs))))): [R, W] -> [R, W]."""
     width, inner_width, act = encoder.hidden_size, encoder.intermediate_size, encoder.activation
-    with tf.variable_scope("intermediate"):
-        if act not in (gelu, gelu_erf):
-            inputs = _dense(inputs, inner_width, "dense", encoder.initializer_range, act, encoder.kernels)  # [B·F, I]
-        else:
-            inner = _dense_parameters(width, inner_width, "dense", encoder.initializer_range)
     if act not in (gelu, gelu_erf):
-        return _add_and_norm(encoder, inputs, residual)
+        with tf.variable_scope("intermediate"):
+            inner = _dense(inputs, inner_width, "dense", encoder.initializer_range, act, encoder.kernels)
+        return _add_and_norm(encoder, inner, residual)                                  # [R, W]
+    # With gelu the whole sublayer is the kernels' affair.
+    with tf.variable_scope("intermediate"):
+        inner = _dense_parameters(width, inner_width, "dense", encoder.initializer_range)
     with tf.variable_scope("output"):
         outer = _dense_parameters(inner_width, width, "dense", encoder.initializer_range)
-        return encoder.kernels.gelu_norm(inputs, inner, outer, residual, encoder.hidden_dropout_prob,
-                                         _norm_parameters(width), approximate=act is gelu)
+        norm = _norm_parameters(width)
+        return encoder.kernels.gelu_norm(inputs, inner, outer, residual, encoder.hidden_dropout_prob, norm,
+                                         approximate=act is gelu)                       # [R, W]
 
 
 def _whole(encoder, rows):
-    """[B·F, W] or packed [R, W] -> [B, F, W]."""
+    """[R, W] -> [B, F, W]."""
     if encoder.packed:
         return encoder.packed.unpack(rows)
     return reshape_from_matrix(rows, [encoder.batch_size, encoder.seq_length, encoder.hidden_size])
