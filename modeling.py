@@ -4,21 +4,21 @@ Shape legend, used throughout:
   B  examples in the batch           N  attention heads
   F  positions that attend ("from")  H  size of one head
   T  positions attended to ("to")    W  hidden size, N·H in the encoder
-In self-attention F = T.
+  I  intermediate size               R  rows: B·F, or fewer without padding
+In self-attention F = T. A comment at the end of a line has the shape of what the line computes.
 
 Inside the encoder activations are kept as matrices [B·F, W]: reshaping back and forth between the layers costs time on
 some devices and buys nothing.
 """
 
 import collections
-import contextlib
 import copy
 import functools
 import json
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.kernels import formulas, packing
+from bertlib.kernels import choice, packing
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
 from bertlib.runtime import randomness, recompute_grad
 
@@ -121,7 +121,7 @@ class BertModel(object):
             `optimization.create_optimizer`.
           first_token_only: compute the last layer at the first position, [CLS], only: all that the pooler looks at. The last
             layer's output is then [B, 1, W].
-          compile_kernels: use kernels for this machine's CPU; see `formulas.compile_in_graph`.
+          compile_kernels: use kernels for this machine's CPU; see `bertlib.kernels.choice`.
           remove_padding: in training, let the encoder compute real tokens only; all of its outputs are zero at padding, apart
             from a few positions (see `packing`). Dropout draws other masks then, and not those of a larger batch's parts.
 
@@ -131,21 +131,21 @@ class BertModel(object):
         if precision not in PRECISIONS:
             raise ValueError(f"Unknown precision={precision!r}; known: {', '.join(PRECISIONS)}.")
         if compile_kernels:
-            formulas.compile_in_graph()
+            choice.compile_kernels()
         config = copy.deepcopy(config)
         if not is_training:
             config.hidden_dropout_prob = 0.0
             config.attention_probs_dropout_prob = 0.0
             recompute = "none"
 
-        with contextlib.nullcontext() if is_training else formulas.inference():
-            self._build(config, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope, PRECISIONS[precision],
-                        {"recompute": recompute, "recompute_segment": recompute_segment, "first_token_only": first_token_only},
-                        remove_padding and is_training)
+        self._build(config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope,
+                    PRECISIONS[precision], remove_padding and is_training,
+                    {"recompute": recompute, "recompute_segment": recompute_segment, "first_token_only": first_token_only})
 
-    def _build(self, config, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope, dtype, encoder_options,
-               remove_padding):
+    def _build(self, config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope, dtype,
+               remove_padding, encoder_options):
         """Builds it with the arguments of the constructor; encoder_options are arguments of `transformer_model`."""
+        kernels = choice.choose(is_training, tf.float32)  # the encoder's are of its dtype
         batch_size, seq_length = get_shape_list(input_ids, expected_rank=2)
         if input_mask is None:
             input_mask = tf.ones([batch_size, seq_length], tf.int32)
@@ -163,7 +163,8 @@ class BertModel(object):
                 self.embedding_output = embedding_postprocessor(
                     word_embeddings, use_token_type=True, token_type_ids=token_type_ids,
                     token_type_vocab_size=config.type_vocab_size, initializer_range=config.initializer_range,
-                    max_position_embeddings=config.max_position_embeddings, dropout_prob=config.hidden_dropout_prob)
+                    max_position_embeddings=config.max_position_embeddings, dropout_prob=config.hidden_dropout_prob,
+                    kernels=kernels)
 
             with tf.variable_scope("encoder"):
                 layers = transformer_model(
@@ -175,7 +176,8 @@ class BertModel(object):
                     hidden_dropout_prob=config.hidden_dropout_prob,
                     attention_probs_dropout_prob=config.attention_probs_dropout_prob,
                     initializer_range=config.initializer_range, do_return_all_layers=True,
-                    packed=packing.Packing(input_mask) if remove_padding else None, **encoder_options)
+                    packed=packing.Packing(input_mask) if remove_padding else None,
+                    kernels=choice.choose(is_training, dtype), **encoder_options)
             # A list of [B, F, W].
             self.all_encoder_layers = [tf.cast(layer, tf.float32) for layer in layers]
             self.sequence_output = self.all_encoder_layers[-1]
@@ -183,7 +185,7 @@ class BertModel(object):
             with tf.variable_scope("pooler"):
                 # [B, W]: the position of [CLS] speaks for the sequence.
                 self.pooled_output = _dense(tf.cast(layers[-1][:, 0, :], tf.float32), config.hidden_size, "dense",
-                                            config.initializer_range, tf.tanh)
+                                            config.initializer_range, tf.tanh, kernels)
 
     def get_pooled_output(self):
         """Returns float [B, W]: the last layer at [CLS], through a dense layer and tanh."""
@@ -214,12 +216,12 @@ def gelu(x):
 
     0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))). The published models were trained with it.
     """
-    return formulas.gelu(x)
+    return choice.choose(True, x.dtype).gelu(x)
 
 
 def gelu_erf(x):
     """Gaussian error linear unit, exactly: 0.5 x (1 + erf(x/√2)). Hugging Face's "gelu"."""
-    return formulas.gelu(x, approximate=False)
+    return choice.choose(True, x.dtype).gelu(x, approximate=False)
 
 
 _ACTIVATIONS = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": tf.tanh}
@@ -254,27 +256,23 @@ def dropout(input_tensor, dropout_prob):
       input_tensor: float tensor; its first dimension runs over the examples (or over B·F rows, example by example).
       dropout_prob: probability of a zero; None and 0.0 return the input.
     """
-    if dropout_prob is None or dropout_prob == 0.0:
+    mask = choice.choose(True, tf.float32).dropout_mask(input_tensor, tf.shape(input_tensor), dropout_prob)
+    if mask is None:
         return input_tensor
     # A choice and no product: the backward pass keeps a byte for each value of the mask, not a float.
-    return tf.where_v2(_keep(input_tensor, tf.shape(input_tensor), dropout_prob),
-                       input_tensor * (1.0 / (1.0 - dropout_prob)), tf.zeros([], input_tensor.dtype))
+    return tf.where_v2(mask, input_tensor * (1.0 / (1.0 - dropout_prob)), tf.zeros([], input_tensor.dtype))
 
 
-def _keep(before, shape, dropout_prob):
-    """Where dropout keeps a value: bool of that shape, drawn once the tensor `before` is there; None for no dropout."""
-    if not dropout_prob:
-        return None
-    site = randomness.new_site("dropout")
-    # A random op has no data input: without the dependency all masks could be drawn, and held, at the step's start.
-    with tf.control_dependencies([before]):
-        return formulas.bernoulli(tf.identity(shape), 1.0 - dropout_prob, site)
+def layer_norm(input_tensor, name=None, kernels=None):
+    """Layer normalization over the last dimension (Ba et al. 2016, arXiv:1607.06450), with variables gamma and beta.
 
-
-def layer_norm(input_tensor, name=None):
-    """Layer normalization over the last dimension (Ba et al. 2016, arXiv:1607.06450), with variables gamma and beta."""
-    gamma, beta = _norm_parameters(input_tensor.shape.as_list()[-1], name)
-    return formulas.layer_norm(input_tensor, gamma, beta)
+    Args:
+      input_tensor: float [..., W].
+      name: of the variables' scope; "LayerNorm" if None.
+      kernels: see `transformer_model`.
+    """
+    norm = _norm_parameters(input_tensor.shape.as_list()[-1], name)
+    return (kernels or choice.choose(True, input_tensor.dtype)).layer_norm(input_tensor, *norm)
 
 
 def _norm_parameters(width, name=None):
@@ -285,9 +283,9 @@ def _norm_parameters(width, name=None):
         return tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta)
 
 
-def layer_norm_and_dropout(input_tensor, dropout_prob, name=None):
+def layer_norm_and_dropout(input_tensor, dropout_prob, name=None, kernels=None):
     """`layer_norm`, then `dropout`."""
-    return dropout(layer_norm(input_tensor, name), dropout_prob)
+    return dropout(layer_norm(input_tensor, name, kernels), dropout_prob)
 
 
 def create_initializer(initializer_range=0.02):
@@ -298,10 +296,10 @@ def create_initializer(initializer_range=0.02):
     return initialize
 
 
-def _dense(inputs, units, name, initializer_range, activation=None):
+def _dense(inputs, units, name, initializer_range, activation, kernels):
     """activation(inputs · kernel + bias), inputs [rows, width]; variables <name>/kernel and <name>/bias."""
     kernel, bias = _dense_parameters(inputs.shape.as_list()[-1], units, name, initializer_range)
-    outputs = formulas.linear(inputs, [kernel], [bias])
+    outputs = kernels.linear(inputs, [kernel], [bias])
     return outputs if activation is None else activation(outputs)
 
 
@@ -347,7 +345,7 @@ def embedding_lookup(input_ids, vocab_size, embedding_size=128, initializer_rang
 def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=None, token_type_vocab_size=16,
                             token_type_embedding_name="token_type_embeddings", use_position_embeddings=True,
                             position_embedding_name="position_embeddings", initializer_range=0.02,
-                            max_position_embeddings=512, dropout_prob=0.1):
+                            max_position_embeddings=512, dropout_prob=0.1, kernels=None):
     """Adds segment and position embeddings, then normalizes and applies dropout.
 
     Args:
@@ -361,6 +359,7 @@ def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=N
       initializer_range: see `create_initializer`.
       max_position_embeddings: rows of the position table; at least F.
       dropout_prob: see `dropout`.
+      kernels: see `transformer_model`.
 
     Returns:
       float [B, F, W].
@@ -388,7 +387,7 @@ def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=N
         # [F, W] broadcasts over the batch: position i is row i for every example. A slice past the table's end fails.
         output += tf.slice(table, [0, 0], [seq_length, -1])
 
-    return layer_norm_and_dropout(output, dropout_prob)
+    return layer_norm_and_dropout(output, dropout_prob, kernels=kernels)
 
 
 # --- Encoder -----------------------------------------------------------------------------------------
@@ -413,7 +412,7 @@ def create_attention_mask_from_input_mask(from_tensor, to_mask):
 def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_heads=1, size_per_head=512,
                     query_act=None, key_act=None, value_act=None, attention_probs_dropout_prob=0.0,
                     initializer_range=0.02, do_return_2d_tensor=False, batch_size=None, from_seq_length=None,
-                    to_seq_length=None, recompute=False, from_packing=None, to_packing=None):
+                    to_seq_length=None, recompute=False, from_packing=None, to_packing=None, kernels=None):
     """Multi-head scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, equation 1).
 
     softmax(Q Kᵀ / √H + mask) V for each head; self-attention if both tensors are the same.
@@ -431,6 +430,7 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
       batch_size, from_seq_length, to_seq_length: B, F and T; needed if the inputs are matrices.
       recompute: keep Q, K and V for the backward pass, but no scores and probabilities: it computes them again.
       from_packing, to_packing: `packing.Packing` of which from_tensor and to_tensor, matrices, are rows.
+      kernels: see `transformer_model`.
 
     Returns:
       float [B, F, N·H], or [B·F, N·H]; with `from_packing` its rows [R, N·H].
@@ -448,47 +448,66 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     elif batch_size is None or from_seq_length is None or to_seq_length is None:
         raise ValueError("With matrices as inputs, batch_size, from_seq_length and to_seq_length are needed.")
 
-    width = num_attention_heads * size_per_head
-    activations = {"query": query_act, "key": key_act, "value": value_act}
-
-    def project(matrix, length, packed, names):
-        """[B·length, width], or rows of a packing -> for each name [B, N, length, H], by one product."""
-        weights, biases = zip(*(_dense_parameters(matrix.shape.as_list()[-1], width, name, initializer_range)
-                                for name in names))
-        outputs = formulas.linear(matrix, list(weights), list(biases))
-        outputs = formulas.split_heads(outputs, len(names), num_attention_heads, batch_size, length, packed)
-        return [activations[name](output) if activations[name] else output for name, output in zip(names, outputs)]
-
+    kernels = kernels or choice.choose(True, from_tensor.dtype)
+    project = functools.partial(_project, num_heads=num_attention_heads, size=size_per_head,
+                                batch_size=batch_size, initializer_range=initializer_range, kernels=kernels)
+    to_rows = reshape_to_matrix(to_tensor)                                              # [B·T, width]
+    keys = {"key": key_act, "value": value_act}
     if from_tensor is to_tensor:
-        query, key, value = project(reshape_to_matrix(to_tensor), to_seq_length, to_packing, ["query", "key", "value"])
+        query, key, value = project(to_rows, to_seq_length, to_packing, {"query": query_act, **keys})
     else:
-        query, = project(reshape_to_matrix(from_tensor), from_seq_length, from_packing, ["query"])
-        key, value = project(reshape_to_matrix(to_tensor), to_seq_length, to_packing, ["key", "value"])
+        from_rows = reshape_to_matrix(from_tensor)                                      # [B·F, width]
+        query, = project(from_rows, from_seq_length, from_packing, {"query": query_act})     # [B, N, F, H]
+        key, value = project(to_rows, to_seq_length, to_packing, keys)                  # [B, N, T, H]
 
-    attend = functools.partial(_attend, dropout_prob=attention_probs_dropout_prob)
+    attend = functools.partial(_attend, dropout_prob=attention_probs_dropout_prob, kernels=kernels)
     if recompute:
         attend = recompute_grad.recompute_grad(attend)
-    context = attend(query, key, value, *([] if attention_mask is None else [attention_mask]))
-    rows = formulas.merge_heads(context, batch_size, from_seq_length, from_packing)
-    return rows if do_return_2d_tensor or from_packing else tf.reshape(rows, [batch_size, from_seq_length, width])
+    context = attend(query, key, value, *([] if attention_mask is None else [attention_mask]))   # [B, N, F, H]
+    rows = kernels.merge_heads(context, batch_size, from_seq_length, from_packing)      # [R, N·H]
+    if do_return_2d_tensor or from_packing:
+        return rows
+    return tf.reshape(rows, [batch_size, from_seq_length, num_attention_heads * size_per_head])
 
 
-def _attend(query, key, value, attention_mask=None, dropout_prob=0.0):
-    """The formula of `attention_layer`: Q [B, N, F, H], K and V [B, N, T, H], mask [B, F, T] -> [B, N, F, H]."""
+def _project(rows, length, packed, activations, num_heads, size, batch_size, initializer_range, kernels):
+    """Projections of rows by one product: [R, width] -> [B, N, length, H] for each name.
+
+    Args:
+      activations: {name of the projection's variables: its activation, or None}.
+    """
+    width = rows.shape.as_list()[-1]
+    weights, biases = zip(*(_dense_parameters(width, num_heads * size, name, initializer_range)
+                            for name in activations))
+    outputs = kernels.linear(rows, list(weights), list(biases))                         # [R, projections·N·H]
+    outputs = kernels.split_heads(outputs, len(activations), num_heads, batch_size, length, packed)
+    return [output if act is None else act(output) for act, output in zip(activations.values(), outputs)]
+
+
+def _attend(query, key, value, attention_mask=None, dropout_prob=0.0, kernels=None):
+    """The formula of `attention_layer`: Q [B, N, F, H], K, V [B, N, T, H], mask [B, F, T] -> [B, N, F, H]."""
     score_bias = None
     if attention_mask is not None:
-        # [B, 1, F, T] broadcasts over the heads.
-        score_bias = (1.0 - tf.cast(tf.expand_dims(attention_mask, axis=[1]), tf.float32)) * _MASKED_SCORE
+        allowed = tf.cast(tf.expand_dims(attention_mask, axis=[1]), tf.float32)         # [B, 1, F, T]
+        score_bias = (1.0 - allowed) * _MASKED_SCORE                                    # [B, 1, F, T]
     batch_size, num_heads, from_length, _ = get_shape_list(query)
-    keep = _keep(query, [batch_size, num_heads, from_length, get_shape_list(key)[2]], dropout_prob)
-    return formulas.attention(query, key, value, score_bias, keep, 1.0 - dropout_prob)
+    shape = [batch_size, num_heads, from_length, get_shape_list(key)[2]]
+    mask = kernels.dropout_mask(query, shape, dropout_prob)                             # [B, N, F, T]
+    return kernels.attention(query, key, value, score_bias, mask, 1.0 - dropout_prob)   # [B, N, F, H]
+
+
+class _Encoder(collections.namedtuple("_Encoder", [
+        "hidden_size", "num_layers", "num_heads", "intermediate_size", "activation", "hidden_dropout_prob",
+        "attention_dropout_prob", "initializer_range", "recompute", "recompute_segment", "first_token_only",
+        "packed", "batch_size", "seq_length", "kernels"])):
+    """What the layers of an encoder have in common: arguments of `transformer_model`, and B and F."""
 
 
 def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hidden_layers=12,
                       num_attention_heads=12, intermediate_size=3072, intermediate_act_fn=gelu,
                       hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
                       do_return_all_layers=False, recompute="none", recompute_segment=1, first_token_only=False,
-                      packed=None):
+                      packed=None, kernels=None):
     """The Transformer encoder (Vaswani et al. 2017), normalizing after each residual connection.
 
     Args:
@@ -509,6 +528,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       recompute_segment: layers in a segment. A segment is held as a whole while the backward pass is in it.
       first_token_only: compute the last layer at the first position only.
       packed: `packing.Packing` of the positions to compute; None for all.
+      kernels: what computes the parts of a layer, from `bertlib.kernels.choice`; None for training's in the current graph.
 
     Returns:
       [B, F, W] in the dtype of the input, or a list of them. With `first_token_only` the last one is [B, 1, W]. Zero where
@@ -517,79 +537,110 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
     Raises:
       ValueError: N does not divide W, W is not the input's width, or `recompute` or its segment is none of these.
     """
-    if hidden_size % num_attention_heads != 0:
-        raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_attention_heads={num_attention_heads}.")
-    input_shape = get_shape_list(input_tensor, expected_rank=3)
-    batch_size, seq_length, input_width = input_shape
-    if input_width != hidden_size:
-        raise ValueError(f"The residual connections need input width = hidden_size; got {input_width}, {hidden_size}.")
-    if recompute not in RECOMPUTE:
-        raise ValueError(f"Unknown recompute={recompute!r}; known: {', '.join(RECOMPUTE)}.")
-    if recompute_segment < 1:
-        raise ValueError(f"recompute_segment={recompute_segment} layers: it must be at least 1.")
+    batch_size, seq_length, input_width = get_shape_list(input_tensor, expected_rank=3)
+    encoder = _Encoder(
+        hidden_size, num_hidden_layers, num_attention_heads, intermediate_size, intermediate_act_fn,
+        hidden_dropout_prob, attention_probs_dropout_prob, initializer_range, recompute, recompute_segment,
+        first_token_only, packed, batch_size, seq_length, kernels or choice.choose(True, input_tensor.dtype))
+    _check_encoder(encoder, input_width)
 
-    def layer(index, layer_input, attention_mask):
-        """[B·F, W] or packed [R, W] -> the same, or [B, W] of the last layer with `first_token_only`."""
-        if first_token_only and index == num_hidden_layers - 1:
-            from_tensor, residual = formulas.twice(whole(layer_input)[:, 0, :])
-            from_length, from_packing = 1, None
-            attention_mask = None if attention_mask is None else attention_mask[:, :1, :]
-        else:
-            layer_input, residual = formulas.twice(layer_input)
-            from_tensor, from_length, from_packing = layer_input, seq_length, packed
-        with tf.variable_scope(f"layer_{index}"):
-            with tf.variable_scope("attention"):
-                with tf.variable_scope("self"):
-                    attention = attention_layer(
-                        from_tensor, layer_input, attention_mask, num_attention_heads,
-                        hidden_size // num_attention_heads,
-                        attention_probs_dropout_prob=attention_probs_dropout_prob,
-                        initializer_range=initializer_range, do_return_2d_tensor=True, batch_size=batch_size,
-                        from_seq_length=from_length, to_seq_length=seq_length, recompute=recompute == "attention",
-                        from_packing=from_packing, to_packing=packed)
-                attention, residual = formulas.twice(sublayer_output(attention, residual))
-            with tf.variable_scope("intermediate"):
-                if intermediate_act_fn in (gelu, gelu_erf):  # one kernel with the product that follows
-                    kernel, bias = _dense_parameters(hidden_size, intermediate_size, "dense", initializer_range)
-                    intermediate, gelu_bias = formulas.linear(attention, [kernel]), bias
-                else:
-                    intermediate, gelu_bias = _dense(attention, intermediate_size, "dense", initializer_range,
-                                                     intermediate_act_fn), None
-            return sublayer_output(intermediate, residual, gelu_bias)
-
-    def sublayer_output(inputs, residual, gelu_bias=None):
-        """LayerNorm(residual + dropout(dense(inputs))), or of gelu(inputs + gelu_bias): how both sublayers end."""
-        with tf.variable_scope("output"):
-            kernel, bias = _dense_parameters(inputs.shape.as_list()[-1], hidden_size, "dense", initializer_range)
-            output = (formulas.linear(inputs, [kernel]) if gelu_bias is None
-                      else formulas.gelu_linear(inputs, gelu_bias, kernel, approximate=intermediate_act_fn is gelu))
-            keep = _keep(output, tf.shape(output), hidden_dropout_prob)
-            return formulas.residual_norm(output, bias, residual, keep, 1.0 - hidden_dropout_prob,
-                                         *_norm_parameters(hidden_size))
-
-    def segment(first, layer_input, attention_mask=None):
-        """The outputs of layer `first` and those after it."""
-        outputs = []
-        for index in range(first, min(first + recompute_segment, num_hidden_layers)):
-            layer_input = layer(index, layer_input, attention_mask)
-            outputs.append(layer_input)
-        return outputs
-
-    def whole(rows):
-        """[B·F, W] or packed [R, W] -> [B, F, W]."""
-        return packed.unpack(rows) if packed else reshape_from_matrix(rows, input_shape)
-
-    mask = [] if attention_mask is None else [attention_mask]
-    outputs = [packed.pack(input_tensor) if packed else reshape_to_matrix(input_tensor)]
+    mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]
+    outputs = [packed.pack(input_tensor) if packed else reshape_to_matrix(input_tensor)]     # [R, W]
     for first in range(0, num_hidden_layers, recompute_segment):
-        run = functools.partial(segment, first)
+        segment = functools.partial(_layers, encoder, first)
         if recompute == "layers":
-            run = recompute_grad.recompute_grad(run)
-        outputs += run(outputs[-1], *mask)
+            segment = recompute_grad.recompute_grad(segment)
+        outputs += segment(outputs[-1], *mask)                                          # each [R, W]
 
-    outputs = [whole(output) for output in outputs[1:-1]] + [
-        outputs[-1][:, tf.newaxis, :] if first_token_only else whole(outputs[-1])]
-    return outputs if do_return_all_layers else outputs[-1]
+    last = outputs[-1][:, tf.newaxis, :] if first_token_only else _whole(encoder, outputs[-1])
+    outputs = [_whole(encoder, output) for output in outputs[1:-1]] + [last]            # each [B, F, W]
+    return outputs if do_return_all_layers else last
+
+
+def _check_encoder(encoder, input_width):
+    """Raises what `transformer_model` says."""
+    if encoder.hidden_size % encoder.num_heads != 0:
+        raise ValueError(f"hidden_size={encoder.hidden_size} is not a multiple of "
+                         f"num_attention_heads={encoder.num_heads}.")
+    if input_width != encoder.hidden_size:
+        raise ValueError("The residual connections need input width = hidden_size; got "
+                         f"{input_width}, {encoder.hidden_size}.")
+    if encoder.recompute not in RECOMPUTE:
+        raise ValueError(f"Unknown recompute={encoder.recompute!r}; known: {', '.join(RECOMPUTE)}.")
+    if encoder.recompute_segment < 1:
+        raise ValueError(f"recompute_segment={encoder.recompute_segment} layers: it must be at least 1.")
+
+
+def _layers(encoder, first, rows, attention_mask=None):
+    """The outputs of the layers of a segment, `first` and those after it: [R, W] each."""
+    outputs = []
+    for index in range(first, min(first + encoder.recompute_segment, encoder.num_layers)):
+        at_first_token = encoder.first_token_only and index == encoder.num_layers - 1
+        with tf.variable_scope(f"layer_{index}"):
+            rows = _layer(encoder, rows, attention_mask, at_first_token)                # [R, W]
+        outputs.append(rows)
+    return outputs
+
+
+def _layer(encoder, rows, attention_mask, at_first_token):
+    """[R, W] -> [R, W], or [B, W] if it is to be computed at the first position only."""
+    if at_first_token:
+        queries, residual = encoder.kernels.both(_whole(encoder, rows)[:, 0, :])        # [B, W]
+        length, packed = 1, None
+        attention_mask = None if attention_mask is None else attention_mask[:, :1, :]   # [B, 1, T]
+    else:
+        rows, residual = encoder.kernels.both(rows)                                     # [R, W]
+        queries, length, packed = rows, encoder.seq_length, encoder.packed
+    with tf.variable_scope("attention"):
+        context = _self_attention(encoder, queries, rows, attention_mask, length, packed)
+        attention = _add_and_norm(encoder, context, residual)                           # [R, W]
+    attention, residual = encoder.kernels.both(attention)                               # [R, W]
+    return _feed_forward(encoder, attention, residual)                                  # [R, W]
+
+
+def _self_attention(encoder, queries, rows, attention_mask, length, packed):
+    """`attention_layer` of all rows, asked at `length` positions of each example: [R, W]."""
+    with tf.variable_scope("self"):
+        return attention_layer(
+            queries, rows, attention_mask, encoder.num_heads, encoder.hidden_size // encoder.num_heads,
+            attention_probs_dropout_prob=encoder.attention_dropout_prob,
+            initializer_range=encoder.initializer_range, do_return_2d_tensor=True,
+            batch_size=encoder.batch_size, from_seq_length=length,
+            to_seq_length=encoder.seq_length, recompute=encoder.recompute == "attention", from_packing=packed,
+            to_packing=encoder.packed, kernels=encoder.kernels)
+
+
+def _add_and_norm(encoder, inputs, residual):
+    """LayerNorm(residual + dropout(dense(inputs))): [R, width] -> [R, W]."""
+    input_width, width = inputs.shape.as_list()[-1], encoder.hidden_size
+    with tf.variable_scope("output"):
+        dense = _dense_parameters(input_width, width, "dense", encoder.initializer_range)
+        norm = _norm_parameters(width)
+        return encoder.kernels.linear_norm(inputs, dense, residual, encoder.hidden_dropout_prob, norm)
+
+
+def _feed_forward(encoder, inputs, residual):
+    """LayerNorm(residual + dropout(dense(activation(dense(inputs))))): [R, W] -> [R, W]."""
+    width, inner_width, act = encoder.hidden_size, encoder.intermediate_size, encoder.activation
+    if act not in (gelu, gelu_erf):
+        with tf.variable_scope("intermediate"):
+            inner = _dense(inputs, inner_width, "dense", encoder.initializer_range, act, encoder.kernels)
+        return _add_and_norm(encoder, inner, residual)                                  # [R, W]
+    # With gelu the whole sublayer is the kernels' affair.
+    with tf.variable_scope("intermediate"):
+        inner = _dense_parameters(width, inner_width, "dense", encoder.initializer_range)
+    with tf.variable_scope("output"):
+        outer = _dense_parameters(inner_width, width, "dense", encoder.initializer_range)
+        norm = _norm_parameters(width)
+        return encoder.kernels.gelu_norm(inputs, inner, outer, residual, encoder.hidden_dropout_prob, norm,
+                                         approximate=act is gelu)                       # [R, W]
+
+
+def _whole(encoder, rows):
+    """[R, W] -> [B, F, W]."""
+    if encoder.packed:
+        return encoder.packed.unpack(rows)
+    return reshape_from_matrix(rows, [encoder.batch_size, encoder.seq_length, encoder.hidden_size])
 
 
 # --- Starting weights -----------------------------------------------------------------------------

@@ -5,13 +5,12 @@ the optimizer's state, the memory of a temporary or two of the largest variable.
 """
 
 import collections
-import functools
 import math
 import re
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.kernels import formulas
+from bertlib.kernels import choice
 from bertlib.runtime.graph_keys import (
     GRADIENT_ACCUMULATION,
     LOGGED_SCALARS,
@@ -20,8 +19,8 @@ from bertlib.runtime.graph_keys import (
     SKIPPED_IN_A_ROW,
 )
 
-# Elements of a variable whose update is worth a compiled function, if kernels are compiled.
-_WORTH_COMPILING = 2**16
+# Elements of a variable from which on an update by an op in C++ is worth it.
+_WORTH_ONE_PASS = 2**16
 
 
 class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_op", "loss"])):
@@ -79,7 +78,9 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     variables = tf.trainable_variables()
     loss_scale = LossScale() if loss_scaling else None
     gradients = tf.gradients(loss_scale.scale(loss) if loss_scaling else loss, variables)
-    divisor = gradient_accumulation_steps * (loss_scale.value if loss_scaling else 1.0)
+    loss_factor = loss_scale.value if loss_scaling else 1.0
+    # The gradients are sums over the micro-batches, of a scaled loss.
+    mean_divisor = gradient_accumulation_steps * loss_factor
     zero = tf.no_op
     if gradient_accumulation_steps == 1:
         norm = tf.global_norm(gradients)
@@ -88,11 +89,11 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
             gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
     else:
         gradients, norm, zero = _accumulate(loss, gradients, variables, gradient_accumulation_steps)
-    gradient_norm = norm / divisor
-    scale = clipping_factor(gradient_norm, clip_norm=1.0) / divisor
+    gradient_norm = norm / mean_divisor
+    clipping = clipping_factor(gradient_norm, clip_norm=1.0)
 
     def apply():
-        return rule.apply_scaled_gradients(zip(gradients, variables), scale)
+        return rule.apply_scaled_gradients(zip(gradients, variables), factor=clipping / mean_divisor)
 
     update = loss_scale.apply_if_finite(gradient_norm, apply) if loss_scaling else apply()
     with tf.control_dependencies([update]):
@@ -357,7 +358,7 @@ class LossScale(object):
 
 
 class _WeightDecayOptimizer(tf.train.Optimizer):
-    """What the optimizers have in common: the chain of updates, the scale of the gradients, weight decay, the slots.
+    """What the optimizers have in common: the chain of updates, the factor of the gradients, weight decay, the slots.
 
     A subclass names its slots and updates one variable. Unless it says otherwise, the weight decay is decoupled
     (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, w ← w − η λ w.
@@ -388,36 +389,36 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Returns an op that updates the variables. As published, it does not touch the global step."""
         del global_step
-        return self.apply_scaled_gradients(grads_and_vars, scale=None, name=name)
+        return self.apply_scaled_gradients(grads_and_vars, factor=None, name=name)
 
-    def apply_scaled_gradients(self, grads_and_vars, scale, name=None):
-        """Returns an op that updates the variables with scale · gradient.
+    def apply_scaled_gradients(self, grads_and_vars, factor, name=None):
+        """Returns an op that updates the variables with factor · gradient.
 
         Args:
           grads_and_vars: (gradient, variable) pairs; those with None are passed over. A gradient may be a variable,
             which is read when its turn comes.
-          scale: scalar tensor, such as a clipping factor; None for 1. Multiplying inside each update keeps no second
+          factor: scalar tensor, such as a clipping factor; None for 1. Multiplying inside each update keeps no second
             copy of all gradients.
           name: name of the returned op.
         """
         self._prepare()
-        previous = [] if scale is None else [scale]
+        previous = [] if factor is None else [factor]
         for gradient, variable in grads_and_vars:
             if gradient is None or variable is None:
                 continue
             with tf.control_dependencies([*previous, gradient]):
-                previous = [self._update(gradient, variable, scale)]
+                previous = [self._update(gradient, variable, factor)]
         return tf.group(*previous, name=name or self._name)
 
-    def _update(self, gradient, variable, scale):
+    def _update(self, gradient, variable, factor):
         """The op that updates one variable and its slots."""
         name, slots = self._get_variable_name(variable.name), self._make_slots(variable)
         rate = tf.cast(self.learning_rate, variable.dtype.base_dtype)
-        # The decay first: the scaled gradient is not there yet, so there is one temporary at a time.
+        # The decay first: the multiplied gradient is not there yet, so there is one temporary at a time.
         with tf.control_dependencies(self._decay(variable, name, rate)):
             gradient = tf.convert_to_tensor(gradient)
-            if scale is not None:
-                gradient *= scale
+            if factor is not None:
+                gradient *= factor
             return self._apply(gradient, variable, slots, rate, name)
 
     def _make_slots(self, variable):
@@ -470,7 +471,7 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
     The slots are the variables `<name>/adam_m` and `<name>/adam_v`. State: 8 bytes a parameter.
 
     One fused kernel updates a variable in place: Adam's, with both β powers at 0, is Adam without bias correction. In a graph
-    whose kernels are compiled, a large variable's decay, clipping and update are one pass through memory, native or XLA's.
+    with kernels in C++ a large variable's decay, clipping and update are one pass through memory.
     """
 
     SLOTS = ("adam_m", "adam_v")
@@ -498,20 +499,19 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
     def _prepare(self):
         self._powers = _powers(self.beta_1, self.beta_2) if self.bias_correction else (0.0, 0.0)
 
-    def _update(self, gradient, variable, scale):
-        if not (formulas.are_compiled() and _is_resource(variable) and variable.dtype.base_dtype == tf.float32
-                and variable.shape.num_elements() >= _WORTH_COMPILING):
-            return super()._update(gradient, variable, scale)
+    def _update(self, gradient, variable, factor):
+        ops = choice.native_ops()
+        if not (ops and _is_resource(variable) and variable.dtype.base_dtype == tf.float32
+                and variable.shape.num_elements() >= _WORTH_ONE_PASS):
+            return super()._update(gradient, variable, factor)
         decays = self._do_use_weight_decay(self._get_variable_name(variable.name))
         power_1, power_2 = self._powers
         correction = tf.sqrt(1.0 - power_2) / (1.0 - power_1)
         rate = tf.convert_to_tensor(self.learning_rate, tf.float32)
-        inputs = [_handle(variable), *map(_handle, self._make_slots(variable)), tf.convert_to_tensor(gradient),
-                  tf.constant(1.0) if scale is None else scale, rate * correction, rate * (self.weight_decay_rate * decays)]
-        ops = formulas.native_ops(tf.float32)
-        if ops:
-            return ops.bert_adam_w(*inputs, beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon)
-        return _adam_in_one_pass(*inputs, self.beta_1, self.beta_2, self.epsilon).op
+        return ops.bert_adam_w(
+            _handle(variable), *map(_handle, self._make_slots(variable)), tf.convert_to_tensor(gradient),
+            tf.constant(1.0) if factor is None else factor, rate * correction, rate * (self.weight_decay_rate * decays),
+            beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon)
 
     def _apply(self, gradient, variable, slots, rate, name):
         return _apply_adam(variable, *slots, *self._powers, rate, self.beta_1, self.beta_2, self.epsilon, gradient)
@@ -676,19 +676,6 @@ def _handle(variable):
 
 def _is_resource(variable):
     return _handle(variable).dtype == tf.resource
-
-
-@functools.partial(tf.compat.v2.function, jit_compile=True, autograph=False)
-def _adam_in_one_pass(variable, m, v, gradient, scale, rate, decay, beta_1, beta_2, epsilon):
-    """Updates a float32 variable, given its and its slots' handles: w ← w − decay w − rate m / (√v + ε). Returns `rate`."""
-    old_w, old_m, old_v = (tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32) for handle in (variable, m, v))
-    gradient *= scale
-    new_m = old_m + (1.0 - beta_1) * (gradient - old_m)
-    new_v = old_v + (1.0 - beta_2) * (tf.square(gradient) - old_v)
-    new_w = old_w - decay * old_w - rate * new_m / (tf.sqrt(new_v) + epsilon)
-    for handle, value in ((variable, new_w), (m, new_m), (v, new_v)):
-        tf.raw_ops.AssignVariableOp(resource=handle, value=value)
-    return rate
 
 
 def _apply_adam(variable, m, v, power_1, power_2, rate, beta_1, beta_2, epsilon, gradient):

@@ -4,7 +4,7 @@
 
 Each product is computed in several forms: as a matrix product; as a convolution of 1 × 1 over images of `--pixels` rows; and,
 for the gradient of weights, as the sum of the products of such blocks of rows.
-`bertlib/kernels/formulas.py` uses what is fastest in a whole step, which need not be what is fastest here.
+`bertlib/kernels` uses what is fastest in a whole step, which need not be what is fastest here.
 """
 
 import argparse

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.kernels import formulas
+from bertlib.kernels import choice
 from bertlib.kernels import native as native_kernels
 import optimization
 
@@ -350,25 +350,24 @@ RULES = {"adamw": adamw, "lamb": lamb, "adafactor": adafactor, "sgdm": sgdm}
 
 
 @pytest.mark.parametrize("use_resource, steps, compiled", [
-    (True, 1, None), (False, 3, None), (True, 3, "native"), (True, 3, "xla")],
-    ids=["resource-1", "reference-3", "native-3", "xla-3"])
+    (True, 1, None), (False, 3, None), (True, 3, "native"), (True, 3, "no compiler")],
+    ids=["resource-1", "reference-3", "native-3", "no-compiler-3"])
 @pytest.mark.parametrize("optimizer, rule, options", [
     *[(name, rule, {}) for name, rule in RULES.items()], ("adamw", corrected_adamw, {"adam_bias_correction": True})],
     ids=[*RULES, "adamw-corrected"])
 def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, use_resource, steps, compiled, monkeypatch):
     loss, factor = build_curved_problem(use_resource)
-    if compiled == "xla":
+    if compiled == "no compiler":
         monkeypatch.setattr(native_kernels, "ops", lambda: None)
     if compiled:
-        formulas.compile_in_graph()
-        monkeypatch.setattr(optimization, "_WORTH_COMPILING", 1)
+        choice.compile_kernels()
+        monkeypatch.setattr(optimization, "_WORTH_ONE_PASS", 1)
     train_op = optimization.create_optimizer(loss, 0.03, 12, 0, False, optimizer=optimizer, lr_schedule="constant",
                                              gradient_accumulation_steps=steps, **options)
     if optimizer == "adamw" and use_resource:
         ops = {op.type for op in tf.get_default_graph().get_operations()}
-        by = "xla" if compiled and not native_kernels.ops() else compiled
         assert ops & {"ResourceApplyAdam", "BertAdamW", "StatefulPartitionedCall"} == {
-            {None: "ResourceApplyAdam", "native": "BertAdamW", "xla": "StatefulPartitionedCall"}[by]}
+            "BertAdamW" if compiled and native_kernels.ops() else "ResourceApplyAdam"}
     shapes = {name: values.shape for name, values in WEIGHTS.items()}
     weights = {name: values.copy() for name, values in WEIGHTS.items()}
     slots = {name: np.zeros(shape) for name, shape in optimization.slot_shapes(shapes, optimizer).items()}

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.commands import checks
-from bertlib.kernels import formulas
+from bertlib.kernels import one_dnn
 from bertlib.runtime import checkpoints, memory_planner, randomness
 from bertlib.runtime.estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
 import modeling
@@ -107,7 +107,7 @@ def test_layers_multiply_in_16_bits_and_sum_in_32(precision, recompute, graph, w
 def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_in_bf16(is_training, graph, monkeypatch):
     # TensorFlow goes by what the CPU can do, and the process would end.
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    monkeypatch.setattr(formulas, "cpu_supports", formulas.cpu_supports.__wrapped__)
+    monkeypatch.setattr(one_dnn, "cpu_supports", one_dnn.cpu_supports.__wrapped__)
     model = build_model(is_training=is_training, precision="bf16", compile_kernels=True)
     if is_training:
         tf.gradients(first_token_loss(model), tf.trainable_variables())
@@ -422,10 +422,10 @@ def test_other_variables_may_not_be_missing(tmp_path):
     ("fp16", "avx512_bf16 amx_bf16", True), ("fp16", "fpu avx512_fp16", False), ("fp32", "fpu", False)])
 def test_a_precision_that_the_processor_does_not_support_is_announced(precision, flags, warns, whole_one_dnn, monkeypatch,
                                                                       caplog):
-    monkeypatch.setattr(formulas, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"), raising=False)
-    monkeypatch.setattr(formulas.os.path, "exists", lambda path: path == "/proc/cpuinfo")
+    monkeypatch.setattr(one_dnn, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"), raising=False)
+    monkeypatch.setattr(one_dnn.os.path, "exists", lambda path: path == "/proc/cpuinfo")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-    monkeypatch.setattr(formulas, "cpu_supports", formulas.cpu_supports.__wrapped__)
+    monkeypatch.setattr(one_dnn, "cpu_supports", one_dnn.cpu_supports.__wrapped__)
     with caplog.at_level("WARNING", "absl"):
         checks.check_precision(types.SimpleNamespace(precision=precision))
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [f"--precision={precision}"] * warns
@@ -506,8 +506,8 @@ def test_run_classifier_goes_on_in_16_bits_and_ends_near_fp32(classifier, precis
 @pytest.mark.parametrize("variable", ["ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"])
 def test_what_the_environment_keeps_from_one_dnn_counts_as_not_there(limit, supports, variable, whole_one_dnn, monkeypatch):
     monkeypatch.setenv(variable, limit)
-    monkeypatch.setattr(formulas.os.path, "exists", lambda path: False)  # nobody knows what the CPU has
-    supported = [name for name in IN_16_BITS if formulas.cpu_supports.__wrapped__(modeling.PRECISIONS[name])]
+    monkeypatch.setattr(one_dnn.os.path, "exists", lambda path: False)  # nobody knows what the CPU has
+    supported = [name for name in IN_16_BITS if one_dnn.cpu_supports.__wrapped__(modeling.PRECISIONS[name])]
     assert supported == supports
 
 

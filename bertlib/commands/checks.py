@@ -8,7 +8,7 @@ import os
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.kernels import formulas
+from bertlib.kernels import one_dnn
 from bertlib.runtime import checkpoints
 import modeling
 import optimization
@@ -216,7 +216,7 @@ def check_precision(settings):
         found = [tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus]
         supported = all(capability is None or capability >= _GPU_SUPPORT[settings.precision] for capability in found)
     else:
-        supported = formulas.cpu_supports(modeling.PRECISIONS[settings.precision])
+        supported = one_dnn.cpu_supports(modeling.PRECISIONS[settings.precision])
     if not supported:
         logging.warning("--precision=%s: this %s has no instructions for it. It saves memory, but may be slower than fp32.",
                         settings.precision, "GPU" if gpus else "CPU")

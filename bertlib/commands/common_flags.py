@@ -152,9 +152,9 @@ def define_training_flags():
                            "Memory that a training step may take, in 10⁹ bytes: what 0 and auto above go by. By default, "
                            "nearly all of the GPU's, or without a GPU all RAM that is free.", lower_bound=0)
         flags.DEFINE_bool("compile_kernels", None,
-                          "Make the elementwise parts of a training step for this machine's CPU: in C++, built once, or "
-                          "without a compiler by XLA, which takes a second for each new length of a batch. By default on "
-                          "CPU, for models at least 256 wide.")
+                          "Make the elementwise parts of a training step for this machine's CPU, in C++, built once. "
+                          "Without a compiler, in the layers of fp16 and with a GPU they stay TensorFlow's ops. By default "
+                          "on CPU, for models at least 256 wide.")
         flags.DEFINE_bool("use_xla", False,
                           "Compile the whole model with XLA, anew for each length of a batch, which takes two seconds a "
                           "layer. For long runs on GPUs; on CPU it is slower than without.")

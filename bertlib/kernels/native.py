@@ -42,11 +42,11 @@ def ops():
         if compiler is not None:
             return _kept(compiler) or _built(compiler)
     except (OSError, ValueError, subprocess.SubprocessError, tf.errors.OpError) as error:
-        logging.warning("XLA compiles the kernels, which are slower then: the C++ compiler could not make them for this "
-                        "machine. %s", _reason(error))
+        logging.warning("Plain ops take the place of the kernels, and are slower: the C++ compiler could not make them for "
+                        "this machine. %s", _reason(error))
         return None
-    logging.info("No C++ compiler found (g++, c++, or the one that the environment's CXX names): XLA compiles the kernels, "
-                 "which are slower then.")
+    logging.info("No C++ compiler found (g++, c++, or the one that the environment's CXX names): plain ops take the place of "
+                 "the kernels, and are slower.")
     return None
 
 

@@ -6,7 +6,7 @@ else can be computed for the real tokens alone.
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import recompute_grad
+from bertlib.runtime.own_gradient import with_own_gradient
 
 # The number of rows is a multiple of this, as far as there are positions, so that few different shapes occur.
 _ROW_STEP = 128
@@ -37,11 +37,11 @@ class Packing(object):
 
     def pack(self, tensor):
         """Returns the rows of a tensor [B, F, W]: [R, W]."""
-        return recompute_grad.with_gradient(self._pack(tensor), [tensor], lambda gradient, _: [self._unpack(gradient)])
+        return with_own_gradient(self._pack(tensor), [tensor], lambda gradient, _: [self._unpack(gradient)])
 
     def unpack(self, rows):
         """Returns rows [R, W] at their positions, and zeros at all others: [B, F, W]."""
-        return recompute_grad.with_gradient(self._unpack(rows), [rows], lambda gradient, _: [self._pack(gradient)])
+        return with_own_gradient(self._unpack(rows), [rows], lambda gradient, _: [self._pack(gradient)])
 
     def _pack(self, tensor):
         return tf.gather_nd(tensor, self.positions)

@@ -6,14 +6,13 @@ folds away, and both run side by side.)
 
 XLA takes no notice of control dependencies in what it compiles together, and would merge the two computations. Its own
 barrier (`XlaOptimizationBarrier`) is gone on CPU before the order of computation is chosen. So the ops at the border are not
-compiled (`_fence`): what is before and what is after are then compiled apart, and run in their order.
+compiled (`own_gradient.fence`): what is before and what is after are then compiled apart, and run in their order.
 """
 
 import tensorflow.compat.v1 as tf
 
 from bertlib.runtime import randomness
-
-_GRADIENT = "RecomputeGrad"
+from bertlib.runtime.own_gradient import fence, identity_with_gradient
 
 
 def recompute_grad(function):
@@ -54,7 +53,7 @@ def recompute_grad(function):
             gradients = [tf.convert_to_tensor(gradients[index]) for index in used]
             # Without it the second computation could run beside the first, and be merged with it.
             with tf.control_dependencies(gradients):
-                fenced = _fence(op.inputs[len(outputs):])
+                fenced = fence(op.inputs[len(outputs):])
             again = iter(fenced[len(inputs):])
             number_of_ops = len(tf.get_default_graph().get_operations())
             with tf.variable_scope(scope, custom_getter=lambda *args, **kwargs: next(again), auxiliary_name_scope=False):
@@ -62,56 +61,13 @@ def recompute_grad(function):
             _check(repeated, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
             found = tf.gradients([repeated[index] for index in used], fenced, gradients)
             # XLA would put the gradients of weights off to the step's end, and keep until then what they are computed from.
-            done = iter(_fence([gradient for gradient in found if isinstance(gradient, tf.Tensor)]))
+            done = iter(fence([gradient for gradient in found if isinstance(gradient, tf.Tensor)]))
             return [None] * len(outputs) + [next(done) if isinstance(gradient, tf.Tensor) else gradient for gradient in found]
 
-        tensors = _identity_with_gradient([*outputs, *inputs, *parameters], backward)
+        tensors = identity_with_gradient([*outputs, *inputs, *parameters], backward)
         return tensors[:len(outputs)] if isinstance(results, (list, tuple)) else tensors[0]
 
     return call
-
-
-def with_gradient(output, inputs, gradient):
-    """Returns `output` with a gradient of its own, for a formula that needs fewer tensors than TensorFlow's would keep.
-
-    Args:
-      output: tensor, or list of tensors, computed from `inputs`.
-      inputs: list of tensors, all that gradients are to reach.
-      gradient: function (gradient for each output, *inputs) -> list of gradients for the inputs. Nothing of what `output`
-        was computed from is kept for it but the inputs.
-    """
-    if tf.executing_eagerly():
-        return output
-    outputs = output if isinstance(output, list) else [output]
-    count = len(outputs)
-
-    def backward(op, *gradients):
-        with tf.control_dependencies(gradients[:1]):
-            fenced = _fence(op.inputs[count:])
-        return [*[None] * count, *gradient(*gradients[:count], *fenced)]
-
-    tensors = _identity_with_gradient([*outputs, *inputs], backward)[:count]
-    return tensors if isinstance(output, list) else tensors[0]
-
-
-def _fence(tensors):
-    """Returns the tensors, which are there once all of them are; what XLA compiles ends and begins here."""
-    with tf.xla.experimental.jit_scope(compile_ops=False):
-        return tf.identity_n(tensors) if tensors else []
-
-
-def _identity_with_gradient(tensors, backward):
-    """Returns tensors whose gradients are those of backward(op, *gradients): one for each tensor."""
-    with tf.get_default_graph().gradient_override_map({"IdentityN": _GRADIENT}):
-        tensors = tf.identity_n(tensors)
-    # On the op, and not in a registry as `tf.custom_gradient` has it, which would keep every graph for ever.
-    tensors[0].op.backward = backward
-    return tensors
-
-
-@tf.RegisterGradient(_GRADIENT)
-def _recompute_gradient(op, *gradients):
-    return op.backward(op, *gradients)
 
 
 def _as_list(results):

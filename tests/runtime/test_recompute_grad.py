@@ -13,7 +13,8 @@ import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 
 from bertlib.runtime import memory_planner, randomness
-from bertlib.runtime.recompute_grad import recompute_grad, with_gradient
+from bertlib.runtime.own_gradient import with_own_gradient
+from bertlib.runtime.recompute_grad import recompute_grad
 import modeling
 
 CONFIG = modeling.BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=3, num_attention_heads=2,
@@ -376,7 +377,7 @@ def test_a_graph_can_be_collected(function):
 
 
 def cube(x, scale):
-    return with_gradient(scale * x**3, [x, scale], lambda dy, x, scale: [dy * 3 * scale * x**2, tf.reduce_sum(dy * x**3)])
+    return with_own_gradient(scale * x**3, [x, scale], lambda dy, x, scale: [dy * 3 * scale * x**2, tf.reduce_sum(dy * x**3)])
 
 
 def test_a_gradient_of_ones_own_can_be_differentiated_again(graph):
@@ -392,7 +393,7 @@ def test_a_gradient_of_ones_own_can_be_differentiated_again(graph):
 def test_a_gradient_of_ones_own_is_the_one_taken(graph):
     x = tf.constant(X)
     with tf.Session() as session:
-        slope, = session.run(tf.gradients(with_gradient(2 * x, [x], lambda dy, x: [5 * x]), [x]))
+        slope, = session.run(tf.gradients(with_own_gradient(2 * x, [x], lambda dy, x: [5 * x]), [x]))
     np.testing.assert_array_equal(slope, 5 * X)
 
 

@@ -77,15 +77,15 @@ constexpr float kCubic = 0.044715f * 1.59576912f;  // of the tanh form: x σ(lin
 
 // What gelu multiplies x with.
 template <bool approximate>
-inline float Share(float x) {
+inline float Gate(float x) {
   return approximate ? 1.0f / (1.0f + Exp(-x * (kLinear + kCubic * x * x))) : Phi(x);
 }
 
-// The derivative of x · share.
+// The derivative of x · gate.
 template <bool approximate>
-inline float Slope(float x, float share) {
-  if (approximate) return share * (1.0f + (1.0f - share) * (x * (kLinear + 3.0f * kCubic * x * x)));
-  return share + x * (Exp(-0.5f * x * x) * 0.398942280f);
+inline float Slope(float x, float gate) {
+  if (approximate) return gate * (1.0f + (1.0f - gate) * (x * (kLinear + 3.0f * kCubic * x * x)));
+  return gate + x * (Exp(-0.5f * x * x) * 0.398942280f);
 }
 
 template <bool approximate, typename T>
@@ -93,7 +93,7 @@ void GeluRow(int64_t width, const T* inputs, const float* bias, T* outputs) {
 #pragma omp simd
   for (int64_t j = 0; j < width; ++j) {
     const float x = Load(inputs[j]) + (bias ? bias[j] : 0.0f);
-    Store(x * Share<approximate>(x), &outputs[j]);
+    Store(x * Gate<approximate>(x), &outputs[j]);
   }
 }
 
@@ -103,20 +103,20 @@ void GeluGradientRow(int64_t width, const T* gradient, const T* inputs, const fl
 #pragma omp simd
   for (int64_t j = 0; j < width; ++j) {
     const float x = Load(inputs[j]) + (bias ? bias[j] : 0.0f);
-    const float share = Share<approximate>(x);
-    const float product = Load(gradient[j]) * Slope<approximate>(x, share);
+    const float gate = Gate<approximate>(x);
+    const float product = Load(gradient[j]) * Slope<approximate>(x, gate);
     bias_gradient[j] += product;
     Store(product, &input_gradient[j]);
-    Store(x * share, &activation[j]);
+    Store(x * gate, &activation[j]);
   }
 }
 
 // Loops must be without branches to be done several elements at a time. So what may be missing is a template's parameter.
-template <bool has_keep>
-inline float Dropped(float value, const uint8_t* keep, int64_t index, float scale) {
-  if constexpr (!has_keep) return value;
-  const float kept = value * scale;
-  return keep[index] != 0 ? kept : 0.0f;
+template <bool has_mask>
+inline float Dropped(float value, const uint8_t* mask, int64_t index, float mask_scale) {
+  if constexpr (!has_mask) return value;
+  const float kept = value * mask_scale;
+  return mask[index] != 0 ? kept : 0.0f;
 }
 
 // f(std::true_type()) or f(std::false_type()).
@@ -126,17 +126,17 @@ auto Choose(bool condition, const F& f) {
 }
 
 // Of one row: what is normalized, less its mean. Returns 1 / the standard deviation.
-template <bool has_bias, bool has_keep, bool has_residual, typename T>
+template <bool has_bias, bool has_mask, bool has_residual, typename T>
 float Center(const Norm<T>& norm, int64_t width, int64_t at, float* centered) {
   const T *inputs = norm.inputs + at, *residual = norm.residual + at;
-  const uint8_t* keep = norm.keep + at;
-  const float *bias = norm.bias, scale = norm.scale;
+  const uint8_t* mask = norm.mask + at;
+  const float *bias = norm.bias, mask_scale = norm.mask_scale;
   float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
   for (int64_t j = 0; j < width; ++j) {
     float value = Load(inputs[j]);
     if constexpr (has_bias) value += bias[j];
-    value = Dropped<has_keep>(value, keep, j, scale);
+    value = Dropped<has_mask>(value, mask, j, mask_scale);
     if constexpr (has_residual) value += Load(residual[j]);
     centered[j] = value;
     sum += value;
@@ -154,20 +154,20 @@ float Center(const Norm<T>& norm, int64_t width, int64_t at, float* centered) {
 template <typename T>
 float CenterAny(const Norm<T>& norm, int64_t width, int64_t at, float* centered) {
   return Choose(norm.bias, [&](auto has_bias) {
-    return Choose(norm.keep, [&](auto has_keep) {
+    return Choose(norm.mask, [&](auto has_mask) {
       return Choose(norm.residual, [&](auto has_residual) {
-        return Center<has_bias, has_keep, has_residual>(norm, width, at, centered);
+        return Center<has_bias, has_mask, has_residual>(norm, width, at, centered);
       });
     });
   });
 }
 
-template <bool has_keep, typename T>
+template <bool has_mask, typename T>
 void NormGradientRow(const Norm<T>& norm, int64_t width, int64_t at, const T* gradient, T* residual_gradient,
                      T* input_gradient, float* bias_gradient, float* gamma_gradient, float* beta_gradient, float* normalized,
                      float* scaled) {
   const float inverse_deviation = CenterAny(norm, width, at, normalized);
-  const float *gamma = norm.gamma, scale = norm.scale;
+  const float *gamma = norm.gamma, mask_scale = norm.mask_scale;
   float sum = 0.0f, products = 0.0f;
 #pragma omp simd reduction(+ : sum, products)
   for (int64_t j = 0; j < width; ++j) {
@@ -183,7 +183,7 @@ void NormGradientRow(const Norm<T>& norm, int64_t width, int64_t at, const T* gr
 #pragma omp simd
   for (int64_t j = 0; j < width; ++j) {
     const float value = inverse_deviation * (scaled[j] - mean - normalized[j] * slope);
-    const float kept = Dropped<has_keep>(value, norm.keep + at, j, scale);
+    const float kept = Dropped<has_mask>(value, norm.mask + at, j, mask_scale);
     bias_gradient[j] += kept;
     Store(value, &residual_gradient[j]);
     Store(kept, &input_gradient[j]);
@@ -194,12 +194,12 @@ void NormGradientRow(const Norm<T>& norm, int64_t width, int64_t at, const T* gr
 // one, and what differs from row to row has floats only.
 constexpr int64_t kRowsAtOnce = 16;
 
-template <bool has_keep, typename T>
-void SoftmaxRows(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* keep, float shrink, float scale,
+template <bool has_mask, typename T>
+void SoftmaxRows(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* mask, float scale, float mask_scale,
                  T* dropped, T* probabilities, float* buffer) {
   const int64_t width = rows.width, first = rows.begin * width, size = rows.end * width - first;
 #pragma omp simd
-  for (int64_t i = 0; i < size; ++i) buffer[i] = Load(scores[first + i]) * shrink;
+  for (int64_t i = 0; i < size; ++i) buffer[i] = Load(scores[first + i]) * scale;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     float* values = buffer + row * width - first;
     const float* added = bias.Row(row);
@@ -225,19 +225,19 @@ void SoftmaxRows(Rows rows, const T* scores, const BroadcastRows& bias, const ui
 #pragma omp simd
   for (int64_t i = 0; i < size; ++i) {
     Store(buffer[i], &probabilities[first + i]);
-    if constexpr (has_keep) Store(Dropped<true>(buffer[i], keep, first + i, scale), &dropped[first + i]);
+    if constexpr (has_mask) Store(Dropped<true>(buffer[i], mask, first + i, mask_scale), &dropped[first + i]);
   }
 }
 
 // buffer: 2 arrays of so many rows.
-template <bool has_keep, typename T>
-void SoftmaxGradientRows(Rows rows, const T* gradient, const T* probabilities, const uint8_t* keep, float shrink, float scale,
+template <bool has_mask, typename T>
+void SoftmaxGradientRows(Rows rows, const T* gradient, const T* probabilities, const uint8_t* mask, float scale, float mask_scale,
                          T* score_gradient, T* dropped, float* buffer) {
   const int64_t width = rows.width, first = rows.begin * width, size = rows.end * width - first;
   float* others = buffer + kRowsAtOnce * width;
 #pragma omp simd
   for (int64_t i = 0; i < size; ++i) {
-    buffer[i] = Dropped<has_keep>(Load(gradient[first + i]), keep, first + i, scale);
+    buffer[i] = Dropped<has_mask>(Load(gradient[first + i]), mask, first + i, mask_scale);
     others[i] = Load(probabilities[first + i]);
   }
   for (int64_t begin = 0; begin < size; begin += width) {
@@ -245,12 +245,12 @@ void SoftmaxGradientRows(Rows rows, const T* gradient, const T* probabilities, c
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = 0; j < width; ++j) sum += values[j] * factors[j];
 #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) values[j] = factors[j] * (values[j] - sum) * shrink;
+    for (int64_t j = 0; j < width; ++j) values[j] = factors[j] * (values[j] - sum) * scale;
   }
 #pragma omp simd
   for (int64_t i = 0; i < size; ++i) {
     Store(buffer[i], &score_gradient[first + i]);
-    if constexpr (has_keep) Store(Dropped<true>(others[i], keep, first + i, scale), &dropped[first + i]);
+    if constexpr (has_mask) Store(Dropped<true>(others[i], mask, first + i, mask_scale), &dropped[first + i]);
   }
 }
 
@@ -315,28 +315,28 @@ void Norm<T>::Backward(Rows rows, const T* gradient, T* residual_gradient, T* in
   std::vector<float> buffer(2 * rows.width);
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const int64_t at = row * rows.width;
-    (keep ? NormGradientRow<true, T> : NormGradientRow<false, T>)(
+    (mask ? NormGradientRow<true, T> : NormGradientRow<false, T>)(
         *this, rows.width, at, gradient + at, residual_gradient + at, input_gradient + at, bias_gradient, gamma_gradient,
         beta_gradient, buffer.data(), buffer.data() + rows.width);
   }
 }
 
 template <typename T>
-void Softmax(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* keep, float shrink, float scale, T* dropped,
+void Softmax(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* mask, float scale, float mask_scale, T* dropped,
              T* probabilities) {
   std::vector<float> buffer(kRowsAtOnce * rows.width);
   SomeAtOnce(rows, [&](Rows some) {
-    (keep ? SoftmaxRows<true, T> : SoftmaxRows<false, T>)(some, scores, bias, keep, shrink, scale, dropped, probabilities,
+    (mask ? SoftmaxRows<true, T> : SoftmaxRows<false, T>)(some, scores, bias, mask, scale, mask_scale, dropped, probabilities,
                                                          buffer.data());
   });
 }
 
 template <typename T>
-void SoftmaxGradient(Rows rows, const T* gradient, const T* probabilities, const uint8_t* keep, float shrink, float scale,
+void SoftmaxGradient(Rows rows, const T* gradient, const T* probabilities, const uint8_t* mask, float scale, float mask_scale,
                      T* score_gradient, T* dropped) {
   std::vector<float> buffer(2 * kRowsAtOnce * rows.width);
   SomeAtOnce(rows, [&](Rows some) {
-    (keep ? SoftmaxGradientRows<true, T> : SoftmaxGradientRows<false, T>)(some, gradient, probabilities, keep, shrink, scale,
+    (mask ? SoftmaxGradientRows<true, T> : SoftmaxGradientRows<false, T>)(some, gradient, probabilities, mask, scale, mask_scale,
                                                                          score_gradient, dropped, buffer.data());
   });
 }
@@ -374,7 +374,7 @@ void Heads<T>::Merge(int64_t begin, int64_t end, const T* const* inputs, const i
 }
 
 void Keep(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end, int64_t size,
-          int16_t threshold, uint8_t* keep) {
+          int16_t threshold, uint8_t* mask) {
   constexpr int kLanes = 32, kRounds = 10, kPerBlock = 8;
   for (int64_t first = begin; first < end; first += kLanes) {
     uint32_t words[4][kLanes];
@@ -409,7 +409,7 @@ void Keep(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t beg
 #pragma omp simd
     for (int i = 0; i < kLanes * kPerBlock; ++i) kept[i] = numbers[i] >= threshold;
     const int64_t at = first * kPerBlock, last = (end < first + kLanes ? end : first + kLanes) * kPerBlock;
-    std::memcpy(keep + at, kept, (last < size ? last : size) - at);
+    std::memcpy(mask + at, kept, (last < size ? last : size) - at);
   }
 }
 
@@ -417,7 +417,7 @@ void AdamW::Update(int64_t begin, int64_t end, const float* gradient, const floa
                    const float* old_v, float* w, float* m, float* v) const {
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
-    const float slope = gradient[i] * scale;
+    const float slope = gradient[i] * factor;
     const float new_m = old_m[i] + (1.0f - beta_1) * (slope - old_m[i]);
     const float new_v = old_v[i] + (1.0f - beta_2) * (slope * slope - old_v[i]);
     w[i] = old_w[i] - decay * old_w[i] - rate * new_m / (std::sqrt(new_v) + epsilon);

@@ -43,13 +43,13 @@ struct Norm {
   const T* inputs;
   const float* bias;
   const T* residual;
-  const uint8_t* keep;
+  const uint8_t* mask;
   const float* gamma;
   const float* beta;
-  float scale, epsilon;
+  float mask_scale, epsilon;
 
   void Forward(Rows rows, T* outputs) const;
-  // The two gradients of rows may be the same array if there is no `keep`, and the first one the array `gradient`.
+  // The two gradients of rows may be the same array if there is no `mask`, and the first one the array `gradient`.
   void Backward(Rows rows, const T* gradient, T* residual_gradient, T* input_gradient, float* bias_gradient,
                 float* gamma_gradient, float* beta_gradient) const;
 };
@@ -68,14 +68,14 @@ struct BroadcastRows {
   }
 };
 
-// Softmax of shrink · scores + bias, and its dropout. `probabilities` may be `scores`.
+// Softmax of scale · scores + bias, and its dropout. `probabilities` may be `scores`.
 template <typename T>
-void Softmax(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* keep, float shrink, float scale, T* dropped,
+void Softmax(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* mask, float scale, float mask_scale, T* dropped,
              T* probabilities);
 
 // The gradient for scores, which may be `gradient`, and what Softmax's dropout returned.
 template <typename T>
-void SoftmaxGradient(Rows rows, const T* gradient, const T* probabilities, const uint8_t* keep, float shrink, float scale,
+void SoftmaxGradient(Rows rows, const T* gradient, const T* probabilities, const uint8_t* mask, float scale, float mask_scale,
                      T* score_gradient, T* dropped);
 
 // Rows [R, number · N · H] and `number` arrays [B, N, F, H]: the same values in another order. A row belongs to a position
@@ -93,10 +93,10 @@ struct Heads {
 // Of the blocks [begin, end) of a Philox stream (Salmon et al. 2011), eight booleans each: whether 16 bits, as an integer,
 // are at least `threshold`. Stops at `size` booleans from the stream's first.
 void Keep(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end, int64_t size,
-          int16_t threshold, uint8_t* keep);
+          int16_t threshold, uint8_t* mask);
 
 struct AdamW {
-  float scale, rate, decay, beta_1, beta_2, epsilon;
+  float factor, rate, decay, beta_1, beta_2, epsilon;
 
   // Elements [begin, end). New values may overwrite old ones.
   void Update(int64_t begin, int64_t end, const float* gradient, const float* old_w, const float* old_m, const float* old_v,

@@ -1,4 +1,4 @@
-// TensorFlow's side of the kernels in loops.h: ops "Bert…" for CPUs. `kernels.py` says what each computes; an input that may be
+// TensorFlow's side of the kernels in loops.h: ops "Bert…" for CPUs. `formulas.py` says what each computes; an input that may be
 // missing is a list of at most one.
 
 #include <algorithm>
@@ -191,7 +191,7 @@ template <typename T>
 class NormBase : public OpKernel {
  public:
   explicit NormBase(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("scale", &scale_));
+    OP_REQUIRES_OK(context, context->GetAttr("mask_scale", &mask_scale_));
     OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
   }
 
@@ -203,11 +203,11 @@ class NormBase : public OpKernel {
       context->CtxFailure(absl::InvalidArgumentError("gamma has not the inputs' width"));
     }
     return {Read<T>(inputs), OptionalData<float>(context, "bias", width), OptionalData<T>(context, "residual", size),
-            OptionalData<bool>(context, "keep", size), Read<float>(gamma), nullptr, scale_, epsilon_};
+            OptionalData<bool>(context, "mask", size), Read<float>(gamma), nullptr, mask_scale_, epsilon_};
   }
 
  private:
-  float scale_, epsilon_;
+  float mask_scale_, epsilon_;
 };
 
 template <typename T>
@@ -245,7 +245,7 @@ class NormGradientOp : public NormBase<T> {
     const Norm<Element<T>> loops = this->LoopsFor(context, inputs, *gamma);
     Tensor *residual_gradient, *input_gradient;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, inputs.shape(), &residual_gradient));
-    if (loops.keep) {
+    if (loops.mask) {
       OP_REQUIRES_OK(context, context->allocate_output(1, inputs.shape(), &input_gradient));
     } else {
       context->set_output(1, *residual_gradient);
@@ -262,12 +262,12 @@ class NormGradientOp : public NormBase<T> {
 class SoftmaxBase : public OpKernel {
  public:
   explicit SoftmaxBase(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("shrink", &shrink_));
     OP_REQUIRES_OK(context, context->GetAttr("scale", &scale_));
+    OP_REQUIRES_OK(context, context->GetAttr("mask_scale", &mask_scale_));
   }
 
  protected:
-  float shrink_, scale_;
+  float scale_, mask_scale_;
 };
 
 template <typename T>
@@ -278,7 +278,7 @@ class SoftmaxOp : public SoftmaxBase {
   void Compute(OpKernelContext* context) override {
     const Tensor& scores = context->input(0);
     const int64_t size = scores.NumElements(), width = Width(scores);
-    const uint8_t* keep = OptionalData<bool>(context, "keep", size);
+    const uint8_t* mask = OptionalData<bool>(context, "mask", size);
     const Tensor* bias = Optional(context, "score_bias");
     OP_REQUIRES(context, scores.dims() == 4, absl::InvalidArgumentError("scores must have 4 dimensions"));
     BroadcastRows rows{bias ? Read<float>(*bias) : nullptr, {scores.dim_size(0), scores.dim_size(1), scores.dim_size(2)}, {}};
@@ -293,7 +293,7 @@ class SoftmaxOp : public SoftmaxBase {
     }
     Tensor *dropped, *probabilities;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 1, scores.shape(), &probabilities));
-    if (keep) {
+    if (mask) {
       OP_REQUIRES_OK(context, context->allocate_output(0, scores.shape(), &dropped));
     } else {
       context->set_output(0, *probabilities);
@@ -301,7 +301,7 @@ class SoftmaxOp : public SoftmaxBase {
     }
     if (!context->status().ok() || !size) return;
     InParallel(context, size / width, 3 * width, [&](int64_t begin, int64_t end) {
-      Softmax(Rows{begin, end, width}, Read<T>(scores), rows, keep, shrink_, scale_, Write<T>(dropped), Write<T>(probabilities));
+      Softmax(Rows{begin, end, width}, Read<T>(scores), rows, mask, scale_, mask_scale_, Write<T>(dropped), Write<T>(probabilities));
     });
   }
 };
@@ -314,20 +314,20 @@ class SoftmaxGradientOp : public SoftmaxBase {
   void Compute(OpKernelContext* context) override {
     const Tensor &gradient = context->input(0), &probabilities = context->input(1);
     const int64_t size = gradient.NumElements(), width = Width(gradient);
-    const uint8_t* keep = OptionalData<bool>(context, "keep", size);
+    const uint8_t* mask = OptionalData<bool>(context, "mask", size);
     OP_REQUIRES(context, gradient.shape() == probabilities.shape(),
                 absl::InvalidArgumentError("gradient and probabilities differ in shape"));
     Tensor *score_gradient, *dropped = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, gradient.shape(), &score_gradient));
-    if (keep) {
+    if (mask) {
       OP_REQUIRES_OK(context, context->allocate_output(1, gradient.shape(), &dropped));
     } else {
       context->set_output(1, probabilities);
     }
     if (!context->status().ok() || !size) return;
     InParallel(context, size / width, 2 * width, [&](int64_t begin, int64_t end) {
-      SoftmaxGradient(Rows{begin, end, width}, Read<T>(gradient), Read<T>(probabilities), keep, shrink_, scale_,
-                      Write<T>(score_gradient), keep ? Write<T>(dropped) : nullptr);
+      SoftmaxGradient(Rows{begin, end, width}, Read<T>(gradient), Read<T>(probabilities), mask, scale_, mask_scale_,
+                      Write<T>(score_gradient), mask ? Write<T>(dropped) : nullptr);
     });
   }
 };
@@ -414,10 +414,10 @@ class KeepOp : public OpKernel {
     OP_REQUIRES_OK(context, tensorflow::TensorShapeUtils::MakeShape(sizes.data(), sizes.size(), &shape));
     OP_REQUIRES(context, key.NumElements() == 1 && counter.NumElements() == 2,
                 absl::InvalidArgumentError("a stream has one key and a counter of two numbers"));
-    Tensor* keep;
-    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &keep));
+    Tensor* mask;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &mask));
     const int64_t size = shape.num_elements(), blocks = (size + 7) / 8;
-    uint8_t* values = Write<bool>(keep);
+    uint8_t* values = Write<bool>(mask);
     InParallel(context, blocks, 16, [&](int64_t begin, int64_t end) {
       Keep(key.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(1),
            begin, end, size, static_cast<int16_t>(threshold_), values);
@@ -457,7 +457,7 @@ class AdamWOp : public OpKernel {
       old_values[i] = *held;
     }
     for (int i = 4; i < 7; ++i) {
-      OP_REQUIRES(context, context->input(i).NumElements() == 1, absl::InvalidArgumentError("scale, rate and decay are scalars"));
+      OP_REQUIRES(context, context->input(i).NumElements() == 1, absl::InvalidArgumentError("factor, rate and decay are scalars"));
     }
     const auto scalar = [context](int index) { return context->input(index).flat<float>()(0); };
     const AdamW loops{scalar(4), scalar(5), scalar(6), beta_1_, beta_2_, epsilon_};
@@ -497,26 +497,26 @@ REGISTER_OP("BertGeluGradient")
     .Output("input_gradient: T").Output("activation: T").Output("bias_gradient: float")
     .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("approximate: bool").SetShapeFn(ShapedLike(1, 2));
 REGISTER_OP("BertNorm")
-    .Input("inputs: T").Input("bias: has_bias * float").Input("residual: has_residual * T").Input("keep: has_keep * bool")
+    .Input("inputs: T").Input("bias: has_bias * float").Input("residual: has_residual * T").Input("mask: has_mask * bool")
     .Input("gamma: float").Input("beta: float").Output("outputs: T")
-    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("has_residual: int >= 0").Attr("has_keep: int >= 0")
-    .Attr("scale: float").Attr("epsilon: float").SetShapeFn(ShapedLike(0, 1));
+    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("has_residual: int >= 0").Attr("has_mask: int >= 0")
+    .Attr("mask_scale: float").Attr("epsilon: float").SetShapeFn(ShapedLike(0, 1));
 REGISTER_OP("BertNormGradient")
     .Input("gradient: T").Input("inputs: T").Input("bias: has_bias * float").Input("residual: has_residual * T")
-    .Input("keep: has_keep * bool").Input("gamma: float")
+    .Input("mask: has_mask * bool").Input("gamma: float")
     .Output("residual_gradient: T").Output("input_gradient: T")
     .Output("bias_gradient: float").Output("gamma_gradient: float").Output("beta_gradient: float")
-    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("has_residual: int >= 0").Attr("has_keep: int >= 0")
-    .Attr("scale: float").Attr("epsilon: float").SetShapeFn(ShapedLike(1, 2));
+    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("has_residual: int >= 0").Attr("has_mask: int >= 0")
+    .Attr("mask_scale: float").Attr("epsilon: float").SetShapeFn(ShapedLike(1, 2));
 REGISTER_OP("BertSoftmax")
-    .Input("scores: T").Input("score_bias: has_bias * float").Input("keep: has_keep * bool")
+    .Input("scores: T").Input("score_bias: has_bias * float").Input("mask: has_mask * bool")
     .Output("dropped: T").Output("probabilities: T")
-    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("has_keep: int >= 0")
-    .Attr("shrink: float").Attr("scale: float").SetShapeFn(ShapedLike(0, 2));
+    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("has_mask: int >= 0")
+    .Attr("scale: float").Attr("mask_scale: float").SetShapeFn(ShapedLike(0, 2));
 REGISTER_OP("BertSoftmaxGradient")
-    .Input("gradient: T").Input("probabilities: T").Input("keep: has_keep * bool")
+    .Input("gradient: T").Input("probabilities: T").Input("mask: has_mask * bool")
     .Output("score_gradient: T").Output("dropped: T")
-    .Attr("T: {float, bfloat16}").Attr("has_keep: int >= 0").Attr("shrink: float").Attr("scale: float")
+    .Attr("T: {float, bfloat16}").Attr("has_mask: int >= 0").Attr("scale: float").Attr("mask_scale: float")
     .SetShapeFn(ShapedLike(0, 2));
 REGISTER_OP("BertSplitHeads")
     .Input("rows: T").Input("row_of: has_row_of * int32").Input("shape: int32").Output("outputs: number * T")
@@ -556,7 +556,7 @@ REGISTER_OP("BertMergeHeads")
       return absl::OkStatus();
     });
 REGISTER_OP("BertKeep")
-    .Input("shape: int32").Input("key: uint64").Input("counter: uint64").Output("keep: bool").Attr("threshold: int")
+    .Input("shape: int32").Input("key: uint64").Input("counter: uint64").Output("mask: bool").Attr("threshold: int")
     .SetShapeFn([](InferenceContext* context) {
       ShapeHandle shape;
       TF_RETURN_IF_ERROR(context->MakeShapeFromShapeTensor(0, &shape));
@@ -564,7 +564,7 @@ REGISTER_OP("BertKeep")
       return absl::OkStatus();
     });
 REGISTER_OP("BertAdamW")
-    .Input("variable: resource").Input("m: resource").Input("v: resource").Input("gradient: float").Input("scale: float")
+    .Input("variable: resource").Input("m: resource").Input("v: resource").Input("gradient: float").Input("factor: float")
     .Input("rate: float").Input("decay: float").Attr("beta_1: float").Attr("beta_2: float").Attr("epsilon: float")
     .SetIsStateful().SetShapeFn(tensorflow::shape_inference::NoOutputs);
 

@@ -1,0 +1,85 @@
+"""The parts of a layer in inference, in forms that TensorFlow fuses with the matrix products."""
+
+import math
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.kernels import formulas, one_dnn, products
+
+
+class Inference(object):
+    """The parts of a layer as `training.Training` has them, with TensorFlow's gradients and without dropout.
+
+    Arithmetic between matrix products is in the dtype of the inputs, except for softmax and normalization.
+
+    Attributes:
+      uses_one_dnn: whether to use oneDNN's ops where TensorFlow has them, and to prepare the weights once. What they are
+        cast and joined to is kept in local variables, which a session has to initialize after the weights, and oneDNN
+        brings them into an order of its own when a session first runs. Weights that change later are not noticed.
+    """
+
+    def __init__(self, uses_one_dnn=False):
+        self.uses_one_dnn = uses_one_dnn
+        self.both = formulas.both
+        self.split_heads = formulas.split_heads
+        self.merge_heads = formulas.merge_heads
+
+    def linear(self, inputs, kernels, biases, activation=None, residual=None):
+        """activation(inputs · [kernels] + [biases]) + residual, the kernels side by side.
+
+        Args:
+          inputs: [R, width].
+          kernels: list of float32 [width, units].
+          biases: list of float32 [units].
+          activation: "GeluExact", "GeluApproximate" or None.
+          residual: [R, sum of units], or None.
+        """
+        weights, bias = self._prepared(kernels, 1, inputs.dtype), self._prepared(biases, 0, inputs.dtype)
+        if self.uses_one_dnn and one_dnn.has_fused_product(inputs.dtype):
+            return one_dnn.fused_product(inputs, weights, bias, activation, residual)
+        outputs = tf.nn.bias_add(products.matmul(inputs, weights), bias)
+        if activation:
+            outputs = tf.compat.v2.nn.gelu(outputs, approximate=activation == "GeluApproximate")
+        return outputs if residual is None else outputs + residual
+
+    def _prepared(self, parameters, axis, dtype):
+        """Parameters side by side in that dtype, kept from one run of the graph to the next if they are not as they were."""
+        weights = products.joined(parameters, axis, dtype)
+        return one_dnn.prepared(weights) if self.uses_one_dnn and weights is not parameters[0] else weights
+
+    def gelu(self, x, approximate=True):
+        """See `training.Training.gelu`."""
+        return tf.compat.v2.nn.gelu(x, approximate=approximate)
+
+    def layer_norm(self, inputs, gamma, beta):
+        """See `training.Training.layer_norm`."""
+        if self.uses_one_dnn and one_dnn.has_layer_norm(inputs):
+            return one_dnn.layer_norm(inputs, gamma, beta, formulas.LAYER_NORM_EPSILON)
+        return formulas.norm(inputs, None, None, None, gamma, beta, 1.0)
+
+    def linear_norm(self, inputs, dense, residual, dropout_prob, norm):
+        """See `training.Training.linear_norm`."""
+        assert not dropout_prob
+        kernel, bias = dense
+        return self.layer_norm(self.linear(inputs, [kernel], [bias], residual=residual), *norm)
+
+    def gelu_norm(self, inputs, inner, outer, residual, dropout_prob, norm, approximate):
+        """See `training.Training.gelu_norm`."""
+        kernel, bias = inner
+        activation = self.linear(inputs, [kernel], [bias], "GeluApproximate" if approximate else "GeluExact")
+        return self.linear_norm(activation, outer, residual, dropout_prob, norm)
+
+    def attention(self, query, key, value, score_bias, mask, keep_probability):
+        """See `training.Training.attention`; there is no mask."""
+        assert mask is None and keep_probability == 1.0
+        scores = products.matmul(query, key, transpose_b=True)
+        if one_dnn.would_end_the_process(scores.dtype):
+            scores = tf.cast(scores, tf.float32)
+        scores *= 1.0 / math.sqrt(query.shape.as_list()[-1])
+        if score_bias is not None:
+            scores += tf.cast(score_bias, scores.dtype)
+        return products.matmul(tf.cast(tf.nn.softmax(scores), value.dtype), value)
+
+    def dropout_mask(self, before, shape, dropout_prob):
+        """None: in inference there is no dropout. See `training.Training.dropout_mask`."""
+        assert not dropout_prob

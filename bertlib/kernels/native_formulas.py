@@ -1,0 +1,98 @@
+"""The functions of `formulas` as ops in C++, which read and write memory once: float32 and bfloat16, on CPU only.
+
+They can be called where `native.ops` returns ops.
+"""
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.kernels import native
+from bertlib.kernels.formulas import LAYER_NORM_EPSILON
+from bertlib.runtime import randomness
+from bertlib.runtime.own_gradient import with_own_gradient
+
+
+def bernoulli(shape, probability, site):
+    """The booleans of `formulas.bernoulli` in half of the time."""
+    return randomness.bernoulli(shape, probability, site, draw=native.ops().bert_keep)
+
+
+def both(x):
+    """See `formulas.both`. The sum of the gradients takes less time than TensorFlow's."""
+    return with_own_gradient([x, x], [x], lambda first, second, _: [native.ops().bert_add(a=first, b=second)])
+
+
+def add_bias(inputs, bias):
+    """See `formulas.add_bias`."""
+    if inputs.dtype == tf.float32:
+        return tf.nn.bias_add(inputs, bias)  # TensorFlow makes one op of it and a product before it
+    return native.ops().bert_add_bias(inputs, bias)
+
+
+def gelu(inputs, bias, approximate):
+    """See `formulas.gelu`."""
+    return native.ops().bert_gelu(inputs=inputs, bias=_optional(bias), approximate=approximate)
+
+
+def gelu_gradient(gradient, inputs, bias, approximate):
+    """See `formulas.gelu_gradient`."""
+    return native.ops().bert_gelu_gradient(gradient=gradient, inputs=inputs, bias=_optional(bias),
+                                           approximate=approximate)
+
+
+def norm(inputs, bias, residual, mask, gamma, beta, mask_scale):
+    """See `formulas.norm`."""
+    return native.ops().bert_norm(
+        inputs=inputs, bias=_optional(bias), residual=_optional(residual), mask=_optional(mask), gamma=gamma, beta=beta,
+        mask_scale=mask_scale, epsilon=LAYER_NORM_EPSILON)
+
+
+def norm_gradient(gradient, inputs, bias, residual, mask, gamma, mask_scale):
+    """See `formulas.norm_gradient`."""
+    return native.ops().bert_norm_gradient(
+        gradient=gradient, inputs=inputs, bias=_optional(bias), residual=_optional(residual), mask=_optional(mask),
+        gamma=gamma, mask_scale=mask_scale, epsilon=LAYER_NORM_EPSILON)
+
+
+def softmax(scores, score_bias, mask, scale, mask_scale):
+    """See `formulas.softmax`."""
+    return native.ops().bert_softmax(scores=scores, score_bias=_optional(score_bias), mask=_optional(mask), scale=scale,
+                                     mask_scale=mask_scale)
+
+
+def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
+    """See `formulas.softmax_gradient`."""
+    return native.ops().bert_softmax_gradient(gradient=gradient, probabilities=probabilities, mask=_optional(mask),
+                                              scale=scale, mask_scale=mask_scale)
+
+
+def split_heads(rows, number, num_heads, batch_size, length, packed=None):
+    """See `formulas.split_heads`."""
+    def gradient(*gradients):
+        return [_rows_of(gradients[:number], packed)]
+
+    heads = _heads_of(rows, number, num_heads, batch_size, length, packed)
+    return with_own_gradient(heads, [rows], gradient)
+
+
+def merge_heads(heads, batch_size, length, packed=None):
+    """See `formulas.merge_heads`."""
+    num_heads = heads.shape.as_list()[1]
+
+    def gradient(row_gradient, _):
+        return _heads_of(row_gradient, 1, num_heads, batch_size, length, packed)
+
+    return with_own_gradient(_rows_of([heads], packed), [heads], gradient)
+
+
+def _heads_of(rows, number, num_heads, batch_size, length, packed):
+    return native.ops().bert_split_heads(rows=rows, row_of=[packed.rows] if packed else [],
+                                         shape=tf.stack([batch_size, length]), number=number, heads=num_heads)
+
+
+def _rows_of(heads, packed):
+    return native.ops().bert_merge_heads(inputs=heads, places=[packed.positions] if packed else [])
+
+
+def _optional(tensor):
+    """An input that may be missing is a list of at most one."""
+    return [] if tensor is None else [tensor]

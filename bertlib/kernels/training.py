@@ -1,0 +1,244 @@
+"""The parts of a layer in training, whose gradients keep few tensors for the backward pass."""
+
+import math
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.kernels import one_dnn, products
+from bertlib.runtime import randomness
+from bertlib.runtime.own_gradient import with_own_gradient
+
+
+class Training(object):
+    """The parts of a layer with gradients by hand.
+
+    Weights and biases are float32. Inputs may be in 16 bits, and outputs are in the dtype of the inputs; matrix products
+    are in it too, all other arithmetic is float32. Rows R are the positions of all examples.
+
+    Attributes:
+      formulas: the module of what is between the products, `formulas` or `native_formulas`.
+      convolves: whether products in 16 bits may be oneDNN's convolutions.
+    """
+
+    def __init__(self, formulas, convolves=False):
+        self.formulas = formulas
+        self.convolves = convolves
+        self.both = formulas.both
+        self.split_heads = formulas.split_heads
+        self.merge_heads = formulas.merge_heads
+
+    # --- Matrix products ---------------------------------------------------------------------------------
+
+    def linear(self, inputs, kernels, biases=()):
+        """inputs · [kernels] + [biases], the kernels side by side: one product for projections of the same inputs.
+
+        Args:
+          inputs: [R, width].
+          kernels: list of [width, units]. What they are cast and joined to is made again for the gradient, not kept.
+          biases: list of [units]; empty for none.
+
+        Returns:
+          [R, sum of units].
+        """
+        sizes = [kernel.shape.as_list()[1] for kernel in kernels]
+        images = self._images_of(inputs, sum(sizes))
+        weights = products.joined(kernels, 1, inputs.dtype)
+        outputs = self._product(inputs, weights, products.joined(biases, 0, inputs.dtype) if biases else None, images)
+        if len(kernels) == 1 and inputs.dtype == tf.float32:
+            return outputs
+
+        def split(gradient, axis):
+            return [gradient] if len(sizes) == 1 else tf.split(gradient, sizes, axis)
+
+        def gradient(output_gradient, inputs, *parameters):
+            weights = products.joined(parameters[:len(sizes)], 1, inputs.dtype)
+            input_gradient = _input_gradient(output_gradient, weights, images)
+            kernel_gradients = split(products.kernel_gradient(inputs, output_gradient), 1)
+            bias_gradients = split(products.bias_gradient(output_gradient), 0) if biases else []
+            return [input_gradient, *kernel_gradients, *bias_gradients]
+
+        return with_own_gradient(outputs, [inputs, *kernels, *biases], gradient)
+
+    def _images_of(self, inputs, units):
+        return one_dnn.images_of(inputs, units) if self.convolves else None
+
+    def _product(self, inputs, weights, bias, images):
+        """inputs · weights + bias, all of the same dtype; a bias of None adds nothing."""
+        if images is not None:
+            return one_dnn.convolution(inputs, weights, bias, images)
+        outputs = products.matmul(inputs, weights)
+        return outputs if bias is None else self.formulas.add_bias(outputs, bias)
+
+    # --- GELU --------------------------------------------------------------------------------------------
+
+    def gelu(self, x, approximate=True):
+        """0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), or 0.5 x (1 + erf(x/√2)); its gradient keeps x only."""
+        def gradient(output_gradient, x):
+            return [self.formulas.gelu_gradient(output_gradient, x, None, approximate)[0]]
+
+        return with_own_gradient(self.formulas.gelu(x, None, approximate), [x], gradient)
+
+    def gelu_linear(self, inputs, bias, kernel, approximate=True):
+        """gelu(inputs + bias) · kernel; the gradient keeps neither the sum nor the activation.
+
+        Args:
+          inputs: [R, width].
+          bias: [width].
+          kernel: [width, units].
+          approximate: the form of `gelu`.
+
+        Returns:
+          [R, units].
+        """
+        images = self._images_of(inputs, kernel.shape.as_list()[1])
+        activation = self.formulas.gelu(inputs, bias, approximate)
+        outputs = self._product(activation, tf.cast(kernel, inputs.dtype), None, images)
+
+        def gradient(output_gradient, inputs, bias, kernel):
+            activation_gradient = _input_gradient(output_gradient, tf.cast(kernel, inputs.dtype), images)
+            input_gradient, activation, bias_gradient = self.formulas.gelu_gradient(
+                activation_gradient, inputs, bias, approximate)
+            return [input_gradient, bias_gradient, products.kernel_gradient(activation, output_gradient)]
+
+        return with_own_gradient(outputs, [inputs, bias, kernel], gradient)
+
+    # --- Layer normalization -----------------------------------------------------------------------------
+
+    def layer_norm(self, inputs, gamma, beta):
+        """Layer normalization over the last dimension; its gradient keeps the inputs only.
+
+        Args:
+          inputs: [..., W].
+          gamma, beta: [W].
+        """
+        def gradient(output_gradient, inputs, gamma, beta):
+            width = inputs.shape.as_list()[-1]
+            rows_gradient, _, _, gamma_gradient, beta_gradient = self.formulas.norm_gradient(
+                tf.reshape(output_gradient, [-1, width]), tf.reshape(inputs, [-1, width]), None, None, None, gamma, 1.0)
+            return [tf.reshape(rows_gradient, tf.shape(inputs)), gamma_gradient, beta_gradient]
+
+        outputs = self.formulas.norm(inputs, None, None, None, gamma, beta, 1.0)
+        return with_own_gradient(outputs, [inputs, gamma, beta], gradient)
+
+    def residual_norm(self, inputs, bias, residual, mask, keep_probability, gamma, beta):
+        """Layer normalization of residual + dropout(inputs + bias).
+
+        Args:
+          inputs, residual: [R, W].
+          bias, gamma, beta: [W].
+          mask: bool [R, W], False where dropout makes a value 0; None for no dropout.
+          keep_probability: of True in the mask.
+
+        Returns:
+          [R, W].
+        """
+        masks, mask_scale = [] if mask is None else [mask], 1.0 / keep_probability
+
+        def gradient(output_gradient, inputs, bias, residual, gamma, beta, *masks):
+            residual_gradient, input_gradient, bias_gradient, gamma_gradient, beta_gradient = (
+                self.formulas.norm_gradient(output_gradient, inputs, bias, residual, masks[0] if masks else None, gamma,
+                                            mask_scale))
+            return [input_gradient, bias_gradient, residual_gradient, gamma_gradient, beta_gradient, *[None for _ in masks]]
+
+        outputs = self.formulas.norm(inputs, bias, residual, mask, gamma, beta, mask_scale)
+        return with_own_gradient(outputs, [inputs, bias, residual, gamma, beta, *masks], gradient)
+
+    # --- How sublayers end ---------------------------------------------------------------------------------
+
+    def linear_norm(self, inputs, dense, residual, dropout_prob, norm):
+        """Layer normalization of residual + dropout(inputs · kernel + bias).
+
+        Args:
+          inputs: [R, width].
+          dense: (kernel [width, W], bias [W]).
+          residual: [R, W].
+          dropout_prob: probability of a zero.
+          norm: (gamma [W], beta [W]).
+
+        Returns:
+          [R, W].
+        """
+        kernel, bias = dense
+        return self._dropout_norm(self.linear(inputs, [kernel]), bias, residual, dropout_prob, norm)
+
+    def gelu_norm(self, inputs, inner, outer, residual, dropout_prob, norm, approximate):
+        """Layer normalization of residual + dropout(gelu(inputs · kernel₁ + bias₁) · kernel₂ + bias₂).
+
+        Args:
+          inputs, residual: [R, W].
+          inner: (kernel₁ [W, I], bias₁ [I]).
+          outer: (kernel₂ [I, W], bias₂ [W]).
+          dropout_prob: probability of a zero.
+          norm: (gamma [W], beta [W]).
+          approximate: the form of `gelu`.
+
+        Returns:
+          [R, W].
+        """
+        (inner_kernel, inner_bias), (outer_kernel, outer_bias) = inner, outer
+        outputs = self.gelu_linear(self.linear(inputs, [inner_kernel]), inner_bias, outer_kernel, approximate)
+        return self._dropout_norm(outputs, outer_bias, residual, dropout_prob, norm)
+
+    def _dropout_norm(self, inputs, bias, residual, dropout_prob, norm):
+        mask = self.dropout_mask(inputs, tf.shape(inputs), dropout_prob)
+        return self.residual_norm(inputs, bias, residual, mask, 1.0 - dropout_prob, *norm)
+
+    # --- Attention ---------------------------------------------------------------------------------------
+
+    def attention(self, query, key, value, score_bias, mask, keep_probability):
+        """dropout(softmax(Q Kᵀ / √H + score_bias)) V.
+
+        The gradient keeps, of all that is as large as the scores, only the probabilities and the mask.
+
+        Args:
+          query: [B, N, F, H].
+          key, value: [B, N, T, H].
+          score_bias: float32 [B, N, F, T], where B, N and F may be 1: added to the scores; no gradient reaches it. None
+            for none.
+          mask: bool [B, N, F, T], False where dropout makes a probability 0; None for no dropout.
+          keep_probability: of True in the mask.
+
+        Returns:
+          [B, N, F, H].
+        """
+        scale, mask_scale = 1.0 / math.sqrt(query.shape.as_list()[-1]), 1.0 / keep_probability
+        masks = [] if mask is None else [mask]
+        scores = products.matmul(query, key, transpose_b=True)
+        dropped, probabilities = self.formulas.softmax(scores, score_bias, mask, scale, mask_scale)
+
+        def gradient(output_gradient, query, key, value, probabilities, *masks):
+            dropped_gradient = products.matmul(output_gradient, value, transpose_b=True)
+            score_gradient, dropped = self.formulas.softmax_gradient(
+                dropped_gradient, probabilities, masks[0] if masks else None, scale, mask_scale)
+            return [products.matmul(score_gradient, key), products.matmul(score_gradient, query, transpose_a=True),
+                    products.matmul(dropped, output_gradient, transpose_a=True), None, *[None for _ in masks]]
+
+        outputs = products.matmul(dropped, value)
+        return with_own_gradient(outputs, [query, key, value, probabilities, *masks], gradient)
+
+    # --- The mask of dropout -----------------------------------------------------------------------------
+
+    def dropout_mask(self, before, shape, dropout_prob):
+        """Draws False with that probability, for the next place in the current variable scope; see `randomness`.
+
+        Args:
+          before: a tensor; the mask is drawn once it is there.
+          shape: of the mask; its first dimension runs over the examples (or over B·F rows, example by example).
+          dropout_prob: a probability; 0 or None for no dropout.
+
+        Returns:
+          bool tensor; None for no dropout.
+        """
+        if not dropout_prob:
+            return None
+        site = randomness.new_site("dropout")
+        # A random op has no data input: without the dependency all masks could be drawn, and held, at the step's start.
+        with tf.control_dependencies([before]):
+            return self.formulas.bernoulli(tf.identity(shape), 1.0 - dropout_prob, site)
+
+
+def _input_gradient(output_gradient, weights, images):
+    """The gradient for the rows that were multiplied with the weights."""
+    if images is None:
+        return products.matmul(output_gradient, weights, transpose_b=True)
+    return one_dnn.convolution_gradient(output_gradient, weights, images)
