@@ -166,7 +166,7 @@ def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained
     done = trained.run(trained.output, predict_file=questions, do_train=None, find_null_threshold=True)
     assert done.code == 0, done.err
     assert {name: (trained.output / name).read_text() for name in FILES} == written
-    assert '<mark class="gold' in written["predictions.html"]
+    assert written["predictions.html"].count('<mark class="gold') > 1  # one is in the legend
 
 
 @pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
