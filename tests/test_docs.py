@@ -115,7 +115,8 @@ def is_defined(name):
 
 @each_page
 def test_dotted_names_are_defined(page):
-    names = re.findall(r"(?<![\w/.])bertlib(?:\.\w+)+", text_of(page))
+    roots = "|".join(["bertlib", *sorted(test_rooms.MODEL)])
+    names = re.findall(rf"(?<![\w/.])(?:{roots})(?:\.(?!py\b)\w+)+", text_of(page))
     assert not [name for name in names if not is_defined(name)]
 
 
