@@ -100,12 +100,11 @@ def settle(settings, model):
     if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
         logging.info("Simulating what fits into %s.", source)
     settled = training_step.settle(values, (usable, source), model.needs, model.bound)
-    step = settled.step
-    if values.gradient_accumulation_steps == 0 and tf.config.list_physical_devices("GPU"):
-        step = _probe(settings, model, step)
     for is_warning, text in settled.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
-    return step
+    if values.gradient_accumulation_steps == 0 and tf.config.list_physical_devices("GPU"):
+        return _probe(settings, model, settled.step)
+    return settled.step
 
 
 def _probe(settings, model, step):
@@ -118,6 +117,8 @@ def _probe(settings, model, step):
         logging.warning("A micro-batch of %d ran out of memory: --gradient_accumulation_steps=%d instead of %d.",
                         step.micro_batch_size, more[0], step.gradient_accumulation_steps)
         step = step.replace(gradient_accumulation_steps=more[0])
+    logging.info("--gradient_accumulation_steps=%d: a micro-batch of %d ran.", step.gradient_accumulation_steps,
+                 step.micro_batch_size)
     return step
 
 
