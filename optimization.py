@@ -99,7 +99,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
 
 
 def _sums_of_gradients(loss, loss_scale, variables, steps):
-    """What `_accumulate` returns: of the loss, scaled if there is a `LossScale`, and of one micro-batch too."""
+    """What `_accumulate` returns: of the loss, scaled if there is a `LossScale`; of one micro-batch too."""
     gradients = tf.gradients(loss_scale.scale(loss) if loss_scale else loss, variables)
     if steps > 1:
         return _accumulate(loss, gradients, variables, steps)
