@@ -7,8 +7,8 @@ Shape legend, used throughout:
   I  intermediate size               R  rows: B·F, or fewer without padding
 In self-attention F = T. A comment at the end of a line has the shape of what the line computes.
 
-Inside the encoder activations are kept as matrices [B·F, W]: reshaping back and forth between the layers costs time on
-some devices and buys nothing.
+Inside the encoder activations are kept as matrices [R, W]: reshaping back and forth between the layers
+costs time on some devices and buys nothing.
 """
 
 import collections
@@ -66,7 +66,7 @@ class BertConfig(object):
 
     @classmethod
     def from_dict(cls, json_object):
-        """Builds a configuration from a dict; keys that are not arguments of the constructor become attributes.
+        """Builds a configuration from a dict; keys that the constructor does not know become attributes.
 
         A Hugging Face `config.json` is understood as such: its "gelu" is the erf form, here "gelu_erf".
         """
@@ -95,14 +95,14 @@ class BertConfig(object):
 class BertModel(object):
     """The encoder with its pooler, built into the current graph.
 
-        model = modeling.BertModel(config=config, is_training=True, input_ids=input_ids, input_mask=input_mask,
-                                   token_type_ids=segment_ids)
+        model = modeling.BertModel(config=config, is_training=True, input_ids=input_ids,
+                                   input_mask=input_mask, token_type_ids=segment_ids)
         logits = tf.matmul(model.get_pooled_output(), output_weights, transpose_b=True)
     """
 
     def __init__(self, config, is_training, input_ids, input_mask=None, token_type_ids=None,
-                 use_one_hot_embeddings=False, scope=None, recompute="none", recompute_segment=1, precision="fp32",
-                 first_token_only=False, compile_kernels=False, remove_padding=False):
+                 use_one_hot_embeddings=False, scope=None, recompute="none", recompute_segment=1,
+                 precision="fp32", first_token_only=False, compile_kernels=False, remove_padding=False):
         """Builds the encoder.
 
         Args:
@@ -113,17 +113,18 @@ class BertModel(object):
           token_type_ids: int32 [B, F], segment ids below `config.type_vocab_size`; all zeros if None.
           use_one_hot_embeddings: look words up by a matrix product instead of a gather.
           scope: variable scope; "bert" if None.
-          recompute, recompute_segment: what the backward pass computes again to save memory; see `transformer_model`.
-            Without effect unless `is_training`.
-          precision: what the encoder's layers compute in, a name in `PRECISIONS`: matrix products and the tensors between
-            them; sums, softmax and normalization are float32 (Micikevicius et al. 2017, arXiv:1710.03740). Variables,
-            embeddings, pooler and all outputs are float32 in any case. The gradient of fp16 needs a scaled loss; see
-            `optimization.create_optimizer`.
-          first_token_only: compute the last layer at the first position, [CLS], only: all that the pooler looks at. The last
-            layer's output is then [B, 1, W].
+          recompute, recompute_segment: what the backward pass computes again to save memory; see
+            `transformer_model`. Without effect unless `is_training`.
+          precision: what the encoder's layers compute in, a name in `PRECISIONS`: matrix products and the
+            tensors between them; sums, softmax and normalization are float32 (Micikevicius et al. 2017,
+            arXiv:1710.03740). Variables, embeddings, pooler and all outputs are float32 in any case. The
+            gradient of fp16 needs a scaled loss; see `optimization.create_optimizer`.
+          first_token_only: compute the last layer at the first position, [CLS], only: all that the pooler
+            looks at. The last layer's output is then [B, 1, W].
           compile_kernels: use kernels for this machine's CPU; see `bertlib.kernels.choice`.
-          remove_padding: in training, let the encoder compute real tokens only; all of its outputs are zero at padding, apart
-            from a few positions (see `packing`). Dropout draws other masks then, and not those of a larger batch's parts.
+          remove_padding: in training, let the encoder compute real tokens only; all of its outputs are zero
+            at padding, apart from a few positions (see `packing`). Dropout draws other masks then, and not
+            those of a larger batch's parts.
 
         Raises:
           ValueError: a shape or a setting of the configuration does not fit.
@@ -140,11 +141,12 @@ class BertModel(object):
 
         self._build(config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope,
                     PRECISIONS[precision], remove_padding and is_training,
-                    {"recompute": recompute, "recompute_segment": recompute_segment, "first_token_only": first_token_only})
+                    {"recompute": recompute, "recompute_segment": recompute_segment,
+                     "first_token_only": first_token_only})
 
-    def _build(self, config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope, dtype,
-               remove_padding, encoder_options):
-        """Builds it with the arguments of the constructor; encoder_options are arguments of `transformer_model`."""
+    def _build(self, config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings,
+               scope, dtype, remove_padding, encoder_options):
+        """Builds the encoder. encoder_options are arguments of `transformer_model`."""
         kernels = choice.choose(is_training, tf.float32)  # the encoder's are of its dtype
         batch_size, seq_length = get_shape_list(input_ids, expected_rank=2)
         if input_mask is None:
@@ -163,15 +165,16 @@ class BertModel(object):
                 self.embedding_output = embedding_postprocessor(
                     word_embeddings, use_token_type=True, token_type_ids=token_type_ids,
                     token_type_vocab_size=config.type_vocab_size, initializer_range=config.initializer_range,
-                    max_position_embeddings=config.max_position_embeddings, dropout_prob=config.hidden_dropout_prob,
-                    kernels=kernels)
+                    max_position_embeddings=config.max_position_embeddings,
+                    dropout_prob=config.hidden_dropout_prob, kernels=kernels)
 
             with tf.variable_scope("encoder"):
                 layers = transformer_model(
                     tf.cast(self.embedding_output, dtype),
                     create_attention_mask_from_input_mask(input_ids, input_mask),
                     hidden_size=config.hidden_size, num_hidden_layers=config.num_hidden_layers,
-                    num_attention_heads=config.num_attention_heads, intermediate_size=config.intermediate_size,
+                    num_attention_heads=config.num_attention_heads,
+                    intermediate_size=config.intermediate_size,
                     intermediate_act_fn=get_activation(config.hidden_act),
                     hidden_dropout_prob=config.hidden_dropout_prob,
                     attention_probs_dropout_prob=config.attention_probs_dropout_prob,
@@ -184,7 +187,8 @@ class BertModel(object):
 
             with tf.variable_scope("pooler"):
                 # [B, W]: the position of [CLS] speaks for the sequence.
-                self.pooled_output = _dense(tf.cast(layers[-1][:, 0, :], tf.float32), config.hidden_size, "dense",
+                first_token = tf.cast(layers[-1][:, 0, :], tf.float32)
+                self.pooled_output = _dense(first_token, config.hidden_size, "dense",
                                             config.initializer_range, tf.tanh, kernels)
 
     def get_pooled_output(self):
@@ -200,7 +204,7 @@ class BertModel(object):
         return self.all_encoder_layers
 
     def get_embedding_output(self):
-        """Returns float [B, F, W]: the sum of the three embeddings after layer normalization (and dropout)."""
+        """Returns float [B, F, W]: the sum of the embeddings after layer normalization (and dropout)."""
         return self.embedding_output
 
     def get_embedding_table(self):
@@ -243,17 +247,20 @@ def get_activation(activation_string):
     if not name:
         return None
     if name not in _ACTIVATIONS:
-        raise ValueError(f"Unknown activation {activation_string!r}; known: {', '.join(sorted(_ACTIVATIONS))}.")
+        known = ", ".join(sorted(_ACTIVATIONS))
+        raise ValueError(f"Unknown activation {activation_string!r}; known: {known}.")
     return _ACTIVATIONS[name]
 
 
 def dropout(input_tensor, dropout_prob):
     """Zeroes each value with a probability and scales the others to keep the mean (Srivastava et al. 2014).
 
-    The mask is a function of the graph's seed, the global step and the position in the model; see `randomness`.
+    The mask is a function of the graph's seed, the global step and the position in the model; see
+    `randomness`.
 
     Args:
-      input_tensor: float tensor; its first dimension runs over the examples (or over B·F rows, example by example).
+      input_tensor: float tensor; its first dimension runs over the examples (or over B·F rows, example by
+        example).
       dropout_prob: probability of a zero; None and 0.0 return the input.
     """
     mask = choice.choose(True, tf.float32).dropout_mask(input_tensor, tf.shape(input_tensor), dropout_prob)
@@ -264,7 +271,9 @@ def dropout(input_tensor, dropout_prob):
 
 
 def layer_norm(input_tensor, name=None, kernels=None):
-    """Layer normalization over the last dimension (Ba et al. 2016, arXiv:1607.06450), with variables gamma and beta.
+    """Layer normalization over the last dimension (Ba et al. 2016, arXiv:1607.06450).
+
+    The variables are gamma and beta.
 
     Args:
       input_tensor: float [..., W].
@@ -289,10 +298,11 @@ def layer_norm_and_dropout(input_tensor, dropout_prob, name=None, kernels=None):
 
 
 def create_initializer(initializer_range=0.02):
-    """Returns an initializer: a truncated normal distribution with that standard deviation, keyed by the seed."""
+    """Returns an initializer: a truncated normal of that standard deviation, keyed by the seed."""
     def initialize(shape, dtype=tf.float32, partition_info=None):
         del partition_info
-        return randomness.truncated_normal(shape, initializer_range, randomness.new_site("initializer"), dtype)
+        site = randomness.new_site("initializer")
+        return randomness.truncated_normal(shape, initializer_range, site, dtype)
     return initialize
 
 
@@ -381,10 +391,12 @@ def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=N
 
     if use_position_embeddings:
         if isinstance(seq_length, int) and seq_length > max_position_embeddings:
-            raise ValueError(f"Sequence length {seq_length} exceeds max_position_embeddings={max_position_embeddings}.")
+            raise ValueError(f"Sequence length {seq_length} exceeds "
+                             f"max_position_embeddings={max_position_embeddings}.")
         table = tf.get_variable(position_embedding_name, [max_position_embeddings, width],
                                 initializer=create_initializer(initializer_range))
-        # [F, W] broadcasts over the batch: position i is row i for every example. A slice past the table's end fails.
+        # [F, W] broadcasts over the batch: position i is row i for every example. A slice past the table's
+        # end fails.
         output += tf.slice(table, [0, 0], [seq_length, -1])
 
     return layer_norm_and_dropout(output, dropout_prob, kernels=kernels)
@@ -428,7 +440,8 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
       initializer_range: see `create_initializer`.
       do_return_2d_tensor: return [B·F, N·H] instead of [B, F, N·H].
       batch_size, from_seq_length, to_seq_length: B, F and T; needed if the inputs are matrices.
-      recompute: keep Q, K and V for the backward pass, but no scores and probabilities: it computes them again.
+      recompute: keep Q, K and V for the backward pass, but no scores and probabilities: it computes them
+        again.
       from_packing, to_packing: `packing.Packing` of which from_tensor and to_tensor, matrices, are rows.
       kernels: see `transformer_model`.
 
@@ -438,16 +451,8 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     Raises:
       ValueError: the tensors' ranks differ, or are matrices and B, F or T is missing.
     """
-    from_shape = get_shape_list(from_tensor, expected_rank=[2, 3])
-    to_shape = get_shape_list(to_tensor, expected_rank=[2, 3])
-    if len(from_shape) != len(to_shape):
-        raise ValueError(f"from_tensor has rank {len(from_shape)}, to_tensor {len(to_shape)}: they must be the same.")
-    if len(from_shape) == 3:
-        batch_size, from_seq_length = from_shape[:2]
-        to_seq_length = to_shape[1]
-    elif batch_size is None or from_seq_length is None or to_seq_length is None:
-        raise ValueError("With matrices as inputs, batch_size, from_seq_length and to_seq_length are needed.")
-
+    batch_size, from_seq_length, to_seq_length = _attention_sizes(
+        from_tensor, to_tensor, [batch_size, from_seq_length, to_seq_length])
     kernels = kernels or choice.choose(True, from_tensor.dtype)
     project = functools.partial(_project, num_heads=num_attention_heads, size=size_per_head,
                                 batch_size=batch_size, initializer_range=initializer_range, kernels=kernels)
@@ -463,11 +468,26 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     attend = functools.partial(_attend, dropout_prob=attention_probs_dropout_prob, kernels=kernels)
     if recompute:
         attend = recompute_grad.recompute_grad(attend)
-    context = attend(query, key, value, *([] if attention_mask is None else [attention_mask]))   # [B, N, F, H]
+    mask = [] if attention_mask is None else [attention_mask]
+    context = attend(query, key, value, *mask)                                          # [B, N, F, H]
     rows = kernels.merge_heads(context, batch_size, from_seq_length, from_packing)      # [R, N·H]
     if do_return_2d_tensor or from_packing:
         return rows
     return tf.reshape(rows, [batch_size, from_seq_length, num_attention_heads * size_per_head])
+
+
+def _attention_sizes(from_tensor, to_tensor, given):
+    """B, F and T of the arguments of `attention_layer`; of matrices, those given."""
+    from_shape = get_shape_list(from_tensor, expected_rank=[2, 3])
+    to_shape = get_shape_list(to_tensor, expected_rank=[2, 3])
+    if len(from_shape) != len(to_shape):
+        raise ValueError(f"from_tensor has rank {len(from_shape)}, to_tensor {len(to_shape)}: they must be "
+                         "the same.")
+    if len(from_shape) == 3:
+        return [*from_shape[:2], to_shape[1]]
+    if any(size is None for size in given):
+        raise ValueError("With matrices as inputs, batch_size, from_seq_length and to_seq_length are needed.")
+    return given
 
 
 def _project(rows, length, packed, activations, num_heads, size, batch_size, initializer_range, kernels):
@@ -506,8 +526,8 @@ class _Encoder(collections.namedtuple("_Encoder", [
 def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hidden_layers=12,
                       num_attention_heads=12, intermediate_size=3072, intermediate_act_fn=gelu,
                       hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
-                      do_return_all_layers=False, recompute="none", recompute_segment=1, first_token_only=False,
-                      packed=None, kernels=None):
+                      do_return_all_layers=False, recompute="none", recompute_segment=1,
+                      first_token_only=False, packed=None, kernels=None):
     """The Transformer encoder (Vaswani et al. 2017), normalizing after each residual connection.
 
     Args:
@@ -522,20 +542,22 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       attention_probs_dropout_prob: dropout of the attention probabilities.
       initializer_range: see `create_initializer`.
       do_return_all_layers: return every layer's output, not only the last one's.
-      recompute: what the backward pass computes again, in order not to keep it. "none"; "attention": the scores and
-        probabilities, which are most of the memory of long sequences and a small part of the arithmetic; "layers":
-        everything but the input of each segment of layers. No number changes.
+      recompute: what the backward pass computes again, in order not to keep it. "none"; "attention": the
+        scores and probabilities, which are most of the memory of long sequences and a small part of the
+        arithmetic; "layers": everything but the input of each segment of layers. No number changes.
       recompute_segment: layers in a segment. A segment is held as a whole while the backward pass is in it.
       first_token_only: compute the last layer at the first position only.
       packed: `packing.Packing` of the positions to compute; None for all.
-      kernels: what computes the parts of a layer, from `bertlib.kernels.choice`; None for training's in the current graph.
+      kernels: what computes the parts of a layer, from `bertlib.kernels.choice`; None for training's in the
+        current graph.
 
     Returns:
-      [B, F, W] in the dtype of the input, or a list of them. With `first_token_only` the last one is [B, 1, W]. Zero where
-      nothing was computed.
+      [B, F, W] in the dtype of the input, or a list of them. With `first_token_only` the last one is [B, 1,
+      W]. Zero where nothing was computed.
 
     Raises:
-      ValueError: N does not divide W, W is not the input's width, or `recompute` or its segment is none of these.
+      ValueError: N does not divide W, W is not the input's width, or `recompute` or its segment is none of
+        these.
     """
     batch_size, seq_length, input_width = get_shape_list(input_tensor, expected_rank=3)
     encoder = _Encoder(
@@ -724,7 +746,8 @@ def reshape_to_matrix(input_tensor):
     """
     rank = input_tensor.shape.ndims
     if rank < 2:
-        raise ValueError(f"A matrix needs at least 2 dimensions; {input_tensor.name} has shape {input_tensor.shape}.")
+        raise ValueError("A matrix needs at least 2 dimensions; "
+                         f"{input_tensor.name} has shape {input_tensor.shape}.")
     if rank == 2:
         return input_tensor
     return tf.reshape(input_tensor, [-1, input_tensor.shape.as_list()[-1]])
@@ -750,5 +773,6 @@ def assert_rank(tensor, expected_rank, name=None):
     """
     allowed = [expected_rank] if isinstance(expected_rank, int) else list(expected_rank)
     if tensor.shape.ndims not in allowed:
-        raise ValueError(f"{name or tensor.name} has rank {tensor.shape.ndims} (shape {tensor.shape}) in scope "
-                         f"{tf.get_variable_scope().name!r}; expected {' or '.join(map(str, allowed))}.")
+        expected = " or ".join(map(str, allowed))
+        raise ValueError(f"{name or tensor.name} has rank {tensor.shape.ndims} (shape {tensor.shape}) in "
+                         f"scope {tf.get_variable_scope().name!r}; expected {expected}.")

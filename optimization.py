@@ -1,10 +1,11 @@
 """Training steps: optimizers with weight decay, schedules of the learning rate, gradient accumulation.
 
-The optimizers update the variables in place and one after the other, so that an update needs, besides the gradients and
-the optimizer's state, the memory of a temporary or two of the largest variable.
+The optimizers update the variables in place and one after the other, so that an update needs, besides the
+gradients and the optimizer's state, the memory of a temporary or two of the largest variable.
 """
 
 import collections
+import functools
 import math
 import re
 
@@ -26,8 +27,9 @@ _WORTH_ONE_PASS = 2**16
 class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_op", "loss"])):
     """What a training loop has to know of a step that takes several micro-batches.
 
-    steps: the number of micro-batches. accumulate_op: adds one; to be run steps − 1 times before each run of the train
-    op, which adds the last one. loss: scalar tensor, their mean loss, to be fetched in the run of the train op only.
+    steps: the number of micro-batches. accumulate_op: adds one; to be run steps − 1 times before each run of
+    the train op, which adds the last one. loss: scalar tensor, their mean loss, to be fetched in the run of
+    the train op only.
     """
 
     @property
@@ -36,12 +38,14 @@ class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_
         return self.accumulate_op.name
 
 
-def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, optimizer="adamw", lr_schedule="linear",
-                     adam_bias_correction=False, gradient_accumulation_steps=1, loss_scaling=False):
-    """Builds one training step: gradients, clipped to a global norm of 1, and an update of every trainable variable.
+def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, optimizer="adamw",
+                     lr_schedule="linear", adam_bias_correction=False, gradient_accumulation_steps=1,
+                     loss_scaling=False):
+    """Builds one training step: gradients, clipped to a global norm of 1, and an update of all variables.
 
     Args:
-      loss: scalar to minimize. With accumulation it is a micro-batch's, and the mean over the micro-batches is minimized.
+      loss: scalar to minimize. With accumulation it is a micro-batch's, and the mean over the micro-batches
+        is minimized.
       init_lr: the learning rate that warm-up reaches and the decay starts from.
       num_train_steps: the step at which the decay ends.
       num_warmup_steps: steps of linear warm-up; 0 or None for none.
@@ -49,9 +53,10 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
       optimizer: a name in `OPTIMIZERS`.
       lr_schedule: a name in `LR_SCHEDULES`.
       adam_bias_correction: correct the bias of "adamw"; see `AdamWeightDecayOptimizer`.
-      gradient_accumulation_steps: the number of micro-batches that a step takes; see `Accumulation` for how to run it.
-      loss_scaling: scale the loss for the gradients of float16, and skip the update where they are not finite; see
-        `LossScale`. The steps skipped count as steps.
+      gradient_accumulation_steps: the number of micro-batches that a step takes; see `Accumulation` for how
+        to run it.
+      loss_scaling: scale the loss for the gradients of float16, and skip the update where they are not
+        finite; see `LossScale`. The steps skipped count as steps.
 
     Returns:
       An op that updates the variables and then adds one to the global step.
@@ -62,48 +67,58 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     if use_tpu:
         raise ValueError("use_tpu=True: TPUs are not supported. Train on CPU or GPU with use_tpu=False.")
     if gradient_accumulation_steps < 1:
-        raise ValueError(f"gradient_accumulation_steps={gradient_accumulation_steps}: a step takes at least 1 micro-batch.")
-    options = {}
-    if adam_bias_correction:
-        if optimizer != "adamw":
-            raise ValueError(f"adam_bias_correction=True with optimizer={optimizer!r}: it is an option of 'adamw'.")
-        options["bias_correction"] = True
-    optimizer_class = _known(OPTIMIZERS, "optimizer", optimizer)
+        raise ValueError(f"gradient_accumulation_steps={gradient_accumulation_steps}: a step takes at least "
+                         "1 micro-batch.")
+    make_rule = _known_optimizer(optimizer, adam_bias_correction)
     schedule = _known(LR_SCHEDULES, "lr_schedule", lr_schedule)
 
     global_step = tf.train.get_or_create_global_step()
     learning_rate = schedule(global_step, init_lr, num_train_steps, num_warmup_steps)
-    rule = optimizer_class(learning_rate=learning_rate, weight_decay_rate=0.01,
-                           exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"], **options)
+    rule = make_rule(learning_rate=learning_rate, weight_decay_rate=0.01,
+                     exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"])
     variables = tf.trainable_variables()
     loss_scale = LossScale() if loss_scaling else None
-    gradients = tf.gradients(loss_scale.scale(loss) if loss_scaling else loss, variables)
-    loss_factor = loss_scale.value if loss_scaling else 1.0
-    # The gradients are sums over the micro-batches, of a scaled loss.
-    mean_divisor = gradient_accumulation_steps * loss_factor
-    zero = tf.no_op
-    if gradient_accumulation_steps == 1:
-        norm = tf.global_norm(gradients)
-        if loss_scaling:
-            # Made dense under the condition below, a gradient would have no static shape.
-            gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
-    else:
-        gradients, norm, zero = _accumulate(loss, gradients, variables, gradient_accumulation_steps)
+    gradients, norm, zero = _sums_of_gradients(loss, loss_scale, variables, gradient_accumulation_steps)
+    # They are sums over the micro-batches, of a scaled loss.
+    mean_divisor = gradient_accumulation_steps * (loss_scale.value if loss_scaling else 1.0)
     gradient_norm = norm / mean_divisor
-    clipping = clipping_factor(gradient_norm, clip_norm=1.0)
+    gradient_factor = clipping_factor(gradient_norm, clip_norm=1.0) / mean_divisor
 
     def apply():
-        return rule.apply_scaled_gradients(zip(gradients, variables), factor=clipping / mean_divisor)
+        return rule.apply_scaled_gradients(zip(gradients, variables), gradient_factor)
 
     update = loss_scale.apply_if_finite(gradient_norm, apply) if loss_scaling else apply()
     with tf.control_dependencies([update]):
         update = tf.group(update, zero())
     log_scalar("learning_rate", learning_rate)
     log_scalar("gradient_norm", gradient_norm)
-    # Whatever reads the global step (schedule, dropout) is an input of some update. Counting after all of them leaves
-    # no order open, so that a run repeats.
+    # Whatever reads the global step (schedule, dropout) is an input of some update. Counting after all of
+    # them leaves no order open, so that a run repeats.
     with tf.control_dependencies([update]):
         return tf.assign_add(global_step, 1, name="train_step").op
+
+
+def _sums_of_gradients(loss, loss_scale, variables, steps):
+    """What `_accumulate` returns: of the loss, scaled if there is a `LossScale`; of one micro-batch too."""
+    gradients = tf.gradients(loss_scale.scale(loss) if loss_scale else loss, variables)
+    if steps > 1:
+        return _accumulate(loss, gradients, variables, steps)
+    norm = tf.global_norm(gradients)
+    if loss_scale:
+        # Made dense under the condition of `apply_if_finite`, a gradient would have no static shape.
+        gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+    return gradients, norm, tf.no_op
+
+
+def _known_optimizer(optimizer, adam_bias_correction):
+    """The optimizer of that name, as a function of the arguments that all optimizers have."""
+    optimizer_class = _known(OPTIMIZERS, "optimizer", optimizer)
+    if not adam_bias_correction:
+        return optimizer_class
+    if optimizer != "adamw":
+        raise ValueError(f"adam_bias_correction=True with optimizer={optimizer!r}: it is an option of "
+                         "'adamw'.")
+    return functools.partial(optimizer_class, bias_correction=True)
 
 
 def _known(table, argument, name):
@@ -117,10 +132,11 @@ def _known(table, argument, name):
 
 
 def linear_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
-    """The published learning rate: linear from 0 to init_lr during warm-up, then on the line that falls to 0 at the end.
+    """The published learning rate: linear from 0 to init_lr, then on the line that falls to 0 at the end.
 
     With t = min(step, num_train_steps): init_lr · t/num_warmup_steps below num_warmup_steps, else
-    init_lr · (1 − t/num_train_steps). The falling line starts at step 0, so there is a jump where warm-up ends.
+    init_lr · (1 − t/num_train_steps). The falling line starts at step 0, so there is a jump where warm-up
+    ends.
 
     Args:
       global_step: integer scalar tensor.
@@ -129,13 +145,15 @@ def linear_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
       float32 scalar tensor.
     """
     step = tf.cast(global_step, tf.float32)
-    return _warmed_up(step, init_lr, num_warmup_steps, 1.0 - tf.minimum(step, num_train_steps) / num_train_steps)
+    decay = 1.0 - tf.minimum(step, num_train_steps) / num_train_steps
+    return _warmed_up(step, init_lr, num_warmup_steps, decay)
 
 
 def cosine_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
-    """Half a cosine without restarts (Loshchilov and Hutter 2016, arXiv:1608.03983, equation 5): init_lr · (1 + cos πd)/2.
+    """Half a cosine without restarts (Loshchilov and Hutter 2016, arXiv:1608.03983, equation 5).
 
-    d runs from 0 where warm-up ends to 1 at num_train_steps, and stays there. Otherwise as `linear_schedule`.
+    It is init_lr · (1 + cos πd)/2, where d runs from 0 where warm-up ends to 1 at num_train_steps, and stays
+    there. Otherwise it is as `linear_schedule`.
     """
     step = tf.cast(global_step, tf.float32)
     decay = 0.5 * (1.0 + tf.cos(math.pi * _done(step, num_train_steps, num_warmup_steps)))
@@ -143,9 +161,10 @@ def cosine_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
 
 
 def exponential_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
-    """The same fraction less in each step, down to a hundredth: init_lr · 0.01^d, with d as in `cosine_schedule`."""
+    """The same fraction less in each step, to a hundredth: init_lr · 0.01^d, with `cosine_schedule`'s d."""
     step = tf.cast(global_step, tf.float32)
-    return _warmed_up(step, init_lr, num_warmup_steps, tf.pow(0.01, _done(step, num_train_steps, num_warmup_steps)))
+    decay = tf.pow(0.01, _done(step, num_train_steps, num_warmup_steps))
+    return _warmed_up(step, init_lr, num_warmup_steps, decay)
 
 
 def constant_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
@@ -176,7 +195,10 @@ def _warmed_up(step, init_lr, num_warmup_steps, decay):
 
 
 def clipping_factor(global_norm, clip_norm):
-    """Returns min(1, clip_norm / global_norm) (Pascanu et al. 2013, algorithm 1); NaN if the norm is not finite."""
+    """Returns min(1, clip_norm / global_norm) (Pascanu et al. 2013, algorithm 1).
+
+    Of a norm that is not finite, it is NaN.
+    """
     factor = clip_norm * tf.minimum(1.0 / global_norm, 1.0 / clip_norm)
     return factor + (global_norm - global_norm)
 
@@ -195,8 +217,8 @@ def log_scalar(name, tensor):
 def _accumulate(loss, gradients, variables, steps):
     """Adds up the gradients of micro-batches, and puts the `Accumulation` into its collection.
 
-    The sums are local variables, of which no checkpoint knows and which start at zero in each session. A gradient is added
-    in place, and gone, before the next one is made.
+    The sums are local variables, of which no checkpoint knows and which start at zero in each session. A
+    gradient is added in place, and gone, before the next one is made.
 
     Args:
       loss: a micro-batch's loss.
@@ -205,15 +227,16 @@ def _accumulate(loss, gradients, variables, steps):
       steps: the number of micro-batches.
 
     Returns:
-      (the sums as variables, in the places of the gradients; the global norm of the sums; a function that makes the op that
-      zeroes the sums)
+      (the sums as variables, in the places of the gradients; the global norm of the sums; a function that
+      makes the op that zeroes the sums)
     """
     sums, dense, slices, adds = [], [], [], []
     for gradient, variable in zip(gradients, variables):
         if gradient is None:
             sums.append(None)
             continue
-        total = _local_variable(f"{variable.op.name}/accumulated_gradient", variable.shape, variable.dtype.base_dtype)
+        total = _local_variable(f"{variable.op.name}/accumulated_gradient", variable.shape,
+                                variable.dtype.base_dtype)
         adds.append(total.assign_add(tf.convert_to_tensor(gradient), read_value=False))
         sums.append(total)
         if isinstance(gradient, tf.IndexedSlices):
@@ -224,9 +247,11 @@ def _accumulate(loss, gradients, variables, steps):
     scalars = [_local_variable("accumulated_loss", [], loss.dtype)]
     adds.append(scalars[0].assign_add(loss, read_value=False))
     if slices:
-        # As published, and as in one large batch: the norm takes the rows before rows of the same index are added.
+        # As published, and as in one large batch: the norm takes the rows before rows of the same index are
+        # added.
         scalars.append(_local_variable("accumulated_slice_squares", [], slices[0].dtype))
-        adds.append(scalars[1].assign_add(2.0 * tf.add_n([tf.nn.l2_loss(rows) for rows in slices]), read_value=False))
+        squares = 2.0 * tf.add_n([tf.nn.l2_loss(rows) for rows in slices])
+        adds.append(scalars[1].assign_add(squares, read_value=False))
 
     indices = tf.get_collection(MICRO_BATCH_INDEX)
     with tf.control_dependencies(adds):
@@ -256,8 +281,8 @@ def _make_one_at_a_time(gradients, adds):
 
 
 def _local_variable(name, shape, dtype):
-    return tf.get_variable(name, shape=shape, dtype=dtype, initializer=_zeros, trainable=False, use_resource=True,
-                           collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    return tf.get_variable(name, shape=shape, dtype=dtype, initializer=_zeros, trainable=False,
+                           use_resource=True, collections=[tf.GraphKeys.LOCAL_VARIABLES])
 
 
 def _zeros(shape, dtype=tf.float32, partition_info=None):
@@ -282,9 +307,10 @@ def _zero(variables):
     previous = []
     for variable in variables:
         with tf.control_dependencies(previous):
-            # Not tf.zeros: TensorFlow would make constants of them, and a session keeps its constants. Together these
-            # would be a second copy of all gradients.
-            zeros = tf.fill(tf.raw_ops.VariableShape(input=variable.handle), tf.zeros([], variable.dtype.base_dtype))
+            # Not tf.zeros: TensorFlow would make constants of them, and a session keeps its constants.
+            # Together these would be a second copy of all gradients.
+            shape = tf.raw_ops.VariableShape(input=variable.handle)
+            zeros = tf.fill(shape, tf.zeros([], variable.dtype.base_dtype))
             previous = [variable.assign(zeros, read_value=False)]
     return tf.group(*previous)
 
@@ -293,11 +319,13 @@ def _zero(variables):
 
 
 class LossScale(object):
-    """A factor of the loss that keeps gradients in the range of float16 (Micikevicius et al. 2017, arXiv:1710.03740, 3.2).
+    """A factor of the loss that keeps gradients in the range of float16.
 
-    It starts at 2¹⁵. A step whose gradients are not finite is skipped and halves it; 2,000 steps without one double it. Its
-    state is in variables, and so in checkpoints: `loss_scale/value`, `loss_scale/good_steps` (since it last changed),
-    `loss_scale/skipped_steps` and `loss_scale/skipped_in_a_row`. A checkpoint of another precision may lack them.
+    It is that of Micikevicius et al. 2017, arXiv:1710.03740, section 3.2. It starts at 2¹⁵. A step whose
+    gradients are not finite is skipped and halves it; 2,000 steps without one double it. Its state is in
+    variables, and so in checkpoints: `loss_scale/value`, `loss_scale/good_steps` (since it last changed),
+    `loss_scale/skipped_steps` and `loss_scale/skipped_in_a_row`. A checkpoint of another precision may
+    lack them.
 
     Attributes:
       value: the factor of this step, float32 scalar tensor.
@@ -310,7 +338,8 @@ class LossScale(object):
         """Creates the variables."""
         with tf.variable_scope("loss_scale", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
             def variable(name, value, dtype):
-                return tf.get_variable(name, [], dtype, tf.constant_initializer(value), trainable=False, use_resource=True,
+                return tf.get_variable(name, [], dtype, tf.constant_initializer(value), trainable=False,
+                                       use_resource=True,
                                        collections=[tf.GraphKeys.GLOBAL_VARIABLES, OPTIONAL_IN_CHECKPOINT])
 
             self._value = variable("value", 2.0**15, tf.float32)
@@ -340,10 +369,12 @@ class LossScale(object):
             doubles = self._good_steps.read_value() + 1 >= self.STEPS_TO_DOUBLE
             skipped = tf.cast(tf.logical_not(finite), tf.int64)
             grown = tf.where(doubles, tf.minimum(2.0 * self.value, self.LARGEST), self.value)
-            good_steps = tf.where(finite & tf.logical_not(doubles), self._good_steps.read_value() + 1, tf.zeros([], tf.int64))
+            good_steps = tf.where(finite & tf.logical_not(doubles), self._good_steps.read_value() + 1,
+                                  tf.zeros([], tf.int64))
             in_a_row = skipped * (self._skipped_in_a_row.read_value() + 1)
             updates = [
-                self._value.assign(tf.where(finite, grown, tf.maximum(0.5 * self.value, 1.0)), read_value=False),
+                self._value.assign(tf.where(finite, grown, tf.maximum(0.5 * self.value, 1.0)),
+                                   read_value=False),
                 self._good_steps.assign(good_steps, read_value=False),
                 self._skipped_in_a_row.assign(in_a_row, read_value=False),
             ]
@@ -358,10 +389,10 @@ class LossScale(object):
 
 
 class _WeightDecayOptimizer(tf.train.Optimizer):
-    """What the optimizers have in common: the chain of updates, the factor of the gradients, weight decay, the slots.
+    """What the optimizers have in common: the chain of updates, the gradients' factor, decay, the slots.
 
-    A subclass names its slots and updates one variable. Unless it says otherwise, the weight decay is decoupled
-    (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, w ← w − η λ w.
+    A subclass names its slots and updates one variable. Unless it says otherwise, the weight decay is
+    decoupled (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, w ← w − η λ w.
     """
 
     # Names of the slots: the slot "m" of the variable "w" is the variable "w/m".
@@ -373,7 +404,8 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         Args:
           learning_rate: η, float or scalar tensor.
           weight_decay_rate: λ.
-          exclude_from_weight_decay: regular expressions; a variable whose name contains a match is not decayed.
+          exclude_from_weight_decay: regular expressions; a variable whose name contains a match is not
+            decayed.
           name: name of the ops.
         """
         super().__init__(False, name)
@@ -395,10 +427,10 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         """Returns an op that updates the variables with factor · gradient.
 
         Args:
-          grads_and_vars: (gradient, variable) pairs; those with None are passed over. A gradient may be a variable,
-            which is read when its turn comes.
-          factor: scalar tensor, such as a clipping factor; None for 1. Multiplying inside each update keeps no second
-            copy of all gradients.
+          grads_and_vars: (gradient, variable) pairs; those with None are passed over. A gradient may be a
+            variable, which is read when its turn comes.
+          factor: scalar tensor, such as a clipping factor; None for 1. Multiplying inside each update keeps
+            no second copy of all gradients.
           name: name of the returned op.
         """
         self._prepare()
@@ -424,8 +456,8 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
     def _make_slots(self, variable):
         """Makes the slots of a variable, in the order of `slot_shapes`."""
         name = self._get_variable_name(variable.name)
-        return [tf.get_variable(f"{name}/{slot}", shape=shape, dtype=variable.dtype.base_dtype, trainable=False,
-                                initializer=_zeros, use_resource=_is_resource(variable))
+        return [tf.get_variable(f"{name}/{slot}", shape=shape, dtype=variable.dtype.base_dtype,
+                                initializer=_zeros, trainable=False, use_resource=_is_resource(variable))
                 for slot, shape in self.slot_shapes(variable.shape.as_list()).items()]
 
     def _decay(self, variable, name, rate):
@@ -460,18 +492,21 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
 
 
 class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
-    """Adam without bias correction and with decoupled weight decay (Loshchilov and Hutter 2017, arXiv:1711.05101).
+    """Adam without bias correction, with decoupled weight decay.
+
+    The decay is that of Loshchilov and Hutter 2017, arXiv:1711.05101.
 
         m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
         w ← w − η (m / (√v + ε) + λ w)
 
-    With bias correction the first η is η √(1 − β₂ᵗ) / (1 − β₁ᵗ), t being the global step's next value (Kingma and Ba
-    2014, arXiv:1412.6980, end of section 2; ε is the ε̂ of that form).
+    With bias correction the first η is η √(1 − β₂ᵗ) / (1 − β₁ᵗ), t being the global step's next value (Kingma
+    and Ba 2014, arXiv:1412.6980, end of section 2; ε is the ε̂ of that form).
 
     The slots are the variables `<name>/adam_m` and `<name>/adam_v`. State: 8 bytes a parameter.
 
-    One fused kernel updates a variable in place: Adam's, with both β powers at 0, is Adam without bias correction. In a graph
-    with kernels in C++ a large variable's decay, clipping and update are one pass through memory.
+    One fused kernel updates a variable in place: Adam's, with both β powers at 0, is Adam without bias
+    correction. In a graph with kernels in C++ a large variable's decay, clipping and update are one pass
+    through memory.
     """
 
     SLOTS = ("adam_m", "adam_v")
@@ -486,7 +521,8 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
           beta_1: β₁.
           beta_2: β₂.
           epsilon: ε.
-          exclude_from_weight_decay: regular expressions; a variable whose name contains a match is not decayed.
+          exclude_from_weight_decay: regular expressions; a variable whose name contains a match is not
+            decayed.
           name: name of the ops.
           bias_correction: whether to correct the bias of m and v towards 0 in the first steps.
         """
@@ -510,22 +546,26 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
         rate = tf.convert_to_tensor(self.learning_rate, tf.float32)
         return ops.bert_adam_w(
             _handle(variable), *map(_handle, self._make_slots(variable)), tf.convert_to_tensor(gradient),
-            tf.constant(1.0) if factor is None else factor, rate * correction, rate * (self.weight_decay_rate * decays),
+            tf.constant(1.0) if factor is None else factor, rate * correction,
+            rate * (self.weight_decay_rate * decays),
             beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon)
 
     def _apply(self, gradient, variable, slots, rate, name):
-        return _apply_adam(variable, *slots, *self._powers, rate, self.beta_1, self.beta_2, self.epsilon, gradient)
+        return _apply_adam(variable, *slots, *self._powers, rate, self.beta_1, self.beta_2, self.epsilon,
+                           gradient)
 
 
 class LambOptimizer(_WeightDecayOptimizer):
-    """LAMB: Adam whose step is as long, relative to the variable, as η says (You et al. 2019, arXiv:1904.00962, algorithm 2).
+    """LAMB: Adam whose step is as long, relative to the variable, as η says.
+
+    It is algorithm 2 of You et al. 2019, arXiv:1904.00962.
 
         m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
         u = (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε) + λ w
         w ← w − η (‖w‖ / ‖u‖) u
 
-    The trust ratio ‖w‖/‖u‖ is 1 where a norm is 0, and for the variables without weight decay. t is the global step's
-    next value. The slots are `<name>/lamb_m` and `<name>/lamb_v`. State: 8 bytes a parameter.
+    The trust ratio ‖w‖/‖u‖ is 1 where a norm is 0, and for the variables without weight decay. t is the
+    global step's next value. The slots are `<name>/lamb_m` and `<name>/lamb_v`. State: 8 bytes a parameter.
     """
 
     SLOTS = ("lamb_m", "lamb_v")
@@ -551,7 +591,8 @@ class LambOptimizer(_WeightDecayOptimizer):
         moments = _apply_adam(variable, m, v, 0.0, 0.0, 0.0, self.beta_1, self.beta_2, self.epsilon, gradient)
         with tf.control_dependencies([moments]):
             weights = variable.read_value()
-            update = m.read_value() / (1.0 - power_1) / (tf.sqrt(v.read_value() / (1.0 - power_2)) + self.epsilon)
+            deviation = tf.sqrt(v.read_value() / (1.0 - power_2)) + self.epsilon
+            update = m.read_value() / (1.0 - power_1) / deviation
             if self._do_use_weight_decay(name):
                 with tf.control_dependencies([update]):  # saves a temporary
                     update += self.weight_decay_rate * weights
@@ -562,7 +603,9 @@ class LambOptimizer(_WeightDecayOptimizer):
 
 
 class AdafactorOptimizer(_WeightDecayOptimizer):
-    """Adafactor without first moment, at a given rate (Shazeer and Stern 2018, arXiv:1804.04235, algorithms 4 and 5).
+    """Adafactor without first moment, at a given rate.
+
+    It is algorithms 4 and 5 of Shazeer and Stern 2018, arXiv:1804.04235.
 
         β = 1 − t^−0.8
         r ← β r + (1 − β) mean over columns of (g² + ε)     c ← β c + (1 − β) mean over rows of (g² + ε)
@@ -570,16 +613,16 @@ class AdafactorOptimizer(_WeightDecayOptimizer):
         v ← β v + (1 − β) (g² + ε),  u = g / √v             of any other variable
         w ← w − η (u / max(1, RMS(u) / d) + λ w)
 
-    with ε = 1e−30, d = 1, and t the global step's next value. The paper's sums are means here, which leaves u as it is.
-    η is the caller's: there is no relative step size (section 8). The slots are `<name>/adafactor_row` and
-    `<name>/adafactor_column`, or `<name>/adafactor_v`. State: of a matrix 4 bytes a row and 4 bytes a column, 0.011 bytes a
-    parameter at 768×768; else 4 bytes a parameter.
+    with ε = 1e−30, d = 1, and t the global step's next value. The paper's sums are means here, which leaves u
+    as it is. η is the caller's: there is no relative step size (section 8). The slots are
+    `<name>/adafactor_row` and `<name>/adafactor_column`, or `<name>/adafactor_v`. State: of a matrix 4 bytes
+    a row and 4 bytes a column, 0.011 bytes a parameter at 768×768; else 4 bytes a parameter.
     """
 
     SLOTS = ("adafactor_row", "adafactor_column", "adafactor_v")
 
-    def __init__(self, learning_rate, weight_decay_rate=0.0, decay_exponent=0.8, clipping_threshold=1.0, epsilon=1e-30,
-                 exclude_from_weight_decay=None, name="AdafactorOptimizer"):
+    def __init__(self, learning_rate, weight_decay_rate=0.0, decay_exponent=0.8, clipping_threshold=1.0,
+                 epsilon=1e-30, exclude_from_weight_decay=None, name="AdafactorOptimizer"):
         """Creates the optimizer.
 
         Args:
@@ -619,7 +662,9 @@ class AdafactorOptimizer(_WeightDecayOptimizer):
 
 
 class MomentumWeightDecayOptimizer(_WeightDecayOptimizer):
-    """Gradient descent with momentum (Polyak 1964) and decoupled weight decay (Loshchilov and Hutter 2017, algorithm 1).
+    """Gradient descent with momentum (Polyak 1964) and decoupled weight decay.
+
+    It is algorithm 1 of Loshchilov and Hutter 2017, arXiv:1711.05101.
 
         m ← μ m + g        w ← w − η (m + λ w)
 
@@ -630,12 +675,13 @@ class MomentumWeightDecayOptimizer(_WeightDecayOptimizer):
 
     def __init__(self, learning_rate, weight_decay_rate=0.0, momentum=0.9, exclude_from_weight_decay=None,
                  name="MomentumWeightDecayOptimizer"):
-        """Creates the optimizer; momentum is μ, the other arguments are those of `AdamWeightDecayOptimizer`."""
+        """Creates the optimizer; momentum is μ, other arguments are those of `AdamWeightDecayOptimizer`."""
         super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
         self.momentum = momentum
 
     def _apply(self, gradient, variable, slots, rate, name):
-        arguments = dict(var=_handle(variable), accum=_handle(slots[0]), lr=rate, grad=gradient, momentum=self.momentum)
+        arguments = dict(var=_handle(variable), accum=_handle(slots[0]), lr=rate, grad=gradient,
+                         momentum=self.momentum)
         if _is_resource(variable):
             return tf.raw_ops.ResourceApplyMomentum(**arguments)
         return tf.raw_ops.ApplyMomentum(**arguments).op
@@ -653,7 +699,7 @@ def slot_shapes(shapes, optimizer="adamw"):
 
 
 def optimizer_of(names):
-    """Returns the name of the optimizer whose slots are among a checkpoint's variable names; None if none's are."""
+    """Returns the name of the optimizer whose slots are among a checkpoint's variable names, or None."""
     found = {name.rpartition("/")[2] for name in names}
     return next((optimizer for optimizer, cls in OPTIMIZERS.items() if found & set(cls.SLOTS)), None)
 
@@ -679,9 +725,9 @@ def _is_resource(variable):
 
 
 def _apply_adam(variable, m, v, power_1, power_2, rate, beta_1, beta_2, epsilon, gradient):
-    """Adam's fused kernel on one variable, resource or reference. Its bias correction is 1 at β powers of 0."""
-    arguments = dict(var=_handle(variable), m=_handle(m), v=_handle(v), beta1_power=power_1, beta2_power=power_2, lr=rate,
-                     beta1=beta_1, beta2=beta_2, epsilon=epsilon, grad=gradient)
+    """Adam's fused kernel on one variable, resource or reference. At β powers of 0 it corrects no bias."""
+    arguments = dict(var=_handle(variable), m=_handle(m), v=_handle(v), beta1_power=power_1,
+                     beta2_power=power_2, lr=rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon, grad=gradient)
     if _is_resource(variable):
         return tf.raw_ops.ResourceApplyAdam(**arguments)
     return tf.raw_ops.ApplyAdam(**arguments).op

@@ -1,1 +1,1 @@
-"""The arithmetic of a layer and its gradients, as TensorFlow's ops, as ops in C++ (`cpp/`) and as oneDNN's."""
+"""The arithmetic of a layer and its gradients: TensorFlow's ops, ops in C++ (`cpp/`) and oneDNN's."""

@@ -1,12 +1,16 @@
 """Which kernels the parts of a layer are made of. That is decided here, once for a graph.
 
-| | training | inference |
+| `compile_kernels` | training | inference |
 |---|---|---|
-| without `compile_kernels` | TensorFlow's ops | TensorFlow's ops |
-| with it | ops in C++, in 16 bits oneDNN's convolutions | oneDNN's ops, with prepared weights |
-| with it, and a GPU | TensorFlow's ops | TensorFlow's ops |
-| with it, without a compiler | TensorFlow's ops, in 16 bits oneDNN's convolutions | oneDNN's ops, with prepared weights |
-| with it, in float16 | TensorFlow's ops, oneDNN's convolutions | oneDNN's ops, with prepared weights |
+| no | plain ops | plain ops |
+| yes | ops in C++; of wide products in 16 bits, convolutions | oneDNN's ops, prepared weights |
+| yes, but no compiler | plain ops; the same convolutions | oneDNN's ops, prepared weights |
+| yes, but float16 | plain ops; the same convolutions | oneDNN's ops, prepared weights |
+| yes, but a GPU | plain ops | plain ops |
+
+Plain ops are TensorFlow's. oneDNN's ops, the convolutions among them, are used where TensorFlow has them and
+the CPU has instructions for the dtype; elsewhere plain ops take their place. The dtype is that of the
+activations: beside layers in float16, what is in float32 is in C++, AdamW of large variables included.
 """
 
 from absl import logging

@@ -1,10 +1,10 @@
 """What a layer computes between its matrix products, as TensorFlow's ops: formulas, and gradients by hand.
 
-`native_formulas` has functions of the same names, which are ops in C++. A gradient keeps fewer tensors than TensorFlow's
-would: it is a function of the fewest, and computes again what lies between.
+`native_formulas` has functions of the same names, which are ops in C++. A gradient keeps fewer tensors than
+TensorFlow's would: it is a function of the fewest, and computes again what lies between.
 
-Tensors may be float32, bfloat16 or float16, and an output has the dtype of the first argument. Biases, gammas and betas
-are float32, and so is all arithmetic. Rows R are the positions of all examples; W is their width.
+Tensors may be float32, bfloat16 or float16, and an output has the dtype of the first argument. Biases, gammas
+and betas are float32, and so is all arithmetic. Rows R are the positions of all examples; W is their width.
 """
 
 import math
@@ -105,8 +105,8 @@ def norm_gradient(gradient, inputs, bias, residual, mask, gamma, mask_scale):
     centered, inverse_deviation = _centered(inputs, bias, residual, mask, mask_scale)
     normalized = centered * inverse_deviation
     scaled = gradient * gamma
-    sum_gradient = inverse_deviation * (scaled - tf.reduce_mean(scaled, axis=-1, keepdims=True)
-                                        - normalized * tf.reduce_mean(scaled * normalized, axis=-1, keepdims=True))
+    mean, slope = (tf.reduce_mean(values, axis=-1, keepdims=True) for values in (scaled, scaled * normalized))
+    sum_gradient = inverse_deviation * (scaled - mean - normalized * slope)
     input_gradient = _dropout(sum_gradient, mask, mask_scale)
     return (tf.cast(sum_gradient, inputs.dtype), tf.cast(input_gradient, inputs.dtype),
             tf.reduce_sum(input_gradient, axis=0), tf.reduce_sum(gradient * normalized, axis=0),
@@ -119,7 +119,8 @@ def _centered(inputs, bias, residual, mask, mask_scale):
     if residual is not None:
         total += tf.cast(residual, tf.float32)
     centered = total - tf.reduce_mean(total, axis=-1, keepdims=True)
-    return centered, tf.rsqrt(tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True) + LAYER_NORM_EPSILON)
+    variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+    return centered, tf.rsqrt(variance + LAYER_NORM_EPSILON)
 
 
 def _dropout(values, mask, mask_scale):
@@ -156,8 +157,9 @@ def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
     full = tf.cast(probabilities, tf.float32)
     weighted = gradient * full
     score_gradient = (weighted - full * tf.reduce_sum(weighted, axis=-1, keepdims=True)) * scale
-    dropped = probabilities if mask is None else tf.cast(_dropout(full, mask, mask_scale), probabilities.dtype)
-    return tf.cast(score_gradient, probabilities.dtype), dropped
+    dtype = probabilities.dtype
+    dropped = probabilities if mask is None else tf.cast(_dropout(full, mask, mask_scale), dtype)
+    return tf.cast(score_gradient, dtype), dropped
 
 
 # --- Rows, and heads ---------------------------------------------------------------------------------------

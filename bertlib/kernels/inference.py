@@ -13,9 +13,10 @@ class Inference(object):
     Arithmetic between matrix products is in the dtype of the inputs, except for softmax and normalization.
 
     Attributes:
-      uses_one_dnn: whether to use oneDNN's ops where TensorFlow has them, and to prepare the weights once. What they are
-        cast and joined to is kept in local variables, which a session has to initialize after the weights, and oneDNN
-        brings them into an order of its own when a session first runs. Weights that change later are not noticed.
+      uses_one_dnn: whether to use oneDNN's ops where TensorFlow has them, and to prepare the weights once.
+        What they are cast and joined to is kept in local variables, which a session has to initialize after
+        the weights, and oneDNN brings them into an order of its own when a session first runs. Weights that
+        change later are not noticed.
     """
 
     def __init__(self, uses_one_dnn=False):
@@ -43,7 +44,7 @@ class Inference(object):
         return outputs if residual is None else outputs + residual
 
     def _prepared(self, parameters, axis, dtype):
-        """Parameters side by side in that dtype, kept from one run of the graph to the next if they are not as they were."""
+        """Parameters side by side in that dtype; what is made for that is kept between runs of the graph."""
         weights = products.joined(parameters, axis, dtype)
         return one_dnn.prepared(weights) if self.uses_one_dnn and weights is not parameters[0] else weights
 

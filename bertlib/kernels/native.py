@@ -1,6 +1,7 @@
-"""The ops of cpp/: built by this machine's C++ compiler for this machine's CPU, once, and kept in the user's cache.
+"""The ops of cpp/: built by this machine's C++ compiler for its CPU, once, and kept in the user's cache.
 
-A library's name is a digest of all that it is made from and for, so that another TensorFlow or another CPU gets another one.
+A library's name is a digest of all that it is made from and for, so that another TensorFlow or another CPU
+gets another one.
 """
 
 import atexit
@@ -19,8 +20,10 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 _SOURCES = pathlib.Path(__file__).resolve().parent / "cpp"
-# Of the source that has the arithmetic: all instructions of this CPU, and floating-point arithmetic that asks for no traps.
-_LOOPS_OPTIONS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-std=c++17"]
+# Of the source that has the arithmetic: all instructions of this CPU, and floating-point arithmetic that asks
+# for no traps.
+_LOOPS_OPTIONS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math",
+                  "-std=c++17"]
 _WIDE_VECTORS = ["-mprefer-vector-width=512"]
 # Of the one that includes TensorFlow's headers, which would print hundreds of warnings.
 _OPS_OPTIONS = ["-O2", "-w"]
@@ -33,7 +36,8 @@ _SEAL_BYTES = hashlib.sha256().digest_size
 def ops():
     """Returns the ops' Python functions, built first if need be; None where they cannot be had.
 
-    That is where there is a GPU, as the ops are for CPUs only, or no C++ compiler that can build them: then the log says so.
+    That is where there is a GPU, as the ops are for CPUs only, or no C++ compiler that can build them: then
+    the log says so.
     """
     if tf.config.list_physical_devices("GPU"):
         return None
@@ -42,11 +46,11 @@ def ops():
         if compiler is not None:
             return _kept(compiler) or _built(compiler)
     except (OSError, ValueError, subprocess.SubprocessError, tf.errors.OpError) as error:
-        logging.warning("Plain ops take the place of the kernels, and are slower: the C++ compiler could not make them for "
-                        "this machine. %s", _reason(error))
+        logging.warning("Plain ops take the place of the kernels, and are slower: the C++ compiler could not "
+                        "make them for this machine. %s", _reason(error))
         return None
-    logging.info("No C++ compiler found (g++, c++, or the one that the environment's CXX names): plain ops take the place of "
-                 "the kernels, and are slower.")
+    logging.info("No C++ compiler found (g++, c++, or the one that the environment's CXX names): plain ops "
+                 "take the place of the kernels, and are slower.")
     return None
 
 
@@ -93,8 +97,8 @@ def _built(compiler):
                 shutil.rmtree(old, ignore_errors=True)
         folder = tempfile.mkdtemp(prefix=_BUILDING, dir=path.parent)
     except OSError as error:
-        logging.warning("The kernels are built for this run alone, as they cannot be kept: %s. XDG_CACHE_HOME can name "
-                        "another folder.", error)
+        logging.warning("The kernels are built for this run alone, as they cannot be kept: %s. "
+                        "XDG_CACHE_HOME can name another folder.", error)
         path, folder = None, tempfile.mkdtemp(prefix="bert-kernels-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
@@ -120,7 +124,7 @@ def _seal(content):
 
 def _build(compiler, folder):
     """Compiles and links; returns the library's path in that folder."""
-    commands = [[*compiler, *options, "-fPIC", "-c", str(_SOURCES / source), "-o", str(folder / source) + ".o"]
+    commands = [[*compiler, *options, "-fPIC", "-c", str(_SOURCES / source), "-o", f"{folder / source}.o"]
                 for source, options in _options().items()]
     _run_all(commands)
     target = folder / "library.so"
@@ -132,7 +136,8 @@ def _build(compiler, folder):
 def _options():
     """{source: what it is compiled with}."""
     wide = _WIDE_VECTORS if platform.machine() in ("x86_64", "AMD64") else []
-    return {"loops.cc": [*_LOOPS_OPTIONS, *wide], "ops.cc": [*_OPS_OPTIONS, *tf.sysconfig.get_compile_flags()]}
+    return {"loops.cc": [*_LOOPS_OPTIONS, *wide],
+            "ops.cc": [*_OPS_OPTIONS, *tf.sysconfig.get_compile_flags()]}
 
 
 def _run_all(commands):
@@ -145,8 +150,8 @@ def _run_all(commands):
     try:
         for command in commands:
             running.append(subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                errors="replace", env={**os.environ, "LC_ALL": "C"}))
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}))
         for process in running:
             output, _ = process.communicate(timeout=_SECONDS_TO_BUILD)
             if process.returncode:
@@ -163,7 +168,8 @@ def _digest(compiler):
     for source in sorted(_SOURCES.iterdir()):
         digest.update(source.read_bytes())
     # TensorFlow's flags name its folder.
-    digest.update(repr([compiler, sorted(_options().items()), tf.sysconfig.get_link_flags(), tf.__version__, _cpu()]).encode())
+    others = [compiler, sorted(_options().items()), tf.sysconfig.get_link_flags(), tf.__version__, _cpu()]
+    digest.update(repr(others).encode())
     return digest.hexdigest()[:32]
 
 
@@ -171,7 +177,8 @@ def _cpu():
     """What tells this CPU from those for which its code may be the wrong one."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
-            return sorted({line for line in reader if line.startswith(("model name", "flags", "Features", "CPU part"))})
+            names = ("model name", "flags", "Features", "CPU part")
+            return sorted({line for line in reader if line.startswith(names)})
     except OSError:
         return [platform.machine(), platform.processor()]
 

@@ -1,6 +1,6 @@
-"""The functions of `formulas` as ops in C++, which read and write memory once: float32 and bfloat16, on CPU only.
+"""The functions of `formulas` as ops in C++, which read and write memory once.
 
-They can be called where `native.ops` returns ops.
+They are for float32 and bfloat16, and for CPUs. They can be called where `native.ops` returns ops.
 """
 
 import tensorflow.compat.v1 as tf
@@ -42,27 +42,27 @@ def gelu_gradient(gradient, inputs, bias, approximate):
 def norm(inputs, bias, residual, mask, gamma, beta, mask_scale):
     """See `formulas.norm`."""
     return native.ops().bert_norm(
-        inputs=inputs, bias=_optional(bias), residual=_optional(residual), mask=_optional(mask), gamma=gamma, beta=beta,
-        mask_scale=mask_scale, epsilon=LAYER_NORM_EPSILON)
+        inputs=inputs, bias=_optional(bias), residual=_optional(residual), mask=_optional(mask), gamma=gamma,
+        beta=beta, mask_scale=mask_scale, epsilon=LAYER_NORM_EPSILON)
 
 
 def norm_gradient(gradient, inputs, bias, residual, mask, gamma, mask_scale):
     """See `formulas.norm_gradient`."""
     return native.ops().bert_norm_gradient(
-        gradient=gradient, inputs=inputs, bias=_optional(bias), residual=_optional(residual), mask=_optional(mask),
-        gamma=gamma, mask_scale=mask_scale, epsilon=LAYER_NORM_EPSILON)
+        gradient=gradient, inputs=inputs, bias=_optional(bias), residual=_optional(residual),
+        mask=_optional(mask), gamma=gamma, mask_scale=mask_scale, epsilon=LAYER_NORM_EPSILON)
 
 
 def softmax(scores, score_bias, mask, scale, mask_scale):
     """See `formulas.softmax`."""
-    return native.ops().bert_softmax(scores=scores, score_bias=_optional(score_bias), mask=_optional(mask), scale=scale,
-                                     mask_scale=mask_scale)
+    return native.ops().bert_softmax(scores=scores, score_bias=_optional(score_bias), mask=_optional(mask),
+                                     scale=scale, mask_scale=mask_scale)
 
 
 def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
     """See `formulas.softmax_gradient`."""
-    return native.ops().bert_softmax_gradient(gradient=gradient, probabilities=probabilities, mask=_optional(mask),
-                                              scale=scale, mask_scale=mask_scale)
+    return native.ops().bert_softmax_gradient(gradient=gradient, probabilities=probabilities,
+                                              mask=_optional(mask), scale=scale, mask_scale=mask_scale)
 
 
 def split_heads(rows, number, num_heads, batch_size, length, packed=None):

@@ -1,7 +1,8 @@
-"""What is private to oneDNN, the library that TensorFlow computes with on CPU: what it can do here, and ops of its own.
+"""What is private to oneDNN, TensorFlow's library for CPUs: what it can do here, and ops of its own.
 
-TensorFlow's graph optimizer puts such ops into graphs. Here some are used in other ways: products in inference that keep
-the weights in oneDNN's order, and convolutions in place of the products of training in 16 bits.
+TensorFlow's graph optimizer puts such ops into graphs. Here some are used in other ways: products in
+inference that keep the weights in oneDNN's order, and convolutions in place of the products of training in 16
+bits.
 """
 
 import functools
@@ -15,13 +16,14 @@ _CONVOLUTIONS = _CONVOLUTION, _BIASED_CONVOLUTION, _CONVOLUTION_GRADIENT = (
     "_MklNativeConv2D", "_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput")
 # The label of these products' kernels.
 _LABEL = b"MklNameChangeOp"
-# Rows that are taken for the pixels of images: more than so many an image, in one of these numbers of images, and with no
-# fewer channels than this before and after.
+# Rows that are taken for the pixels of images: more than so many an image, in one of these numbers of images,
+# and with no fewer channels than this before and after.
 _PIXELS, _IMAGES, _CHANNELS = 256, [2**power for power in range(8)], 512
 # Words of /proc/cpuinfo, one of which a processor has that multiplies in this dtype.
-_INSTRUCTIONS = {tf.bfloat16: {"amx_bf16", "avx512_bf16", "bf16"}, tf.float16: {"amx_fp16", "avx512_fp16", "asimdhp"}}
-# Words of ONEDNN_MAX_CPU_ISA, which lets oneDNN use a part of the CPU's instructions; one of them is in each value that
-# leaves those for the dtype, such as AVX512_CORE_BF16 and AVX10_1_512_AMX_FP16.
+_INSTRUCTIONS = {tf.bfloat16: {"amx_bf16", "avx512_bf16", "bf16"},
+                 tf.float16: {"amx_fp16", "avx512_fp16", "asimdhp"}}
+# Words of ONEDNN_MAX_CPU_ISA, which lets oneDNN use a part of the CPU's instructions; one of them is in each
+# value that leaves those for the dtype, such as AVX512_CORE_BF16 and AVX10_1_512_AMX_FP16.
 _LIMITS = {tf.bfloat16: ("BF16", "FP16", "AMX", "AVX10"), tf.float16: ("FP16", "AVX10")}
 
 
@@ -30,7 +32,7 @@ _LIMITS = {tf.bfloat16: ("BF16", "FP16", "AMX", "AVX10"), tf.float16: ("FP16", "
 
 @functools.cache
 def cpu_supports(dtype):
-    """Whether the CPU has instructions for arithmetic in that dtype, which oneDNN may use. If nobody knows, it has."""
+    """Whether the CPU has instructions for that dtype, which oneDNN may use. If nobody knows, it has."""
     if dtype not in _INSTRUCTIONS:
         return True
     if not _allows(_LIMITS[dtype]):
@@ -44,8 +46,8 @@ def cpu_supports(dtype):
 def would_end_the_process(dtype):
     """Whether no product and no softmax may be of that dtype.
 
-    TensorFlow gives those in bfloat16 to oneDNN by what the CPU can do, and the process ends where the environment keeps
-    the instructions from oneDNN.
+    TensorFlow gives those in bfloat16 to oneDNN by what the CPU can do, and the process ends where the
+    environment keeps the instructions from oneDNN.
     """
     return dtype == tf.bfloat16 and not _allows(("AVX512", "AVX10"))
 
@@ -73,10 +75,10 @@ def has_fused_product(dtype):
 
 
 def fused_product(inputs, weights, bias, activation=None, residual=None):
-    """activation(inputs · weights + bias) + residual in one op, which brings the weights into oneDNN's order once.
+    """activation(inputs · weights + bias) + residual in one op, which puts the weights in order once.
 
-    The op that TensorFlow would choose takes the weights as they are, and up to 1.8 times as long. Weights that change
-    after a session's first run are not noticed.
+    The op that TensorFlow would choose takes the weights as they are, and up to 1.8 times as long. Weights
+    that change after a session's first run are not noticed.
 
     Args:
       inputs: [R, width].
@@ -87,13 +89,15 @@ def fused_product(inputs, weights, bias, activation=None, residual=None):
     """
     added = [] if residual is None else [residual]
     fused = ["BiasAdd", *([activation] if activation else []), *(["Add"] if added else [])]
-    return _product(_FUSED_PRODUCT, a=inputs, b=weights, args=[bias, *added], fused_ops=fused, is_filter_const=True,
-                    transpose_a=False, transpose_b=False, epsilon=0.0, leakyrelu_alpha=0.0)
+    return _product(_FUSED_PRODUCT, a=inputs, b=weights, args=[bias, *added], fused_ops=fused,
+                    is_filter_const=True, transpose_a=False, transpose_b=False, epsilon=0.0,
+                    leakyrelu_alpha=0.0)
 
 
 def prepared(weights):
-    """The weights in a local variable, which a session has to initialize after what they are computed from."""
-    return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES], name="prepared").read_value()
+    """The weights in a local variable, to be initialized after what they are computed from."""
+    return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES],
+                       name="prepared").read_value()
 
 
 def has_layer_norm(inputs):
@@ -104,8 +108,8 @@ def has_layer_norm(inputs):
 def layer_norm(inputs, gamma, beta, epsilon):
     """Layer normalization over the last dimension of [R, W] or [B, F, W]; gamma and beta are [W]."""
     return op_def_library.apply_op(
-        _LAYER_NORM, x=inputs, scale=tf.cast(gamma, inputs.dtype), offset=tf.cast(beta, inputs.dtype), epsilon=epsilon,
-        name="layer_norm")
+        _LAYER_NORM, x=inputs, scale=tf.cast(gamma, inputs.dtype), offset=tf.cast(beta, inputs.dtype),
+        epsilon=epsilon, name="layer_norm")
 
 
 # --- Training in 16 bits -----------------------------------------------------------------------------------
@@ -114,8 +118,8 @@ def layer_norm(inputs, gamma, beta, epsilon):
 def images_of(rows, units):
     """The shape of rows as the pixels of images, for a product with weights that is a convolution of 1 × 1.
 
-    Where the weights are in TensorFlow's order that takes less time than oneDNN's matrix product, but more in narrow
-    models. Images of 256 to 512 pixels are best (`benchmarks/products.py`).
+    Where the weights are in TensorFlow's order that takes less time than oneDNN's matrix product, but more in
+    narrow models. Images of 256 to 512 pixels are best (`benchmarks/products.py`).
 
     Args:
       rows: [R, W].
@@ -128,7 +132,8 @@ def images_of(rows, units):
             or not all(_has(op_type, rows.dtype) for op_type in _CONVOLUTIONS)):
         return None
     count = tf.shape(rows)[0]
-    fits = tf.logical_and(tf.equal(count % _IMAGES, 0), tf.greater(count, [_PIXELS * number for number in _IMAGES]))
+    fits = tf.logical_and(tf.equal(count % _IMAGES, 0),
+                          tf.greater(count, [_PIXELS * number for number in _IMAGES]))
     number = tf.reduce_max(tf.where_v2(fits, _IMAGES, 1))
     return tf.stack([number, 1, count // number])
 
@@ -143,7 +148,8 @@ def convolution(inputs, weights, bias, images):
       images: `images_of` the inputs.
     """
     op_type, added = (_CONVOLUTION, {}) if bias is None else (_BIASED_CONVOLUTION, {"bias": bias})
-    outputs = _convolution(op_type, input=_pixels(inputs, images), filter=_filters(weights), is_filter_const=False, **added)
+    outputs = _convolution(op_type, input=_pixels(inputs, images), filter=_filters(weights),
+                           is_filter_const=False, **added)
     return tf.reshape(outputs, [-1, weights.shape.as_list()[1]])
 
 

@@ -1,7 +1,7 @@
 """Sequences without their padding: the real tokens of a batch as the rows of one matrix.
 
-Most of an encoder treats every position alike: only attention needs to know which sequence a row belongs to. So everything
-else can be computed for the real tokens alone.
+Most of an encoder treats every position alike: only attention needs to know which sequence a row belongs to.
+So everything else can be computed for the real tokens alone.
 """
 
 import tensorflow.compat.v1 as tf
@@ -13,10 +13,10 @@ _ROW_STEP = 128
 
 
 class Packing(object):
-    """Which positions of a batch are rows: the real tokens, the first position of each sequence, and a few others.
+    """Which positions of a batch are rows: real tokens, the first position of each sequence, a few others.
 
-    The rows are in the order of the batch, with as many positions of padding after them as make their number a multiple of
-    128, or all positions if there are no more.
+    The rows are in the order of the batch, with as many positions of padding after them as make their number
+    a multiple of 128, or all positions if there are no more.
 
     Attributes:
       positions: int64 [R, 2], (example, position) of each row.
@@ -33,7 +33,8 @@ class Packing(object):
         count = tf.reduce_sum(tf.cast(real, tf.int32))
         rows = tf.minimum((count + _ROW_STEP - 1) // _ROW_STEP * _ROW_STEP, tf.size(input_mask))
         self.positions = tf.concat([tf.where(real), tf.where(tf.logical_not(real))], axis=0)[:rows]
-        self.rows = tf.tensor_scatter_nd_update(tf.fill(tf.shape(input_mask), rows), self.positions, tf.range(rows))
+        nowhere = tf.fill(tf.shape(input_mask), rows)
+        self.rows = tf.tensor_scatter_nd_update(nowhere, self.positions, tf.range(rows))
 
     def pack(self, tensor):
         """Returns the rows of a tensor [B, F, W]: [R, W]."""

@@ -12,8 +12,8 @@ from bertlib.runtime.own_gradient import with_own_gradient
 class Training(object):
     """The parts of a layer with gradients by hand.
 
-    Weights and biases are float32. Inputs may be in 16 bits, and outputs are in the dtype of the inputs; matrix products
-    are in it too, all other arithmetic is float32. Rows R are the positions of all examples.
+    Weights and biases are float32. Inputs may be in 16 bits, and outputs are in the dtype of the inputs;
+    matrix products are in it too, all other arithmetic is float32. Rows R are the positions of all examples.
 
     Attributes:
       formulas: the module of what is between the products, `formulas` or `native_formulas`.
@@ -30,11 +30,12 @@ class Training(object):
     # --- Matrix products ---------------------------------------------------------------------------------
 
     def linear(self, inputs, kernels, biases=()):
-        """inputs · [kernels] + [biases], the kernels side by side: one product for projections of the same inputs.
+        """inputs · [kernels] + [biases], the kernels side by side: one product for several projections.
 
         Args:
           inputs: [R, width].
-          kernels: list of [width, units]. What they are cast and joined to is made again for the gradient, not kept.
+          kernels: list of [width, units]. What they are cast and joined to is made again for the gradient,
+            not kept.
           biases: list of [units]; empty for none.
 
         Returns:
@@ -43,7 +44,8 @@ class Training(object):
         sizes = [kernel.shape.as_list()[1] for kernel in kernels]
         images = self._images_of(inputs, sum(sizes))
         weights = products.joined(kernels, 1, inputs.dtype)
-        outputs = self._product(inputs, weights, products.joined(biases, 0, inputs.dtype) if biases else None, images)
+        bias = products.joined(biases, 0, inputs.dtype) if biases else None
+        outputs = self._product(inputs, weights, bias, images)
         if len(kernels) == 1 and inputs.dtype == tf.float32:
             return outputs
 
@@ -114,7 +116,8 @@ class Training(object):
         def gradient(output_gradient, inputs, gamma, beta):
             width = inputs.shape.as_list()[-1]
             rows_gradient, _, _, gamma_gradient, beta_gradient = self.formulas.norm_gradient(
-                tf.reshape(output_gradient, [-1, width]), tf.reshape(inputs, [-1, width]), None, None, None, gamma, 1.0)
+                tf.reshape(output_gradient, [-1, width]), tf.reshape(inputs, [-1, width]),
+                bias=None, residual=None, mask=None, gamma=gamma, mask_scale=1.0)
             return [tf.reshape(rows_gradient, tf.shape(inputs)), gamma_gradient, beta_gradient]
 
         outputs = self.formulas.norm(inputs, None, None, None, gamma, beta, 1.0)
@@ -135,10 +138,11 @@ class Training(object):
         masks, mask_scale = [] if mask is None else [mask], 1.0 / keep_probability
 
         def gradient(output_gradient, inputs, bias, residual, gamma, beta, *masks):
-            residual_gradient, input_gradient, bias_gradient, gamma_gradient, beta_gradient = (
-                self.formulas.norm_gradient(output_gradient, inputs, bias, residual, masks[0] if masks else None, gamma,
-                                            mask_scale))
-            return [input_gradient, bias_gradient, residual_gradient, gamma_gradient, beta_gradient, *[None for _ in masks]]
+            residual_gradient, input_gradient, *for_parameters = self.formulas.norm_gradient(
+                output_gradient, inputs, bias, residual, masks[0] if masks else None, gamma, mask_scale)
+            bias_gradient, gamma_gradient, beta_gradient = for_parameters
+            return [input_gradient, bias_gradient, residual_gradient, gamma_gradient, beta_gradient,
+                    *[None for _ in masks]]
 
         outputs = self.formulas.norm(inputs, bias, residual, mask, gamma, beta, mask_scale)
         return with_own_gradient(outputs, [inputs, bias, residual, gamma, beta, *masks], gradient)
@@ -193,8 +197,8 @@ class Training(object):
         Args:
           query: [B, N, F, H].
           key, value: [B, N, T, H].
-          score_bias: float32 [B, N, F, T], where B, N and F may be 1: added to the scores; no gradient reaches it. None
-            for none.
+          score_bias: float32 [B, N, F, T], where B, N and F may be 1: added to the scores; no gradient
+            reaches it. None for none.
           mask: bool [B, N, F, T], False where dropout makes a probability 0; None for no dropout.
           keep_probability: of True in the mask.
 
@@ -210,7 +214,8 @@ class Training(object):
             dropped_gradient = products.matmul(output_gradient, value, transpose_b=True)
             score_gradient, dropped = self.formulas.softmax_gradient(
                 dropped_gradient, probabilities, masks[0] if masks else None, scale, mask_scale)
-            return [products.matmul(score_gradient, key), products.matmul(score_gradient, query, transpose_a=True),
+            return [products.matmul(score_gradient, key),
+                    products.matmul(score_gradient, query, transpose_a=True),
                     products.matmul(dropped, output_gradient, transpose_a=True), None, *[None for _ in masks]]
 
         outputs = products.matmul(dropped, value)
@@ -219,11 +224,12 @@ class Training(object):
     # --- The mask of dropout -----------------------------------------------------------------------------
 
     def dropout_mask(self, before, shape, dropout_prob):
-        """Draws False with that probability, for the next place in the current variable scope; see `randomness`.
+        """Draws False with that probability, for the next site of the current scope; see `randomness`.
 
         Args:
           before: a tensor; the mask is drawn once it is there.
-          shape: of the mask; its first dimension runs over the examples (or over B·F rows, example by example).
+          shape: of the mask; its first dimension runs over the examples (or over B·F rows, example by
+            example).
           dropout_prob: a probability; 0 or None for no dropout.
 
         Returns:
@@ -232,7 +238,8 @@ class Training(object):
         if not dropout_prob:
             return None
         site = randomness.new_site("dropout")
-        # A random op has no data input: without the dependency all masks could be drawn, and held, at the step's start.
+        # A random op has no data input: without the dependency all masks could be drawn, and held, at the
+        # step's start.
         with tf.control_dependencies([before]):
             return self.formulas.bernoulli(tf.identity(shape), 1.0 - dropout_prob, site)
 

@@ -1,4 +1,4 @@
-"""Gradients written by hand, for graphs: a formula keeps for the backward pass what its gradient takes, and nothing else."""
+"""Gradients written by hand: the backward pass keeps what they are computed from, and nothing else."""
 
 import tensorflow.compat.v1 as tf
 
@@ -6,13 +6,13 @@ _GRADIENT = "OwnGradient"
 
 
 def with_own_gradient(output, inputs, gradient):
-    """Returns `output` with a gradient of its own, for a formula that needs fewer tensors than TensorFlow's would keep.
+    """Returns `output` with a gradient of its own, for which fewer tensors are kept than for TensorFlow's.
 
     Args:
       output: tensor, or list of tensors, computed from `inputs`.
       inputs: list of tensors, all that gradients are to reach.
-      gradient: function (gradient for each output, *inputs) -> list of gradients for the inputs. Nothing of what `output`
-        was computed from is kept for it but the inputs.
+      gradient: function (gradient for each output, *inputs) -> list of gradients for the inputs. Nothing of
+        what `output` was computed from is kept for it but the inputs.
     """
     if tf.executing_eagerly():
         return output
@@ -33,7 +33,8 @@ def identity_with_gradient(tensors, backward):
 
     Args:
       tensors: list of tensors.
-      backward: takes the op that returns the tensors, of which they are the inputs too, and the gradients for all of them.
+      backward: takes the op that returns the tensors, of which they are the inputs too, and the gradients for
+        all of them.
     """
     with tf.get_default_graph().gradient_override_map({"IdentityN": _GRADIENT}):
         tensors = tf.identity_n(tensors)
