@@ -198,12 +198,16 @@ def differentiate(function, arrays, dtype=tf.float32, mode=None, check=None):
 
 
 def assert_close(ours, expected, tolerance):
-    """Equal up to `tolerance` of an array's largest value."""
+    """Equal up to `tolerance` of an array's largest value, or of a tenth of that of all.
+
+    A gradient may be zero in theory, as that of the scores of one key alone: what there is of it is rounding.
+    """
     assert ours.keys() == expected.keys()
+    expected = {name: values.astype(np.float32) for name, values in expected.items()}
+    largest = {name: np.abs(values).max(initial=0.0, where=np.isfinite(values)) for name, values in expected.items()}
     for name, values in expected.items():
-        values = values.astype(np.float32)
         np.testing.assert_allclose(ours[name].astype(np.float32), values, rtol=0, err_msg=name,
-                                   atol=tolerance * np.abs(values).max(initial=0.0, where=np.isfinite(values)))
+                                   atol=tolerance * max(largest[name], 0.1 * max(largest.values())))
 
 
 def makers(ops):
