@@ -34,7 +34,8 @@ _BLOCKS_BETWEEN_UNEQUAL_PARTS = 1 << 40
 
 # graph -> {scope: sites handed out there}. Weak, so that a graph can be collected.
 _sites_in_graph = weakref.WeakKeyDictionary()
-# Per thread, as replicas are built in threads. `recall`: (kind, function) -> its value now or, repeating, then.
+# Per thread, as tf.distribute builds the graph of each replica in one. `recall`: (kind, function) -> its value now or,
+# repeating, then.
 _local = threading.local()
 
 
