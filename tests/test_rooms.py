@@ -203,6 +203,7 @@ def test_the_import_of_a_command_defines_its_flags_and_makes_a_command_of_the_pr
     assert not found["bertlib.commands.build_vocab"]
 
 
+@pytest.mark.slow(reason="interpreters of their own, each of which loads TensorFlow")
 @pytest.mark.parametrize("modules", [
     ["tensorflow", "bertlib.tasks.classifier", "modeling", "tf1", "run_squad", "bertlib.commands.training", "tokenization"],
     ["tf1", "bertlib.commands.plan_memory", "run_pretraining", "optimization", "bertlib.runtime.estimator", "tensorflow"]])

@@ -564,10 +564,11 @@ def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow(reason="simulates a dozen training steps; test_training_step.py and test_memory_planner.py have small ones")
 @pytest.mark.parametrize("recompute, changes", [
     ("layers", {"as it is", "--optimizer=adafactor"}),
-    pytest.param("attention", {"as it is", "--recompute=layers", "--recompute=layers --optimizer=adafactor"},
-                 marks=pytest.mark.slow(reason="simulates a dozen training steps"))], ids=["layers", "attention"])
+    ("attention", {"as it is", "--recompute=layers", "--recompute=layers --optimizer=adafactor"})],
+    ids=["layers", "attention"])
 def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(scripts, training, tmp_path,
                                                                                         recompute, changes):
     # Less than four examples need, more than one needs in either mode.

@@ -16,6 +16,9 @@ import numpy as np
 import pytest
 import tiny
 
+# test_formulas.py and test_packing.py run the kernels that the user's cache holds.
+pytestmark = pytest.mark.slow(reason="builds all kernels with the real compiler, and starts a process for each case")
+
 INPUTS = [-1.0, 0.5, 2.0]
 # Asks for the ops as a script does, in one process or two, after statements of the test's; prints what their gelu returns.
 PROBE = f"""

@@ -159,7 +159,11 @@ class Run(object):
                                    cwd=self.directory)
 
 
-@pytest.fixture(scope="module", params=[Classifier, Pairs, Multilabel, Tagger], ids=lambda fork: fork.__name__.lower())
+_MULTILABEL = pytest.param(Multilabel, marks=pytest.mark.slow(reason="a fork's whole run; the others use the same names"))
+
+
+@pytest.fixture(scope="module", params=[Classifier, Pairs, _MULTILABEL, Tagger],
+                ids=lambda fork: fork.__name__.lower())
 def trained(request, scripts, tiny_model, tmp_path_factory):
     run = Run(request.param(), scripts, tiny_model, tmp_path_factory.mktemp("fork"))
     assert run.finished.code == 0, run.finished.err
@@ -214,7 +218,7 @@ def assert_started_with_the_published_weights(trained, directory):
     assert not np.array_equal(saved["bert/embeddings/word_embeddings"], weights["bert/embeddings/word_embeddings"])
 
 
-@pytest.mark.parametrize("trained", [Classifier, Multilabel], indirect=True, ids=["classifier", "multilabel"])
+@pytest.mark.parametrize("trained", [Classifier, _MULTILABEL], indirect=True, ids=["classifier", "multilabel"])
 def test_it_starts_with_the_published_weights(trained):
     assert_started_with_the_published_weights(trained, trained.output)
 

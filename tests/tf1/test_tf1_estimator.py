@@ -127,7 +127,8 @@ def test_the_latest_exporter_keeps_the_newest(tmp_path):
 @pytest.mark.parametrize("settings, steps", [
     ({}, [1, 2, 4]),
     (dict(compare_fn=lambda best_eval_result, current_eval_result: current_eval_result["loss"] > best_eval_result["loss"]),
-     [1]), (dict(event_file_pattern=None, exports_to_keep=2), [4, 5])])
+     [1]), pytest.param(dict(event_file_pattern=None, exports_to_keep=2), [4, 5],
+                        marks=pytest.mark.slow(reason="trains and exports a third time, for two further settings"))])
 def test_the_best_exporter_knows_what_was_best_before_it(tmp_path, settings, steps):
     for max_steps in (3, 4, 5):  # losses 5, 3, 4; then 2; then 2.5
         time.sleep(1 - time.time() % 1)  # the names of event files tell seconds
