@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.commands import checks
 from bertlib.runtime import estimator, input_pipeline
+from bertlib.tasks import classifier as classifier_task
 from bertlib.tasks import classifier_data
 import modeling
 import run_classifier
@@ -47,7 +48,7 @@ def main(_):
     directory = checks.installed_model()
     config = modeling.BertConfig.from_json_file(os.path.join(directory, "config.json"))
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
-    run_classifier._HEAD_DROPOUT = 0.0
+    classifier_task._HEAD_DROPOUT = 0.0
     tokenizer = tokenization.FullTokenizer(os.path.join(directory, "vocab.txt"))
     processor = classifier_data.MrpcProcessor()
     features = classifier_data.convert_examples_to_features(
