@@ -21,11 +21,10 @@ import tensorflow.compat.v1 as tf
 from bertlib.kernels import choice, packing
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
 from bertlib.runtime import randomness, recompute_grad
+from bertlib.runtime.training_step import RECOMPUTE
 
 # Added to the score of a masked position: far below any real score, and no infinity to turn into NaN.
 _MASKED_SCORE = -10000.0
-# What the backward pass may compute again; see `transformer_model`.
-RECOMPUTE = ("none", "attention", "layers")
 # The dtypes that the encoder's layers may compute in.
 PRECISIONS = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 

@@ -425,6 +425,19 @@ def uninterrupted(scripts, training, tmp_path_factory):
     return Run(scripts, here, dict(training, output_dir=here / "output"))
 
 
+@pytest.mark.parametrize("phase, goes_on", [({}, " The same command goes on from the last checkpoint."),
+                                            (dict(do_train=True), " The same command goes on from the last checkpoint."),
+                                            (dict(do_eval=True), "")], ids=["by default", "train", "eval"])
+def test_interrupted_it_says_whether_the_same_command_goes_on(phase, goes_on, scripts, training, tmp_path):
+    flags = {name: value for name, value in training.items() if name != "do_train"}
+    run = scripts.start("run_classifier.py", *tiny.flags(**flags, **phase, output_dir=tmp_path / "output"), cwd=tmp_path)
+    while not re.search("Training on|Evaluating on", run.read("stderr")) and os.path.exists(f"/proc/{run.pid}"):
+        time.sleep(0.001)
+    os.kill(run.pid, signal.SIGINT)
+    finished = run.wait()
+    assert finished.code == 130 and finished.err.splitlines()[-1] == f"run_classifier.py: interrupted.{goes_on}"
+
+
 @pytest.mark.slow(reason="loads TensorFlow in an interpreter of its own, to show that `scripts`, which forks, does the same")
 def test_a_fresh_interpreter_does_the_same(uninterrupted, training, tmp_path):
     flags = tiny.flags(**training, output_dir=tmp_path / "output", seed=12345)
