@@ -83,8 +83,8 @@ _SPACELESS = re.compile(
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # Of all that may be white space to SentencePiece, what surely is.
 _BETWEEN_SPACES = re.compile("[^ \t\n\r]+")
+_CHINESE_CHARACTER = re.compile(f"[{_CHINESE}]")
 _CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
-_ASCII_WORDS = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9]")
 _REMEMBERED_CHUNKS = 1 << 16
 _LONGEST_REMEMBERED = 32
 
@@ -424,8 +424,9 @@ class FullTokenizer(_Tokenizer):
     def tokenize(self, text):
         """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes).
 
-        They are those of `tokenize_plainly`, but what stands between two white spaces is
-        tokenized once and remembered: a corpus repeats its words.
+        They are those of `tokenize_plainly`, but what stands between two white spaces is tokenized
+        once and remembered: a corpus repeats its words. Whoever replaces a step of this file, and
+        not by a tokenizer of another class, does so before the first text.
         """
         state = self._state()
         if state is None:
@@ -463,27 +464,25 @@ class FullTokenizer(_Tokenizer):
         """
         return None if self._state() is None else _Chunks(self, convert)
 
+    def _chunks_of(self, text):
+        """Returns the parts of a text that can be tokenized one by one: no step of this file looks across white space."""
+        # The first test costs next to nothing and tells of most texts.
+        if not text.isprintable() and _GAPLESS_SPACE.search(text):
+            return [text]
+        # Each Chinese character is a part too, unless a special token has one.
+        if text.isascii() or self._special is not None and _CHINESE_CHARACTER.search(self._special.pattern):
+            return text.split()
+        return _CHINESE_OR_OTHERS.findall(text)
+
     def _state(self):
-        """Returns all that tokens depend on, or None if a step is not the one in this file."""
+        """Returns what tokens depend on, or None if a step is of another class than this file's."""
         basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
-        if (
-            type(basic) is not BasicTokenizer
-            or type(wordpiece) is not WordpieceTokenizer
-            or type(wordpiece.vocab) not in (collections.OrderedDict, dict)
-            or len(vars(basic)) + len(vars(wordpiece)) != 4  # one has a method of its own
-            or _replaceable_steps() != _STEPS
-        ):
-            return None
         vocab = wordpiece.vocab
-        return (
-            basic.do_lower_case,
-            wordpiece.unk_token,
-            wordpiece.max_input_chars_per_word,
-            id(vocab),
-            # A token that is added or removed shows in the number or in the last one.
-            len(vocab),
-            next(reversed(vocab), None),
-        )
+        if type(basic) is not BasicTokenizer or type(wordpiece) is not WordpieceTokenizer or not isinstance(vocab, dict):
+            return None
+        # A token that is added or removed shows in the number or in the last one.
+        return (id(basic), basic.do_lower_case, wordpiece.unk_token, wordpiece.max_input_chars_per_word, id(vocab), len(vocab),
+                next(reversed(vocab), None))
 
 
 class SentencePieceTokenizer(_Tokenizer):
@@ -528,14 +527,14 @@ class SentencePieceTokenizer(_Tokenizer):
                 "--split_by_whitespace=true, --add_dummy_prefix=true and --treat_whitespace_as_suffix=false, the defaults."
             )
         self._protect(never_split)
-        self._remembered = _Pieces(self)
+        self._remembered = _Chunks(self)
 
     def __getstate__(self):
         return {name: value for name, value in vars(self).items() if name != "_remembered"}
 
     def __setstate__(self, state):
         vars(self).update(state)
-        self._remembered = _Pieces(self)
+        self._remembered = _Chunks(self)
 
     def tokenize(self, text):
         """Returns the tokens (list of str) of text (str or UTF-8 bytes)."""
@@ -570,7 +569,10 @@ class SentencePieceTokenizer(_Tokenizer):
 
     def chunks(self, convert):
         """Returns an object whose of(text) yields convert(tokens) part by part of a text; see `FullTokenizer`."""
-        return _Pieces(self, convert)
+        return _Chunks(self, convert)
+
+    def _chunks_of(self, text):
+        return _BETWEEN_SPACES.findall(text)
 
     def _split(self, text):
         return [self.inv_vocab[index] for index, _, _ in self._located(text)]
@@ -611,76 +613,28 @@ def _without_accents(char):
     return "".join(part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part))
 
 
-def is_unchanged(tokenizer):
-    """Returns whether a tokenizer is one of this module with no step replaced: its `chunks` then stand for all it does."""
-    return (type(tokenizer) in (FullTokenizer, SentencePieceTokenizer) and tokenizer.chunks(list) is not None
-            and not {"tokenize", "convert_tokens_to_ids"} & vars(tokenizer).keys())
+# What another process can make again, from the arguments alone.
+TOKENIZERS = FullTokenizer, SentencePieceTokenizer
 
 
-class _Remembered(dict):
-    """{chunk, a text without white space: its tokens or what they convert to}, filled as it is asked."""
+class _Chunks(dict):
+    """{chunk, a part of a text: its tokens or what they convert to}, filled as it is asked."""
 
     def __init__(self, tokenizer, convert=list):
         self._tokenizer = tokenizer
         self._convert = convert
 
     def __missing__(self, chunk):
-        value = self._convert(self._tokenizer._around_special(chunk, self._tokens))
+        value = self._convert(self._tokenizer._around_special(chunk, self._tokenizer._split))
         if len(chunk) <= _LONGEST_REMEMBERED:
             if len(self) >= _REMEMBERED_CHUNKS:
                 self.clear()
             self[chunk] = value
         return value
 
-
-class _Pieces(_Remembered):
-    """Chunks that SentencePiece splits."""
-
     def of(self, text):
         """Yields the values of the chunks of text (str or UTF-8 bytes)."""
-        return map(self.__getitem__, _BETWEEN_SPACES.findall(convert_to_unicode(text)))
-
-    def _tokens(self, chunk):
-        return self._tokenizer._split(chunk)
-
-
-class _Chunks(_Remembered):
-    """Chunks that are split into words and WordPieces.
-
-    Plain tokenizing does nothing across white space, so chunks can be taken one by one. Those of
-    printable ASCII take a short cut: no accents, no control characters, and everything but
-    letters and digits is punctuation.
-    """
-
-    def __init__(self, tokenizer, convert=list):
-        super().__init__(tokenizer, convert)
-        self._lower = tokenizer.basic_tokenizer.do_lower_case
-        self._vocab = tokenizer.wordpiece_tokenizer.vocab
-        self._longest = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
-        self._split_word = tokenizer.wordpiece_tokenizer._split_word
-        # Each Chinese character is a chunk too, unless a special token has one.
-        special = tokenizer._special
-        self._chinese_is_special = special is not None and bool(re.search(f"[{_CHINESE}]", special.pattern))
-
-    def of(self, text):
-        """Yields the values of the chunks of text (str or UTF-8 bytes)."""
-        text = convert_to_unicode(text)
-        # The first test costs next to nothing and tells of most texts.
-        if not text.isprintable() and _GAPLESS_SPACE.search(text):
-            return [self._convert(self._tokenizer.tokenize_plainly(text))]
-        at_spaces = text.isascii() or self._chinese_is_special
-        return map(self.__getitem__, text.split() if at_spaces else _CHINESE_OR_OTHERS.findall(text))
-
-    def _tokens(self, chunk):
-        if not (chunk.isascii() and chunk.isprintable()):
-            return self._tokenizer._split(chunk)
-        text = chunk.lower() if self._lower else chunk
-        words = [text] if text.isalnum() else _ASCII_WORDS.findall(text)
-        tokens = []
-        for word in words:
-            known = word in self._vocab and len(word) <= self._longest
-            tokens += [word] if known else self._split_word(word)
-        return tokens
+        return map(self.__getitem__, self._tokenizer._chunks_of(convert_to_unicode(text)))
 
 
 class BasicTokenizer:
@@ -821,24 +775,3 @@ def _is_punctuation(char):
     # To Unicode those ASCII signs are symbols; splitting at all of them keeps ASCII uniform.
     is_ascii_sign = "!" <= char <= "~" and not char.isalnum()
     return is_ascii_sign or unicodedata.category(char).startswith("P")
-
-
-def _replaceable_steps():
-    """Returns the steps of plain tokenizing; who puts another in place of one wants to see it used."""
-    return (
-        BasicTokenizer.tokenize,
-        BasicTokenizer._clean_text,
-        BasicTokenizer._tokenize_chinese_chars,
-        BasicTokenizer._is_chinese_char,
-        BasicTokenizer._run_strip_accents,
-        BasicTokenizer._run_split_on_punc,
-        WordpieceTokenizer.tokenize,
-        WordpieceTokenizer._split_word,
-        _is_whitespace,
-        _is_control,
-        _is_punctuation,
-        whitespace_tokenize,
-    )
-
-
-_STEPS = _replaceable_steps()

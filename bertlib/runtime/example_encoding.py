@@ -11,7 +11,6 @@ import array
 import collections
 import math
 import operator
-import re
 import sys
 
 Field = collections.namedtuple("Field", ["name", "dtype", "shape"])
@@ -20,7 +19,6 @@ Field.__doc__ = """One feature of a record: its name, dtype ("int64" or "float32
 _FEATURE_TAGS = {"float32": b"\x12", "int64": b"\x1a"}
 _REMEMBERED = 1 << 16
 _CONTINUED = bytes(range(0x80, 0x100))
-_VARINT = re.compile(rb"[\x80-\xff]*[\x00-\x7f]")
 
 
 class _Varints(dict):
@@ -52,11 +50,6 @@ def count(packed):
 
 def _message(tag, content):
     return tag + _VARINTS[len(content)] + content
-
-
-def split(packed):
-    """Returns the varints (list of bytes) in their packed bytes."""
-    return _VARINT.findall(packed)
 
 
 class _Prefixes(dict):

@@ -9,7 +9,6 @@ example into the model's integers, `file_based_convert_examples_to_features` sto
 import contextlib
 import csv
 import difflib
-import functools
 import io
 import os
 from typing import ClassVar, NamedTuple
@@ -20,7 +19,6 @@ from bertlib.runtime import example_encoding, files, record_files, workers
 import tokenization
 
 _LOGGED_EXAMPLES = 2
-_REMEMBERED_LENGTHS = 1 << 12
 
 
 class InputExample:
@@ -462,72 +460,14 @@ def feature_fields(seq_length):
     ]
 
 
-def serialize_plainly(index, example, label_list, max_seq_length, tokenizer):
-    """Returns the features of an example as a serialized `tf.train.Example`, made by protobuf.
+class _Converter:
+    """`convert_single_example` of (index, example), for worker processes."""
 
-    Arguments and errors are those of `convert_single_example`, the fields those of `feature_fields`.
-    """
-    features = convert_single_example(index, example, label_list, max_seq_length, tokenizer)
-    return record_files.encode(feature_fields(max_seq_length), {
-        "input_ids": features.input_ids,
-        "input_mask": features.input_mask,
-        "segment_ids": features.segment_ids,
-        "label_ids": [features.label_id],
-        "is_real_example": [int(features.is_real_example)],
-    })
+    def __init__(self, *arguments):
+        self._arguments = arguments
 
-
-class _Serializer:
-    """Makes the bytes of `serialize_plainly`, with a `FullTokenizer`, in a fraction of the time."""
-
-    def __init__(self, label_list, max_seq_length, tokenizer):
-        self._arguments = label_list, max_seq_length, tokenizer
-        self._label_ids = {label: example_encoding.varints([i]) for i, label in enumerate(label_list)}
-        self._length = max_seq_length
-        ids, *others = feature_fields(max_seq_length)
-        self._ids = example_encoding.Encoder([ids])
-        self._others = example_encoding.Encoder(others)
-        # Of one length there are many examples.
-        self._all_but_ids = functools.lru_cache(_REMEMBERED_LENGTHS)(self._all_but_ids)
-        self._chunks = tokenizer.chunks(self._packed)
-        self._cls, self._sep = self._packed(["[CLS]"]), self._packed(["[SEP]"])
-
-    def __reduce__(self):
-        return _Serializer, self._arguments
-
-    def _packed(self, tokens):
-        return example_encoding.varints(self._arguments[2].convert_tokens_to_ids(tokens))
-
-    def __call__(self, example):
-        if isinstance(example, PaddingInputExample):
-            return self._row(b"", 0, 0, b"", b"")
-        label_id = self._label_ids.get(example.label)
-        if label_id is None or self._length < 3:
-            _tokens(example, *self._arguments)  # says what is wrong, if anything is
-        ids_a = b"".join(self._chunks.of(example.text_a))
-        ids_b = b"".join(self._chunks.of(example.text_b)) if example.text_b else b""
-        count_a, count_b = example_encoding.count(ids_a), example_encoding.count(ids_b)
-        room = self._length - (3 if ids_b else 2)
-        if count_a + count_b > room:
-            list_a, list_b = example_encoding.split(ids_a), example_encoding.split(ids_b)
-            _truncate_seq_pair(list_a, list_b, room)
-            ids_a, ids_b, count_a, count_b = b"".join(list_a), b"".join(list_b), len(list_a), len(list_b)
-        ids = self._cls + ids_a + self._sep
-        if not count_b:
-            return self._row(ids, count_a + 2, 0, label_id)
-        return self._row(ids + ids_b + self._sep, count_a + 2, count_b + 1, label_id)
-
-    def _row(self, ids, first, second, label_id, is_real_example=b"\1"):
-        return example_encoding.example(self._ids.part({"input_ids": ids}),
-                                        self._all_but_ids(first, second, label_id, is_real_example))
-
-    def _all_but_ids(self, first, second, label_id, is_real_example):
-        return self._others.part({
-            "input_mask": b"\1" * (first + second),
-            "segment_ids": bytes(first) + b"\1" * second,
-            "label_ids": label_id,
-            "is_real_example": is_real_example,
-        })
+    def __call__(self, item):
+        return convert_single_example(*item, *self._arguments)
 
 
 def serialize(examples, label_list, max_seq_length, tokenizer, num_workers=1):
@@ -535,19 +475,30 @@ def serialize(examples, label_list, max_seq_length, tokenizer, num_workers=1):
 
     Args:
       examples, label_list, max_seq_length, tokenizer: as for `convert_single_example`. With a
-        tokenizer other than `tokenization.FullTokenizer` all is done plainly, in this process.
+        tokenizer that is not of `tokenization.TOKENIZERS` all is done in this process.
       num_workers: number of processes, 0 for one a core; the results are the same ones.
 
     Raises:
       ChildProcessError, and what `convert_single_example` raises.
     """
-    examples = list(examples)
-    plain = _LOGGED_EXAMPLES if tokenization.is_unchanged(tokenizer) else len(examples)
-    for i, example in enumerate(examples[:plain]):
-        yield serialize_plainly(i, example, label_list, max_seq_length, tokenizer)
-    if examples[plain:]:
-        serializer = _Serializer(label_list, max_seq_length, tokenizer)
-        yield from workers.ordered_map(serializer, examples[plain:], num_workers)
+    convert = _Converter(label_list, max_seq_length, tokenizer)
+    fields, items = feature_fields(max_seq_length), list(enumerate(examples))
+    for item in items[:_LOGGED_EXAMPLES]:  # what a worker logs is not seen
+        yield _serialized(fields, convert(item))
+    processes = num_workers if type(tokenizer) in tokenization.TOKENIZERS else 1
+    with contextlib.closing(workers.ordered_map(convert, items[_LOGGED_EXAMPLES:], processes)) as converted:
+        for features in converted:
+            yield _serialized(fields, features)
+
+
+def _serialized(fields, features):
+    return record_files.encode(fields, {
+        "input_ids": features.input_ids,
+        "input_mask": features.input_mask,
+        "segment_ids": features.segment_ids,
+        "label_ids": features.label_id,
+        "is_real_example": int(features.is_real_example),
+    })
 
 
 def file_based_convert_examples_to_features(examples, label_list, max_seq_length, tokenizer,

@@ -40,7 +40,7 @@ class _BlockMaker:
     def __init__(self, tokenizer, recipe, random_seed):
         self._arguments = tokenizer, recipe, random_seed
         self._to_ids = tokenizer.convert_tokens_to_ids
-        self._chunks = tokenizer.chunks(self._to_ids) if tokenization.is_unchanged(tokenizer) else None
+        self._chunks = tokenizer.chunks(self._to_ids) if type(tokenizer) in tokenization.TOKENIZERS else None
         words, continues = list(tokenizer.vocab), pretraining_data.continues_word(tokenizer)
         self._word_ids = np.array(self._to_ids(words), np.int32)
         self._cls, self._sep, self._mask = self._to_ids(["[CLS]", "[SEP]", "[MASK]"])

@@ -376,11 +376,7 @@ def _max_context(doc_spans):
 
 
 class _Featurizer:
-    """Cuts examples into windows, the arguments being those of `convert_examples_to_features`.
-
-    A call returns the windows serialized up to their last field: only who has all examples in order
-    knows the unique ids.
-    """
+    """Cuts examples into windows, the arguments being those of `convert_examples_to_features`."""
 
     def __init__(self, tokenizer, max_seq_length, doc_stride, max_query_length, is_training):
         if doc_stride < 1:
@@ -393,28 +389,17 @@ class _Featurizer:
         self._stride = doc_stride
         self._max_query_length = max_query_length
         self._is_training = is_training
-        self._chunks = tokenizer.chunks(list) if tokenization.is_unchanged(tokenizer) else None
         spans = getattr(tokenizer, "spans", None)
-        self._spans = spans and functools.lru_cache(_REMEMBERED_WORDS)(spans)
-        self._encoder = example_encoding.Encoder(feature_fields(max_seq_length, is_training)[1:])
         self._last = None, None
+        self._spans = spans and functools.lru_cache(_REMEMBERED_WORDS)(spans)
 
     def __reduce__(self):
         return _Featurizer, self._arguments
 
-    def __call__(self, example):
-        return [self._record(example, window) for window in self._windows(example)]
-
-    def _record(self, example, window):
-        first = len(window.ids) - 1 - len(window.words)
-        return self._encoder.part({
-            "input_ids": window.ids,
-            "input_mask": b"\1" * len(window.ids),
-            "segment_ids": bytes(first) + b"\1" * (len(window.ids) - first),
-            "start_positions": [window.start_position],
-            "end_positions": [window.end_position],
-            "is_impossible": [int(example.is_impossible)],
-        })
+    def __call__(self, item):
+        """Returns the `InputFeatures` of (index, example), numbered from 0 on."""
+        index, example = item
+        return self.features(example, index, 0)
 
     def features(self, example, example_index, unique_id):
         """Returns the `InputFeatures` of an example, numbered from `unique_id` on."""
@@ -443,7 +428,7 @@ class _Featurizer:
         return features
 
     def _windows(self, example):
-        question = self._tokens(example.question_text)[:self._max_query_length]
+        question = list(self._tokenizer.tokenize(example.question_text))[:self._max_query_length]
         room = self._length - len(question) - 3
         if room < 1:
             raise ValueError(f"question {example.qas_id}: max_seq_length {self._length} leaves no room for its context "
@@ -480,23 +465,17 @@ class _Featurizer:
         return (inside[0], inside[-1]) if inside and first >= 0 else (start, end)
 
     def _document(self, words):
-        # Questions about one context come together. A tokenizer that is not ours may not always do the same.
-        if words == self._last[0] and self._chunks is not None:
+        if words == self._last[0]:  # questions about one context come together
             return self._last[1]
         tokens, token_words, firsts = [], [], []
         for i, word in enumerate(words):
             firsts.append(len(tokens))
-            tokens += self._tokens(word)
+            tokens += self._tokenizer.tokenize(word)
             token_words += [i] * (len(tokens) - firsts[-1])
         firsts.append(len(tokens))
         ids = list(self._tokenizer.convert_tokens_to_ids(tokens))
         self._last = list(words), _Document(tokens, ids, token_words, firsts)
         return self._last[1]
-
-    def _tokens(self, text):
-        if self._chunks is None:
-            return list(self._tokenizer.tokenize(text))
-        return list(itertools.chain.from_iterable(self._chunks.of(text)))
 
 
 def generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length, is_training, report=True):
@@ -576,6 +555,19 @@ def feature_fields(seq_length, is_training):
     return fields
 
 
+def _row(feature):
+    """Returns what `feature_fields` names, of one window."""
+    return {
+        "unique_ids": feature.unique_id,
+        "input_ids": feature.input_ids,
+        "input_mask": feature.input_mask,
+        "segment_ids": feature.segment_ids,
+        "start_positions": feature.start_position,
+        "end_positions": feature.end_position,
+        "is_impossible": int(bool(feature.is_impossible)),
+    }
+
+
 class FeatureWriter:
     """Writes `InputFeatures` to a TFRecord file, which appears when it is closed.
 
@@ -593,23 +585,12 @@ class FeatureWriter:
         self.filename = filename
         self.is_training = is_training
         self.num_features = 0
-        self._encoder = None
         self._stack = contextlib.ExitStack()
         self._writer = record_files.writer(self._stack.enter_context(files.replacing(filename)))
 
     def process_feature(self, feature):
         """Writes one window; all have the length of the first."""
-        if self._encoder is None:
-            self._encoder = example_encoding.Encoder(feature_fields(len(feature.input_ids), self.is_training))
-        self._writer.write(self._encoder({
-            "unique_ids": [feature.unique_id],
-            "input_ids": feature.input_ids,
-            "input_mask": feature.input_mask,
-            "segment_ids": feature.segment_ids,
-            "start_positions": [feature.start_position],
-            "end_positions": [feature.end_position],
-            "is_impossible": [int(bool(feature.is_impossible))],
-        }))
+        self._writer.write(record_files.encode(feature_fields(len(feature.input_ids), self.is_training), _row(feature)))
         self.num_features += 1
 
     def close(self):
@@ -620,14 +601,14 @@ class FeatureWriter:
 
 def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length,
                                             is_training, output_file, num_workers=1):
-    """Writes all windows to a TFRecord file: what `convert_examples_to_features` hands to a `FeatureWriter`, but faster.
+    """Writes all windows to a TFRecord file: what `convert_examples_to_features` hands to a `FeatureWriter`.
 
     The other arguments and errors are those of `convert_examples_to_features`.
 
     Args:
       output_file: path of the file; it appears only when complete.
       num_workers: number of processes, 0 for one a core; the file is the same. With a tokenizer
-        other than `tokenization.FullTokenizer` all is done in this process.
+        that is not of `tokenization.TOKENIZERS` all is done in this process.
 
     Returns:
       int, the number of windows.
@@ -637,17 +618,16 @@ def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length,
     """
     examples = list(examples)
     featurizer = _Featurizer(tokenizer, max_seq_length, doc_stride, max_query_length, is_training)
-    encoder = example_encoding.Encoder(feature_fields(max_seq_length, is_training)[:1])
-    processes = num_workers if tokenization.is_unchanged(tokenizer) else 1
-    results = workers.ordered_map(featurizer, examples, processes, _EXAMPLES_PER_CHUNK)
+    processes = num_workers if type(tokenizer) in tokenization.TOKENIZERS else 1
+    results = workers.ordered_map(featurizer, list(enumerate(examples)), processes, _EXAMPLES_PER_CHUNK)
 
-    def numbered():
+    def rows():
         unique_ids = itertools.count(_FIRST_UNIQUE_ID)
-        for i, records in enumerate(files.with_progress(results, len(examples), "Converting question")):
-            if i < _LOGGED_EXAMPLES or not records:
-                _report(i, examples[i], featurizer.features(examples[i], i, 0))
-            for record in records:
-                yield example_encoding.example(record, encoder.part({"unique_ids": [next(unique_ids)]}))
+        for i, features in enumerate(files.with_progress(results, len(examples), "Converting question")):
+            _report(i, examples[i], features)
+            for feature in features:
+                feature.unique_id = next(unique_ids)
+                yield _row(feature)
 
     with contextlib.closing(results):
-        return record_files.write_serialized(output_file, numbered())
+        return record_files.write_records(output_file, feature_fields(max_seq_length, is_training), rows())

@@ -162,14 +162,14 @@ def _rank(groups, n_best_size, max_answer_length, with_null):
                                 max_answer_length)
     null_logits = np.stack([start_logits[:, 0], end_logits[:, 0]]).astype(float)
     # The first of the lowest of each group that has windows.
-    nulls = _order(group_of, -null_logits.sum(axis=0))[first_windows[sizes > 0]]
+    nulls = np.lexsort((null_logits.sum(axis=0), group_of))[first_windows[sizes > 0]]
     if with_null:
         # Last, so that an answer with the same score comes first.
         window = np.concatenate([window, nulls])
         start, end = (np.concatenate([positions, np.zeros(len(nulls), int)]) for positions in (start, end))
     start_logit, end_logit = start_logits[window, start].astype(float), end_logits[window, end].astype(float)
     group = group_of[window]
-    order = _order(group, start_logit + end_logit)
+    order = np.lexsort((-(start_logit + end_logit), group))  # of equal sums the first candidate comes first
     candidates = _rows((window - first_windows[group], start, end, start_logit, end_logit), order,
                        np.bincount(group, minlength=len(groups)), n_best_size)
     null_logits = zip(*null_logits[:, nulls].tolist())
@@ -224,20 +224,6 @@ def _spans(windows, starts, ends, max_answer_length):
     return window[k], start[k], ends.ravel()[spans]
 
 
-def _order(group, values):
-    """Returns np.lexsort((-values, group)), the indices by group and then from greatest to least value, equal ones in order.
-
-    NumPy's fast sorts are not stable, but what they sort can be made unique: group, rank among the distinct values, index.
-    """
-    order = np.argsort(-values)
-    ordered = values[order]
-    rank = np.empty(len(values), int)
-    rank[order[:1]] = 0
-    rank[order[1:]] = np.cumsum(ordered[1:] != ordered[:-1])
-    bits = len(values).bit_length()
-    return np.sort((group * len(values) + rank << bits) + np.arange(len(values))) & (1 << bits) - 1
-
-
 def _stack(windows, name):
     """Logits of all windows, [W, S]. Missing ones are -inf: they come last and are no candidates."""
     rows = [getattr(result, name) for _, result in windows]
@@ -255,17 +241,7 @@ def _stack(windows, name):
 
 def _best_positions(logits, n_best_size):
     """The best positions of each row, from best to worst, of equal ones the first: [W, S] → int [W, min(n, S)]."""
-    count = min(n_best_size, logits.shape[1])
-    if logits.dtype == np.float32:  # what models give: the bits of two floats compare as integers do, if signs agree
-        ranks = (0 - logits).view(np.int32)  # 0 - x, as of -x there are two zeros
-        ranks ^= ranks >> 31 & 0x7FFFFFFF
-    else:
-        ranks = np.unique(-logits, return_inverse=True)[1].reshape(logits.shape)
-    # NumPy's fast sorts are not stable; of keys that differ they need not be.
-    keys = np.multiply(ranks, 1 << 32, dtype=np.int64)
-    keys += np.arange(logits.shape[1])
-    keys.partition(count - 1, axis=1)
-    return np.sort(keys[:, :count], axis=1) & 0xFFFFFFFF
+    return np.argsort(-logits, axis=1, kind="stable")[:, :n_best_size]
 
 
 def _look_up(positions, functions):

@@ -84,23 +84,16 @@ class Hyphens(tokenization.BasicTokenizer):
         return [text]
 
 
-def test_a_replaced_step_is_used(tokenizer, monkeypatch):
+def test_a_step_of_another_class_is_used(tokenizer):
     expected = ["abb", "a", "##-", "##x"]
     basic, wordpiece = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
     tokenizer.basic_tokenizer = Hyphens()
     assert tokenizer.tokenize("Abb a-x") == expected
     tokenizer.basic_tokenizer = basic
-    with monkeypatch.context() as patch:
-        patch.setattr(basic, "_run_split_on_punc", lambda text: [text], raising=False)
-        assert tokenizer.tokenize("Abb a-x") == expected
-    with monkeypatch.context() as patch:
-        patch.setattr(tokenization.BasicTokenizer, "_run_split_on_punc", lambda self, text: [text])
-        assert tokenizer.tokenize("Abb a-x") == expected
-    with monkeypatch.context() as patch:
-        patch.setattr(tokenization, "_is_punctuation", lambda char: False)
-        assert tokenizer.tokenize("Abb a-x") == expected
 
     class Letters:
+        vocab = wordpiece.vocab
+
         def tokenize(self, text):
             return list(text)
 
@@ -109,6 +102,16 @@ def test_a_replaced_step_is_used(tokenizer, monkeypatch):
     assert tokenizer.chunks(list) is None
     tokenizer.wordpiece_tokenizer = wordpiece
     assert tokenizer.tokenize("Abb a-x") == ["abb", "a", "-", "x"]
+
+
+@pytest.mark.parametrize("owner, name, step", [
+    (None, "_run_split_on_punc", lambda text: [text]),
+    (tokenization.BasicTokenizer, "_run_split_on_punc", lambda self, text: [text]),
+    (tokenization, "_is_punctuation", lambda char: False)])
+def test_a_step_replaced_before_the_first_text_is_used(owner, name, step, tokenizer, monkeypatch):
+    fresh = tokenization.FullTokenizer(tokenizer.vocab)
+    monkeypatch.setattr(fresh.basic_tokenizer if owner is None else owner, name, step)
+    assert fresh.tokenize("Abb a-x") == ["abb", "a", "##-", "##x"]
 
 
 def test_a_changed_setting_or_vocabulary_is_noticed(tokenizer):

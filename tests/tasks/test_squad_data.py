@@ -306,16 +306,6 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
         assert feature.tokens == ["[CLS]", "o", "f", "[SEP]", "t", "h", "e", "[SEP]"]
 
 
-def test_a_replaced_method_may_do_something_else_each_time_and_need_not_be_pickled(tmp_path):
-    tokenizer = tokenization.FullTokenizer(released_vocab())
-    tokens = itertools.cycle(["one", "two", "three"])
-    tokenizer.tokenize = lambda text: [next(tokens)]
-    examples = [example_of("who", "a")] * 300
-    features = features_of(examples[:2], tokenizer, LENGTHS(10, 4, 4), False)
-    assert [feature.tokens[1:4:2] for feature in features] == [["one", "two"], ["three", "one"]]
-    assert write(tmp_path / "file", examples, tokenizer, LENGTHS(10, 4, 4), False, num_workers=2)[1] == 300
-
-
 def test_words_may_change_between_examples(tokenizer):
     example = example_of("who", "one two")
 
