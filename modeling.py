@@ -18,7 +18,8 @@ import json
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.kernels import choice, packing
+from bertlib.kernels import choice
+from bertlib.kernels.packing import Packing
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
 from bertlib.runtime import randomness, recompute_grad
 from bertlib.runtime.training_step import RECOMPUTE
@@ -153,7 +154,7 @@ class BertModel(object):
         if token_type_ids is None:
             token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
         if remove_padding:
-            randomness.unequal_parts()  # micro-batches differ in their numbers of rows, whatever their shapes
+            randomness.unequal_micro_batches()  # micro-batches differ in their numbers of rows, whatever their shapes
 
         with tf.variable_scope(scope, default_name="bert"):
             with tf.variable_scope("embeddings"):
@@ -178,7 +179,7 @@ class BertModel(object):
                     hidden_dropout_prob=config.hidden_dropout_prob,
                     attention_probs_dropout_prob=config.attention_probs_dropout_prob,
                     initializer_range=config.initializer_range, do_return_all_layers=True,
-                    packed=packing.Packing(input_mask) if remove_padding else None,
+                    packing=Packing(input_mask) if remove_padding else None,
                     kernels=choice.choose(is_training, dtype), **encoder_options)
             # A list of [B, F, W].
             self.all_encoder_layers = [tf.cast(layer, tf.float32) for layer in layers]
@@ -262,6 +263,7 @@ def dropout(input_tensor, dropout_prob):
         example).
       dropout_prob: probability of a zero; None and 0.0 return the input.
     """
+    # Any dtype will do: kernels are chosen for the mask alone.
     mask = choice.choose(True, tf.float32).dropout_mask(input_tensor, tf.shape(input_tensor), dropout_prob)
     if mask is None:
         return input_tensor
@@ -439,9 +441,9 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
       initializer_range: see `create_initializer`.
       do_return_2d_tensor: return [B·F, N·H] instead of [B, F, N·H].
       batch_size, from_seq_length, to_seq_length: B, F and T; needed if the inputs are matrices.
-      recompute: keep Q, K and V for the backward pass, but no scores and probabilities: it computes them
-        again.
-      from_packing, to_packing: `packing.Packing` of which from_tensor and to_tensor, matrices, are rows.
+      recompute: bool, the "attention" of `transformer_model`: keep Q, K and V for the backward pass, but no
+        scores and probabilities, which it computes again.
+      from_packing, to_packing: `Packing` of which from_tensor and to_tensor, matrices, are rows.
       kernels: see `transformer_model`.
 
     Returns:
@@ -489,7 +491,7 @@ def _attention_sizes(from_tensor, to_tensor, given):
     return given
 
 
-def _project(rows, length, packed, activations, num_heads, size, batch_size, initializer_range, kernels):
+def _project(rows, length, packing, activations, num_heads, size, batch_size, initializer_range, kernels):
     """Projections of rows by one product: [R, width] -> [B, N, length, H] for each name.
 
     Args:
@@ -499,7 +501,7 @@ def _project(rows, length, packed, activations, num_heads, size, batch_size, ini
     weights, biases = zip(*(_dense_parameters(width, num_heads * size, name, initializer_range)
                             for name in activations))
     outputs = kernels.linear(rows, list(weights), list(biases))                         # [R, projections·N·H]
-    outputs = kernels.split_heads(outputs, len(activations), num_heads, batch_size, length, packed)
+    outputs = kernels.split_heads(outputs, len(activations), num_heads, batch_size, length, packing)
     return [output if act is None else act(output) for act, output in zip(activations.values(), outputs)]
 
 
@@ -518,7 +520,7 @@ def _attend(query, key, value, attention_mask=None, dropout_prob=0.0, kernels=No
 class _Encoder(collections.namedtuple("_Encoder", [
         "hidden_size", "num_layers", "num_heads", "intermediate_size", "activation", "hidden_dropout_prob",
         "attention_dropout_prob", "initializer_range", "recompute", "recompute_segment", "first_token_only",
-        "packed", "batch_size", "seq_length", "kernels"])):
+        "packing", "batch_size", "seq_length", "kernels"])):
     """What the layers of an encoder have in common: arguments of `transformer_model`, and B and F."""
 
 
@@ -526,7 +528,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
                       num_attention_heads=12, intermediate_size=3072, intermediate_act_fn=gelu,
                       hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
                       do_return_all_layers=False, recompute="none", recompute_segment=1,
-                      first_token_only=False, packed=None, kernels=None):
+                      first_token_only=False, packing=None, kernels=None):
     """The Transformer encoder (Vaswani et al. 2017), normalizing after each residual connection.
 
     Args:
@@ -546,7 +548,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         arithmetic; "layers": everything but the input of each segment of layers. No number changes.
       recompute_segment: layers in a segment. A segment is held as a whole while the backward pass is in it.
       first_token_only: compute the last layer at the first position only.
-      packed: `packing.Packing` of the positions to compute; None for all.
+      packing: `Packing` of the positions to compute; None for all.
       kernels: what computes the parts of a layer, from `bertlib.kernels.choice`; None for training's in the
         current graph.
 
@@ -562,12 +564,12 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
     encoder = _Encoder(
         hidden_size, num_hidden_layers, num_attention_heads, intermediate_size, intermediate_act_fn,
         hidden_dropout_prob, attention_probs_dropout_prob, initializer_range, recompute, recompute_segment,
-        first_token_only, packed, batch_size, seq_length, kernels or choice.choose(True, input_tensor.dtype))
+        first_token_only, packing, batch_size, seq_length, kernels or choice.choose(True, input_tensor.dtype))
     _check_encoder(encoder, input_width)
 
     mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]
-    outputs = [packed.pack(input_tensor) if packed else reshape_to_matrix(input_tensor)]     # [R, W]
-    for first in range(0, num_hidden_layers, recompute_segment):
+    outputs = [packing.pack(input_tensor) if packing else reshape_to_matrix(input_tensor)]     # [R, W]
+    for first in range(0, num_hidden_layers, recompute_segment):  # without recomputation, just groups of layers
         segment = functools.partial(_layers, encoder, first)
         if recompute == "layers":
             segment = recompute_grad.recompute_grad(segment)
@@ -607,19 +609,19 @@ def _layer(encoder, rows, attention_mask, at_first_token):
     """[R, W] -> [R, W], or [B, W] if it is to be computed at the first position only."""
     if at_first_token:
         queries, residual = encoder.kernels.both(_whole(encoder, rows)[:, 0, :])        # [B, W]
-        length, packed = 1, None
+        length, packing = 1, None
         attention_mask = None if attention_mask is None else attention_mask[:, :1, :]   # [B, 1, T]
     else:
         rows, residual = encoder.kernels.both(rows)                                     # [R, W]
-        queries, length, packed = rows, encoder.seq_length, encoder.packed
+        queries, length, packing = rows, encoder.seq_length, encoder.packing
     with tf.variable_scope("attention"):
-        context = _self_attention(encoder, queries, rows, attention_mask, length, packed)
+        context = _self_attention(encoder, queries, rows, attention_mask, length, packing)
         attention = _add_and_norm(encoder, context, residual)                           # [R, W]
     attention, residual = encoder.kernels.both(attention)                               # [R, W]
     return _feed_forward(encoder, attention, residual)                                  # [R, W]
 
 
-def _self_attention(encoder, queries, rows, attention_mask, length, packed):
+def _self_attention(encoder, queries, rows, attention_mask, length, packing):
     """`attention_layer` of all rows, asked at `length` positions of each example: [R, W]."""
     with tf.variable_scope("self"):
         return attention_layer(
@@ -627,8 +629,8 @@ def _self_attention(encoder, queries, rows, attention_mask, length, packed):
             attention_probs_dropout_prob=encoder.attention_dropout_prob,
             initializer_range=encoder.initializer_range, do_return_2d_tensor=True,
             batch_size=encoder.batch_size, from_seq_length=length,
-            to_seq_length=encoder.seq_length, recompute=encoder.recompute == "attention", from_packing=packed,
-            to_packing=encoder.packed, kernels=encoder.kernels)
+            to_seq_length=encoder.seq_length, recompute=encoder.recompute == "attention", from_packing=packing,
+            to_packing=encoder.packing, kernels=encoder.kernels)
 
 
 def _add_and_norm(encoder, inputs, residual):
@@ -659,8 +661,8 @@ def _feed_forward(encoder, inputs, residual):
 
 def _whole(encoder, rows):
     """[R, W] -> [B, F, W]."""
-    if encoder.packed:
-        return encoder.packed.unpack(rows)
+    if encoder.packing:
+        return encoder.packing.unpack(rows)
     return reshape_from_matrix(rows, [encoder.batch_size, encoder.seq_length, encoder.hidden_size])
 
 

@@ -46,7 +46,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     Args:
       loss: scalar to minimize. With accumulation it is a micro-batch's, and the mean over the micro-batches
         is minimized.
-      init_lr: the learning rate that warm-up reaches and the decay starts from.
+      init_lr: the learning rate that warm-up rises towards and the decay starts from.
       num_train_steps: the step at which the decay ends.
       num_warmup_steps: steps of linear warm-up; 0 or None for none.
       use_tpu: must be false.
@@ -156,14 +156,14 @@ def cosine_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
     there. Otherwise it is as `linear_schedule`.
     """
     step = tf.cast(global_step, tf.float32)
-    decay = 0.5 * (1.0 + tf.cos(math.pi * _done(step, num_train_steps, num_warmup_steps)))
+    decay = 0.5 * (1.0 + tf.cos(math.pi * _decay_progress(step, num_train_steps, num_warmup_steps)))
     return _warmed_up(step, init_lr, num_warmup_steps, decay)
 
 
 def exponential_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
     """The same fraction less in each step, to a hundredth: init_lr · 0.01^d, with `cosine_schedule`'s d."""
     step = tf.cast(global_step, tf.float32)
-    decay = tf.pow(0.01, _done(step, num_train_steps, num_warmup_steps))
+    decay = tf.pow(0.01, _decay_progress(step, num_train_steps, num_warmup_steps))
     return _warmed_up(step, init_lr, num_warmup_steps, decay)
 
 
@@ -177,7 +177,7 @@ LR_SCHEDULES = {"linear": linear_schedule, "cosine": cosine_schedule, "exponenti
                 "constant": constant_schedule}
 
 
-def _done(step, num_train_steps, num_warmup_steps):
+def _decay_progress(step, num_train_steps, num_warmup_steps):
     """The part of the steps after warm-up that is done, in [0, 1]."""
     start = num_warmup_steps or 0
     return tf.clip_by_value((step - start) / max(num_train_steps - start, 1), 0.0, 1.0)

@@ -175,12 +175,12 @@ def main(_):
 def write_predictions(settings, predictions, label_list):
     """Writes test_results.tsv, one row of probabilities an example, and test_predictions.tsv, its most probable label."""
     rows = [prediction["probabilities"] for prediction in predictions]
-    results = os.path.join(settings.output_dir, "test_results.tsv")
-    files.write_text(results, "".join("\t".join(map(str, row)) + "\n" for row in rows))
+    probabilities = os.path.join(settings.output_dir, "test_results.tsv")
+    files.write_text(probabilities, "".join("\t".join(map(str, row)) + "\n" for row in rows))
     named = os.path.join(settings.output_dir, "test_predictions.tsv")
     lines = [f"{index}\t{label_list[np.argmax(row)]}\n" for index, row in enumerate(rows)]
     files.write_text(named, "index\tprediction\n" + "".join(lines))
-    logging.info("Predictions: probabilities in %s, labels in %s.", results, named)
+    logging.info("Predictions: probabilities in %s, labels in %s.", probabilities, named)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client import pywrap_tf_session
 
-from bertlib.runtime import estimator
+from bertlib.runtime import run_config
 import modeling
 import optimization
 
@@ -59,7 +59,7 @@ def serve(sizes, mode, pipe):
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     mode, _, compiler = mode.partition("+")
-    options = estimator.xla_session_config() if compiler else tf.ConfigProto()
+    options = run_config.xla_session_config() if compiler else tf.ConfigProto()
     pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)  # else a new shape is compiled in its second step only
     options.intra_op_parallelism_threads = options.inter_op_parallelism_threads = sizes.threads
     with tf.Graph().as_default(), tf.Session(config=options) as session:

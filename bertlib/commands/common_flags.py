@@ -127,7 +127,7 @@ def define_training_flags():
     with section("Training"):
         flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
         flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
-        flags.DEFINE_float("learning_rate", 5e-5, "Highest learning rate, reached when warm-up ends.")
+        flags.DEFINE_float("learning_rate", 5e-5, "Learning rate that warm-up rises towards and that decays from there.")
         flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
                           "The optimizer; adamw is the published one.")
         flags.DEFINE_bool("adam_bias_correction", False,
@@ -144,8 +144,8 @@ def define_training_flags():
                              "tokens_per_micro_batch takes.", lower_bound=0)
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
                           "What the backward pass computes again instead of keeping it in memory: attention saves most of "
-                          "the memory of long sequences for little time, layers all but each layer's input for a third more "
-                          "time. auto: the fastest that fits, found out by simulation.")
+                          "the memory of long sequences for little time, layers saves all but each layer's input for a third "
+                          "more time. auto: the fastest that fits, found out by simulation.")
         flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: layers that are computed again together.",
                              lower_bound=1)
         flags.DEFINE_float("memory_limit_gb", None,

@@ -8,7 +8,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import checks, common_flags
-from bertlib.runtime import estimator, input_pipeline, memory_planner, session_hooks, training_step
+from bertlib.runtime import estimator, input_pipeline, memory_planner, run_config, session_hooks, training_step
 import modeling
 
 
@@ -207,7 +207,7 @@ def _session_config(settings, trims):
     if trims:
         logging.info("--use_xla: trimmed batches differ in length, and each length is compiled anew. With "
                      "--trim_padding=false there is one, and no padding is left out of the computation in either case.")
-    return estimator.xla_session_config()
+    return run_config.xla_session_config()
 
 
 def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=None, num_train_steps=None):
@@ -226,7 +226,7 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
     _profile_hooks(settings, num_train_steps)
     session_config = _session_config(settings, trims_training(settings, model))
     step = settle(settings, model)
-    config = estimator.RunConfig(
+    config = run_config.RunConfig(
         model_dir=settings.output_dir, tf_random_seed=settings.seed, save_checkpoints_steps=settings.save_checkpoints_steps,
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps, session_config=session_config,
         training_step=step)

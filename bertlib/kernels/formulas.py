@@ -21,8 +21,8 @@ _GELU_LINEAR = math.sqrt(8.0 / math.pi)
 _GELU_CUBIC = 0.044715 * _GELU_LINEAR
 
 
-def bernoulli(shape, probability, site):
-    """`randomness.bernoulli`."""
+def dropout_mask(shape, probability, site):
+    """Draws a dropout mask: bool, True with that probability; see `randomness.bernoulli`."""
     return randomness.bernoulli(shape, probability, site)
 
 
@@ -165,7 +165,7 @@ def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
 # --- Rows, and heads ---------------------------------------------------------------------------------------
 
 
-def split_heads(rows, number, num_heads, batch_size, length, packed=None):
+def split_heads(rows, number, num_heads, batch_size, length, packing=None):
     """[R, number·N·H] -> list of `number` tensors [B, N, F, H].
 
     Args:
@@ -173,18 +173,18 @@ def split_heads(rows, number, num_heads, batch_size, length, packed=None):
       number: how many projections are side by side.
       num_heads: N.
       batch_size, length: B and F, ints or tensors.
-      packed: `packing.Packing` of which they are the rows, or None.
+      packing: `packing.Packing` of which they are the rows, or None.
     """
-    outputs = packed.unpack(rows) if packed else rows
+    outputs = packing.unpack(rows) if packing else rows
     size = rows.shape.as_list()[1] // (number * num_heads)
     outputs = tf.reshape(outputs, [batch_size, length, number, num_heads, size])
     return tf.unstack(tf.transpose(outputs, [2, 0, 3, 1, 4]))
 
 
-def merge_heads(heads, batch_size, length, packed=None):
+def merge_heads(heads, batch_size, length, packing=None):
     """[B, N, F, H] -> [B·F, N·H], or the rows of a packing; the arguments are those of `split_heads`."""
     _, num_heads, _, size = heads.shape.as_list()
     outputs = tf.transpose(heads, [0, 2, 1, 3])
-    if packed:
-        return packed.pack(tf.reshape(outputs, [batch_size, length, num_heads * size]))
+    if packing:
+        return packing.pack(tf.reshape(outputs, [batch_size, length, num_heads * size]))
     return tf.reshape(outputs, [batch_size * length, num_heads * size])

@@ -11,9 +11,9 @@ from bertlib.runtime import randomness
 from bertlib.runtime.own_gradient import with_own_gradient
 
 
-def bernoulli(shape, probability, site):
-    """The booleans of `formulas.bernoulli` in half of the time."""
-    return randomness.bernoulli(shape, probability, site, draw=native.ops().bert_keep)
+def dropout_mask(shape, probability, site):
+    """The mask of `formulas.dropout_mask` in half of the time."""
+    return randomness.bernoulli(shape, probability, site, draw=native.ops().bert_dropout_mask)
 
 
 def both(x):
@@ -65,32 +65,32 @@ def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
                                               mask=_optional(mask), scale=scale, mask_scale=mask_scale)
 
 
-def split_heads(rows, number, num_heads, batch_size, length, packed=None):
+def split_heads(rows, number, num_heads, batch_size, length, packing=None):
     """See `formulas.split_heads`."""
     def gradient(*gradients):
-        return [_rows_of(gradients[:number], packed)]
+        return [_rows_of(gradients[:number], packing)]
 
-    heads = _heads_of(rows, number, num_heads, batch_size, length, packed)
+    heads = _heads_of(rows, number, num_heads, batch_size, length, packing)
     return with_own_gradient(heads, [rows], gradient)
 
 
-def merge_heads(heads, batch_size, length, packed=None):
+def merge_heads(heads, batch_size, length, packing=None):
     """See `formulas.merge_heads`."""
     num_heads = heads.shape.as_list()[1]
 
     def gradient(row_gradient, _):
-        return _heads_of(row_gradient, 1, num_heads, batch_size, length, packed)
+        return _heads_of(row_gradient, 1, num_heads, batch_size, length, packing)
 
-    return with_own_gradient(_rows_of([heads], packed), [heads], gradient)
+    return with_own_gradient(_rows_of([heads], packing), [heads], gradient)
 
 
-def _heads_of(rows, number, num_heads, batch_size, length, packed):
-    return native.ops().bert_split_heads(rows=rows, row_of=[packed.rows] if packed else [],
+def _heads_of(rows, number, num_heads, batch_size, length, packing):
+    return native.ops().bert_split_heads(rows=rows, row_of=[packing.rows] if packing else [],
                                          shape=tf.stack([batch_size, length]), number=number, heads=num_heads)
 
 
-def _rows_of(heads, packed):
-    return native.ops().bert_merge_heads(inputs=heads, places=[packed.positions] if packed else [])
+def _rows_of(heads, packing):
+    return native.ops().bert_merge_heads(inputs=heads, places=[packing.positions] if packing else [])
 
 
 def _optional(tensor):

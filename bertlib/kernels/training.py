@@ -224,7 +224,7 @@ class Training(object):
     # --- The mask of dropout -----------------------------------------------------------------------------
 
     def dropout_mask(self, before, shape, dropout_prob):
-        """Draws False with that probability, for the next site of the current scope; see `randomness`.
+        """Draws a mask, False with probability `dropout_prob`, for the next site of the current scope; see `randomness`.
 
         Args:
           before: a tensor; the mask is drawn once it is there.
@@ -241,7 +241,7 @@ class Training(object):
         # A random op has no data input: without the dependency all masks could be drawn, and held, at the
         # step's start.
         with tf.control_dependencies([before]):
-            return self.formulas.bernoulli(tf.identity(shape), 1.0 - dropout_prob, site)
+            return self.formulas.dropout_mask(tf.identity(shape), 1.0 - dropout_prob, site)
 
 
 def _input_gradient(output_gradient, weights, images):

@@ -1,4 +1,6 @@
-"""Checkpoints of both worlds: TensorFlow's, and Hugging Face's BERT as safetensors.
+"""Checkpoints of TensorFlow, and of Hugging Face's BERT as safetensors: found, read, converted, and started from.
+
+A training that goes on restores its own checkpoint in `resume`; `initializer_from` here is for a training that starts.
 
 Both are seen through `Checkpoint`: published variable names, shapes, and one tensor at a time as a NumPy array; both can
 be written from one. Files that would have to be unpickled are never opened.

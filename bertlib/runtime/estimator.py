@@ -5,10 +5,9 @@ TensorFlow removed `tf.estimator` in 2.16. This keeps its published semantics ov
 params)` and takes `TPUEstimator`'s arguments on CPU and GPU. Each call builds a fresh graph.
 
 Which weights a call starts from: a checkpoint in model_dir beats what the model_fn initializes from
-(`init_checkpoint`), which beats random initialization.
+(`init_checkpoint`), which beats random initialization. `resume` restores the checkpoint.
 """
 
-import collections
 import contextlib
 import inspect
 import os
@@ -18,195 +17,16 @@ import warnings
 from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
-from tensorflow.core.protobuf import rewriter_config_pb2
-from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.saved_model.model_utils import export_utils
 
-from bertlib.runtime import checkpoints, graph_keys, input_position, randomness, session_hooks
+from bertlib.runtime import checkpoints, graph_keys, input_position, randomness, resume, session_hooks
+from bertlib.runtime.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  public names here
+from bertlib.runtime.run_config import RunConfig
 from bertlib.runtime.session_hooks import NanLossError  # noqa: F401  what training may raise
 from bertlib.runtime.training_step import equal_micro_batches
 
 # Ops of which XLA would make other floats than TensorFlow, though of the same random bits.
 _RANDOM_FLOATS = {"StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StatelessRandomNormalV2"}
-
-
-class ModeKeys(object):
-    """What a `model_fn` is called for."""
-
-    TRAIN = "train"
-    EVAL = "eval"
-    PREDICT = "infer"
-
-
-class ServingInputReceiver(collections.namedtuple("ServingInputReceiver",
-                                                  ["features", "receiver_tensors", "receiver_tensors_alternatives"])):
-    """What a serving_input_receiver_fn returns.
-
-    features: tensor or dict of tensors that the model_fn gets. receiver_tensors: the placeholders that a request feeds.
-    """
-
-    def __new__(cls, features, receiver_tensors, receiver_tensors_alternatives=None):
-        if isinstance(receiver_tensors, tf.Tensor):
-            receiver_tensors = {"input": receiver_tensors}
-        return super().__new__(cls, features, receiver_tensors, receiver_tensors_alternatives)
-
-
-_SPEC_FIELDS = ["mode", "predictions", "loss", "train_op", "eval_metric_ops", "export_outputs",
-                "training_chief_hooks", "training_hooks", "scaffold", "evaluation_hooks", "prediction_hooks"]
-
-
-class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
-    """What a `model_fn` returns: the fields of EstimatorSpec and of TPUEstimatorSpec."""
-
-    def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metric_ops=None, export_outputs=None,
-                training_chief_hooks=None, training_hooks=None, scaffold=None, evaluation_hooks=None,
-                prediction_hooks=None, eval_metrics=None, host_call=None, scaffold_fn=None):
-        """Creates a spec.
-
-        Args:
-          mode: a `ModeKeys`.
-          predictions: dict of tensors, or a tensor; needed to predict.
-          loss: scalar; needed to train and evaluate.
-          train_op: one training step, which must count the global step; needed to train.
-          eval_metric_ops: {name: (value, update op)}.
-          export_outputs: {signature: ExportOutput}.
-          training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: lists of SessionRunHook.
-          scaffold: tf.train.Scaffold.
-          eval_metrics: TPUEstimatorSpec's (function, tensors): the function returns eval_metric_ops and is called with
-            the tensors, a list or dict.
-          host_call: TPUEstimatorSpec's; there is no host here, so its function is called like that of eval_metrics and
-            runs with each training step.
-          scaffold_fn: TPUEstimatorSpec's: returns the scaffold.
-
-        Raises:
-          ValueError: a field that the mode needs is missing.
-        """
-        needed = {ModeKeys.TRAIN: {"loss": loss, "train_op": train_op}, ModeKeys.EVAL: {"loss": loss},
-                  ModeKeys.PREDICT: {"predictions": predictions}}
-        if mode not in needed:
-            raise ValueError(f"Unknown mode {mode!r}; known: {', '.join(needed)}.")
-        missing = [name for name, value in needed[mode].items() if value is None]
-        if missing:
-            raise ValueError(f"The model_fn returned no {' and no '.join(missing)}, which mode {mode!r} needs.")
-        if mode == ModeKeys.EVAL and eval_metrics is not None:
-            eval_metric_ops = {**(eval_metric_ops or {}), **_call_with_tensors(*eval_metrics)}
-        if mode == ModeKeys.TRAIN and host_call is not None:
-            train_op = tf.group(train_op, *tf.nest.flatten(_call_with_tensors(*host_call)))
-        if scaffold is None and scaffold_fn is not None:
-            scaffold = scaffold_fn()
-        return super().__new__(cls, mode, predictions, loss, train_op, eval_metric_ops or {}, export_outputs,
-                               list(training_chief_hooks or []), list(training_hooks or []), scaffold,
-                               list(evaluation_hooks or []), list(prediction_hooks or []))
-
-
-def _call_with_tensors(function, tensors):
-    return function(**tensors) if isinstance(tensors, dict) else function(*tensors)
-
-
-class RunConfig(object):
-    """How a run behaves besides its model: seed, checkpoints, logging, session."""
-
-    def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
-                 save_checkpoints_secs=None, session_config=None, keep_checkpoint_max=5,
-                 keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, train_distribute=None, device_fn=None,
-                 protocol=None, eval_distribute=None, experimental_distribute=None,
-                 experimental_max_worker_delay_secs=None, session_creation_timeout_secs=7200,
-                 gradient_accumulation_steps=1, training_step=None):
-        """Creates a configuration.
-
-        Args:
-          model_dir: directory of checkpoints and summaries.
-          tf_random_seed: the graph's seed. TensorFlow's default was none; here runs repeat unless asked otherwise.
-          save_summary_steps: steps between summaries; None or 0 for none.
-          save_checkpoints_steps: steps between checkpoints.
-          save_checkpoints_secs: seconds between checkpoints; 600 if neither is given.
-          session_config: tf.ConfigProto.
-          keep_checkpoint_max: checkpoints kept; None or 0 for all.
-          keep_checkpoint_every_n_hours: keep one more every n hours.
-          log_step_count_steps: steps between log lines; None or 0 for none.
-          train_distribute, eval_distribute: a tf.distribute strategy of one replica, which changes nothing.
-          device_fn: function of an op that returns its device.
-          protocol, experimental_distribute, experimental_max_worker_delay_secs, session_creation_timeout_secs: of clusters;
-            ignored.
-          gradient_accumulation_steps: micro-batches that make a training batch. The model_fn hands it on to
-            `optimization.create_optimizer`; it is in params.
-          training_step: a `TrainingStep` that says more of it, in place of the number of micro-batches. If these differ in
-            their numbers of examples, the input_fn cuts the training batch, and params["batch_size"] is that of the whole.
-
-        Raises:
-          ValueError: a strategy has several replicas; both save_checkpoints_steps and save_checkpoints_secs are given, or
-            one is not positive.
-        """
-        if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
-            raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")
-        if save_checkpoints_steps is None and save_checkpoints_secs is None:
-            save_checkpoints_secs = 600
-        for name, value in (("save_checkpoints_steps", save_checkpoints_steps),
-                            ("save_checkpoints_secs", save_checkpoints_secs),
-                            ("gradient_accumulation_steps", gradient_accumulation_steps)):
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} is {value}; it must be positive.")
-        for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
-            if strategy is not None and strategy.num_replicas_in_sync > 1:
-                raise ValueError(f"{name} has {strategy.num_replicas_in_sync} replicas, and only one is supported. Leave it "
-                                 "out; the run then uses one device.")
-        self.train_distribute = train_distribute
-        self.eval_distribute = eval_distribute
-        self.device_fn = device_fn
-        self.protocol = protocol
-        self.experimental_distribute = experimental_distribute
-        self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
-        self.session_creation_timeout_secs = session_creation_timeout_secs
-        self.gradient_accumulation_steps = (gradient_accumulation_steps if training_step is None
-                                            else training_step.gradient_accumulation_steps)
-        self.training_step = training_step
-        self.model_dir = model_dir and os.fspath(model_dir)
-        self.tf_random_seed = tf_random_seed
-        self.save_summary_steps = save_summary_steps
-        self.save_checkpoints_steps = save_checkpoints_steps
-        self.save_checkpoints_secs = save_checkpoints_secs
-        self.session_config = session_config
-        self.keep_checkpoint_max = keep_checkpoint_max
-        self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
-        self.log_step_count_steps = log_step_count_steps
-
-    @property
-    def unequal_micro_batches(self):
-        """Whether micro-batches differ in their numbers of examples."""
-        return self.training_step is not None and self.training_step.unequal_micro_batches
-
-    # What programs ask of a run on one machine.
-    is_chief = True
-    task_type = "worker"
-    task_id = 0
-    num_worker_replicas = 1
-    num_ps_replicas = 0
-    master = ""
-    evaluation_master = ""
-
-    def replace(self, **changes):
-        """Returns a copy with some settings changed."""
-        settings = {**vars(self), **changes}
-        for given, other in (("save_checkpoints_steps", "save_checkpoints_secs"),
-                             ("save_checkpoints_secs", "save_checkpoints_steps")):
-            if changes.get(given) is not None and other not in changes:
-                settings[other] = None
-        return type(self)(**settings)
-
-
-def xla_session_config():
-    """Returns a tf.ConfigProto with which XLA compiles whole graphs, on GPU and on CPU.
-
-    On CPU that takes effect only if this is called before the process has run any session.
-    """
-    config = tf.ConfigProto()
-    config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
-    # It fuses some ops into others that XLA does not know.
-    config.graph_options.rewrite_options.remapping = rewriter_config_pb2.RewriterConfig.OFF
-    if not tf.config.list_physical_devices("GPU"):
-        # As --tf_xla_cpu_global_jit in TF_XLA_FLAGS, which would have to be there before devices are listed.
-        pywrap_tf_session.TF_SetTfXlaCpuGlobalJit(True)
-    return config
 
 
 class Estimator(object):
@@ -316,6 +136,7 @@ class Estimator(object):
         self._log_start(checkpoint, start, last_step)
         session_arguments = input_fn, hooks, saving_listeners, checkpoint, last_step
         if not self._train_session(*session_arguments, continue_input=True):
+            # The checkpoint was written at the input's end: it begins anew.
             self._train_session(*session_arguments, continue_input=False)
         tf.summary.FileWriterCache.clear()
         return self
@@ -342,7 +163,7 @@ class Estimator(object):
             if self._warm_start_from is not None and checkpoint is None:
                 _warm_start(self._warm_start_from)
             _summarize_loss(spec.loss)
-            scaffold = self._scaffold(spec, checkpoint)
+            scaffold = resume.scaffold_of(spec, checkpoint, self._config)
             keeper = None
             listeners = list(saving_listeners or [])
             if position:
@@ -364,10 +185,11 @@ class Estimator(object):
                     step_context.session.run(accumulate)
                 step_context.run_with_hooks([spec.train_op, spec.loss])
 
-            with self._session(scaffold, checkpoint, all_hooks) as session:
+            with resume.session(scaffold, checkpoint, self._config, all_hooks) as session:
                 while not session.should_stop():
                     session.run_step_fn(step)
-            return not position or keeper.trained or not position.moved
+            input_was_at_its_end = position and position.moved and not keeper.trained
+            return not input_was_at_its_end
 
     def _accumulated(self, spec):
         """Returns (the spec with the loss of the whole batch, micro-batches in it, op that adds a micro-batch's gradient).
@@ -450,7 +272,8 @@ class Estimator(object):
             # The values are read once, when the input has ended: reading is not free, and updates may still run.
             final = tf.train.FinalOpsHook(values)
             all_hooks = input_hooks + list(hooks or []) + spec.evaluation_hooks + [final]
-            with self._session(self._scaffold(spec, checkpoint), checkpoint, all_hooks) as session:
+            scaffold = resume.scaffold_of(spec, checkpoint, self._config)
+            with resume.session(scaffold, checkpoint, self._config, all_hooks) as session:
                 with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
                     batches = 0
                     while not session.should_stop() and (steps is None or batches < steps):
@@ -493,7 +316,8 @@ class Estimator(object):
             spec, input_hooks = self._build(features_fn, ModeKeys.PREDICT)
             predictions = _choose(spec.predictions, predict_keys)
             all_hooks = input_hooks + list(hooks or []) + spec.prediction_hooks
-            session = self._session(self._scaffold(spec, checkpoint), checkpoint, all_hooks)
+            scaffold = resume.scaffold_of(spec, checkpoint, self._config)
+            session = resume.session(scaffold, checkpoint, self._config, all_hooks)
         with session:
             while not session.should_stop():
                 batch = session.run(predictions)
@@ -542,11 +366,11 @@ class Estimator(object):
             signatures = export_utils.build_all_signature_defs(
                 receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
             # The graph must not be finalized: the builder adds to it.
-            scaffold = self._scaffold(spec, checkpoint)
+            scaffold = resume.scaffold_of(spec, checkpoint, self._config)
             saver = scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS)[0]
             main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
             with tf.Session(graph=graph, config=self._config.session_config) as session:
-                with _explaining_damage(checkpoint):
+                with resume.explaining_damage(checkpoint):
                     saver.restore(session, checkpoint)
                 with _new_export_dir(export_dir_base) as (temporary_dir, final_dir):
                     builder = tf.saved_model.builder.SavedModelBuilder(temporary_dir)
@@ -659,52 +483,6 @@ class Estimator(object):
             raise ValueError(f"The model_fn must return an EstimatorSpec; it returned {type(spec).__name__}.")
         return spec
 
-    def _scaffold(self, spec, checkpoint):
-        """The spec's scaffold with a saver of ours if it has none; checks first that the checkpoint fits."""
-        scaffold = spec.scaffold or tf.train.Scaffold()
-        if scaffold.saver is None and not tf.get_collection(tf.GraphKeys.SAVERS):
-            saved = tf.global_variables() + tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
-            scaffold._saver = tf.train.Saver(
-                saved, sharded=True, max_to_keep=self._config.keep_checkpoint_max,
-                keep_checkpoint_every_n_hours=self._config.keep_checkpoint_every_n_hours, allow_empty=True,
-                save_relative_paths=True)
-            tf.add_to_collection(tf.GraphKeys.SAVERS, scaffold._saver)  # where a user's CheckpointSaverHook looks
-            if checkpoint:
-                shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in tf.global_variables()}
-                found = checkpoints.open_checkpoint(checkpoint)
-                optional = tf.get_collection(graph_keys.OPTIONAL_IN_CHECKPOINT)
-                checkpoints.check_fits(found, shapes, {variable.op.name for variable in optional})
-                found.read(tf.train.get_global_step().op.name)  # TensorFlow takes a missing file for a wrong name
-                absent = [variable for variable in optional if variable.op.name not in found.shapes]
-                if absent:
-                    _restore_without(scaffold._saver, saved, absent)
-        return scaffold
-
-    def _session(self, scaffold, checkpoint, hooks):
-        creator = tf.train.ChiefSessionCreator(scaffold, config=self._config.session_config,
-                                               checkpoint_filename_with_path=checkpoint)
-        with _explaining_damage(checkpoint):
-            session = tf.train.MonitoredSession(creator, hooks=hooks)
-        directory = self._model_dir.rstrip("/")
-        if checkpoint and os.path.dirname(checkpoint) == directory:
-            # So that pruning counts the checkpoints of earlier runs; not those of a directory that this is a copy of.
-            scaffold.saver.recover_last_checkpoints(
-                [path for path in checkpoints.all_checkpoints(directory) if os.path.dirname(path) == directory])
-        return session
-
-
-def _restore_without(saver, saved, absent):
-    """Makes the saver of `saved` restore all but the variables `absent`, and initialize these."""
-    initialize = tf.variables_initializer(absent)
-    others = tf.train.Saver([item for item in saved if not any(item is variable for variable in absent)])
-
-    def restore(session, path):
-        session.run(initialize)
-        others.restore(session, path)
-
-    saver.restore = restore
-
-
 def _call_with_known(function, arguments, *positional):
     """Calls a function with those of the named arguments that it takes."""
     names = inspect.signature(function).parameters
@@ -739,17 +517,6 @@ def _new_export_dir(export_dir_base):
         if tf.gfile.Exists(temporary_dir):
             tf.gfile.DeleteRecursively(temporary_dir)
         raise
-
-
-@contextlib.contextmanager
-def _explaining_damage(checkpoint):
-    """Says what can be done about a checkpoint that cannot be restored in the block."""
-    try:
-        yield
-    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        raise ValueError(f"The checkpoint {checkpoint} is damaged ({error.message.splitlines()[0]}). Edit "
-                         f"{os.path.join(os.path.dirname(checkpoint or ''), 'checkpoint')} to name an older one, or "
-                         "remove it to start again.") from error
 
 
 def _summarize_loss(loss):

@@ -14,9 +14,9 @@ MICRO_BATCH_INDEX = "micro_batch_index"
 STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
 # Not empty if the kernels are made for this machine's CPU.
 COMPILED_KERNELS = "compiled_kernels"
-# At most one scalar: which of the parts of the effective batch this graph computes.
+# At most one scalar: which part of the effective batch, that is which micro-batch, this graph computes.
 RANDOMNESS_PART = "randomness_part"
-# Not empty if those parts differ in the number of values they draw.
-RANDOMNESS_UNEQUAL_PARTS = "randomness_unequal_parts"
-# The variable that stands for the global step in a graph that has none.
+# Not empty if micro-batches differ in the number of values they draw.
+RANDOMNESS_UNEQUAL_MICRO_BATCHES = "randomness_unequal_micro_batches"
+# At most one random tensor, drawn in each run: it stands for the global step in a graph that has none.
 RANDOMNESS_FALLBACK_STEP = "randomness_fallback_step"

@@ -256,7 +256,7 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
     if not trim:
         dataset = indices.map(read, **threads)
     elif is_training:
-        randomness.unequal_parts()
+        randomness.unequal_micro_batches()
         dataset = indices.map(lambda indices: _sort(read(indices), trim[0]), **threads)
     else:
         def read_sorted(indices):

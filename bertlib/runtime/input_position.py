@@ -1,4 +1,6 @@
-"""Where the input of a foreign `input_fn` stands, saved with each checkpoint, so that a resumed run reads on from there.
+"""Where an `input_fn` that is not ours, such as a fork's, stands: saved with each checkpoint, so that a resumed run reads on.
+
+Our own input needs nothing of this: see `input_pipeline.batch_of_step`.
 
 Beside `model.ckpt-<step>` there is `input_position/model.ckpt-<step>`, in TensorFlow's checkpoint format too, but apart from
 the variables: not everything that lists a checkpoint can read an iterator's state. It holds

@@ -10,8 +10,8 @@ it has to draw the same numbers. So nothing here has state. Every draw is one st
 
 The seed is the graph's (`tf.set_random_seed`), the step its global step. A *site* names one place in the model where
 numbers are drawn. Numbers for part k of an effective batch split into equal parts are the k-th slice of the numbers
-for the whole, bit for bit, if the values per part are divisible by four, or by eight where they are booleans. Parts of
-unequal size (`unequal_parts`) draw from stretches of their own.
+for the whole, bit for bit, if the number of values in a part is divisible by four, or by eight where they are booleans. A
+part is a micro-batch. Parts of unequal size (`unequal_micro_batches`) draw from stretches of their own.
 """
 
 import collections
@@ -30,12 +30,11 @@ _PHILOX = 1
 # A block of the stream: 128 bits, four numbers of `uniform` or eight of `bernoulli`.
 _NUMBERS_PER_BLOCK = 4
 _BOOLEANS_PER_BLOCK = 8
-_BLOCKS_BETWEEN_UNEQUAL_PARTS = 1 << 40
+_BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
 
 # graph -> {scope: sites handed out there}. Weak, so that a graph can be collected.
 _sites_in_graph = weakref.WeakKeyDictionary()
-# Per thread, as tf.distribute builds the graph of each replica in one. `recall`: (kind, function) -> its value now or,
-# repeating, then.
+# Per thread, as tf.distribute builds the graph of each replica in one. `recall`: see `repeatable`.
 _local = threading.local()
 
 
@@ -106,9 +105,9 @@ def set_part(index):
     collection[:] = [tf.cast(index, tf.int64)]
 
 
-def unequal_parts():
+def unequal_micro_batches():
     """Declares that the parts of the current graph's effective batches differ in size, as those of trimmed sequences do."""
-    tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_PARTS)[:] = [True]
+    tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES)[:] = [True]
 
 
 def uniform(shape, site):
@@ -126,21 +125,21 @@ def uniform(shape, site):
 
 
 def bernoulli(shape, probability, site, draw=None):
-    """Draws booleans for one training step; 16 bits each, so that it costs half of what `uniform` does.
+    """Draws booleans for one training step, such as a dropout mask; 16 bits each, half of what `uniform` costs.
 
     Args:
       shape: as for `uniform`.
       probability: of True; rounded to a multiple of 2⁻¹⁶.
       site: see `new_site`.
       draw: function (shape, key, counter, threshold) -> where the 16-bit integers of that stream are no less than the
-        threshold; None for TensorFlow's ops.
+        threshold: the op of `bertlib.kernels.native_formulas`. None for TensorFlow's ops.
 
     Returns:
       bool tensor of that shape.
     """
     shape = tf.convert_to_tensor(shape, dtype=tf.int32)
     stream = _stream(shape, site, _BOOLEANS_PER_BLOCK)
-    # At most 2¹⁶ − 1, which is no number below −2¹⁵.
+    # At most 2¹⁵ − 1, so that it is an int16: for probability 0 one number in 2¹⁶ is still True.
     threshold = -2**15 + min(round((1.0 - probability) * 2**16), 2**16 - 1)
     if draw:
         return draw(shape=shape, key=stream["key"], counter=stream["counter"], threshold=threshold)
@@ -178,8 +177,8 @@ def _stream(shape, site, values_per_block):
     """Where the numbers of a draw are found, as arguments of a stateless op."""
     seed, step, part = _recall("moment", _moment)
     low = tf.constant(0, tf.int64)
-    if part and tf.get_collection(graph_keys.RANDOMNESS_UNEQUAL_PARTS):
-        low = part[0] * _BLOCKS_BETWEEN_UNEQUAL_PARTS
+    if part and tf.get_collection(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES):
+        low = part[0] * _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES
     elif part:
         values = tf.reduce_prod(tf.cast(shape, tf.int64))
         low = part[0] * ((values + values_per_block - 1) // values_per_block)
@@ -195,9 +194,10 @@ def _counter_tensor(low, high):
 
 
 def _zero_when_run():
-    """0, int64 scalar, of which TensorFlow does not know before it runs the graph that it is.
+    """A zero (int64 scalar) that constant folding cannot see.
 
-    Of constants it would make initial values beforehand, and a session keeps its constants: as much memory as the model again.
+    From constants TensorFlow would compute the initial values beforehand, and a session holds its constants: as much memory
+    as the model once more.
     """
     return tf.random.uniform([], maxval=1, dtype=tf.int64, seed=0)
 

@@ -1,8 +1,10 @@
 """Gradient checkpointing (Chen et al. 2016, arXiv:1604.06174) for graphs: less memory for more arithmetic.
 
 A function's intermediate results are not kept for the backward pass but computed a second time in it, with the same
-random numbers. (`tf.recompute_grad` saves nothing in a graph: what should order its second computation after the first
-folds away, and both run side by side.)
+random numbers. `modeling.transformer_model` wraps its layers in it, `modeling.attention_layer` its attention.
+
+(`tf.recompute_grad` saves nothing in a graph. It orders the second computation after the first by an op that TensorFlow's
+optimizer removes, and then both run side by side.)
 
 XLA takes no notice of control dependencies in what it compiles together, and would merge the two computations. Its own
 barrier (`XlaOptimizationBarrier`) is gone on CPU before the order of computation is chosen. So the ops at the border are not
@@ -39,7 +41,7 @@ def recompute_grad(function):
             parameters.append(tf.convert_to_tensor(variable))
             return parameters[-1]
 
-        # Not in a scope entered for it, which would forget the default names that `function` takes in this one.
+        # A scope entered for it would start the counts of default names ("dense", "dense_1") anew.
         scope.set_custom_getter(fetch)
         try:
             results = repeatable(*inputs)

@@ -87,7 +87,7 @@ class _Layout(NamedTuple):
     """Which column of a TSV file holds what, counted from 0; -1 is the last, None is absent.
 
     `guid` None numbers the examples by row. `header` says that the first row names the columns.
-    `label_header` is the name over the labels, in files that come with labels or without.
+    `label_header` is the name over the labels; it is needed if a test file may come without them.
     """
 
     text_a: int
@@ -250,7 +250,7 @@ class DataProcessor:
         return path, lines
 
     def _load_examples(self, data_dir, split, set_type=None):
-        """Returns the examples of a declared file, at least one."""
+        """Returns the examples of a declared file, at least one. `set_type`, by default the split, begins their guids."""
         path, lines = self._load_lines(data_dir, split)
         with _blaming(path):
             examples = self._create_examples(lines, set_type or split)

@@ -76,7 +76,7 @@ class Prediction(NamedTuple):
 
 def select_answers(examples, features, results, n_best_size, max_answer_length, do_lower_case, version_2_with_negative=False,
                    verbose_logging=False):
-    """Yields a `Prediction` for each example, in order, a few windows after its last one.
+    """Yields a `Prediction` for each example, in order, some hundred windows after its last one at most.
 
     A candidate is a pair of one of the best start and one of the best end positions of a window that make a span of the
     context. The candidates of all windows are ranked by the sum of both logits, and of those with the same text the first
@@ -161,7 +161,7 @@ def _rank(groups, n_best_size, max_answer_length, with_null):
     window, start, end = _spans(windows, _best_positions(start_logits, n_best_size), _best_positions(end_logits, n_best_size),
                                 max_answer_length)
     null_logits = np.stack([start_logits[:, 0], end_logits[:, 0]]).astype(float)
-    # The first of the lowest of each group that has windows.
+    # Of each question with windows the one with the lowest null score, the first of equal ones.
     nulls = np.lexsort((null_logits.sum(axis=0), group_of))[first_windows[sizes > 0]]
     if with_null:
         # Last, so that an answer with the same score comes first.
@@ -211,12 +211,12 @@ def _spans(windows, starts, ends, max_answer_length):
     both = np.hstack([starts, ends])
     in_context = _look_up(both, [feature.token_to_orig_map.__contains__ for feature, _ in windows])
     in_context = np.frombuffer(bytes(in_context), bool).reshape(both.shape)
-    is_best = _look_up(starts, [feature.token_is_max_context.get for feature, _ in windows])  # None of one that is not there
-    is_start = in_context[:, :starts.shape[1]] & np.fromiter(is_best, bool, starts.size).reshape(starts.shape)
+    has_max_context = _look_up(starts, [feature.token_is_max_context.get for feature, _ in windows])  # None of one that is not there
+    is_start = in_context[:, :starts.shape[1]] & np.fromiter(has_max_context, bool, starts.size).reshape(starts.shape)
     is_end = in_context[:, starts.shape[1]:] & (ends < np.array([len(feature.tokens) for feature, _ in windows])[:, None])
     window, i = np.nonzero(is_start)
     start = starts[window, i]  # [K]
-    # What cannot be an end is before all starts.
+    # -1, before all starts, is what cannot be an end.
     ends = np.where(is_end, ends, -1)[window]  # [K, n]
     steps = ends - start[:, None]
     spans = np.flatnonzero((steps >= 0) & (steps < max_answer_length))
@@ -257,7 +257,7 @@ def _select(example, context, windows, null_logits, candidates, n_best_size, wit
         if len(entries) >= n_best_size:
             break
         place = _NOWHERE
-        if start > 0:
+        if start > 0:  # at 0 there is [CLS], which stands for no answer
             feature = windows[window][0]
             words = feature.token_to_orig_map
             spans = getattr(feature, "token_spans", None)

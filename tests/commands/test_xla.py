@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.client import pywrap_tf_session
 import tiny
 
-from bertlib.runtime import estimator
+from bertlib.runtime import run_config
 from bertlib.runtime.recompute_grad import recompute_grad
 import modeling
 
@@ -86,7 +86,7 @@ def test_what_is_recomputed_is_not_kept_where_xla_compiles(tmp_path):
 
 def main(*sizes):
     """Prints as JSON: MiB that a step needs with and without recomputation; the largest relative difference of gradients."""
-    config = estimator.xla_session_config()
+    config = run_config.xla_session_config()
     pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)  # else a step of a new shape would not be compiled
     # The one that needs less first: memory that was allocated once stays.
     recomputed, before, least = measure(recompute_grad, config, *sizes)

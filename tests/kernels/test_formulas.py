@@ -603,7 +603,7 @@ def _run_native_kernels(numbers_of_threads):
         # Neither 64 nor 16 are a divisor of the numbers of rows.
         rows, others = [tf.cast(normal(1003, 509), dtype) for _ in range(2)]
         vectors, scores = [normal(509) for _ in range(3)], tf.cast(normal(4, 6, 31, 67), dtype)
-        mask = ops.bert_keep(shape=[1003, 509], key=fed(np.uint64([12345])), counter=np.uint64([1, 2]), threshold=-20000)
+        mask = ops.bert_dropout_mask(shape=[1003, 509], key=fed(np.uint64([12345])), counter=np.uint64([1, 2]), threshold=-20000)
         score_mask = fed(chance.random_sample([4, 6, 31, 67]) < KEEP_PROBABILITY)
         norm = dict(bias=vectors[:1], residual=[others], mask=[mask], gamma=vectors[1], mask_scale=4 / 3, epsilon=1e-12)
         found.append(mask)
@@ -656,10 +656,10 @@ WRONG_SIZES = {
     "merge_heads-inputs": lambda ops, f, b: ops.bert_merge_heads([f([2, 2, 5, 3]), f([2, 2, 4, 3])], []),
     "merge_heads-rank": lambda ops, f, b: ops.bert_merge_heads([f([2, 2, 5])], []),
     "merge_heads-places": lambda ops, f, b: ops.bert_merge_heads([f([2, 2, 5, 3])], [tf.cast(f([7, 2]), tf.int64) + [2, 0]]),
-    "keep-shape": lambda ops, f, b: ops.bert_keep(
+    "mask-shape": lambda ops, f, b: ops.bert_dropout_mask(
         tf.cast(f([2]) - 1.0, tf.int32), np.uint64([1]), np.uint64([1, 1]), threshold=0),
-    "keep-key": lambda ops, f, b: ops.bert_keep([3], tf.cast(f([2]), tf.uint64), np.uint64([1, 1]), threshold=0),
-    "keep-counter": lambda ops, f, b: ops.bert_keep([3], np.uint64([1]), tf.cast(f([1]), tf.uint64), threshold=0),
+    "mask-key": lambda ops, f, b: ops.bert_dropout_mask([3], tf.cast(f([2]), tf.uint64), np.uint64([1, 1]), threshold=0),
+    "mask-counter": lambda ops, f, b: ops.bert_dropout_mask([3], np.uint64([1]), tf.cast(f([1]), tf.uint64), threshold=0),
     **{f"adam_w-{name}": lambda ops, f, b, shapes=shapes: ops.bert_adam_w(
         *[variable_of(shape) for shape in shapes[:3]], f(shapes[3]), 1.0, 1.0, 0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6)
        for name, shapes in {"gradient": [[6], [6], [6], [5]], "shape": [[6, 2], [6, 2], [6, 2], [2, 6]],
@@ -743,28 +743,28 @@ def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
         if part is not None:
             randomness.set_part(tf.constant(part))
         if unequal:
-            randomness.unequal_parts()
-        keep = choice.choose(True, tf.float32).formulas.bernoulli(shape, probability, "bert/embeddings/dropout#0")
+            randomness.unequal_micro_batches()
+        mask = choice.choose(True, tf.float32).formulas.dropout_mask(shape, probability, "bert/embeddings/dropout#0")
         global_step.load(step, session)
-        return session.run(keep)
+        return session.run(mask)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_booleans_are_what_they_were_when_this_was_written(mode):
     # A resumed run must go on with the masks of the version that began it.
     found = draw([40], 0.5, step=700, mode=mode)
-    assert "".join("01"[int(keep)] for keep in found) == "0110010101000010101001000111100010010000"
+    assert "".join("01"[int(mask)] for mask in found) == "0110010101000010101001000111100010010000"
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_booleans_have_their_share(probability):
-    keep = draw([100, 1000], probability)
-    assert keep.dtype == bool
+    mask = draw([100, 1000], probability)
+    assert mask.dtype == bool
     # 0 and 1 are exact, the others within five standard deviations; in all columns, so in all places of a block.
-    assert abs(keep.mean() - probability) <= 5 * (probability * (1 - probability) / keep.size)**0.5
+    assert abs(mask.mean() - probability) <= 5 * (probability * (1 - probability) / mask.size)**0.5
     for place in range(8):
-        share = keep.reshape(-1, 8)[:, place].mean()
-        assert abs(share - probability) <= 5 * (probability * (1 - probability) * 8 / keep.size)**0.5
+        share = mask.reshape(-1, 8)[:, place].mean()
+        assert abs(share - probability) <= 5 * (probability * (1 - probability) * 8 / mask.size)**0.5
 
 
 @pytest.mark.parametrize("shape", [[1], [7], [3, 5], [0, 4], [2, 3, 3]])
@@ -800,10 +800,10 @@ def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
     step, shape, part = tf.train.get_or_create_global_step(), tf.placeholder(tf.int32, [None]), tf.placeholder(tf.int32, [])
     randomness.set_part(part)
     if unequal:
-        randomness.unequal_parts()
+        randomness.unequal_micro_batches()
     with made_by("native"):
         kernels = choice.choose(True, tf.float32)
-        draws = [make(shape, probability, "dropout#0") for make in (kernels.formulas.bernoulli, randomness.bernoulli)]
+        draws = [make(shape, probability, "dropout#0") for make in (kernels.formulas.dropout_mask, randomness.bernoulli)]
         assert makers([draw.op for draw in draws]) == {"native"}
     with tf.Session() as session:
         for now in (0, 3, 2**40 + 1):
@@ -819,7 +819,7 @@ def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
 def test_native_booleans_are_those_of_tensorflow_where_the_counter_carries(low, high, native, graph):
     stream = {"key": np.uint64([2**63 + 11]), "counter": np.uint64([low, high])}
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(shape=[400], **stream, alg=1, dtype=tf.uint32)
-    found = native.bert_keep(shape=[800], **stream, threshold=-77)
+    found = native.bert_dropout_mask(shape=[800], **stream, threshold=-77)
     with tf.Session() as session:
         words, found = session.run([words, found])
     np.testing.assert_array_equal(found, words.view(np.int16) >= -77)

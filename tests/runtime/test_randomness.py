@@ -87,7 +87,7 @@ def test_unequal_parts_share_no_numbers(graph):
     part = tf.placeholder(tf.int32, [])
     tf.train.get_or_create_global_step()
     randomness.set_part(part)
-    randomness.unequal_parts()
+    randomness.unequal_micro_batches()
     draws = [randomness.uniform([size], "here#0") for size in (64, 40)]
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())

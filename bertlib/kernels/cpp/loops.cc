@@ -373,7 +373,7 @@ void Heads<T>::Merge(int64_t begin, int64_t end, const T* const* inputs, const i
   }
 }
 
-void Keep(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end, int64_t size,
+void DropoutMask(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end, int64_t size,
           int16_t threshold, uint8_t* mask) {
   constexpr int kLanes = 32, kRounds = 10, kPerBlock = 8;
   for (int64_t first = begin; first < end; first += kLanes) {

@@ -92,7 +92,7 @@ struct Heads {
 
 // Of the blocks [begin, end) of a Philox stream (Salmon et al. 2011), eight booleans each: whether 16 bits, as an integer,
 // are at least `threshold`. Stops at `size` booleans from the stream's first.
-void Keep(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end, int64_t size,
+void DropoutMask(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end, int64_t size,
           int16_t threshold, uint8_t* mask);
 
 struct AdamW {

@@ -401,9 +401,9 @@ class MergeHeadsOp : public OpKernel {
   }
 };
 
-class KeepOp : public OpKernel {
+class DropoutMaskOp : public OpKernel {
  public:
-  explicit KeepOp(OpKernelConstruction* context) : OpKernel(context) {
+  explicit DropoutMaskOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("threshold", &threshold_));
   }
 
@@ -419,7 +419,7 @@ class KeepOp : public OpKernel {
     const int64_t size = shape.num_elements(), blocks = (size + 7) / 8;
     uint8_t* values = Write<bool>(mask);
     InParallel(context, blocks, 16, [&](int64_t begin, int64_t end) {
-      Keep(key.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(1),
+      DropoutMask(key.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(1),
            begin, end, size, static_cast<int16_t>(threshold_), values);
     });
   }
@@ -555,7 +555,7 @@ REGISTER_OP("BertMergeHeads")
       context->set_output(0, context->Matrix(rows, width));
       return absl::OkStatus();
     });
-REGISTER_OP("BertKeep")
+REGISTER_OP("BertDropoutMask")
     .Input("shape: int32").Input("key: uint64").Input("counter: uint64").Output("mask: bool").Attr("threshold: int")
     .SetShapeFn([](InferenceContext* context) {
       ShapeHandle shape;
@@ -582,7 +582,7 @@ FOR_DTYPE("BertSoftmax", SoftmaxOp);
 FOR_DTYPE("BertSoftmaxGradient", SoftmaxGradientOp);
 FOR_DTYPE("BertSplitHeads", SplitHeadsOp);
 FOR_DTYPE("BertMergeHeads", MergeHeadsOp);
-REGISTER_KERNEL_BUILDER(Name("BertKeep").Device(tensorflow::DEVICE_CPU), KeepOp);
+REGISTER_KERNEL_BUILDER(Name("BertDropoutMask").Device(tensorflow::DEVICE_CPU), DropoutMaskOp);
 REGISTER_KERNEL_BUILDER(Name("BertAdamW").Device(tensorflow::DEVICE_CPU), AdamWOp);
 
 }  // namespace

@@ -1,0 +1,78 @@
+"""What a `model_fn` is called for and returns, and what a function of serving inputs returns."""
+
+import collections
+
+import tensorflow.compat.v1 as tf
+
+
+class ModeKeys(object):
+    """What a `model_fn` is called for."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+class ServingInputReceiver(collections.namedtuple("ServingInputReceiver",
+                                                  ["features", "receiver_tensors", "receiver_tensors_alternatives"])):
+    """What a serving_input_receiver_fn returns.
+
+    features: tensor or dict of tensors that the model_fn gets. receiver_tensors: the placeholders that a request feeds.
+    """
+
+    def __new__(cls, features, receiver_tensors, receiver_tensors_alternatives=None):
+        if isinstance(receiver_tensors, tf.Tensor):
+            receiver_tensors = {"input": receiver_tensors}
+        return super().__new__(cls, features, receiver_tensors, receiver_tensors_alternatives)
+
+
+_SPEC_FIELDS = ["mode", "predictions", "loss", "train_op", "eval_metric_ops", "export_outputs",
+                "training_chief_hooks", "training_hooks", "scaffold", "evaluation_hooks", "prediction_hooks"]
+
+
+class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
+    """What a `model_fn` returns: the fields of EstimatorSpec and of TPUEstimatorSpec."""
+
+    def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metric_ops=None, export_outputs=None,
+                training_chief_hooks=None, training_hooks=None, scaffold=None, evaluation_hooks=None,
+                prediction_hooks=None, eval_metrics=None, host_call=None, scaffold_fn=None):
+        """Creates a spec.
+
+        Args:
+          mode: a `ModeKeys`.
+          predictions: dict of tensors, or a tensor; needed to predict.
+          loss: scalar; needed to train and evaluate.
+          train_op: one training step, which must count the global step; needed to train.
+          eval_metric_ops: {name: (value, update op)}.
+          export_outputs: {signature: ExportOutput}.
+          training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: lists of SessionRunHook.
+          scaffold: tf.train.Scaffold.
+          eval_metrics: TPUEstimatorSpec's (function, tensors): the function returns eval_metric_ops and is called with
+            the tensors, a list or dict.
+          host_call: TPUEstimatorSpec's; there is no host here, so its function is called like that of eval_metrics and
+            runs with each training step.
+          scaffold_fn: TPUEstimatorSpec's: returns the scaffold.
+
+        Raises:
+          ValueError: a field that the mode needs is missing.
+        """
+        needed = {ModeKeys.TRAIN: {"loss": loss, "train_op": train_op}, ModeKeys.EVAL: {"loss": loss},
+                  ModeKeys.PREDICT: {"predictions": predictions}}
+        if mode not in needed:
+            raise ValueError(f"Unknown mode {mode!r}; known: {', '.join(needed)}.")
+        missing = [name for name, value in needed[mode].items() if value is None]
+        if missing:
+            raise ValueError(f"The model_fn returned no {' and no '.join(missing)}, which mode {mode!r} needs.")
+        if mode == ModeKeys.EVAL and eval_metrics is not None:
+            eval_metric_ops = {**(eval_metric_ops or {}), **_call_with_tensors(*eval_metrics)}
+        if mode == ModeKeys.TRAIN and host_call is not None:
+            train_op = tf.group(train_op, *tf.nest.flatten(_call_with_tensors(*host_call)))
+        if scaffold is None and scaffold_fn is not None:
+            scaffold = scaffold_fn()
+        return super().__new__(cls, mode, predictions, loss, train_op, eval_metric_ops or {}, export_outputs,
+                               list(training_chief_hooks or []), list(training_hooks or []), scaffold,
+                               list(evaluation_hooks or []), list(prediction_hooks or []))
+
+
+def _call_with_tensors(function, tensors):
+    return function(**tensors) if isinstance(tensors, dict) else function(*tensors)

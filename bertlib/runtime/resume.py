@@ -1,0 +1,93 @@
+"""What a run restores: the graph's variables, from a checkpoint of its own.
+
+`checkpoints` finds the newest checkpoint of a directory and reads the weights that a new training starts from. What is
+restored from where besides variables: docs/paths.md, "What resumes from where".
+"""
+
+import contextlib
+import os
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.runtime import checkpoints, graph_keys
+
+
+def scaffold_of(spec, checkpoint, config):
+    """Returns the spec's scaffold, with a saver of ours if it has none, after a check that the checkpoint fits the graph.
+
+    Args:
+      spec: an `EstimatorSpec`.
+      checkpoint: path of the checkpoint that the saver will restore, or None.
+      config: a `RunConfig`, which says how many checkpoints stay.
+
+    Raises:
+      ValueError: a variable is missing in the checkpoint or has another shape, or it cannot be read.
+    """
+    scaffold = spec.scaffold or tf.train.Scaffold()
+    if scaffold.saver is None and not tf.get_collection(tf.GraphKeys.SAVERS):
+        saved = tf.global_variables() + tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
+        scaffold._saver = tf.train.Saver(
+            saved, sharded=True, max_to_keep=config.keep_checkpoint_max,
+            keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours, allow_empty=True,
+            save_relative_paths=True)
+        tf.add_to_collection(tf.GraphKeys.SAVERS, scaffold._saver)  # where a user's CheckpointSaverHook looks
+        if checkpoint:
+            shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in tf.global_variables()}
+            found = checkpoints.open_checkpoint(checkpoint)
+            optional = tf.get_collection(graph_keys.OPTIONAL_IN_CHECKPOINT)
+            checkpoints.check_fits(found, shapes, {variable.op.name for variable in optional})
+            found.read(tf.train.get_global_step().op.name)  # TensorFlow takes a missing file for a wrong name
+            absent = [variable for variable in optional if variable.op.name not in found.shapes]
+            if absent:
+                _restore_without(scaffold._saver, saved, absent)
+    return scaffold
+
+
+def _restore_without(saver, saved, absent):
+    """Makes the saver of `saved` restore all but the variables `absent`, and initialize these."""
+    initialize = tf.variables_initializer(absent)
+    others = tf.train.Saver([item for item in saved if not any(item is variable for variable in absent)])
+
+    def restore(session, path):
+        session.run(initialize)
+        others.restore(session, path)
+
+    saver.restore = restore
+
+
+def session(scaffold, checkpoint, config, hooks):
+    """Opens a session and restores a checkpoint in it: what a killed run goes on from.
+
+    Args:
+      scaffold: see `scaffold_of`.
+      checkpoint: path, or None to initialize all variables.
+      config: a `RunConfig`.
+      hooks: list of SessionRunHook.
+
+    Returns:
+      tf.train.MonitoredSession.
+
+    Raises:
+      ValueError: the checkpoint is damaged.
+    """
+    creator = tf.train.ChiefSessionCreator(scaffold, config=config.session_config,
+                                           checkpoint_filename_with_path=checkpoint)
+    with explaining_damage(checkpoint):
+        opened = tf.train.MonitoredSession(creator, hooks=hooks)
+    directory = config.model_dir.rstrip("/")
+    if checkpoint and os.path.dirname(checkpoint) == directory:
+        # So that pruning counts the checkpoints of earlier runs; not those of a directory that this is a copy of.
+        scaffold.saver.recover_last_checkpoints(
+            [path for path in checkpoints.all_checkpoints(directory) if os.path.dirname(path) == directory])
+    return opened
+
+
+@contextlib.contextmanager
+def explaining_damage(checkpoint):
+    """Says what can be done about a checkpoint that cannot be restored in the block."""
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        raise ValueError(f"The checkpoint {checkpoint} is damaged ({error.message.splitlines()[0]}). Edit "
+                         f"{os.path.join(os.path.dirname(checkpoint or ''), 'checkpoint')} to name an older one, or "
+                         "remove it to start again.") from error
