@@ -1,4 +1,5 @@
-"""Converts checkpoints between TensorFlow and Hugging Face. `python convert_checkpoint.py --help` says how."""
+"""Converts checkpoints between TensorFlow and Hugging Face. `python convert_checkpoint.py --help` says
+how."""
 from bertlib.commands import convert_checkpoint, launch
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
       --vocab_file=$BERT_DIR/vocab.txt --do_lower_case=true --max_seq_length=128 --max_predictions_per_seq=20 \\
       --masked_lm_prob=0.15 --random_seed=12345 --dupe_factor=5 --num_workers=0
 
-The text has one sentence a line and a blank line between documents. Killed, the same command goes on where it was.
+The text has one sentence a line and a blank line between documents. Killed, the same command goes on where it
+was.
 """
 
 import contextlib
@@ -26,32 +27,39 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Files"):
         flags.DEFINE_string("input_file", None, "Text files, or globs of them, with commas between; .gz too.")
-        flags.DEFINE_string("output_file", None, "TFRecord files, with commas between; instances go to them in turn.")
+        flags.DEFINE_string("output_file", None, "TFRecord files, with commas between; instances go to them "
+                            "in turn.")
     with common_flags.section("Instances"):
-        flags.DEFINE_integer("max_seq_length", 128, "Tokens of an instance, [CLS] and [SEP] included. Train with the same.",
+        flags.DEFINE_integer("max_seq_length", 128, "Tokens of an instance, [CLS] and [SEP] included. Train "
+                             "with the same.",
                              lower_bound=5, upper_bound=1 << 16)
         flags.DEFINE_integer("max_predictions_per_seq", 20,
-                             "Most tokens to predict in an instance; about max_seq_length * masked_lm_prob. Train with the "
-                             "same.",
+                             "Most tokens to predict in an instance; about max_seq_length * masked_lm_prob. "
+                             "Train with the same.",
                              lower_bound=1)
         flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to predict.")
         flags.DEFINE_bool("do_whole_word_mask", False, "Mask all pieces of a word or none of them.")
         flags.DEFINE_bool("next_sentence", True,
-                          "Make sentence pairs, half of them random. If false, instances are full sentences one after the "
-                          "other, with [SEP] where a document ends, all in segment 0 and with next-sentence label 0.")
+                          "Make sentence pairs, half of them random. If false, instances are full sentences "
+                          "one after the other, with [SEP] where a document ends, all in segment 0 and with "
+                          "next-sentence label 0.")
         flags.DEFINE_float("short_seq_prob", 0.1,
-                           "Share of the passes over a document, or with --next_sentence=false of the instances, that aim at "
-                           "a random, shorter length.")
-        flags.DEFINE_integer("dupe_factor", 10, "Passes over the text, each with other masks and pairs.", lower_bound=1)
-        flags.DEFINE_integer("random_seed", 12345, "Seed of everything random: the same seed and text give the same files.")
+                           "Share of the passes over a document, or with --next_sentence=false of the "
+                           "instances, that aim at a random, shorter length.")
+        flags.DEFINE_integer("dupe_factor", 10, "Passes over the text, each with other masks and pairs.",
+                             lower_bound=1)
+        flags.DEFINE_integer("random_seed", 12345, "Seed of everything random: the same seed and text give "
+                             "the same files.")
         flags.DEFINE_integer("shuffle_buffer_documents", 1000,
-                             "Documents that are shuffled among one another, and from which random next sentences come. Each "
-                             "process holds so many in memory, with their instances; the files depend on it.", lower_bound=2)
+                             "Documents that are shuffled among one another, and from which random next "
+                             "sentences come. Each process holds so many in memory, with their instances; "
+                             "the files depend on it.", lower_bound=2)
     common_flags.define_tokenizer_flags()
     with common_flags.section("Memory and speed"):
         flags.DEFINE_integer("num_workers", 1,
-                             "Processes, 0 for one a core; the files are the same. Each works on shuffle_buffer_documents at "
-                             "a time, so that more processes need more documents than that.", lower_bound=0)
+                             "Processes, 0 for one a core; the files are the same. Each works on "
+                             "shuffle_buffer_documents at a time, so that more processes need more documents "
+                             "than that.", lower_bound=0)
     flags.register_validator("masked_lm_prob", lambda value: value is not None and 0 < value <= 1,
                              "must be above 0 and at most 1")
     flags.register_validator("short_seq_prob", lambda value: value is not None and 0 <= value <= 1,
@@ -61,7 +69,8 @@ def define_flags():
 define_flags()
 
 
-# --- The published generator: instances as lists of token strings, asking its random numbers in the published order -----
+# --- The published generator: instances as lists of token strings, asking its random numbers in the published
+# order -----
 
 
 class TrainingInstance(object):
@@ -90,8 +99,9 @@ class TrainingInstance(object):
         return self.__str__()
 
 
-def create_training_instances(input_files, tokenizer, max_seq_length, dupe_factor, short_seq_prob, masked_lm_prob,
-                              max_predictions_per_seq, rng, do_whole_word_mask=False, next_sentence=True):
+def create_training_instances(input_files, tokenizer, max_seq_length, dupe_factor, short_seq_prob,
+                              masked_lm_prob, max_predictions_per_seq, rng, do_whole_word_mask=False,
+                              next_sentence=True):
     """Makes the instances of some text files, all in memory.
 
     As published, a document that a file ends with goes on in the next file unless a blank line divides them.
@@ -118,8 +128,8 @@ def create_training_instances(input_files, tokenizer, max_seq_length, dupe_facto
                 documents.append([])
     documents = [document for document in documents if document]
     rng.shuffle(documents)
-    arguments = (max_seq_length, short_seq_prob, masked_lm_prob, max_predictions_per_seq, list(tokenizer.vocab), rng,
-                 do_whole_word_mask, pretraining_data.continues_word(tokenizer))
+    arguments = (max_seq_length, short_seq_prob, masked_lm_prob, max_predictions_per_seq,
+                 list(tokenizer.vocab), rng, do_whole_word_mask, pretraining_data.continues_word(tokenizer))
     instances = []
     for _ in range(dupe_factor):
         if next_sentence:
@@ -131,9 +141,9 @@ def create_training_instances(input_files, tokenizer, max_seq_length, dupe_facto
     return instances
 
 
-def create_instances_from_document(all_documents, document_index, max_seq_length, short_seq_prob, masked_lm_prob,
-                                   max_predictions_per_seq, vocab_words, rng, do_whole_word_mask=False,
-                                   continues_word=pretraining_data.is_continuation):
+def create_instances_from_document(all_documents, document_index, max_seq_length, short_seq_prob,
+                                   masked_lm_prob, max_predictions_per_seq, vocab_words, rng,
+                                   do_whole_word_mask=False, continues_word=pretraining_data.is_continuation):
     """Makes sentence pairs of one document; see `pretraining_data.sentence_pairs`.
 
     What is too long is cut; see `truncate_seq_pair`.
@@ -157,8 +167,8 @@ def create_instances_from_document(all_documents, document_index, max_seq_length
         tokens_b = list(itertools.chain.from_iterable(sentences_b))
         truncate_seq_pair(tokens_a, tokens_b, room, rng)
         tokens, positions, labels = create_masked_lm_predictions(
-            ["[CLS]", *tokens_a, "[SEP]", *tokens_b, "[SEP]"], masked_lm_prob, max_predictions_per_seq, vocab_words, rng,
-            do_whole_word_mask, continues_word)
+            ["[CLS]", *tokens_a, "[SEP]", *tokens_b, "[SEP]"], masked_lm_prob, max_predictions_per_seq,
+            vocab_words, rng, do_whole_word_mask, continues_word)
         segment_ids = [0] * (len(tokens_a) + 2) + [1] * (len(tokens_b) + 1)
         instances.append(TrainingInstance(tokens, segment_ids, positions, labels, is_random_next))
     return instances
@@ -169,22 +179,24 @@ def create_instances_from_full_sentences(all_documents, max_seq_length, short_se
                                          continues_word=pretraining_data.is_continuation):
     """Packs the sentences of all documents one after the other; see `pretraining_data.full_sentences`.
 
-    All segment ids are 0, and `is_random_next` is False. Arguments are those of `create_instances_from_document`.
+    All segment ids are 0, and `is_random_next` is False. Arguments are those of
+    `create_instances_from_document`.
     """
     instances = []
     for texts in pretraining_data.full_sentences(all_documents, max_seq_length - 2, short_seq_prob, rng):
         tokens = ["[CLS]"]
         for sentences in texts:
             tokens += [*itertools.chain.from_iterable(sentences), "[SEP]"]
-        masked = create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq, vocab_words, rng,
-                                              do_whole_word_mask, continues_word)
+        masked = create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq, vocab_words,
+                                              rng, do_whole_word_mask, continues_word)
         instances.append(TrainingInstance(masked[0], [0] * len(tokens), *masked[1:], False))
     return instances
 
 
 def create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq, vocab_words, rng,
                                  do_whole_word_mask=False, continues_word=pretraining_data.is_continuation):
-    """Masks random tokens but [CLS] and [SEP]: of 10 chosen, 8 become [MASK], one stays, one becomes a random word.
+    """Masks random tokens but [CLS] and [SEP]: of 10 chosen, 8 become [MASK], one stays, one becomes a random
+    word.
 
     Args:
       tokens: list of tokens.
@@ -225,8 +237,8 @@ def create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq
 def truncate_seq_pair(tokens_a, tokens_b, max_num_tokens, rng):
     """Shortens two lists in place until together they have at most `max_num_tokens` tokens.
 
-    Each token goes from the longer list, b at a tie, and with even chances from its front or its end, so that no place is
-    always cut.
+    Each token goes from the longer list, b at a tie, and with even chances from its front or its end, so that
+    no place is always cut.
     """
     length_a, length_b, front_a, front_b = len(tokens_a), len(tokens_b), 0, 0
     while length_a + length_b > max_num_tokens:
@@ -251,8 +263,10 @@ def create_float_feature(values):
     return record_files.float_feature(values)
 
 
-def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_predictions_per_seq, output_files):
-    """Writes instances as TFRecords with the fields of `pretraining_data.feature_fields`, in turn to each of the files.
+def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_predictions_per_seq,
+                                    output_files):
+    """Writes instances as TFRecords with the fields of `pretraining_data.feature_fields`, in turn to each of
+    the files.
 
     The files appear when all is written.
 
@@ -269,8 +283,8 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
 
     def pack(numbers, length):
         if len(numbers) > length:
-            raise ValueError(f"An instance has {len(numbers)} tokens or predictions; there is room for {length}. Write with "
-                             "the lengths it was made with.")
+            raise ValueError(f"An instance has {len(numbers)} tokens or predictions; there is room for "
+                             f"{length}. Write with the lengths it was made with.")
         return example_encoding.varints([*numbers, *[0] * (length - len(numbers))])
 
     def pack_tokens(tokens, length):
@@ -285,7 +299,8 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
             positions, second = instance.masked_lm_positions, sum(instance.segment_ids)
             writer.write(serialize(
                 pack_tokens(instance.tokens, max_seq_length), len(instance.tokens) - second, second,
-                pack(positions, max_predictions_per_seq), pack_tokens(instance.masked_lm_labels, max_predictions_per_seq),
+                pack(positions, max_predictions_per_seq),
+                pack_tokens(instance.masked_lm_labels, max_predictions_per_seq),
                 len(positions), bool(instance.is_random_next)))
     logging.info("Wrote %d instances.", len(instances))
 
@@ -304,10 +319,12 @@ def paths_of_flag(settings, name):
 def load_tokenizer(settings):
     """Returns the tokenizer that the flags describe."""
     if settings.vocab_file is settings.spm_model_file is None and (model := checks.installed_model()):
-        settings.take_default("vocab_file", os.path.join(model, "vocab.txt"), "of the installed uncased model")
+        settings.take_default("vocab_file", os.path.join(model, "vocab.txt"),
+                              "of the installed uncased model")
     tokenizer = checks.load_tokenizer(settings)
     if "[MASK]" not in tokenizer.vocab:
-        raise ValueError(f"{settings.vocab_file or settings.spm_model_file} has no [MASK]. Rename an unused entry to it.")
+        raise ValueError(f"{settings.vocab_file or settings.spm_model_file} has no [MASK]. Rename an unused "
+                         "entry to it.")
     return tokenizer
 
 
@@ -316,11 +333,13 @@ def check_predictions(settings):
     length, share, most = settings.max_seq_length, settings.masked_lm_prob, settings.max_predictions_per_seq
     expected = max(1, round(length * share))
     if most < expected:
-        logging.warning("--max_predictions_per_seq=%d leaves --masked_lm_prob=%g no room: of %d tokens %d would be predicted. "
-                        "To predict that share, pass --max_predictions_per_seq=%d.", most, share, length, expected, expected)
+        logging.warning("--max_predictions_per_seq=%d leaves --masked_lm_prob=%g no room: of %d tokens %d "
+                        "would be predicted. To predict that share, pass --max_predictions_per_seq=%d.", most,
+                        share, length, expected, expected)
     elif most > 2 * expected:
-        logging.warning("--max_predictions_per_seq=%d is more than can be used: --masked_lm_prob=%g of %d tokens are %d. The "
-                        "rest costs time in training; --max_predictions_per_seq=%d is enough.", most, share, length, expected,
+        logging.warning("--max_predictions_per_seq=%d is more than can be used: --masked_lm_prob=%g of %d "
+                        "tokens are %d. The rest costs time in training; --max_predictions_per_seq=%d is "
+                        "enough.", most, share, length, expected,
                         expected)
 
 
@@ -332,7 +351,8 @@ def main(_):
     output_files = paths_of_flag(settings, "output_file")
     tokenizer = load_tokenizer(settings)
     check_predictions(settings)
-    recipe = pretraining_data.Recipe(**{name: getattr(settings, name) for name in pretraining_data.Recipe._fields})
+    recipe = pretraining_data.Recipe(**{name: getattr(settings, name)
+                                        for name in pretraining_data.Recipe._fields})
     manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, settings.random_seed, settings.shuffle_buffer_documents,
         settings.num_workers,

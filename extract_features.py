@@ -2,7 +2,8 @@
 
     python extract_features.py --input_file=text.txt --output_file=features.jsonl --layers=-1,-2,-3,-4
 
-does it with the installed model; "a ||| b" in a line is a pair of texts. One vector a line, in a file a hundredth as large:
+does it with the installed model; "a ||| b" in a line is a pair of texts. One vector a line, in a file a
+hundredth as large:
 
     python extract_features.py --input_file=text.txt --output_file=vectors.npz --layers=-1 --pooling=mean \\
       --output_format=npz --output_dtype=float16 --vocab_file=$BERT_DIR/vocab.txt \\
@@ -41,11 +42,15 @@ def define_flags():
         flags.DEFINE_string("output_file", None, "The file to write.")
         flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract: 0 is the first, -1 the last.")
         flags.DEFINE_enum("pooling", "none", feature_extraction.POOLING,
-                          "One vector for each token, or for each line: that of [CLS], or the mean over its tokens.")
-        flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"], "jsonl is the published one.")
-        flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Precision of the vectors in npz and tfrecord.")
+                          "One vector for each token, or for each line: that of [CLS], or the mean over its "
+                          "tokens.")
+        flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"], "jsonl is the published "
+                          "one.")
+        flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Precision of the vectors in "
+                          "npz and tfrecord.")
         flags.DEFINE_integer("batch_size", 32, "Lines that the model gets at a time.", lower_bound=1)
-        flags.DEFINE_bool("use_one_hot_embeddings", False, "Look words up by a matrix product; the result is the same.")
+        flags.DEFINE_bool("use_one_hot_embeddings", False, "Look words up by a matrix product; the result is "
+                          "the same.")
     common_flags.define_model_flags(max_seq_length=128)
     common_flags.define_tokenizer_flags()
     common_flags.define_tpu_flags()
@@ -69,10 +74,12 @@ def resolve_flags(settings):
     if files.is_directory(settings.input_file) or not files.exists(settings.input_file):
         raise FileNotFoundError(f"--input_file={settings.input_file}: there is no such file.")
     if settings.output_dtype == "float16" and settings.output_format == "jsonl":
-        raise ValueError("--output_dtype=float16: numbers in JSON have no precision. Pass --output_format=npz or tfrecord.")
+        raise ValueError("--output_dtype=float16: numbers in JSON have no precision. Pass "
+                         "--output_format=npz or tfrecord.")
     checks.resolve_model_flags(settings)
     if not settings.init_checkpoint:
-        raise ValueError("--init_checkpoint is required: vectors of random weights would say nothing about the text.")
+        raise ValueError("--init_checkpoint is required: vectors of random weights would say nothing about "
+                         "the text.")
     if not settings.output_file:
         settings.take_default("output_file", os.path.join("output", f"features.{settings.output_format}"))
     if files.is_directory(settings.output_file):
@@ -88,13 +95,13 @@ def layer_indexes(settings, config):
     try:
         indexes = [int(text) for text in settings.layers.split(",")]
     except ValueError:
-        raise ValueError(f"--layers={settings.layers}: it takes whole numbers with commas between them, such as "
-                         "-1,-2.") from None
+        raise ValueError(f"--layers={settings.layers}: it takes whole numbers with commas between them, such "
+                         "as -1,-2.") from None
     count = config.num_hidden_layers
     for index in indexes:
         if not -count <= index < count:
-            raise ValueError(f"--layers={settings.layers}: the model has {count} layers, 0 to {count - 1} or -{count} to -1; "
-                             f"there is no {index}.")
+            raise ValueError(f"--layers={settings.layers}: the model has {count} layers, 0 to {count - 1} or "
+                             f"-{count} to -1; there is no {index}.")
     return indexes
 
 
@@ -115,7 +122,8 @@ def survey(settings, generate_features):
     if not lines:
         raise ValueError(f"--input_file={settings.input_file} is empty.")
     if cut:
-        logging.warning("%d of %d lines fill --max_seq_length=%d: what is longer is cut.", cut, lines, settings.max_seq_length)
+        logging.warning("%d of %d lines fill --max_seq_length=%d: what is longer is cut.", cut, lines,
+                        settings.max_seq_length)
     return lines, tokens
 
 
@@ -137,16 +145,17 @@ def main(_):
     logging.info("Extracting layers %s of %d lines, %d tokens.", settings.layers, lines, tokens)
     files.make_directories(os.path.dirname(settings.output_file) or ".")
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(settings.output_dtype).itemsize
-    model_fn = model_fn_builder(config, settings.init_checkpoint, indexes, settings.use_tpu, settings.use_one_hot_embeddings,
-                                settings.pooling, TrainingStep(precision=settings.precision))
+    model_fn = model_fn_builder(config, settings.init_checkpoint, indexes, settings.use_tpu,
+                                settings.use_one_hot_embeddings, settings.pooling,
+                                TrainingStep(precision=settings.precision))
     with feature_extraction.running(model_fn) as run:
-        rows = feature_extraction.extract(generate_features(), run, len(indexes), settings.batch_size, vector_bytes,
-                                          settings.output_dtype)
+        rows = feature_extraction.extract(generate_features(), run, len(indexes), settings.batch_size,
+                                          vector_bytes, settings.output_dtype)
         rows = files.with_progress(rows, lines, "Extracting line")
         if settings.output_format == "npz":
             count = tokens if settings.pooling == "none" else lines
-            feature_extraction.write_npz(settings.output_file, rows, indexes, (count, len(indexes), config.hidden_size),
-                                         settings.output_dtype)
+            feature_extraction.write_npz(settings.output_file, rows, indexes,
+                                         (count, len(indexes), config.hidden_size), settings.output_dtype)
         else:
             write = {"jsonl": feature_extraction.write_jsonl, "tfrecord": feature_extraction.write_tfrecord}
             write[settings.output_format](settings.output_file, rows, indexes)

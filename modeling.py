@@ -19,8 +19,8 @@ import json
 import tensorflow.compat.v1 as tf
 
 from bertlib.kernels import choice
-from bertlib.kernels.packing import Packing
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
+from bertlib.kernels.packing import Packing
 from bertlib.runtime import randomness, recompute_grad
 from bertlib.runtime.training_step import RECOMPUTE
 
@@ -154,7 +154,8 @@ class BertModel(object):
         if token_type_ids is None:
             token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
         if remove_padding:
-            randomness.unequal_micro_batches()  # micro-batches differ in their numbers of rows, whatever their shapes
+            # micro-batches differ in their numbers of rows, whatever their shapes
+            randomness.unequal_micro_batches()
 
         with tf.variable_scope(scope, default_name="bert"):
             with tf.variable_scope("embeddings"):
@@ -569,7 +570,8 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
 
     mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]
     outputs = [packing.pack(input_tensor) if packing else reshape_to_matrix(input_tensor)]     # [R, W]
-    for first in range(0, num_hidden_layers, recompute_segment):  # without recomputation, just groups of layers
+    # without recomputation, just groups of layers
+    for first in range(0, num_hidden_layers, recompute_segment):
         segment = functools.partial(_layers, encoder, first)
         if recompute == "layers":
             segment = recompute_grad.recompute_grad(segment)
@@ -629,8 +631,8 @@ def _self_attention(encoder, queries, rows, attention_mask, length, packing):
             attention_probs_dropout_prob=encoder.attention_dropout_prob,
             initializer_range=encoder.initializer_range, do_return_2d_tensor=True,
             batch_size=encoder.batch_size, from_seq_length=length,
-            to_seq_length=encoder.seq_length, recompute=encoder.recompute == "attention", from_packing=packing,
-            to_packing=encoder.packing, kernels=encoder.kernels)
+            to_seq_length=encoder.seq_length, recompute=encoder.recompute == "attention",
+            from_packing=packing, to_packing=encoder.packing, kernels=encoder.kernels)
 
 
 def _add_and_norm(encoder, inputs, residual):

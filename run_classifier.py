@@ -51,7 +51,8 @@ FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Task"):
-        flags.DEFINE_string("task_name", None, f"The task: {', '.join(sorted(PROCESSORS))}, in any letter case.")
+        flags.DEFINE_string("task_name", None, f"The task: {', '.join(sorted(PROCESSORS))}, in any letter "
+                            "case.")
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
         flags.DEFINE_bool("do_train", False, "Train.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
@@ -86,8 +87,10 @@ def resolve_flags(settings):
     if settings.data_dir is None:
         sample = checks.sample(task.upper())
         if not os.path.isdir(sample):
-            raise ValueError(f"--data_dir is required: there is a sample of MRPC only, not of {settings.task_name}.")
-        settings.take_default("data_dir", sample, "a small sample made for this repository, not the real corpus")
+            raise ValueError("--data_dir is required: there is a sample of MRPC only, not of "
+                             f"{settings.task_name}.")
+        settings.take_default("data_dir", sample, "a small sample made for this repository, not the real "
+                              "corpus")
     if not files.is_directory(settings.data_dir):
         raise NotADirectoryError(f"--data_dir={settings.data_dir}: there is no such directory.")
     checks.resolve_model_flags(settings)
@@ -96,20 +99,23 @@ def resolve_flags(settings):
     phases = ("do_train", "do_eval", "do_predict")
     if not any(getattr(settings, name) for name in phases):
         if any(settings.given(name) for name in phases):
-            raise ValueError("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true.")
+            raise ValueError("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be "
+                             "true.")
         settings.take_default("do_train", True)
         settings.take_default("do_eval", True)
     return processor
 
 
 def read_examples(settings, processor):
-    """Reads what the flags ask for: {"train", "dev", "test": list of `InputExample`}, and whether test has labels."""
+    """Reads what the flags ask for: {"train", "dev", "test": list of `InputExample`}, and whether test has
+    labels."""
     examples, test_has_labels = {}, False
     if settings.do_train:
         examples["train"] = processor.get_train_examples(settings.data_dir)
         if train_steps(settings, examples["train"]) < 1:
-            raise ValueError(f"{len(examples['train'])} training examples and --num_train_epochs={settings.num_train_epochs} "
-                             f"make no batch of --train_batch_size={settings.train_batch_size}. Lower the batch size.")
+            raise ValueError(f"{len(examples['train'])} training examples and "
+                             f"--num_train_epochs={settings.num_train_epochs} make no batch of "
+                             f"--train_batch_size={settings.train_batch_size}. Lower the batch size.")
     if settings.do_eval:
         examples["dev"] = processor.get_dev_examples(settings.data_dir)
     if settings.do_predict:
@@ -135,25 +141,29 @@ def main(_):
     tokenizer = checks.load_tokenizer(settings, bert_config)
     label_list = processor.get_labels()
     checks.check_output_dir(settings)
-    checks.check_starting_weights(settings, bert_config, head_shapes(bert_config, len(label_list)), settings.do_train)
+    checks.check_starting_weights(settings, bert_config, head_shapes(bert_config, len(label_list)),
+                                  settings.do_train)
     examples, test_has_labels = read_examples(settings, processor)
 
     num_train_steps = train_steps(settings, examples.get("train", ()))
     build_model_fn = functools.partial(
-        model_fn_builder, bert_config, len(label_list), settings.init_checkpoint, settings.learning_rate, num_train_steps,
-        int(num_train_steps * settings.warmup_proportion), settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
+        model_fn_builder, bert_config, len(label_list), settings.init_checkpoint, settings.learning_rate,
+        num_train_steps,
+        int(num_train_steps * settings.warmup_proportion), settings.use_tpu,
+        use_one_hot_embeddings=settings.use_tpu)
     model = training.Model(bert_config, build_model_fn, feature_fields, padding_is_removable=True)
-    classifier, step = training.create_estimator(settings, model, settings.eval_batch_size, settings.predict_batch_size,
-                                                 num_train_steps)
+    classifier, step = training.create_estimator(settings, model, settings.eval_batch_size,
+                                                 settings.predict_batch_size, num_train_steps)
     files.make_directories(settings.output_dir)
 
     def input_fn(part, name, is_training=False):
         """Writes the part's features to output_dir; returns the input_fn that reads them."""
         path = os.path.join(settings.output_dir, f"{name}.tf_record")
-        file_based_convert_examples_to_features(examples[part], label_list, settings.max_seq_length, tokenizer, path,
-                                                settings.num_workers)
-        return file_based_input_fn_builder(path, settings.max_seq_length, is_training, drop_remainder=is_training,
-                                           trim=step.trim if is_training else settings.trim_padding is not False,
+        file_based_convert_examples_to_features(examples[part], label_list, settings.max_seq_length,
+                                                tokenizer, path, settings.num_workers)
+        return file_based_input_fn_builder(path, settings.max_seq_length, is_training,
+                                           drop_remainder=is_training, trim=step.trim if is_training
+                                           else settings.trim_padding is not False,
                                            unequal_micro_batches=is_training and step.unequal_micro_batches)
 
     if settings.do_train:
@@ -162,7 +172,8 @@ def main(_):
         classifier.train(input_fn("train", "train", is_training=True), max_steps=num_train_steps)
     if settings.do_eval:
         logging.info("Evaluating on %d examples.", len(examples["dev"]))
-        results.write_results(settings.output_dir, "eval_results.txt", classifier.evaluate(input_fn("dev", "eval")))
+        results.write_results(settings.output_dir, "eval_results.txt",
+                              classifier.evaluate(input_fn("dev", "eval")))
     if settings.do_predict:
         logging.info("Predicting %d examples.", len(examples["test"]))
         test_input_fn = input_fn("test", "predict")
@@ -173,7 +184,8 @@ def main(_):
 
 
 def write_predictions(settings, predictions, label_list):
-    """Writes test_results.tsv, one row of probabilities an example, and test_predictions.tsv, its most probable label."""
+    """Writes test_results.tsv, one row of probabilities an example, and test_predictions.tsv, its most
+    probable label."""
     rows = [prediction["probabilities"] for prediction in predictions]
     probabilities = os.path.join(settings.output_dir, "test_results.tsv")
     files.write_text(probabilities, "".join("\t".join(map(str, row)) + "\n" for row in rows))

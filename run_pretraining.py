@@ -36,9 +36,9 @@ import tokenization
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
 # What the sample needs, where a flag is not given.
-_SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_steps=1500, num_warmup_steps=150,
-                     learning_rate=1e-3, eval_batch_size=32, save_checkpoints_steps=150, log_steps=50,
-                     eval_each_checkpoint=True)
+_SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_steps=1500,
+                     num_warmup_steps=150, learning_rate=1e-3, eval_batch_size=32, save_checkpoints_steps=150,
+                     log_steps=50, eval_each_checkpoint=True)
 # Records of each file that are looked at before training.
 _CHECKED_RECORDS = 100
 
@@ -46,21 +46,23 @@ _CHECKED_RECORDS = 100
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Task"):
-        flags.DEFINE_string("input_file", None, "TFRecords of create_pretraining_data.py: files or globs, with commas "
-                            "between.")
+        flags.DEFINE_string("input_file", None, "TFRecords of create_pretraining_data.py: files or globs, "
+                            "with commas between.")
         flags.DEFINE_string("eval_file", None, "Records to evaluate on; --input_file if not given.")
         flags.DEFINE_bool("do_train", False, "Train.")
         flags.DEFINE_bool("do_eval", False, "Evaluate.")
-        flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked tokens of an example, as the records were made with.",
+        flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked tokens of an example, as the "
+                             "records were made with.",
                              lower_bound=1)
         flags.DEFINE_integer("eval_batch_size", 8, "Examples in a batch of the evaluation.", lower_bound=1)
         flags.DEFINE_integer("max_eval_steps", 100, "Batches of the evaluation at most.", lower_bound=1)
-        flags.DEFINE_bool("eval_each_checkpoint", False, "With --do_train: evaluate each checkpoint when it is saved, into "
-                          "learning_curve.tsv and, as a picture, learning_curve.svg.")
+        flags.DEFINE_bool("eval_each_checkpoint", False, "With --do_train: evaluate each checkpoint when it "
+                          "is saved, into learning_curve.tsv and, as a picture, learning_curve.svg.")
     common_flags.define_model_flags(max_seq_length=128)
     with common_flags.section("Training"):
         flags.DEFINE_integer("num_train_steps", 100000, "Training steps.", lower_bound=1)
-        flags.DEFINE_integer("num_warmup_steps", 10000, "Steps in which the learning rate rises.", lower_bound=0)
+        flags.DEFINE_integer("num_warmup_steps", 10000, "Steps in which the learning rate rises.",
+                             lower_bound=0)
     common_flags.define_training_flags()
     common_flags.define_tpu_flags()
 
@@ -75,7 +77,8 @@ def check_records(settings, flag, paths, config):
     """Looks at the first records of some files.
 
     Raises:
-      ValueError: they were made with other lengths than the flags', or with a larger vocabulary than the model's.
+      ValueError: they were made with other lengths than the flags', or with a larger vocabulary than the
+        model's.
     """
     for path in paths:
         try:
@@ -83,16 +86,18 @@ def check_records(settings, flag, paths, config):
         except ValueError as error:
             raise ValueError(f"--{flag}: {error}") from error
         for features in map(record_files.features_of, records):
-            for name, length in (("input_ids", "max_seq_length"), ("masked_lm_positions", "max_predictions_per_seq")):
+            for name, length in (("input_ids", "max_seq_length"),
+                                 ("masked_lm_positions", "max_predictions_per_seq")):
                 found = len(features[name].int64_list.value)
                 if found and found != getattr(settings, length):
-                    raise ValueError(f"--{length}={getattr(settings, length)}, but {path} was made with {found}. Pass "
-                                     f"--{length}={found}, or make it again with create_pretraining_data.py --{length}="
-                                     f"{getattr(settings, length)}.")
+                    raise ValueError(f"--{length}={getattr(settings, length)}, but {path} was made with "
+                                     f"{found}. Pass --{length}={found}, or make it again with "
+                                     f"create_pretraining_data.py --{length}={getattr(settings, length)}.")
             largest = max([0, *features["input_ids"].int64_list.value, *features["masked_lm_ids"].int64_list.value])
             if largest >= config.vocab_size:
-                raise ValueError(f"{path} has a token with id {largest}, but vocab_size in {settings.bert_config_file} is "
-                                 f"{config.vocab_size}. Take the configuration that goes with the records' vocabulary.")
+                raise ValueError(f"{path} has a token with id {largest}, but vocab_size in "
+                                 f"{settings.bert_config_file} is {config.vocab_size}. Take the "
+                                 "configuration that goes with the records' vocabulary.")
 
 
 # --- The script ------------------------------------------------------------------------------------------
@@ -114,7 +119,8 @@ def resolve_flags(settings):
     if sampled:
         sample = checks.sample("pretraining")
         logging.info("--input_file not given: using %s, a small text made for this repository", sample)
-        for name, value in {"bert_config_file": os.path.join(sample, "bert_config.json"), **_SAMPLE_FLAGS}.items():
+        for name, value in {"bert_config_file": os.path.join(sample, "bert_config.json"),
+                            **_SAMPLE_FLAGS}.items():
             if not settings.given(name):
                 settings.take_default(name, value)
     for name in () if sampled else ("input_file", "bert_config_file"):
@@ -123,8 +129,8 @@ def resolve_flags(settings):
     if settings.output_dir is None:
         settings.take_default("output_dir", os.path.join("output", "pretraining"))
     if settings.num_warmup_steps >= settings.num_train_steps and settings.do_train:
-        logging.warning("--num_warmup_steps=%d is not below --num_train_steps=%d: the learning rate never gets to "
-                        "--learning_rate.", settings.num_warmup_steps, settings.num_train_steps)
+        logging.warning("--num_warmup_steps=%d is not below --num_train_steps=%d: the learning rate never "
+                        "gets to --learning_rate.", settings.num_warmup_steps, settings.num_train_steps)
     return sampled
 
 
@@ -136,13 +142,15 @@ def make_sample(settings):
         path = os.path.join(settings.output_dir, f"{part}.tf_record")
         recipe = pretraining_data.Recipe(max_seq_length=settings.max_seq_length, dupe_factor=passes,
                                          max_predictions_per_seq=settings.max_predictions_per_seq)
-        pretraining_stream.write_training_data([os.path.join(sample, f"{part}.txt")], [path], tokenizer, recipe)
+        pretraining_stream.write_training_data([os.path.join(sample, f"{part}.txt")], [path], tokenizer,
+                                               recipe)
         setattr(settings, flag, path)
 
 
 def files_of_flag(settings, name):
     """Returns the files that a flag names."""
-    return corpus.find_input_files([pattern.strip() for pattern in getattr(settings, name).split(",") if pattern.strip()])
+    return corpus.find_input_files([pattern.strip() for pattern in getattr(settings, name).split(",")
+                                    if pattern.strip()])
 
 
 def main(_):
@@ -163,23 +171,28 @@ def main(_):
     build_model_fn = functools.partial(
         model_fn_builder, config, settings.init_checkpoint, settings.learning_rate, settings.num_train_steps,
         settings.num_warmup_steps, settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
-    fields = functools.partial(pretraining_data.feature_fields, max_predictions_per_seq=settings.max_predictions_per_seq)
-    trainer, _ = training.create_estimator(settings, training.Model(config, build_model_fn, fields, BATCH_TOTALS),
+    fields = functools.partial(pretraining_data.feature_fields,
+                               max_predictions_per_seq=settings.max_predictions_per_seq)
+    trainer, _ = training.create_estimator(settings,
+                                           training.Model(config, build_model_fn, fields, BATCH_TOTALS),
                                            settings.eval_batch_size, num_train_steps=settings.num_train_steps)
     lengths = settings.max_seq_length, settings.max_predictions_per_seq
     files.make_directories(settings.output_dir)
 
     def evaluate():
-        return trainer.evaluate(input_fn_builder(paths_of["eval_file"], *lengths, is_training=False), settings.max_eval_steps)
+        return trainer.evaluate(input_fn_builder(paths_of["eval_file"], *lengths, is_training=False),
+                                settings.max_eval_steps)
 
     if settings.do_train:
         shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
-        listeners = [learning_curve.LearningCurve(settings.output_dir, evaluate, "Words predicted correctly, of those masked",
+        listeners = [learning_curve.LearningCurve(settings.output_dir, evaluate, "Words predicted correctly, "
+                                                  "of those masked",
                                                   shown)]
-        logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]), settings.num_train_steps,
-                     settings.train_batch_size)
-        trainer.train(input_fn_builder(paths_of["input_file"], *lengths, is_training=True), max_steps=settings.num_train_steps,
-                      saving_listeners=listeners if settings.eval_each_checkpoint else None)
+        logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]),
+                     settings.num_train_steps, settings.train_batch_size)
+        trainer.train(input_fn_builder(paths_of["input_file"], *lengths, is_training=True),
+                      max_steps=settings.num_train_steps, saving_listeners=listeners
+                      if settings.eval_each_checkpoint else None)
     if settings.do_eval:
         results.write_results(settings.output_dir, "eval_results.txt", evaluate())
 

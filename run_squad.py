@@ -58,24 +58,27 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Task"):
         flags.DEFINE_string("train_file", None, "SQuAD file to train on, such as train-v1.1.json.")
-        flags.DEFINE_string("predict_file", None, "SQuAD file of the questions to answer, such as dev-v1.1.json; or JSON "
-                            "Lines, each with an id, a question and a context, and with answers or is_impossible for "
-                            "--do_eval.")
+        flags.DEFINE_string("predict_file", None, "SQuAD file of the questions to answer, such as "
+                            "dev-v1.1.json; or JSON Lines, each with an id, a question and a context, and "
+                            "with answers or is_impossible for --do_eval.")
         flags.DEFINE_bool("do_train", False, "Train.")
         flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
         flags.DEFINE_bool("do_eval", False, "Answer them, and score the answers with those in the file.")
         flags.DEFINE_bool("version_2_with_negative", False, "SQuAD 2.0: a question may have no answer.")
         flags.DEFINE_integer("predict_batch_size", 8, "Windows in a batch of the prediction.", lower_bound=1)
     with common_flags.section("Windows and answers"):
-        flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of two windows of a long context.", lower_bound=1)
-        flags.DEFINE_integer("max_query_length", 64, "WordPieces of a question; what is longer is cut.", lower_bound=1)
+        flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of two windows of a long context.",
+                             lower_bound=1)
+        flags.DEFINE_integer("max_query_length", 64, "WordPieces of a question; what is longer is cut.",
+                             lower_bound=1)
         flags.DEFINE_integer("max_answer_length", 30, "WordPieces of an answer at most.", lower_bound=1)
         flags.DEFINE_integer("n_best_size", 20, "Answers listed for each question.", lower_bound=1)
-        flags.DEFINE_float("null_score_diff_threshold", 0.0, "With version 2: a question gets no answer if the score of none "
-                           "is above that of the best by more than this.")
-        flags.DEFINE_bool("find_null_threshold", False, "With version 2 and --do_eval: use the threshold that is best on "
-                          "--predict_file, and write it down.")
-        flags.DEFINE_bool("verbose_logging", False, "Log answers that cannot be found again in the context's spelling.")
+        flags.DEFINE_float("null_score_diff_threshold", 0.0, "With version 2: a question gets no answer if "
+                           "the score of none is above that of the best by more than this.")
+        flags.DEFINE_bool("find_null_threshold", False, "With version 2 and --do_eval: use the threshold "
+                          "that is best on --predict_file, and write it down.")
+        flags.DEFINE_bool("verbose_logging", False, "Log answers that cannot be found again in the context's "
+                          "spelling.")
     common_flags.define_model_flags(max_seq_length=384)
     common_flags.define_tokenizer_flags()
     common_flags.define_training_flags()
@@ -100,7 +103,8 @@ def resolve_flags(settings):
     phases = ("do_train", "do_predict", "do_eval")
     if not any(getattr(settings, name) for name in phases):
         if any(settings.given(name) for name in phases):
-            raise ValueError("Nothing to do: at least one of --do_train, --do_predict and --do_eval must be true.")
+            raise ValueError("Nothing to do: at least one of --do_train, --do_predict and --do_eval must be "
+                             "true.")
         settings.take_default("do_train", True)
         settings.take_default("do_eval", True)
     version = "2.0" if settings.version_2_with_negative else "1.1"
@@ -127,42 +131,46 @@ def validate_flags_or_throw(bert_config, settings=None):
     if not any((settings.do_train, settings.do_predict, settings.do_eval)):
         raise ValueError("At least one of --do_train, --do_predict and --do_eval must be true.")
     if settings.max_seq_length > bert_config.max_position_embeddings:
-        raise ValueError(f"--max_seq_length={settings.max_seq_length} is above the model's max_position_embeddings="
-                         f"{bert_config.max_position_embeddings}. Lower it.")
+        raise ValueError(f"--max_seq_length={settings.max_seq_length} is above the model's "
+                         f"max_position_embeddings={bert_config.max_position_embeddings}. Lower it.")
     if settings.max_seq_length <= settings.max_query_length + 3:
-        raise ValueError(f"--max_seq_length={settings.max_seq_length} leaves no room for a context beside 3 special tokens "
-                         f"and a question of --max_query_length={settings.max_query_length}. Raise the one or lower the "
-                          "other.")
+        raise ValueError(f"--max_seq_length={settings.max_seq_length} leaves no room for a context beside 3 "
+                         f"special tokens and a question of --max_query_length={settings.max_query_length}. "
+                         "Raise the one or lower the other.")
     if settings.find_null_threshold and not (settings.version_2_with_negative and settings.do_eval):
-        raise ValueError("--find_null_threshold needs --version_2_with_negative and --do_eval: it looks at questions without "
-                         "an answer and at the right answers.")
+        raise ValueError("--find_null_threshold needs --version_2_with_negative and --do_eval: it looks at "
+                         "questions without an answer and at the right answers.")
     if settings.do_train and settings.tokens_per_micro_batch and not settings.trim_padding:
-        raise ValueError("--tokens_per_micro_batch needs training to be trimmed. The published loss looks at padding too, so "
-                         "that it is only with --trim_padding=true: pass that, or leave --tokens_per_micro_batch out.")
+        raise ValueError("--tokens_per_micro_batch needs training to be trimmed. The published loss looks at "
+                         "padding too, so that it is only with --trim_padding=true: pass that, or leave "
+                         "--tokens_per_micro_batch out.")
 
 
 def train_steps(settings, examples):
-    """The number of steps in which the flags' epochs are done; as published, an epoch has as many windows as questions."""
+    """The number of steps in which the flags' epochs are done; as published, an epoch has as many windows as
+    questions."""
     return int(len(examples) / settings.train_batch_size * settings.num_train_epochs)
 
 
 def read_examples(settings):
-    """Reads what the flags ask for: {"train", "eval": list of `SquadExample`}, and the right answers, or None."""
+    """Reads what the flags ask for: {"train", "eval": list of `SquadExample`}, and the right answers, or
+    None."""
     examples, gold = {}, None
     if settings.do_train:
         examples["train"] = read_squad_examples(settings.train_file, True, settings.version_2_with_negative)
         if train_steps(settings, examples["train"]) < 1:
-            raise ValueError(f"{len(examples['train'])} questions and --num_train_epochs={settings.num_train_epochs} make no "
-                             f"batch of --train_batch_size={settings.train_batch_size}. Lower the batch size.")
+            raise ValueError(f"{len(examples['train'])} questions and "
+                             f"--num_train_epochs={settings.num_train_epochs} make no batch of "
+                             f"--train_batch_size={settings.train_batch_size}. Lower the batch size.")
     if settings.do_predict or settings.do_eval:
         examples["eval"] = read_squad_examples(settings.predict_file, False, settings.version_2_with_negative)
     if settings.do_eval:
         gold = read_gold(settings.predict_file)
         unanswerable = sum(not answers for answers in gold.values())
         if unanswerable and not settings.version_2_with_negative:
-            logging.warning("--predict_file=%s: %d of %d questions have no answer, and whatever is answered to them counts as "
-                            "wrong. If it is of SQuAD 2.0, pass --version_2_with_negative.", settings.predict_file,
-                            unanswerable, len(gold))
+            logging.warning("--predict_file=%s: %d of %d questions have no answer, and whatever is answered "
+                            "to them counts as wrong. If it is of SQuAD 2.0, pass --version_2_with_negative.",
+                            settings.predict_file, unanswerable, len(gold))
     return examples, gold
 
 
@@ -181,7 +189,8 @@ def main(_):
     num_train_steps = train_steps(settings, examples.get("train", ()))
     build_model_fn = functools.partial(
         model_fn_builder, bert_config, settings.init_checkpoint, settings.learning_rate, num_train_steps,
-        int(num_train_steps * settings.warmup_proportion), settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
+        int(num_train_steps * settings.warmup_proportion), settings.use_tpu,
+        use_one_hot_embeddings=settings.use_tpu)
     model = training.Model(bert_config, build_model_fn, functools.partial(feature_fields, is_training=True),
                            trims_training=False)
     reader, step = training.create_estimator(settings, model, predict_batch_size=settings.predict_batch_size,
@@ -192,8 +201,8 @@ def main(_):
     def input_fn(part, is_training):
         """Writes the part's windows to output_dir; returns the input_fn that reads them."""
         path = os.path.join(settings.output_dir, f"{part}.tf_record")
-        windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training, path,
-                                                          settings.num_workers)
+        windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training,
+                                                          path, settings.num_workers)
         logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
         return input_fn_builder(path, settings.max_seq_length, is_training, drop_remainder=is_training,
                                 trim=step.trim if is_training else settings.trim_padding is not False,
@@ -213,7 +222,8 @@ def main(_):
 
 
 def _padded(logits, length):
-    """Logits of a trimmed sequence [≤ F] as those of a whole one, with hardly any chance for what was cut off."""
+    """Logits of a trimmed sequence [≤ F] as those of a whole one, with hardly any chance for what was cut
+    off."""
     return np.pad(logits, (0, length - len(logits)), constant_values=_CUT_OFF)
 
 
@@ -230,15 +240,16 @@ def write_answers(settings, examples, features, results, gold):
         return os.path.join(settings.output_dir, name)
 
     version_2, threshold = settings.version_2_with_negative, settings.null_score_diff_threshold
-    answers = squad_predictions.select_answers(examples, features, results, settings.n_best_size, settings.max_answer_length,
-                                               settings.do_lower_case, version_2, settings.verbose_logging)
+    answers = squad_predictions.select_answers(examples, features, results, settings.n_best_size,
+                                               settings.max_answer_length, settings.do_lower_case, version_2,
+                                               settings.verbose_logging)
     predictions = squad_predictions.write_nbest(answers, path("nbest_predictions.json"))
     if settings.find_null_threshold:
         threshold = squad_predictions.find_null_threshold(gold, predictions)
         logging.info("Best --null_score_diff_threshold on %s: %s.", settings.predict_file, threshold)
     texts = squad_predictions.write_answers(predictions, path("predictions.json"),
-                                            path("null_odds.json") if version_2 else None, path("answer_offsets.json"),
-                                            threshold)
+                                            path("null_odds.json") if version_2 else None,
+                                            path("answer_offsets.json"), threshold)
     squad_report.write_report(path("predictions.html"), examples, predictions, gold, threshold)
     logging.info("Answers: %s; to look at: %s.", path("predictions.json"), path("predictions.html"))
     if gold is not None:

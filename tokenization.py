@@ -34,7 +34,8 @@ _PADDING_STEPS = (8, 16, 32, 64, 128)
 CONTINUATION = "##"
 WORD_START = "▁"
 
-# What SentencePiece models call the special tokens, the likeliest first. Of what stands for the unknown, they say so.
+# What SentencePiece models call the special tokens, the likeliest first. Of what stands for the unknown, they
+# say so.
 _SPECIAL_PIECES = {
     "[PAD]": ("[PAD]", "<pad>"),
     "[UNK]": ("[UNK]",),
@@ -278,13 +279,13 @@ def _load_model(path):
         content = files.read_bytes(path)
         model = sentencepiece.SentencePieceProcessor(model_proto=content) if content else None
     except FileNotFoundError:
-        raise FileNotFoundError(f"There is no SentencePiece model at {path!r}: pass the path of the file, such as "
-                                "spiece.model, that came with the checkpoint.") from None
+        raise FileNotFoundError(f"There is no SentencePiece model at {path!r}: pass the path of the file, "
+                                "such as spiece.model, that came with the checkpoint.") from None
     except RuntimeError:
         model = None
     if model is None:
-        raise ValueError(f"{path} is no SentencePiece model: pass the file, such as spiece.model, that came with the "
-                         "checkpoint, or --vocab_file for a vocab.txt.")
+        raise ValueError(f"{path} is no SentencePiece model: pass the file, such as spiece.model, that came "
+                         "with the checkpoint, or --vocab_file for a vocab.txt.")
     return model
 
 
@@ -293,7 +294,8 @@ def _special_names(path, pieces, unk_id):
     found = {name: next((piece for piece in spellings if piece in pieces), None)
              for name, spellings in _SPECIAL_PIECES.items()}
     found["[UNK]"] = found["[UNK]"] or pieces[unk_id]
-    missing = [f"{name} ({', '.join(_SPECIAL_PIECES[name])})" for name in REQUIRED_TOKENS if found[name] is None]
+    missing = [f"{name} ({', '.join(_SPECIAL_PIECES[name])})" for name in REQUIRED_TOKENS
+               if found[name] is None]
     if missing:
         raise ValueError(f"{path} has no piece for {' and none for '.join(missing)}. Train it with --pad_id=0 --unk_id=1 "
                          "--bos_id=-1 --eos_id=-1 --control_symbols=[CLS],[SEP],[MASK].")
@@ -465,7 +467,8 @@ class FullTokenizer(_Tokenizer):
         return None if self._state() is None else _Chunks(self, convert)
 
     def _chunks_of(self, text):
-        """Returns the parts of a text that can be tokenized one by one: no step of this file looks across white space."""
+        """Returns the parts of a text that can be tokenized one by one: no step of this file looks across
+        white space."""
         # The first test costs next to nothing and tells of most texts.
         if not text.isprintable() and _GAPLESS_SPACE.search(text):
             return [text]
@@ -481,15 +484,16 @@ class FullTokenizer(_Tokenizer):
         if type(basic) is not BasicTokenizer or type(wordpiece) is not WordpieceTokenizer or not isinstance(vocab, dict):
             return None
         # A token that is added or removed shows in the number or in the last one.
-        return (id(basic), basic.do_lower_case, wordpiece.unk_token, wordpiece.max_input_chars_per_word, id(vocab), len(vocab),
-                next(reversed(vocab), None))
+        return (id(basic), basic.do_lower_case, wordpiece.unk_token, wordpiece.max_input_chars_per_word,
+                id(vocab), len(vocab), next(reversed(vocab), None))
 
 
 class SentencePieceTokenizer(_Tokenizer):
     """Text to the pieces of a SentencePiece model, as ALBERT uses it, and pieces to ids and back.
 
-    A piece that begins a word begins with "▁". The special tokens have BERT's names, "[CLS]" and so on, whatever the model
-    calls them, and what it does not know is "[UNK]". Text is taken word by word, words being what white space separates.
+    A piece that begins a word begins with "▁". The special tokens have BERT's names, "[CLS]" and so on,
+    whatever the model calls them, and what it does not know is "[UNK]". Text is taken word by word, words
+    being what white space separates.
 
     Attributes:
       vocab: OrderedDict from token to id.
@@ -501,15 +505,16 @@ class SentencePieceTokenizer(_Tokenizer):
 
         Args:
           spm_model_file: path, local or remote, str or os.PathLike.
-          do_lower_case: bool, whether to lower-case and to strip accents, by NFKD, before the model sees the text.
+          do_lower_case: bool, whether to lower-case and to strip accents, by NFKD, before the model sees the
+            text.
           never_split: see `FullTokenizer`.
           vocab_size: what the number of pieces is checked against, see `check_vocab`.
 
         Raises:
           FileNotFoundError: there is no such file.
           ValueError: it is no SentencePiece model, or none that can be used here: it has no piece for one of
-            `REQUIRED_TOKENS`, pieces that go beyond a word, or another number of them than `vocab_size`; or a token of
-            `never_split` is not in the vocabulary.
+            `REQUIRED_TOKENS`, pieces that go beyond a word, or another number of them than `vocab_size`; or a
+            token of `never_split` is not in the vocabulary.
         """
         path = os.fsdecode(spm_model_file)
         self._lower = do_lower_case
@@ -524,7 +529,8 @@ class SentencePieceTokenizer(_Tokenizer):
         if beyond_words or not self._model.normalize("a").startswith(WORD_START):
             raise ValueError(
                 f'{path}: its pieces go beyond words, or words do not begin with "▁". Train it with '
-                "--split_by_whitespace=true, --add_dummy_prefix=true and --treat_whitespace_as_suffix=false, the defaults."
+                "--split_by_whitespace=true, --add_dummy_prefix=true and --treat_whitespace_as_suffix=false, "
+                "the defaults."
             )
         self._protect(never_split)
         self._remembered = _Chunks(self)
@@ -554,7 +560,8 @@ class SentencePieceTokenizer(_Tokenizer):
         found = []
         for word in _BETWEEN_SPACES.finditer(text):
             start = word.start()
-            for index, part in enumerate(self._special.split(word.group()) if self._special else [word.group()]):
+            for index, part in enumerate(self._special.split(word.group()) if self._special
+                                         else [word.group()]):
                 places = [(0, len(part))] if index % 2 else [place for _, *place in self._located(part)]
                 found.extend((start + first, start + last) for first, last in places)
                 start += len(part)
@@ -565,10 +572,12 @@ class SentencePieceTokenizer(_Tokenizer):
 
         In scripts without spaces between words, each piece is taken for a word.
         """
-        return not (token.startswith(WORD_START) or token in _SPECIAL_PIECES and token != "[UNK]" or _SPACELESS.match(token))
+        return not (token.startswith(WORD_START) or token in _SPECIAL_PIECES and token != "[UNK]"
+                    or _SPACELESS.match(token))
 
     def chunks(self, convert):
-        """Returns an object whose of(text) yields convert(tokens) part by part of a text; see `FullTokenizer`."""
+        """Returns an object whose of(text) yields convert(tokens) part by part of a text; see
+        `FullTokenizer`."""
         return _Chunks(self, convert)
 
     def _chunks_of(self, text):
@@ -588,11 +597,13 @@ class SentencePieceTokenizer(_Tokenizer):
             if start == end < len(origins) - 1 and piece != WORD_START:
                 end += 1  # one of several pieces of one character
             # An end is where the next character begins, so that accents stay with their letter.
-            found.append((index, origins[start], max(origins[end], origins[end - 1] + 1) if start < end else origins[start]))
+            found.append((index, origins[start], max(origins[end], origins[end - 1] + 1) if start < end
+                          else origins[start]))
         return found
 
     def _encoded(self, text):
-        """Yields (id, piece, start, end) of a text; as in ALBERT, a comma after a digit is a piece of its own."""
+        """Yields (id, piece, start, end) of a text; as in ALBERT, a comma after a digit is a piece of its
+        own."""
         mapping = self._model.encode_as_offset_mapping(text)
         for index, piece, (start, end) in zip(mapping["ids"], mapping["pieces"], mapping["offsets"]):
             if not _DIGIT_AND_COMMA.search(piece):

@@ -1,9 +1,10 @@
-"""Does a batch split into micro-batches train the same model? Runs run_classifier.py as a user does, once for each number of
-micro-batches, dropout on, and compares the weights.
+"""Does a batch split into micro-batches train the same model? Runs run_classifier.py as a user does, once for
+each number of micro-batches, dropout on, and compares the weights.
 
     python benchmarks/accumulation.py [--splits=1,2,4,8,16,32] [--steps=20] [flags of run_classifier.py]
 
-Prints ‖w_N − w_1‖ / ‖w_1 − w_0‖ over all variables of the model, the CPU seconds and the peak memory of each run.
+Prints ‖w_N − w_1‖ / ‖w_1 − w_0‖ over all variables of the model, the CPU seconds and the peak memory of each
+run.
 """
 
 import argparse
@@ -22,10 +23,11 @@ BATCH_SIZE = 32
 def train(directory, splits, steps, flags):
     """Trains; returns (CPU seconds, peak memory in GB, gradient norms of the steps)."""
     examples = (ROOT / "samples" / "MRPC" / "train.tsv").read_bytes().count(b"\n") - 1
-    command = [sys.executable, str(ROOT / "run_classifier.py"), "--task_name=MRPC", "--max_seq_length=128", "--do_train=true",
-               "--trim_padding=false", f"--train_batch_size={BATCH_SIZE}",
+    command = [sys.executable, str(ROOT / "run_classifier.py"), "--task_name=MRPC", "--max_seq_length=128",
+               "--do_train=true", "--trim_padding=false", f"--train_batch_size={BATCH_SIZE}",
                f"--num_train_epochs={(steps + 0.5) * BATCH_SIZE / examples}",
-               f"--output_dir={directory}", f"--gradient_accumulation_steps={splits}", "--log_steps=1", *flags]
+               f"--output_dir={directory}", f"--gradient_accumulation_steps={splits}", "--log_steps=1",
+               *flags]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, encoding="utf-8")
     if done.returncode:
@@ -40,7 +42,8 @@ def weights(checkpoint):
     """{name: array} of the model's variables."""
     import tensorflow.compat.v1 as tf
     reader = tf.train.load_checkpoint(checkpoint)
-    names = [name for name in reader.get_variable_to_shape_map() if not re.search(r"/adam_[mv]$|^global_step$", name)]
+    names = [name for name in reader.get_variable_to_shape_map()
+             if not re.search(r"/adam_[mv]$|^global_step$", name)]
     return {name: reader.get_tensor(name) for name in names}
 
 
@@ -50,7 +53,8 @@ def distance(first, second):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", default="1,2,4,8,16,32")
     parser.add_argument("--steps", type=int, default=20)
     options, flags = parser.parse_known_args()
@@ -63,7 +67,8 @@ def main():
             if whole is None:
                 start, whole = weights(os.path.join(directory, "model.ckpt-0")), found
         relative = distance(found, whole) / distance(whole, start)
-        print(f"{splits:>13} {relative:>10.1e} {seconds:>7.1f} {memory:>8.2f}  {min(norms):.2f} to {max(norms):.2f}",
+        print(f"{splits:>13} {relative:>10.1e} {seconds:>7.1f} {memory:>8.2f}  {min(norms):.2f} to "
+              f"{max(norms):.2f}",
               flush=True)
 
 

@@ -1,9 +1,11 @@
-"""This project, Hugging Face's PyTorch and TensorFlow's Model Garden at the same work: CPU seconds, memory, utilisation.
+"""This project, Hugging Face's PyTorch and TensorFlow's Model Garden at the same work: CPU seconds, memory,
+utilisation.
 
     python benchmarks/compare.py --peer_python=PYTHON --data_dir=$GLUE_DIR/MRPC [--garden_python=PYTHON] [--rounds=3]
     python benchmarks/compare.py --peer_python=PYTHON --work=step --precisions=fp32
 
-PYTHON has torch and transformers; the Model Garden's is described in benchmarks/peers/model_garden.py. The works:
+PYTHON has torch and transformers; the Model Garden's is described in benchmarks/peers/model_garden.py. The
+works:
 
     step      a training step of BERT-Base, random weights, no padding; each precision against the same precision
     finetune  MRPC with the installed model, evaluation included, from start to end, each round with the next seed; quality
@@ -11,17 +13,18 @@ PYTHON has torch and transformers; the Model Garden's is described in benchmarks
     evaluate  BERT-Base, random weights, on MRPC's dev pairs
     predict   the same, with probabilities as the result
 
-Each side takes its fastest settings (batch size, attention, kernels, in all but `step` precision), which short runs find.
-Our side is run_classifier.py, for `step` a loop of its functions; Hugging Face's sorts by length, pads each batch to its
-longest and has AdamW in one kernel. All have as many threads as there are cores, waiting threads sleep, and the allocator
-keeps freed memory.
+Each side takes its fastest settings (batch size, attention, kernels, in all but `step` precision), which
+short runs find. Our side is run_classifier.py, for `step` a loop of its functions; Hugging Face's sorts by
+length, pads each batch to its longest and has AdamW in one kernel. All have as many threads as there are
+cores, waiting threads sleep, and the allocator keeps freed memory.
 
-Every run is a process of its own, and the sides take turns. CPU seconds are user and system time of all threads. For `step`
-a process measures its own steps, without the first ones. For `evaluate` and `predict` a run of few pairs is subtracted from
-one of many, so that starting does not count; of `finetune` the whole run counts. Peak memory is the largest resident size of
-the whole process. Ratios are medians of the rounds, with the smallest and the largest. Utilisation is the model's arithmetic,
-by formula (its matrix products, on real tokens), per CPU second, beside the most that either library reaches in the product of
-two large matrices at that precision.
+Every run is a process of its own, and the sides take turns. CPU seconds are user and system time of all
+threads. For `step` a process measures its own steps, without the first ones. For `evaluate` and `predict` a
+run of few pairs is subtracted from one of many, so that starting does not count; of `finetune` the whole run
+counts. Peak memory is the largest resident size of the whole process. Ratios are medians of the rounds, with
+the smallest and the largest. Utilisation is the model's arithmetic, by formula (its matrix products, on real
+tokens), per CPU second, beside the most that either library reaches in the product of two large matrices at
+that precision.
 """
 
 import argparse
@@ -42,7 +45,8 @@ import tokenization
 ROOT = sys.path[0]
 PEERS = os.path.join(ROOT, "benchmarks", "peers")
 OURS, HUGGING_FACE, MODEL_GARDEN = "this project", "Hugging Face", "Model Garden"
-BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+        "intermediate_size": 3072,
         "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
         "max_position_embeddings": 512, "type_vocab_size": 2, "initializer_range": 0.02}
 LENGTH, BATCH_SIZE = 128, 32
@@ -59,9 +63,11 @@ Line = collections.namedtuple("Line", ["title", "costs", "settings", "operations
 
 
 def environment():
-    """What every run finds in its environment: no side may wait actively or give memory back that it will need again."""
+    """What every run finds in its environment: no side may wait actively or give memory back that it will
+    need again."""
     cores = str(len(os.sched_getaffinity(0)))
-    return {**os.environ, "OMP_NUM_THREADS": cores, "OMP_WAIT_POLICY": "PASSIVE", "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    return {**os.environ, "OMP_NUM_THREADS": cores, "OMP_WAIT_POLICY": "PASSIVE",
+            "MALLOC_MMAP_THRESHOLD_": str(2**30),
             "MALLOC_TRIM_THRESHOLD_": str(2**40), "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -77,7 +83,8 @@ def run(command):
         messages.seek(0)
         if process.returncode:
             said = messages.read().decode(errors="replace").strip().splitlines()
-            raise RuntimeError(f"{' '.join(command)[:300]}\nended with {process.returncode}: " + "\n".join(said[-3:]))
+            raise RuntimeError(f"{' '.join(command)[:300]}\nended with {process.returncode}: "
+                               + "\n".join(said[-3:]))
         return Run(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss * 1024, output.read().decode())
 
 
@@ -98,7 +105,8 @@ class Work:
         raise NotImplementedError
 
     def cost(self, side, settings, turn=None):
-        """What an example costs in a round, counted from 0: a `Cost`. None: in a short run, to find the fastest settings."""
+        """What an example costs in a round, counted from 0: a `Cost`. None: in a short run, to find the
+        fastest settings."""
         raise NotImplementedError
 
 
@@ -112,13 +120,14 @@ class Step(Work):
 
     def choices(self, side):
         more = {OURS: {"compile_kernels": [True, False]},
-                HUGGING_FACE: {"attention": ["sdpa", "eager"], "compile": [False, True][:1 + self.arguments.try_compile]}}
+                HUGGING_FACE: {"attention": ["sdpa", "eager"],
+                               "compile": [False, True][:1 + self.arguments.try_compile]}}
         return {"precision": [self.precision], **more.get(side, {})}
 
     def cost(self, side, settings, turn=None):
         return self_measured(program(
-            self.arguments, side, "step", warm_up=2, count=1 if turn is None else self.arguments.steps, length=LENGTH,
-            batch_size=BATCH_SIZE, config=BASE, **settings), BATCH_SIZE)
+            self.arguments, side, "step", warm_up=2, count=1 if turn is None else self.arguments.steps,
+            length=LENGTH, batch_size=BATCH_SIZE, config=BASE, **settings), BATCH_SIZE)
 
 
 class Inference(Work):
@@ -136,7 +145,8 @@ class Inference(Work):
     def choices(self, side):
         if side == OURS:
             return {"batch_size": [32, 8, 64], "precision": ["fp32", "bf16"]}
-        return {"batch_size": [32, 8, 64], "precision": ["fp32", "bf16", "bf16 weights"], "attention": ["sdpa", "eager"]}
+        return {"batch_size": [32, 8, 64], "precision": ["fp32", "bf16", "bf16 weights"],
+                "attention": ["sdpa", "eager"]}
 
     def data(self, count):
         """A directory with that many pairs of all lengths, as dev.tsv and as test.tsv."""
@@ -165,8 +175,9 @@ class Inference(Work):
         with open(config, "w", encoding="utf-8") as writer:
             json.dump(BASE, writer)
         name = {"evaluate": "eval", "predict": "predict"}[self.name]
-        return our_script(self.directory, settings["precision"], bert_config_file=config, vocab_file=self.vocab,
-                          data_dir=data_dir, **{f"do_{name}": True, f"{name}_batch_size": settings["batch_size"]})
+        return our_script(self.directory, settings["precision"], bert_config_file=config,
+                          vocab_file=self.vocab, data_dir=data_dir,
+                          **{f"do_{name}": True, f"{name}_batch_size": settings["batch_size"]})
 
 
 class FineTuning(Work):
@@ -176,7 +187,8 @@ class FineTuning(Work):
         super().__init__(arguments, directory)
         self.title, self.model = "finetune", checks.installed_model()
         vocab = os.path.join(self.model, "vocab.txt")
-        train, dev = (pair_lengths(vocab, os.path.join(arguments.data_dir, f"{part}.tsv")) for part in ("train", "dev"))
+        train, dev = (pair_lengths(vocab, os.path.join(arguments.data_dir, f"{part}.tsv"))
+                      for part in ("train", "dev"))
         self.num_examples, self.steps = len(train), int(len(train) / BATCH_SIZE * arguments.epochs)
         config = checks.json_object(os.path.join(self.model, "config.json"))
         forward = [sum(forward_operations(config, length) for length in lengths) for lengths in (train, dev)]
@@ -191,12 +203,12 @@ class FineTuning(Work):
         data_dir, whole = self.arguments.data_dir, count == self.steps
         if side == HUGGING_FACE:
             files = {part: os.path.join(data_dir, f"{part}.tsv") for part in ("train", "dev")}
-            return program(self.arguments, side, "finetune", count=count, total_steps=self.steps, batch_size=BATCH_SIZE,
-                           length=LENGTH, seed=seed, model=self.model,
+            return program(self.arguments, side, "finetune", count=count, total_steps=self.steps,
+                           batch_size=BATCH_SIZE, length=LENGTH, seed=seed, model=self.model,
                            vocab=os.path.join(self.model, "vocab.txt"), train=files["train"],
                            dev=files["dev"] if whole else None, **settings)
-        return our_script(self.directory, settings["precision"], data_dir=data_dir, do_train=True, do_eval=whole,
-                          train_batch_size=BATCH_SIZE, learning_rate=5e-5, seed=seed,
+        return our_script(self.directory, settings["precision"], data_dir=data_dir, do_train=True,
+                          do_eval=whole, train_batch_size=BATCH_SIZE, learning_rate=5e-5, seed=seed,
                           num_train_epochs=(count + 0.5) * BATCH_SIZE / self.num_examples)
 
     def cost(self, side, settings, turn=None):
@@ -224,17 +236,20 @@ def self_measured(command, examples=1):
 
 
 def beyond(command, few, many, examples=1):
-    """The `Cost` of an example by what a run of `many` takes beyond a run of `few`, units of so many examples each."""
+    """The `Cost` of an example by what a run of `many` takes beyond a run of `few`, units of so many examples
+    each."""
     short, long = (run(command(count)) for count in (few, many))
     examples *= many - few
     if long.cpu <= short.cpu:
-        raise RuntimeError(f"Too little work to measure: {few} took {short.cpu:.1f} CPU s, {many} took {long.cpu:.1f}.")
+        raise RuntimeError(f"Too little work to measure: {few} took {short.cpu:.1f} CPU s, {many} took "
+                           f"{long.cpu:.1f}.")
     return Cost((long.cpu - short.cpu) / examples, (long.wall - short.wall) / examples, long.peak, "")
 
 
 def program(arguments, side, name, **settings):
     """The command that has this side's program in benchmarks/peers do the named work."""
-    python, file = {OURS: (sys.executable, "this_project.py"), HUGGING_FACE: (arguments.peer_python, "hf_compare.py"),
+    python, file = {OURS: (sys.executable, "this_project.py"),
+                    HUGGING_FACE: (arguments.peer_python, "hf_compare.py"),
                     MODEL_GARDEN: (arguments.garden_python, "model_garden.py")}[side]
     return [python, os.path.join(PEERS, file), json.dumps({"work": name, **settings})]
 
@@ -242,18 +257,22 @@ def program(arguments, side, name, **settings):
 def our_script(directory, precision, **flags):
     """The command line of run_classifier.py, with a new output directory."""
     output_dir = tempfile.mkdtemp(prefix="output_", dir=directory)
-    flags = {"task_name": "MRPC", "max_seq_length": LENGTH, "output_dir": output_dir, "precision": precision, **flags}
-    return [sys.executable, os.path.join(ROOT, "run_classifier.py"), *(f"--{name}={value}" for name, value in flags.items())]
+    flags = {"task_name": "MRPC", "max_seq_length": LENGTH, "output_dir": output_dir, "precision": precision,
+             **flags}
+    return [sys.executable, os.path.join(ROOT, "run_classifier.py"),
+            *(f"--{name}={value}" for name, value in flags.items())]
 
 
 # --- Formulas --------------------------------------------------------------------------------------------
 
 
 def forward_operations(config, length):
-    """Floating point operations of the forward pass of one sequence: its matrix products, two for each multiplication.
+    """Floating point operations of the forward pass of one sequence: its matrix products, two for each
+    multiplication.
 
-    Per token and layer 4 W² in query, key, value and output, 2 W I in the feed-forward layer, 2 T W in scores and context
-    (W hidden size, I intermediate size, T length); W² in the pooler. The backward pass takes twice as many.
+    Per token and layer 4 W² in query, key, value and output, 2 W I in the feed-forward layer, 2 T W in scores
+    and context (W hidden size, I intermediate size, T length); W² in the pooler. The backward pass takes
+    twice as many.
     """
     width = config["hidden_size"]
     token = 4 * width**2 + 2 * width * config["intermediate_size"] + 2 * length * width
@@ -272,7 +291,8 @@ def pair_lengths(vocab, path):
 
 
 def fastest(work, side):
-    """Returns the settings with which this side takes the least CPU seconds, found one setting after the other.
+    """Returns the settings with which this side takes the least CPU seconds, found one setting after the
+    other.
 
     Raises:
       RuntimeError: it works with none.
@@ -285,7 +305,8 @@ def fastest(work, side):
             try:
                 found = work.cost(side, settings)
                 seconds[key] = found.cpu
-                report(f"  {work.title}, {side}, {key}: {found.cpu:.4g} CPU s an example, {found.peak / 1e9:.2f} GB")
+                report(f"  {work.title}, {side}, {key}: {found.cpu:.4g} CPU s an example, "
+                       f"{found.peak / 1e9:.2f} GB")
             except RuntimeError as error:
                 seconds[key] = float("inf")
                 failures.append(str(error))
@@ -303,7 +324,8 @@ def fastest(work, side):
 
 
 def compare(work, sides, rounds):
-    """Measures the sides in turn; returns a `Line`. A side that does not work is left out, and the reason reported."""
+    """Measures the sides in turn; returns a `Line`. A side that does not work is left out, and the reason
+    reported."""
     settings, costs = {}, {}
     for side in sides:
         try:
@@ -319,18 +341,19 @@ def compare(work, sides, rounds):
                 del costs[side]
                 continue
             found = costs[side][-1]
-            report(f"{work.title}, round {turn + 1}, {side} ({describe(settings[side])}): {found.cpu:.4g} CPU s an example, "
-                   f"{found.wall:.4g} s, {found.peak / 1e9:.2f} GB {found.quality}")
+            report(f"{work.title}, round {turn + 1}, {side} ({describe(settings[side])}): {found.cpu:.4g} "
+                   f"CPU s an example, {found.wall:.4g} s, {found.peak / 1e9:.2f} GB {found.quality}")
     return Line(work.title, costs, settings, work.operations)
 
 
 def best_products(arguments):
-    """{precision: floating point operations per CPU second of large matrix products, of whoever is faster}."""
+    """{precision: floating point operations per CPU second of large matrix products, of whoever is
+    faster}."""
     best = {}
     for precision, count in PRODUCTS.items():
         for side in (OURS, HUGGING_FACE):
-            product = self_measured(program(arguments, side, "matmul", warm_up=2, count=count, width=WIDTH_OF_PRODUCT,
-                                            precision=precision))
+            product = self_measured(program(arguments, side, "matmul", warm_up=2, count=count,
+                                            width=WIDTH_OF_PRODUCT, precision=precision))
             speed = 2 * WIDTH_OF_PRODUCT**3 / product.cpu
             report(f"matrix product, {precision}, {side}: {speed / 1e9:.0f} GFLOP per CPU s")
             best[precision] = max(speed, best.get(precision, 0))
@@ -364,8 +387,8 @@ def ratios(line, field, side=OURS):
 
 def table(lines, products):
     """Returns the results as a table in Markdown, a row for each work and side."""
-    titles = ["work", "side and settings", "CPU s / example", "wall s / example", "peak GB", "GFLOP / CPU s", "utilisation",
-              "CPU ratio", "memory ratio", "quality"]
+    titles = ["work", "side and settings", "CPU s / example", "wall s / example", "peak GB", "GFLOP / CPU s",
+              "utilisation", "CPU ratio", "memory ratio", "quality"]
     rows = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
     for line in lines:
         for side, costs in line.costs.items():
@@ -376,7 +399,8 @@ def table(lines, products):
                      if found and side != HUGGING_FACE else "" for found in (of_cpu, of_memory)]
             rows.append(f"| {line.title} | {side} ({describe(line.settings[side])}) | {cpu:.4g} | "
                         f"{median_of(line, side, 'wall'):.4g} | {median_of(line, side, 'peak') / 1e9:.2f} | "
-                        f"{line.operations / cpu / 1e9:.0f} | {line.operations / cpu / best:.0%} | {ratio[0]} | {ratio[1]} | "
+                        f"{line.operations / cpu / 1e9:.0f} | {line.operations / cpu / best:.0%} | "
+                        f"{ratio[0]} | {ratio[1]} | "
                         f"{'; '.join(found.quality for found in costs if found.quality)} |")
     return "\n".join(rows)
 
@@ -398,40 +422,47 @@ def bar_chart(title, lines):
 def machine(arguments):
     """The machine and the versions, in a sentence."""
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+                     "unknown CPU")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     packages = [(sys.executable, ["tensorflow"]), (arguments.peer_python, ["torch", "transformers"]),
                 (arguments.garden_python, ["tf-models-official"])]
     code = "import sys, importlib.metadata as m; print(', '.join(f'{name} {m.version(name)}' for name in sys.argv[1:]))"
     versions = [run([python, "-c", code, *names]).output.strip() for python, names in packages if python]
-    return (f"{len(os.sched_getaffinity(0))} cores of {model}, {memory:.0f} GB; Python {sys.version.split()[0]}, "
-            f"{', '.join(versions)}")
+    return (f"{len(os.sched_getaffinity(0))} cores of {model}, {memory:.0f} GB; Python "
+            f"{sys.version.split()[0]}, {', '.join(versions)}")
 
 
 def works(arguments, directory):
     """Yields the works that are asked for."""
     for name in arguments.work.split(","):
         if name == "step":
-            yield from (Step(arguments, directory, precision) for precision in arguments.precisions.split(","))
+            yield from (Step(arguments, directory, precision)
+                        for precision in arguments.precisions.split(","))
         else:
-            yield FineTuning(arguments, directory) if name == "finetune" else Inference(arguments, directory, name)
+            yield FineTuning(arguments, directory) if name == "finetune" else Inference(arguments, directory,
+                                                                                        name)
 
 
 def parse_arguments():
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer_python", required=True, help="interpreter with torch and transformers")
     parser.add_argument("--garden_python", help="interpreter with the Model Garden")
     parser.add_argument("--data_dir", help="directory of MRPC; for all but `step`")
     parser.add_argument("--work", default="step,finetune,evaluate,predict")
-    parser.add_argument("--precisions", default="fp32,bf16", help="of `step`, in turn, and of `finetune`, the fastest")
+    parser.add_argument("--precisions", default="fp32,bf16", help="of `step`, in turn, and of `finetune`, "
+                        "the fastest")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3, help="training steps that `step` measures")
     parser.add_argument("--passes", type=int, default=3, help="passes over the dev pairs that are measured")
     parser.add_argument("--epochs", type=float, default=3.0, help="of `finetune`")
-    parser.add_argument("--seed", type=int, default=0, help="of `finetune` in the first round; each round takes the next")
+    parser.add_argument("--seed", type=int, default=0, help="of `finetune` in the first round; each round "
+                        "takes the next")
     parser.add_argument("--try_compile", action="store_true",
-                        help="try torch.compile for `step` too: minutes, and slower in CPU seconds where it was tried")
+                        help="try torch.compile for `step` too: minutes, and slower in CPU seconds where it "
+                        "was tried")
     parser.add_argument("--chart", default="compare.svg", help="the file of the chart")
     arguments = parser.parse_args()
     known = {"work": ("step", "finetune", "evaluate", "predict"), "precisions": ("fp32", "bf16")}

@@ -1,10 +1,11 @@
-"""Featurization, fast beside plain: from text pair to serialized tf.train.Example, CPU seconds in one process.
+"""Featurization, fast beside plain: from text pair to serialized tf.train.Example, CPU seconds in one
+process.
 
     python benchmarks/featurization.py --glue_dir=$GLUE_DIR [--rounds=5]     MRPC and CoLA, all splits; wall time of workers
     python benchmarks/featurization.py --unicode_strings=20000               tokens of random strings and of each code point
 
-Fast and plain take turns, each with a new tokenizer, so that nothing is remembered from before. Exits with 1 if a token or
-a byte differs, or if the ratio is below 8.
+Fast and plain take turns, each with a new tokenizer, so that nothing is remembered from before. Exits with 1
+if a token or a byte differs, or if the ratio is below 8.
 """
 
 import argparse
@@ -44,7 +45,8 @@ class PlainTokenizer(tokenization.FullTokenizer):
 
 
 def cpu_seconds(make_tokenizer, function):
-    """Returns what a function makes of a new tokenizer, and its CPU seconds, the tokenizer's making not included."""
+    """Returns what a function makes of a new tokenizer, and its CPU seconds, the tokenizer's making not
+    included."""
     for classify in (tokenization._is_whitespace, tokenization._is_control, tokenization._is_punctuation):
         classify.cache_clear()
     tokenizer = make_tokenizer()
@@ -56,7 +58,8 @@ def cpu_seconds(make_tokenizer, function):
 
 
 def compare(name, vocab_file, rounds, function):
-    """Prints the CPU seconds of both paths, the best of the rounds; returns (ratio, whether the results are equal)."""
+    """Prints the CPU seconds of both paths, the best of the rounds; returns (ratio, whether the results are
+    equal)."""
     seconds, equal = {PlainTokenizer: [], tokenization.FullTokenizer: []}, True
     for _ in range(rounds):
         results = []
@@ -81,17 +84,20 @@ def time_workers(examples, vocab_file, repeat):
                 path = os.path.join(directory, "train.tf_record")
                 start = time.time()
                 classifier_data.file_based_convert_examples_to_features(
-                    examples * factor, LABELS, LENGTH, tokenization.FullTokenizer(vocab_file), path, num_workers)
+                    examples * factor, LABELS, LENGTH, tokenization.FullTokenizer(vocab_file), path,
+                    num_workers)
                 spent = time.time() - start
                 if factor == 1:
                     with open(path, "rb") as reader:
                         contents.add(reader.read())
-            print(f"file of {len(examples) * factor:9,} examples, {num_workers} workers: {spent:6.2f} s", flush=True)
+            print(f"file of {len(examples) * factor:9,} examples, {num_workers} workers: {spent:6.2f} s",
+                  flush=True)
     return len(contents) == 1
 
 
 def check_strings(vocab_file, count):
-    """Tokenizes random strings and each code point in both ways and cases; returns the number of differences."""
+    """Tokenizes random strings and each code point in both ways and cases; returns the number of
+    differences."""
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
     from texts import texts
 
@@ -113,8 +119,8 @@ def check_strings(vocab_file, count):
     check_random()
     for code_point in range(sys.maxunicode + 1):
         check(f"a{chr(code_point)}B")
-    print(f"{seen:,} random strings and {sys.maxunicode + 1:,} code points, each lower-cased and cased, special tokens split "
-          f"and whole: {len(different)} differences {different[:3] or ''}")
+    print(f"{seen:,} random strings and {sys.maxunicode + 1:,} code points, each lower-cased and cased, "
+          f"special tokens split and whole: {len(different)} differences {different[:3] or ''}")
     return len(different)
 
 
@@ -124,7 +130,8 @@ def main():
     parser.add_argument("--glue_dir", help="directory that holds MRPC and CoLA")
     parser.add_argument("--vocab_file", default=os.path.join(checks.installed_model() or "", "vocab.txt"))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--repeat", type=int, default=16, help="how often the long file of the workers has each example")
+    parser.add_argument("--repeat", type=int, default=16, help="how often the long file of the workers has "
+                        "each example")
     parser.add_argument("--unicode_strings", type=int, default=0)
     arguments = parser.parse_args()
     logging.set_verbosity(logging.ERROR)
@@ -138,7 +145,8 @@ def main():
         _, equal = compare("tokens", arguments.vocab_file, arguments.rounds,
                            lambda tokenizer: [tokenizer.tokenize(text) for text in texts])
         ratio, same_bytes = compare("text pair to serialized", arguments.vocab_file, arguments.rounds,
-                                    lambda tokenizer: list(classifier_data.serialize(examples, LABELS, LENGTH, tokenizer)))
+                                    lambda tokenizer: list(classifier_data.serialize(examples, LABELS, LENGTH,
+                                                                                     tokenizer)))
         failed |= not equal or not same_bytes or ratio < WANTED_RATIO
         failed |= not time_workers(examples, arguments.vocab_file, arguments.repeat)
     sys.exit(failed)

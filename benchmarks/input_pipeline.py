@@ -2,8 +2,8 @@
 
     python benchmarks/input_pipeline.py --data_dir=$GLUE_DIR/MRPC [--steps=1000]
 
-MRPC's training pairs as run_classifier.py writes and reads them, 32 a step, in the ways that its flags offer. Each way is
-measured in a session of its own, after 20 steps that do not count.
+MRPC's training pairs as run_classifier.py writes and reads them, 32 a step, in the ways that its flags offer.
+Each way is measured in a session of its own, after 20 steps that do not count.
 """
 
 import argparse
@@ -24,14 +24,16 @@ BATCH_SIZE, WARM_UP = 32, 20
 # (in words, length, micro-batches, trimmed, cut by tokens)
 WAYS = [("length 128, trimmed (the default)", 128, 1, True, False), ("length 128", 128, 1, False, False),
         ("length 128, trimmed, 4 micro-batches", 128, 4, True, False),
-        ("length 128, trimmed, 4 micro-batches cut by tokens", 128, 4, True, True), ("length 512", 512, 1, False, False)]
+        ("length 128, trimmed, 4 micro-batches cut by tokens", 128, 4, True, True),
+        ("length 512", 512, 1, False, False)]
 
 
 def seconds_a_step(path, length, micro_batches, trim, unequal_micro_batches, steps):
     """(CPU seconds, wall seconds) of reading one step's examples."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.create_global_step()
-        input_fn = run_classifier.file_based_input_fn_builder(path, length, True, True, trim, unequal_micro_batches)
+        input_fn = run_classifier.file_based_input_fn_builder(path, length, True, True, trim,
+                                                              unequal_micro_batches)
         iterator = input_fn({"batch_size": BATCH_SIZE // (1 if unequal_micro_batches else micro_batches),
                              "gradient_accumulation_steps": micro_batches}).make_initializable_iterator()
         batch = [tensor.op for tensor in iterator.get_next().values()]
@@ -47,7 +49,8 @@ def seconds_a_step(path, length, micro_batches, trim, unequal_micro_batches, ste
 
 def main():
     """Prints a row for each way of reading."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--steps", type=int, default=1000)
     arguments = parser.parse_args()
@@ -63,7 +66,8 @@ def main():
                 classifier_data.file_based_convert_examples_to_features(
                     examples, processor.get_labels(), length, tokenizer, path)
             cpu, wall = seconds_a_step(path, length, *way, arguments.steps)
-            print(f"{words:52s} {cpu * 1e3:6.2f} CPU ms, {wall * 1e3:6.2f} ms a step of {BATCH_SIZE}", flush=True)
+            print(f"{words:52s} {cpu * 1e3:6.2f} CPU ms, {wall * 1e3:6.2f} ms a step of {BATCH_SIZE}",
+                  flush=True)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
     python benchmarks/kill_resume.py [--kills=10] [--seed=0] [any flag of run_classifier.py]
 
-The same command is run once undisturbed. At the end every tensor of both last checkpoints, the optimizer's included,
-must be the same to the bit, and the logs must show that no resumption redid more than --save_checkpoints_steps steps.
+The same command is run once undisturbed. At the end every tensor of both last checkpoints, the optimizer's
+included, must be the same to the bit, and the logs must show that no resumption redid more than
+--save_checkpoints_steps steps.
 """
 
 import argparse
@@ -22,13 +23,14 @@ import tensorflow.compat.v1 as tf
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SAVE_EVERY = 20
-RECIPE = ["--task_name=MRPC", "--do_train=true", "--max_seq_length=64", "--train_batch_size=16", "--num_train_epochs=10",
-          f"--save_checkpoints_steps={SAVE_EVERY}", "--log_steps=1"]
+RECIPE = ["--task_name=MRPC", "--do_train=true", "--max_seq_length=64", "--train_batch_size=16",
+          "--num_train_epochs=10", f"--save_checkpoints_steps={SAVE_EVERY}", "--log_steps=1"]
 
 
 def start(output_dir, flags, log):
     """Starts the script with its output appended to a file."""
-    command = [sys.executable, os.path.join(ROOT, "run_classifier.py"), *RECIPE, f"--output_dir={output_dir}", *flags]
+    command = [sys.executable, os.path.join(ROOT, "run_classifier.py"), *RECIPE, f"--output_dir={output_dir}",
+               *flags]
     return subprocess.Popen(command, stdout=log, stderr=log)
 
 
@@ -40,7 +42,8 @@ def last_step(text):
 
 def compare(first, second):
     """Returns (number of tensors, names of those that differ) of two checkpoints."""
-    readers = [tf.train.load_checkpoint(tf.train.latest_checkpoint(directory)) for directory in (first, second)]
+    readers = [tf.train.load_checkpoint(tf.train.latest_checkpoint(directory))
+               for directory in (first, second)]
     names = [reader.get_variable_to_shape_map() for reader in readers]
     assert names[0] == names[1], "the checkpoints hold different variables"
     return len(names[0]), [name for name in names[0]
@@ -87,7 +90,8 @@ def main():
                 failed |= redone > SAVE_EVERY
                 print(f"  resumed at step {resumed.group(1)}: {redone} steps redone")
             reached = max(reached, last_step(text))
-            print(f"kill {kills}: had reached step {reached}" if not finished else f"finished after {kills} kills")
+            print(f"kill {kills}: had reached step {reached}" if not finished else f"finished after {kills} "
+                  "kills")
             if not finished and process.returncode not in (None, -signal.SIGKILL):
                 sys.exit(f"the run failed by itself:\n{text[-2000:]}")
             # A run that ends before all kills are done starts again from nothing, in the same directory.

@@ -3,7 +3,8 @@
     python benchmarks/losses.py --data_dir=$GLUE_DIR/MRPC --output=/tmp/losses.npz [--steps=50]
     python benchmarks/peers/hf_losses.py MODEL_DIR /tmp/losses.npz       (in an environment with torch and transformers)
 
-Everything is as run_classifier.py does it: features, order of the data, model, optimizer, schedule of 3 epochs.
+Everything is as run_classifier.py does it: features, order of the data, model, optimizer, schedule of 3
+epochs.
 """
 
 import os
@@ -63,11 +64,12 @@ def main(_):
                          max_steps=FLAGS.steps)
         start = tf.train.load_checkpoint(os.path.join(model_dir, "model.ckpt-0"))
         head = start.get_tensor("output_weights")
-    order = np.stack([input_pipeline.batch_of_step(step, BATCH_SIZE, len(features), SEED) for step in range(FLAGS.steps)])
+    order = np.stack([input_pipeline.batch_of_step(step, BATCH_SIZE, len(features), SEED)
+                      for step in range(FLAGS.steps)])
     columns = {name: np.array([getattr(feature, name) for feature in features])[order]
                for name in ("input_ids", "input_mask", "segment_ids", "label_id")}
-    np.savez_compressed(FLAGS.output, losses=recorder.losses, output_weights=head, total_steps=total, learning_rate=RATE,
-                        **columns)
+    np.savez_compressed(FLAGS.output, losses=recorder.losses, output_weights=head, total_steps=total,
+                        learning_rate=RATE, **columns)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Does a training step take the memory that bertlib/runtime/memory_planner.py predicts? Predicts and measures it on the CPU.
+"""Does a training step take the memory that bertlib/runtime/memory_planner.py predicts? Predicts and measures
+it on the CPU.
 
     python benchmarks/memory_on_cpu.py                   three configurations: 5 GB of RAM, 300 CPU seconds
 
-Measured is the peak of the resident size in a step, less the resident size before it, when the same step has run once and
-freed memory is back at the system. Each configuration runs in a process of its own, in which oneDNN is off: its allocator
-would give nothing back. glibc's has its default thresholds. Of the prediction only the activations are compared; variables
-are static.
+Measured is the peak of the resident size in a step, less the resident size before it, when the same step has
+run once and freed memory is back at the system. Each configuration runs in a process of its own, in which
+oneDNN is off: its allocator would give nothing back. glibc's has its default thresholds. Of the prediction
+only the activations are compared; variables are static.
 """
 
 import argparse
@@ -28,12 +29,14 @@ import optimization
 
 Sizes = collections.namedtuple("Sizes", ["recompute", "layers", "width", "length", "batch_size"])
 # Wide enough batches: glibc returns to the system what is above 32 MiB, and keeps and splits what is below.
-CONFIGURATIONS = [Sizes("none", 3, 256, 128, 272), Sizes("attention", 3, 256, 384, 91), Sizes("layers", 6, 256, 128, 272)]
+CONFIGURATIONS = [Sizes("none", 3, 256, 128, 272), Sizes("attention", 3, 256, 384, 91),
+                  Sizes("layers", 6, 256, 128, 272)]
 
 
 def build(sizes, batch_size):
     """Builds a training step in the current graph; returns its op."""
-    config = modeling.BertConfig(1000, sizes.width, sizes.layers, sizes.width // 64, 4 * sizes.width, type_vocab_size=2)
+    config = modeling.BertConfig(1000, sizes.width, sizes.layers, sizes.width // 64, 4 * sizes.width,
+                                 type_vocab_size=2)
     ids = tf.placeholder(tf.int32, [batch_size, sizes.length], name="ids")
     tf.train.get_or_create_global_step()
     model = modeling.BertModel(config, True, ids, recompute=sizes.recompute)
@@ -68,7 +71,8 @@ def compare(sizes, threads, pipe):
 
 def main():
     """Prints a line for each configuration."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     threads = parser.parse_args().threads
     context = multiprocessing.get_context("spawn")
@@ -79,8 +83,9 @@ def main():
         theirs.close()
         predicted, measured = ours.recv()
         process.join()
-        print(f"{sizes.recompute:9}  {sizes.layers} layers of {sizes.width}, {sizes.batch_size} × {sizes.length}:  predicted "
-              f"{predicted / 1e6:6.0f} MB, measured {measured / 1e6:6.0f} MB, ratio {predicted / measured:.3f}", flush=True)
+        print(f"{sizes.recompute:9}  {sizes.layers} layers of {sizes.width}, {sizes.batch_size} × "
+              f"{sizes.length}:  predicted {predicted / 1e6:6.0f} MB, measured {measured / 1e6:6.0f} MB, "
+              f"ratio {predicted / measured:.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-RECIPE = ["--task_name=MRPC", "--do_train=true", "--do_eval=true", "--max_seq_length=128", "--train_batch_size=32",
-          "--learning_rate=5e-5", "--num_train_epochs=3"]
+RECIPE = ["--task_name=MRPC", "--do_train=true", "--do_eval=true", "--max_seq_length=128",
+          "--train_batch_size=32", "--learning_rate=5e-5", "--num_train_epochs=3"]
 
 
 def cpu_seconds():
@@ -27,7 +27,8 @@ def run_once(data_dir, seed, flags):
     """Runs the script; returns its eval_results.txt as a dict of strings, with "cpu"."""
     with tempfile.TemporaryDirectory() as output_dir:
         before = cpu_seconds()
-        subprocess.run([sys.executable, os.path.join(ROOT, "run_classifier.py"), *RECIPE, f"--data_dir={data_dir}",
+        subprocess.run([sys.executable, os.path.join(ROOT, "run_classifier.py"), *RECIPE,
+                        f"--data_dir={data_dir}",
                         f"--seed={seed}", f"--output_dir={output_dir}", *flags], check=True)
         with open(os.path.join(output_dir, "eval_results.txt"), encoding="utf-8") as reader:
             results = dict(line.rstrip("\n").split(" = ", 1) for line in reader)
@@ -44,10 +45,12 @@ def main():
     for seed in range(arguments.seeds):
         result = run_once(arguments.data_dir, seed, flags)
         rows.append([float(result["eval_accuracy"]), float(result["eval_f1"]), result["cpu"]])
-        print(f"seed {seed}  accuracy {rows[-1][0]:.4f}  F1 {rows[-1][1]:.4f}  CPU {rows[-1][2]:.0f} s", flush=True)
+        print(f"seed {seed}  accuracy {rows[-1][0]:.4f}  F1 {rows[-1][1]:.4f}  CPU {rows[-1][2]:.0f} s",
+              flush=True)
     means = [sum(column) / len(column) for column in zip(*rows)]
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"mean    accuracy {means[0]:.4f}  F1 {means[1]:.4f}  CPU {means[2]:.0f} s  peak memory {peak:.0f} MiB")
+    print(f"mean    accuracy {means[0]:.4f}  F1 {means[1]:.4f}  CPU {means[2]:.0f} s  peak memory {peak:.0f} "
+          "MiB")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Pre-training data, streamed beside the published algorithm: from text to TFRecords, CPU seconds in one process.
+"""Pre-training data, streamed beside the published algorithm: from text to TFRecords, CPU seconds in one
+process.
 
     python benchmarks/pretraining_data.py --input_file=corpus.txt [--max_seq_length=128] [--rounds=5] [--workers]
 
-Streamed and plain (tests/plain_pretraining.py) take turns, each with a new tokenizer, so that nothing is remembered from
-before. They draw different random numbers, so that what they make of the text agrees in its counts only. `--workers` also
-compares what 1, 2 and 4 processes write, and their wall time. Exits with 1 if that differs, or if the ratio is below 5.
+Streamed and plain (tests/plain_pretraining.py) take turns, each with a new tokenizer, so that nothing is
+remembered from before. They draw different random numbers, so that what they make of the text agrees in its
+counts only. `--workers` also compares what 1, 2 and 4 processes write, and their wall time. Exits with 1 if
+that differs, or if the ratio is below 5.
 """
 
 import argparse
@@ -35,14 +37,16 @@ def plain(path, outputs, vocab_file, recipe):
     """Writes the data plainly; returns the number of instances and of their tokens."""
     tokenizer = plain_pretraining.PlainTokenizer(vocab_file)
     instances = plain_pretraining.create_instances([path], tokenizer, random.Random(SEED), *recipe[:6])
-    plain_pretraining.write(instances, tokenizer, recipe.max_seq_length, recipe.max_predictions_per_seq, outputs)
+    plain_pretraining.write(instances, tokenizer, recipe.max_seq_length, recipe.max_predictions_per_seq,
+                            outputs)
     return len(instances), sum(len(tokens) for tokens, *_ in instances)
 
 
 def streamed(path, outputs, vocab_file, recipe, block=1000, num_workers=1):
     """Writes the data in a stream; returns its statistics."""
     tokenizer = tokenization.FullTokenizer(vocab_file)
-    return pretraining_stream.write_training_data([path], outputs, tokenizer, recipe, SEED, block, num_workers)["statistics"]
+    return pretraining_stream.write_training_data([path], outputs, tokenizer, recipe, SEED, block,
+                                                  num_workers)["statistics"]
 
 
 def measure(write, clock, *arguments):
@@ -77,7 +81,8 @@ def main():
     parser.add_argument("--workers", action="store_true")
     flags = parser.parse_args()
     logging.set_verbosity(logging.ERROR)
-    recipe = defaults._replace(**{name: value for name, value in vars(flags).items() if name in defaults._fields})
+    recipe = defaults._replace(**{name: value for name, value in vars(flags).items()
+                                  if name in defaults._fields})
     seconds = []
     for _ in range(flags.rounds):
         counts, slow, _ = measure(plain, time.process_time, flags.input_file, flags.vocab_file, recipe)
@@ -87,15 +92,17 @@ def main():
     slow, fast = (min(column) for column in zip(*seconds))
     ratios = [one / other for one, other in seconds]
     ratio = statistical.median(ratios)
-    print(f"plain    {slow:6.2f} s of {counts[0]:,} instances, {counts[1]:,} tokens: {counts[0] / slow:,.0f} instances/s")
-    print(f"streamed {fast:6.2f} s of {statistics['instances']:,} instances, {statistics['tokens']:,} tokens: "
-          f"{statistics['instances'] / fast:,.0f} instances/s")
+    print(f"plain    {slow:6.2f} s of {counts[0]:,} instances, {counts[1]:,} tokens: {counts[0] / slow:,.0f} "
+          "instances/s")
+    print(f"streamed {fast:6.2f} s of {statistics['instances']:,} instances, {statistics['tokens']:,} "
+          f"tokens: {statistics['instances'] / fast:,.0f} instances/s")
     print(f"CPU seconds, best of {flags.rounds}; ratio {ratio:.1f} ({min(ratios):.1f} to {max(ratios):.1f})")
     failed = ratio < WANTED_RATIO
     if flags.workers:
         written = []
         for num_workers in (1, 2, 4):
-            _, spent, found = measure(streamed, time.time, flags.input_file, flags.vocab_file, recipe, 100, num_workers)
+            _, spent, found = measure(streamed, time.time, flags.input_file, flags.vocab_file, recipe, 100,
+                                      num_workers)
             written.append(found)
             print(f"{num_workers} workers: {spent:5.2f} s, files {found[0][:12]} {found[1][:12]}", flush=True)
         failed |= written[0] != written[1] or written[0] != written[2]

@@ -1,9 +1,10 @@
-"""How fast TensorFlow multiplies rows with an encoder's weights, and how fast its gradients are: GFLOP per CPU second.
+"""How fast TensorFlow multiplies rows with an encoder's weights, and how fast its gradients are: GFLOP per
+CPU second.
 
     python benchmarks/products.py [--rows=4096] [--width=768] [--precision=bf16]
 
-Each product is computed in several forms: as a matrix product; as a convolution of 1 × 1 over images of `--pixels` rows; and,
-for the gradient of weights, as the sum of the products of such blocks of rows.
+Each product is computed in several forms: as a matrix product; as a convolution of 1 × 1 over images of
+`--pixels` rows; and, for the gradient of weights, as the sum of the products of such blocks of rows.
 `bertlib/kernels` uses what is fastest in a whole step, which need not be what is fastest here.
 """
 
@@ -33,7 +34,8 @@ def forms(rows, width, units, pixels):
     return {
         "outputs": {
             "product": lambda inputs, weights, _: tf.matmul(inputs, weights),
-            "convolution": lambda inputs, weights, _: tf.nn.conv2d(pixels_of(inputs), filters_of(weights), **convolution)},
+            "convolution": lambda inputs, weights,
+            _: tf.nn.conv2d(pixels_of(inputs), filters_of(weights), **convolution)},
         "gradient of inputs": {
             "product": lambda _, weights, gradient: tf.matmul(gradient, weights, transpose_b=True),
             "convolution": lambda _, weights, gradient: tf.nn.conv2d_backprop_input(
@@ -73,11 +75,13 @@ def main():
     rows, one = arguments.rows, arguments.width
     for width, units in ((one, 3 * one), (one, one), (one, 4 * one), (4 * one, one)):
         with tf.Graph().as_default(), tf.Session() as session:
-            matrices = [tf.Variable(tf.cast(tf.random.normal(shape), modeling.PRECISIONS[arguments.precision])).read_value()
+            matrices = [tf.Variable(tf.cast(tf.random.normal(shape),
+                                            modeling.PRECISIONS[arguments.precision])).read_value()
                         for shape in ([rows, width], [width, units], [rows, units])]
             session.run(tf.global_variables_initializer())
             for what, functions in forms(rows, width, units, arguments.pixels).items():
-                speeds = {form: 2e-9 * rows * width * units / cpu_seconds(session.make_callable(function(*matrices).op))
+                speeds = {form: 2e-9 * rows * width * units
+                          / cpu_seconds(session.make_callable(function(*matrices).op))
                           for form, function in functions.items()}
                 print(f"{rows} × {width} · {units}  {what:20s}",
                       *(f"  {form} {speed:5.0f}" for form, speed in speeds.items()), flush=True)

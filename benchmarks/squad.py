@@ -3,12 +3,13 @@
     python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=0,1,2] [--peer_python=python]
     python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses --peer_python=python
 
-Each seed is a run of run_squad.py as a user would start it, trimmed, on train-v1.1.json and dev-v1.1.json, and then one on
-those of 2.0. The first starts from the installed model, the second from the first, as there are too few questions to learn
-from both what an answer is and whether there is one. With an interpreter that has torch and transformers,
-benchmarks/peers/hf_squad.py follows each run: the same starting weights, windows, order, optimizer and schedule, and its
-logits are scored by our code, so that only training differs.
-With --losses, 50 steps of both at dropout 0 are compared instead; exits with 1 if a loss differs by more than 1e-4.
+Each seed is a run of run_squad.py as a user would start it, trimmed, on train-v1.1.json and dev-v1.1.json,
+and then one on those of 2.0. The first starts from the installed model, the second from the first, as there
+are too few questions to learn from both what an answer is and whether there is one. With an interpreter that
+has torch and transformers, benchmarks/peers/hf_squad.py follows each run: the same starting weights, windows,
+order, optimizer and schedule, and its logits are scored by our code, so that only training differs. With
+--losses, 50 steps of both at dropout 0 are compared instead; exits with 1 if a loss differs by more than
+1e-4.
 """
 
 import argparse
@@ -31,8 +32,10 @@ from bertlib.tasks import squad_data, squad_predictions
 import tokenization
 
 ROOT = sys.path[0]
-# For a few hundred questions and a small model: more epochs, and a higher rate, than published; shorter windows, to be cheap.
-RECIPE = {"max_seq_length": 256, "doc_stride": 128, "train_batch_size": 8, "learning_rate": 1e-4, "precision": "fp32"}
+# For a few hundred questions and a small model: more epochs, and a higher rate, than published; shorter
+# windows, to be cheap.
+RECIPE = {"max_seq_length": 256, "doc_stride": 128, "train_batch_size": 8, "learning_rate": 1e-4,
+          "precision": "fp32"}
 MAX_QUERY_LENGTH, N_BEST_SIZE, MAX_ANSWER_LENGTH = 64, 20, 30
 STEPS_AT_DROPOUT_0, TOLERANCE = 50, 1e-4
 
@@ -44,26 +47,30 @@ class Task:
         self.version = version
         self.version_2 = version == "2.0"
         self.recipe = recipe
-        self.train_file, self.dev_file = (os.path.join(data_dir, f"{part}-v{version}.json") for part in ("train", "dev"))
+        self.train_file, self.dev_file = (os.path.join(data_dir, f"{part}-v{version}.json")
+                                          for part in ("train", "dev"))
         self.gold = squad_data.read_gold(self.dev_file)
         self.examples = squad_data.read_squad_examples(self.dev_file, False, self.version_2)
 
     def run(self, output_dir, seed, start=None, **changes):
-        """Runs run_squad.py, from the installed model or the training in the directory `start`; returns its CPU seconds."""
+        """Runs run_squad.py, from the installed model or the training in the directory `start`; returns its
+        CPU seconds."""
         if start:
             model = checks.installed_model()
             changes = {"init_checkpoint": start, "bert_config_file": os.path.join(model, "config.json"),
                        "vocab_file": os.path.join(model, "vocab.txt"), **changes}
-        flags = {"do_train": True, "do_eval": True, "train_file": self.train_file, "predict_file": self.dev_file, "seed": seed,
-                 "trim_padding": True, "version_2_with_negative": self.version_2, "max_query_length": MAX_QUERY_LENGTH,
-                 "output_dir": output_dir, **self.recipe, **changes}
+        flags = {"do_train": True, "do_eval": True, "train_file": self.train_file,
+                 "predict_file": self.dev_file, "seed": seed,
+                 "trim_padding": True, "version_2_with_negative": self.version_2,
+                 "max_query_length": MAX_QUERY_LENGTH, "output_dir": output_dir, **self.recipe, **changes}
         return cpu_seconds([sys.executable, os.path.join(ROOT, "run_squad.py"),
                             *(f"--{name}={value}" for name, value in flags.items())])
 
     def features(self):
         tokenizer = tokenization.FullTokenizer(os.path.join(checks.installed_model(), "vocab.txt"))
         return list(squad_data.generate_features(self.examples, tokenizer, self.recipe["max_seq_length"],
-                                                 self.recipe["doc_stride"], MAX_QUERY_LENGTH, False, report=False))
+                                                 self.recipe["doc_stride"], MAX_QUERY_LENGTH, False,
+                                                 report=False))
 
     def scores(self, directory):
         """Returns {name: figure} of the answers in a directory, at threshold 0 and, of 2.0, at the best."""
@@ -78,14 +85,17 @@ class Task:
         nothing = squad_predictions.Answer("", 0.0, 0.0, 0.0)
         best = {qas_id: next((entry["text"] for entry in entries if entry["text"]), "")
                 for qas_id, entries in content("nbest_predictions.json").items()}
-        predictions = [squad_predictions.Prediction(qas_id, None, nothing._replace(text=text), nothing, odds[qas_id])
+        predictions = [squad_predictions.Prediction(qas_id, None, nothing._replace(text=text), nothing,
+                                                    odds[qas_id])
                        for qas_id, text in best.items()]
         figures = squad_predictions.evaluate(self.gold, texts, True)
         threshold = squad_predictions.find_null_threshold(self.gold, predictions)
         tuned = squad_predictions.evaluate(
-            self.gold, {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}, True)
+            self.gold, {prediction.qas_id: prediction.final_answer(threshold).text
+                        for prediction in predictions}, True)
         return {**{name: value for name, value in figures.items() if not name.endswith("total")},
-                "threshold": threshold, **{f"tuned_{name}": tuned[name] for name in ("exact", "f1", "HasAns_f1", "NoAns_f1")}}
+                "threshold": threshold,
+                **{f"tuned_{name}": tuned[name] for name in ("exact", "f1", "HasAns_f1", "NoAns_f1")}}
 
 
 def cpu_seconds(command):
@@ -100,8 +110,10 @@ def stored(path, length, is_training):
     """The windows of a TFRecord file as {name: int64 array}."""
     fields = squad_data.feature_fields(length, is_training)
     records = input_pipeline.RecordFile(path, fields)
-    rows = [tf.train.Example.FromString(record).features.feature for record in records.read(range(len(records)))]
-    return {field.name: np.array([row[field.name].int64_list.value for row in rows]).reshape([len(rows), *field.shape])
+    rows = [tf.train.Example.FromString(record).features.feature
+            for record in records.read(range(len(records)))]
+    return {field.name:
+            np.array([row[field.name].int64_list.value for row in rows]).reshape([len(rows), *field.shape])
             for field in fields}
 
 
@@ -112,16 +124,19 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
     for part in ("train", "eval"):
         path = os.path.join(output_dir, f"{part}.tf_record")
         if os.path.exists(path):
-            arrays.update((f"{part}/{name}", values) for name, values in stored(path, length, part == "train").items())
+            arrays.update((f"{part}/{name}", values)
+                          for name, values in stored(path, length, part == "train").items())
     count = len(arrays["train/input_ids"])
-    windows, logits, start = (os.path.join(output_dir, name) for name in ("windows.npz", "logits.npz", "start"))
+    windows, logits, start = (os.path.join(output_dir, name)
+                              for name in ("windows.npz", "logits.npz", "start"))
     subprocess.run([sys.executable, os.path.join(ROOT, "convert_checkpoint.py"), f"--output={start}",
                     f"--input={os.path.join(output_dir, 'model.ckpt-0')}",
                     f"--bert_config_file={os.path.join(checks.installed_model(), 'config.json')}",
                     f"--vocab_file={os.path.join(checks.installed_model(), 'vocab.txt')}"], check=True)
-    np.savez(windows, **arrays, order=[input_pipeline.batch_of_step(step, batch_size, count, seed) for step in range(steps)],
-             learning_rate=recipe["learning_rate"], total_steps=steps, warmup_steps=int(steps * 0.1), seed=seed,
-             dropout=dropout, bf16=recipe["precision"] == "bf16")
+    np.savez(windows, **arrays,
+             order=[input_pipeline.batch_of_step(step, batch_size, count, seed) for step in range(steps)],
+             learning_rate=recipe["learning_rate"], total_steps=steps, warmup_steps=int(steps * 0.1),
+             seed=seed, dropout=dropout, bf16=recipe["precision"] == "bf16")
     peer = os.path.join(ROOT, "benchmarks", "peers", "hf_squad.py")
     cpu = cpu_seconds([python, peer, start, windows, logits])
     with np.load(logits) as file:
@@ -137,18 +152,20 @@ def losses_agree(task, python, seed=0):
         config_file = os.path.join(output_dir, "config.json")
         files.write_text(config_file, json.dumps(config))
         num_questions = len(squad_data.read_squad_examples(task.train_file, True, task.version_2))
-        task.run(output_dir, seed, do_eval=False, bert_config_file=config_file, init_checkpoint=model, log_steps=1,
-                 vocab_file=os.path.join(model, "vocab.txt"),
-                 num_train_epochs=(STEPS_AT_DROPOUT_0 + 0.5) * task.recipe["train_batch_size"] / num_questions)
+        task.run(output_dir, seed, do_eval=False, bert_config_file=config_file, init_checkpoint=model,
+                 log_steps=1, vocab_file=os.path.join(model, "vocab.txt"),
+                 num_train_epochs=(STEPS_AT_DROPOUT_0 + 0.5) * task.recipe["train_batch_size"]
+                 / num_questions)
         _, found = run_peer(python, output_dir, task.recipe, seed, STEPS_AT_DROPOUT_0, dropout=False)
         ours = {event.step: value.simple_value for path in tf.gfile.Glob(os.path.join(output_dir, "events*"))
-                for event in tf.train.summary_iterator(path) for value in event.summary.value if value.tag == "loss"}
+                for event in tf.train.summary_iterator(path) for value in event.summary.value
+                if value.tag == "loss"}
     ours, losses = np.array([loss for _, loss in sorted(ours.items())]), found["losses"]
     if ours.shape != losses.shape:
         raise RuntimeError(f"{len(ours)} losses were logged and the peer had {len(losses)}.")
     difference = np.abs(ours - losses)
-    print(f"SQuAD {task.version}, dropout 0: {len(ours)} losses, from {ours[0]:.5f} to {ours[-1]:.5f}; largest difference "
-          f"{difference.max():.1e} at step {difference.argmax()}", flush=True)
+    print(f"SQuAD {task.version}, dropout 0: {len(ours)} losses, from {ours[0]:.5f} to {ours[-1]:.5f}; "
+          f"largest difference {difference.max():.1e} at step {difference.argmax()}", flush=True)
     return difference.max() < TOLERANCE
 
 
@@ -162,9 +179,10 @@ def run_seed(task, python, seed, output_dir, start):
         features = task.features()
         results = [squad_predictions.RawResult(feature.unique_id, start, end) for feature, start, end in zip(
             features, found["start_logits"], found["end_logits"], strict=True)]
-        paths = [os.path.join(output_dir, name) for name in ("predictions.json", "nbest_predictions.json", "null_odds.json")]
-        squad_predictions.write_predictions(task.examples, features, results, N_BEST_SIZE, MAX_ANSWER_LENGTH, True, *paths,
-                                            version_2_with_negative=task.version_2)
+        paths = [os.path.join(output_dir, name) for name in ("predictions.json", "nbest_predictions.json",
+                                                             "null_odds.json")]
+        squad_predictions.write_predictions(task.examples, features, results, N_BEST_SIZE, MAX_ANSWER_LENGTH,
+                                            True, *paths, version_2_with_negative=task.version_2)
         yield "Hugging Face", {**task.scores(output_dir), "cpu": cpu}
 
 
@@ -174,8 +192,10 @@ def print_row(name, figures):
 
 def main():
     """Prints a row for each seed and program, and the means; exits with 1 if losses differ."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", required=True, help="directory of train-v1.1.json, dev-v1.1.json and those of 2.0")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", required=True, help="directory of train-v1.1.json, dev-v1.1.json and "
+                        "those of 2.0")
     parser.add_argument("--versions", default="1.1,2.0", help="one after the other, each from the one before")
     parser.add_argument("--num_train_epochs", default="8,3", help="of each version")
     parser.add_argument("--seeds", default="0,1,2")
@@ -205,7 +225,8 @@ def main():
                     print_row(f"{task.version} seed {seed} {program}", figures)
                 start = output_dir
     for name, found in rows.items():
-        print_row(name, {figure: sum(figures[figure] for figures in found) / len(found) for figure in found[0]})
+        print_row(name,
+                  {figure: sum(figures[figure] for figures in found) / len(found) for figure in found[0]})
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
     python benchmarks/squad_predictions.py [--windows=10000] [--rounds=5]
 
-The recorded questions and SQuAD 2.0's logits of tests/data/squad_predictions.npz again and again: in overlapping windows of 96
-tokens, as recorded, and of 384, the script's default (the logits repeated to that length). *Selection* is from the logits to
-the n best spans of each question; *all* is from the logits to the three files. Logits come as the model gives them, window by
-window, float32; the plain path makes lists of them and keeps these, as the published script does. The two take turns. Exits
-with 1 if a span or a byte differs, or if the ratio of the selection is below 7 at 96 tokens or below 10 at 384.
+The recorded questions and SQuAD 2.0's logits of tests/data/squad_predictions.npz again and again: in
+overlapping windows of 96 tokens, as recorded, and of 384, the script's default (the logits repeated to that
+length). *Selection* is from the logits to the n best spans of each question; *all* is from the logits to the
+three files. Logits come as the model gives them, window by window, float32; the plain path makes lists of
+them and keeps these, as the published script does. The two take turns. Exits with 1 if a span or a byte
+differs, or if the ratio of the selection is below 7 at 96 tokens or below 10 at 384.
 """
 
 import argparse
@@ -60,34 +61,39 @@ class Questions:
 def listed(questions):
     """The results as the published script keeps them."""
     return [result._replace(start_logits=[float(x) for x in result.start_logits.flat],
-                            end_logits=[float(x) for x in result.end_logits.flat]) for result in questions.results()]
+                            end_logits=[float(x) for x in result.end_logits.flat])
+            for result in questions.results()]
 
 
 def select_plainly(questions, directory):
     windows = {}
     for feature, result in zip(questions.features, listed(questions)):
         windows.setdefault(feature.example_index, []).append((feature, result))
-    return [plain_squad.candidates(group, N_BEST_SIZE, MAX_ANSWER_LENGTH, True)[0][:N_BEST_SIZE] for group in windows.values()]
+    return [plain_squad.candidates(group, N_BEST_SIZE, MAX_ANSWER_LENGTH, True)[0][:N_BEST_SIZE]
+            for group in windows.values()]
 
 
 def select_fast(questions, directory):
     windows = squad_predictions._with_results(questions.features, questions.results())
     return [list(itertools.islice(candidates, N_BEST_SIZE))
-            for groups in squad_predictions._chunks(squad_predictions._by_example(questions.examples, windows))
-            for _, candidates in squad_predictions._rank([group for _, group in groups], N_BEST_SIZE, MAX_ANSWER_LENGTH, True)]
+            for groups in squad_predictions._chunks(squad_predictions._by_example(questions.examples,
+                                                                                  windows))
+            for _, candidates in squad_predictions._rank([group for _, group in groups], N_BEST_SIZE,
+                                                         MAX_ANSWER_LENGTH, True)]
 
 
 def write_plainly(questions, directory):
-    contents = plain_squad.predict(questions.examples, questions.features, listed(questions), N_BEST_SIZE, MAX_ANSWER_LENGTH,
-                                   True, True)
+    contents = plain_squad.predict(questions.examples, questions.features, listed(questions), N_BEST_SIZE,
+                                   MAX_ANSWER_LENGTH, True, True)
     for content, name in zip(contents, FILES):
         plain_squad.dump(content, os.path.join(directory, name))
 
 
 def write_fast(questions, directory):
     paths = [os.path.join(directory, name) for name in FILES]
-    squad_predictions.write_predictions(questions.examples, questions.features, questions.results(), N_BEST_SIZE,
-                                        MAX_ANSWER_LENGTH, True, *paths, version_2_with_negative=True)
+    squad_predictions.write_predictions(questions.examples, questions.features, questions.results(),
+                                        N_BEST_SIZE, MAX_ANSWER_LENGTH, True, *paths,
+                                        version_2_with_negative=True)
 
 
 def cpu_seconds(function, questions):
@@ -118,7 +124,8 @@ def peak_memory(function, questions):
 
 
 def compare(name, functions, questions, rounds):
-    """Prints the CPU seconds of both functions, the best of the rounds; returns (ratio, whether the results are equal)."""
+    """Prints the CPU seconds of both functions, the best of the rounds; returns (ratio, whether the results
+    are equal)."""
     seconds, equal = {function: [] for function in functions}, True
     for _ in range(rounds):
         results = []
@@ -130,8 +137,8 @@ def compare(name, functions, questions, rounds):
     plain, fast = (min(values) for values in seconds.values())
     ratios = sorted(one / other for one, other in zip(*seconds.values()))
     ratio = ratios[len(ratios) // 2]
-    print(f"  {name:9} plain {plain:5.2f} s  fast {fast:5.2f} s  ratio {ratio:.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f})  "
-          f"{'equal' if equal else 'DIFFERENT'}", flush=True)
+    print(f"  {name:9} plain {plain:5.2f} s  fast {fast:5.2f} s  ratio {ratio:.1f} ({ratios[0]:.1f} to "
+          f"{ratios[-1]:.1f})  {'equal' if equal else 'DIFFERENT'}", flush=True)
     return ratio, equal
 
 
@@ -139,7 +146,8 @@ def default_windows(examples, vocab_file):
     """Features of 384 tokens, stride 128, 64 tokens of the question."""
     features = []
     squad_data.convert_examples_to_features(
-        [squad_data.SquadExample(example.qas_id, example.question_text, example.doc_tokens) for example in examples],
+        [squad_data.SquadExample(example.qas_id, example.question_text, example.doc_tokens)
+         for example in examples],
         tokenization.FullTokenizer(vocab_file), 384, 128, 64, False, features.append)
     return features
 

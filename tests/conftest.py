@@ -1,4 +1,5 @@
-"""Shared fixtures. `scripts` run as a user runs them, but in children of one process that has TensorFlow loaded."""
+"""Shared fixtures. `scripts` run as a user runs them, but in children of one process that has TensorFlow
+loaded."""
 import os
 import sys
 
@@ -20,7 +21,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         for mark in item.iter_markers("slow"):
             if mark.args or set(mark.kwargs) != {"reason"} or not str(mark.kwargs["reason"]).strip():
-                raise pytest.UsageError(f"{item.nodeid} is slow without a reason: write @pytest.mark.slow(reason=\"…\").")
+                raise pytest.UsageError(f"{item.nodeid} is slow without a reason: write "
+                                        "@pytest.mark.slow(reason=\"…\").")
 
 
 @pytest.fixture

@@ -27,7 +27,8 @@ class Recording:
 
     def group(self, prefix):
         """{name: array} of the arrays whose names start with "<prefix>/"."""
-        return {key[len(prefix) + 1:]: value for key, value in self.arrays.items() if key.startswith(prefix + "/")}
+        return {key[len(prefix) + 1:]: value for key, value in self.arrays.items()
+                if key.startswith(prefix + "/")}
 
     def build_model(self, **options):
         return modeling.BertModel(self.config, True, *map(tf.constant, self.inputs), **options)
@@ -61,10 +62,12 @@ def ancestors(op):
 
 
 def comparable(arrays):
-    """{name: array} of a model without its key biases and their slots: to compare two ways of computing the same.
+    """{name: array} of a model without its key biases and their slots: to compare two ways of computing the
+    same.
 
-    A key bias adds one number to all scores of a query, which the softmax takes out again: its gradient is zero in theory,
-    in practice the rounding noise of this CPU, and Adam, which divides by its size, makes steps of it as large as any
-    other's. Two runs of the same arithmetic agree in it, too: for these compare all arrays.
+    A key bias adds one number to all scores of a query, which the softmax takes out again: its gradient is
+    zero in theory, in practice the rounding noise of this CPU, and Adam, which divides by its size, makes
+    steps of it as large as any other's. Two runs of the same arithmetic agree in it, too: for these compare
+    all arrays.
     """
     return {name: array for name, array in arrays.items() if "/attention/self/key/bias" not in name}

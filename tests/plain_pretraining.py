@@ -1,5 +1,6 @@
-"""Pre-training data by the published algorithm, as plainly as it can be said: tokens are strings, every pass is a loop, all
-of the text and all instances are in memory, TensorFlow serializes. The oracle of tests and the yardstick of benchmarks.
+"""Pre-training data by the published algorithm, as plainly as it can be said: tokens are strings, every pass
+is a loop, all of the text and all instances are in memory, TensorFlow serializes. The oracle of tests and the
+yardstick of benchmarks.
 
 An instance is the tuple (tokens, segment_ids, positions, labels, is_random_next).
 """
@@ -29,8 +30,10 @@ def read_documents(paths, tokenizer):
     return [document for document in documents if document]
 
 
-def create_instances(paths, tokenizer, rng, length=128, dupes=10, short=0.1, share=0.15, most=20, whole_words=False):
-    """Instances of text files. The arguments after rng are those of `pretraining_data.Recipe`, in its order."""
+def create_instances(paths, tokenizer, rng, length=128, dupes=10, short=0.1, share=0.15, most=20,
+                     whole_words=False):
+    """Instances of text files. The arguments after rng are those of `pretraining_data.Recipe`, in its
+    order."""
     documents = read_documents(paths, tokenizer)
     words = list(tokenizer.vocab)
     rng.shuffle(documents)

@@ -1,4 +1,5 @@
-"""n-best selection the plain way, by loops over pairs and characters: what `squad_predictions` has to equal."""
+"""n-best selection the plain way, by loops over pairs and characters: what `squad_predictions` has to
+equal."""
 
 import collections
 import json
@@ -51,12 +52,14 @@ def candidates(windows, n_best_size, max_answer_length, with_null):
                     continue
                 if start not in feature.token_to_orig_map or end not in feature.token_to_orig_map:
                     continue
-                if not feature.token_is_max_context.get(start, False) or not 0 <= end - start < max_answer_length:
+                if not feature.token_is_max_context.get(start,
+                                                        False) or not 0 <= end - start < max_answer_length:
                     continue
                 found.append(Candidate(index, start, end, result.start_logits[start], result.end_logits[end]))
     if with_null:
         found.append(Candidate(null[0], 0, 0, *null[1:]))
-    return sorted(found, key=lambda candidate: candidate.start_logit + candidate.end_logit, reverse=True), null[1:]
+    return sorted(found, key=lambda candidate: candidate.start_logit + candidate.end_logit,
+                  reverse=True), null[1:]
 
 
 def nbest(example, windows, n_best_size, max_answer_length, do_lower_case, with_null):
@@ -81,18 +84,21 @@ def nbest(example, windows, n_best_size, max_answer_length, do_lower_case, with_
     return entries or [("empty", 0.0, 0.0)], null
 
 
-def predict(examples, features, results, n_best_size, max_answer_length, do_lower_case, with_null, threshold=0.0):
+def predict(examples, features, results, n_best_size, max_answer_length, do_lower_case, with_null,
+            threshold=0.0):
     """What the three files hold: (texts, n-best lists, null odds)."""
     texts, lists, odds = {}, {}, {}
     windows_of, result_of = {}, {result.unique_id: result for result in results}
     for feature in features:
         windows_of.setdefault(feature.example_index, []).append((feature, result_of[feature.unique_id]))
     for index, example in enumerate(examples):
-        entries, null = nbest(example, windows_of.get(index, []), n_best_size, max_answer_length, do_lower_case, with_null)
+        entries, null = nbest(example, windows_of.get(index, []), n_best_size, max_answer_length,
+                              do_lower_case, with_null)
         scores = [start_logit + end_logit for _, start_logit, end_logit in entries]
         weights = [math.exp(score - max(scores)) for score in scores]
         lists[example.qas_id] = [
-            {"text": text, "probability": weight / sum(weights), "start_logit": start_logit, "end_logit": end_logit}
+            {"text": text, "probability": weight / sum(weights), "start_logit": start_logit,
+             "end_logit": end_logit}
             for (text, start_logit, end_logit), weight in zip(entries, weights)]
         texts[example.qas_id] = entries[0][0]
         if with_null:

@@ -31,9 +31,11 @@ def environment(**changes):
 
 
 def run_fresh(script, *flags, cwd, **changes):
-    """Runs a script in an interpreter of its own, with some environment variables changed; returns `Finished`."""
+    """Runs a script in an interpreter of its own, with some environment variables changed; returns
+    `Finished`."""
     done = subprocess.run([sys.executable, ROOT / script, *flags], cwd=cwd, env=environment(**changes),
-                          stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=_TIME_LIMIT_SECONDS)
+                          stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
+                          timeout=_TIME_LIMIT_SECONDS)
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
@@ -41,8 +43,8 @@ class Scripts(object):
     """Starts the server; a context manager that stops it."""
 
     def __init__(self):
-        self._server = subprocess.Popen([sys.executable, __file__], cwd=ROOT, env=environment(), stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, encoding="utf-8")
+        self._server = subprocess.Popen([sys.executable, __file__], cwd=ROOT, env=environment(),
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
 
     def __enter__(self):
         return self
@@ -94,7 +96,8 @@ class Running(object):
 
 
 def _serve():
-    """Forks a child for each request, a line of JSON on stdin. Returns the request in the child, None in the end."""
+    """Forks a child for each request, a line of JSON on stdin. Returns the request in the child, None in the
+    end."""
     replies = os.dup(1)
     for line in sys.stdin:
         request = json.loads(line)

@@ -22,7 +22,8 @@ class SquadRecording:
         self.features = [
             SimpleNamespace(unique_id=unique_id, example_index=example_index, tokens=tokens.split(" "),
                             token_to_orig_map={place: word for place, word in enumerate(words) if word >= 0},
-                            token_is_max_context={place: best[place] for place, word in enumerate(words) if word >= 0})
+                            token_is_max_context={place: best[place] for place, word in enumerate(words)
+                                                  if word >= 0})
             for unique_id, example_index, tokens, words, best in zip(
                 self._arrays["unique_ids"].tolist(), self._arrays["example_indices"].tolist(),
                 self.text("tokens").split("\n"), *arrays)]
@@ -37,17 +38,20 @@ class SquadRecording:
 
 
 def examples_of(squad):
-    """Examples of a SQuAD file's content, their words split as published; those about a context share them."""
+    """Examples of a SQuAD file's content, their words split as published; those about a context share
+    them."""
     examples = []
     for article in squad["data"]:
         for paragraph in article["paragraphs"]:
             first = example("", "", paragraph["context"])
-            examples += [SimpleNamespace(**{**vars(first), "qas_id": question["id"], "question_text": question["question"]})
+            examples += [SimpleNamespace(**{**vars(first), "qas_id": question["id"],
+                                            "question_text": question["question"]})
                          for question in paragraph["qas"]]
     return examples
 
 
 def example(qas_id, question, context):
     words = list(re.finditer("[^ \t\r\n\u202f]+", context))
-    return SimpleNamespace(qas_id=qas_id, question_text=question, context=context, doc_tokens=[word.group() for word in words],
+    return SimpleNamespace(qas_id=qas_id, question_text=question, context=context,
+                           doc_tokens=[word.group() for word in words],
                            word_offsets=[word.start() for word in words])

@@ -14,22 +14,26 @@ import optimization
 BATCH, LENGTH, STEPS = 32, 8, 8
 CONFIG = modeling.BertConfig(
     vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
-    hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, max_position_embeddings=LENGTH, type_vocab_size=2,
-    initializer_range=0.2)
+    hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, max_position_embeddings=LENGTH,
+    type_vocab_size=2, initializer_range=0.2)
 SESSION = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
 
 
 def effective_batch():
-    """{feature: array}: the same 32 examples in every step, each with another number of weights that count."""
+    """{feature: array}: the same 32 examples in every step, each with another number of weights that
+    count."""
     chance = np.random.RandomState(3)
     counted = np.arange(LENGTH) < chance.randint(1, LENGTH + 1, [BATCH, 1])
-    return {"ids": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]), "label": chance.randint(3, size=[BATCH]),
+    return {"ids": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]),
+            "label": chance.randint(3, size=[BATCH]),
             "start": chance.randint(LENGTH, size=[BATCH]), "end": chance.randint(LENGTH, size=[BATCH]),
-            "words": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]), "weights": counted.astype(np.float32),
+            "words": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]),
+            "weights": counted.astype(np.float32),
             "weights_total": np.full([BATCH], counted.sum(), np.float32)}
 
 
-# --- Losses ----------------------------------------------------------------------------------------------------
+# --- Losses
+# ----------------------------------------------------------------------------------------------------
 
 
 def cross_entropy(labels, logits):
@@ -38,7 +42,8 @@ def cross_entropy(labels, logits):
 
 def classification(model, features, steps):
     del steps
-    head = tf.get_variable("output_weights", [3, CONFIG.hidden_size], initializer=modeling.create_initializer(1.0))
+    head = tf.get_variable("output_weights", [3, CONFIG.hidden_size],
+                           initializer=modeling.create_initializer(1.0))
     bias = tf.get_variable("output_bias", [3], initializer=tf.zeros_initializer())
     pooled = modeling.dropout(model.get_pooled_output(), 0.1)
     return tf.reduce_mean(cross_entropy(features["label"], tf.matmul(pooled, head, transpose_b=True) + bias))
@@ -47,10 +52,13 @@ def classification(model, features, steps):
 def span(model, features, steps):
     """Start and end of an answer. Leaves the pooler without a gradient."""
     del steps
-    head = tf.get_variable("cls/output_weights", [2, CONFIG.hidden_size], initializer=modeling.create_initializer(0.5))
+    head = tf.get_variable("cls/output_weights", [2, CONFIG.hidden_size],
+                           initializer=modeling.create_initializer(0.5))
     bias = tf.get_variable("cls/output_bias", [2], initializer=tf.zeros_initializer())
-    logits = tf.unstack(tf.einsum("bfw,kw->kbf", model.get_sequence_output(), head) + bias[:, tf.newaxis, tf.newaxis])
-    losses = [tf.reduce_mean(cross_entropy(features[name], logit)) for name, logit in zip(["start", "end"], logits)]
+    logits = tf.unstack(tf.einsum("bfw,kw->kbf", model.get_sequence_output(), head)
+                        + bias[:, tf.newaxis, tf.newaxis])
+    losses = [tf.reduce_mean(cross_entropy(features[name], logit))
+              for name, logit in zip(["start", "end"], logits)]
     return sum(losses) / 2.0
 
 
@@ -61,12 +69,14 @@ def masked_lm(model, features, steps):
     return steps * tf.reduce_sum(features["weights"] * losses) / (features["weights_total"][0] + 1e-5)
 
 
-# --- Training by hand, as a loop does it -----------------------------------------------------------------------
+# --- Training by hand, as a loop does it
+# -----------------------------------------------------------------------
 
 
 def make_index():
     """Which micro-batch it is; as a training loop makes it before the model is built."""
-    index = tf.get_variable("micro_batch", shape=[], dtype=tf.int64, initializer=tf.zeros_initializer(), trainable=False,
+    index = tf.get_variable("micro_batch", shape=[], dtype=tf.int64, initializer=tf.zeros_initializer(),
+                            trainable=False,
                             collections=[tf.GraphKeys.LOCAL_VARIABLES, optimization.MICRO_BATCH_INDEX])
     randomness.set_part(index)
     return index
@@ -81,7 +91,8 @@ def build(loss_fn, steps, recompute="none"):
         make_index()
     model = modeling.BertModel(CONFIG, True, tf.cast(features["ids"], tf.int32), recompute=recompute)
     loss = loss_fn(model, features, steps)
-    return features, loss, optimization.create_optimizer(loss, 5e-5, 100, 0, False, gradient_accumulation_steps=steps)
+    return features, loss, optimization.create_optimizer(loss, 5e-5, 100, 0, False,
+                                                         gradient_accumulation_steps=steps)
 
 
 def run_step(session, train_op, feeds, fetches):
@@ -120,12 +131,14 @@ def trained(loss_fn, steps, **options):
         return before, weights_in(session), *np.transpose(seen)
 
 
-# --- The same weights ------------------------------------------------------------------------------------------
+# --- The same weights
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss_fn, steps, options", [
-    (classification, 32, {}), (classification, 8, dict(recompute="layers")), (span, 2, {}), (masked_lm, 4, {})],
-    ids=lambda value: getattr(value, "__name__", str(value)))
+    (classification, 32, {}), (classification, 8, dict(recompute="layers")), (span, 2, {}),
+    (masked_lm, 4, {})],
+                         ids=lambda value: getattr(value, "__name__", str(value)))
 def test_splitting_a_batch_changes_no_weight(loss_fn, steps, options):
     start, whole, losses, norms = trained(loss_fn, 1)
     same_start, split, split_losses, split_norms = trained(loss_fn, steps, **options)
@@ -144,11 +157,13 @@ def test_the_weights_would_differ_if_micro_batches_shared_their_dropout_masks(mo
     assert np.linalg.norm(split - whole) > 0.01 * np.linalg.norm(whole - start)
 
 
-# --- Accumulators ----------------------------------------------------------------------------------------------
+# --- Accumulators
+# ----------------------------------------------------------------------------------------------
 
 
 def small(steps, use_resource=None, loss=1.0):
-    """(placeholder of the loss's factor, the Accumulation or None, train op) of two variables, one looked up by rows."""
+    """(placeholder of the loss's factor, the Accumulation or None, train op) of two variables, one looked up
+    by rows."""
     kernel = tf.get_variable("dense/kernel", initializer=tf.ones([2, 3]), use_resource=use_resource)
     table = tf.get_variable("table", initializer=tf.ones([4, 2]), use_resource=use_resource)
     tf.get_variable("pooler/kernel", initializer=tf.ones([2]), use_resource=use_resource)
@@ -172,8 +187,8 @@ def test_the_sums_grow_by_each_micro_batch_and_are_zero_after_the_step():
     factor, accumulation, train_op = small(steps=3)
     assert accumulation.steps == 3
     sums = {variable.op.name: variable for variable in tf.local_variables() if variable is not index}
-    assert set(sums) == {"dense/kernel/accumulated_gradient", "table/accumulated_gradient", "accumulated_loss",
-                         "accumulated_slice_squares"}
+    assert set(sums) == {"dense/kernel/accumulated_gradient", "table/accumulated_gradient",
+                         "accumulated_loss", "accumulated_slice_squares"}
     with tf.Session() as session:
         initialize(session)
         for _ in range(2):
@@ -181,7 +196,8 @@ def test_the_sums_grow_by_each_micro_batch_and_are_zero_after_the_step():
             session.run(accumulation.accumulate_op, {factor: 3.0})
             found = session.run(sums)
             np.testing.assert_array_equal(found["dense/kernel/accumulated_gradient"], np.full([2, 3], 5.0))
-            np.testing.assert_array_equal(found["table/accumulated_gradient"], [[0, 0], [10, 10], [0, 0], [5, 5]])
+            np.testing.assert_array_equal(found["table/accumulated_gradient"],
+                                          [[0, 0], [10, 10], [0, 0], [5, 5]])
             assert found["accumulated_slice_squares"] == 6 * (2.0**2 + 3.0**2)  # six numbers in three slices
             assert session.run(index) == 2
             session.run(train_op, {factor: np.nan})
@@ -200,7 +216,8 @@ def test_a_loop_gets_the_mean_loss_in_the_run_of_the_train_op(use_resource):
             before = session.run(tf.trainable_variables())
             weight = before[0].sum() + before[1][[1, 1, 3]].sum()
             feeds = [{factor: mean * part} for part in (0.5, 1.5, 1.0)]
-            assert run_step(session, train_op, feeds, accumulation.loss) == pytest.approx(mean * weight, rel=1e-5)
+            assert run_step(session, train_op, feeds,
+                            accumulation.loss) == pytest.approx(mean * weight, rel=1e-5)
         assert session.run(tf.train.get_global_step()) == 2
         np.testing.assert_array_equal(before[2], np.ones([2]))  # it has no gradient
 
@@ -214,8 +231,9 @@ def make_a_step_and_begin_another(directory, steps, use_resource):
             for _ in range(steps - 1):
                 step_context.session.run(accumulation.accumulate_op)
 
-        with tf.train.MonitoredTrainingSession(checkpoint_dir=directory, save_checkpoint_steps=1, save_checkpoint_secs=None,
-                                               save_summaries_steps=None, save_summaries_secs=None) as session:
+        with tf.train.MonitoredTrainingSession(checkpoint_dir=directory, save_checkpoint_steps=1,
+                                               save_checkpoint_secs=None, save_summaries_steps=None,
+                                               save_summaries_secs=None) as session:
             assert not any(np.any(values) for values in session.run(tf.local_variables()))
             session.run_step_fn(accumulate)
             session.run(train_op)
@@ -226,7 +244,8 @@ def make_a_step_and_begin_another(directory, steps, use_resource):
 @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
 def test_checkpoints_hold_no_accumulators_and_a_new_session_starts_with_zeros(tmp_path, use_resource):
     for _ in range(2):
-        one, three = (make_a_step_and_begin_another(str(tmp_path / str(steps)), steps, use_resource) for steps in (1, 3))
+        one, three = (make_a_step_and_begin_another(str(tmp_path / str(steps)), steps, use_resource)
+                      for steps in (1, 3))
         assert one == three
     assert tf.train.latest_checkpoint(str(tmp_path / "3")).endswith("-2")
 
@@ -250,7 +269,8 @@ def test_a_step_takes_at_least_one_micro_batch(steps):
     assert tf.global_variables() == tf.trainable_variables()
 
 
-# --- Memory ----------------------------------------------------------------------------------------------------
+# --- Memory
+# ----------------------------------------------------------------------------------------------------
 
 
 WIDTH, DEPTH = 200, 10
@@ -300,8 +320,10 @@ def test_an_update_adds_a_temporary_or_two_of_one_variable_and_works_in_place(op
 @pytest.mark.usefixtures("graph")
 def test_gradients_are_made_and_accumulators_zeroed_one_after_the_other():
     _, accumulation, train_op = small(steps=2)
-    adding, zeroing = ([op for op in tf.get_default_graph().get_operations() if op.type == kind and op in ancestors(end)]
-                       for kind, end in [("AssignAddVariableOp", accumulation.accumulate_op), ("AssignVariableOp", train_op)])
+    adding, zeroing = ([op for op in tf.get_default_graph().get_operations() if op.type == kind
+                        and op in ancestors(end)]
+                       for kind, end in [("AssignAddVariableOp", accumulation.accumulate_op),
+                                         ("AssignVariableOp", train_op)])
     adding = [op for op in adding if "accumulated_gradient" in op.inputs[0].op.name]
     assert (len(adding), len(zeroing)) == (2, 4)
     assert sum(before in ancestors(op.inputs[1].op) for op in adding for before in adding) == 1

@@ -123,7 +123,8 @@ def test_dotted_names_are_defined(page):
 @pytest.mark.parametrize(("name", "defined"), [
     ("bertlib.runtime", True), ("bertlib.runtime.recompute_grad", True),
     ("bertlib.runtime.recompute_grad.recompute_grad", True),
-    ("bertlib.tasks.classifier_data.DataProcessor.get_labels", True), ("bertlib.tasks.classifier_data.PROCESSORS", True),
+    ("bertlib.tasks.classifier_data.DataProcessor.get_labels", True),
+    ("bertlib.tasks.classifier_data.PROCESSORS", True),
     ("bertlib.recompute_grad", False), ("bertlib.runtime.recompute_grad.recompute", False),
     ("bertlib.tasks.PROCESSORS", False),
     ("bertlib.tasks.classifier_data.DataProcessor.labels", False)])
@@ -159,13 +160,15 @@ def paths_of(script):
 
 
 def flags_defined_in(node):
-    """The names of the flags that some code defines; where it computes a name, of all that its strings could name."""
+    """The names of the flags that some code defines; where it computes a name, of all that its strings could
+    name."""
     found = set()
     for call in (part for part in ast.walk(node) if isinstance(part, ast.Call)):
         function = getattr(call.func, "attr", "")
         if function.startswith("DEFINE_") or function == "add_argument":
             strings = call.args[:1] if isinstance(call.args[0], ast.Constant) else ast.walk(node)
-            values = [part.value for part in strings if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+            values = [part.value for part in strings if isinstance(part, ast.Constant)
+                      and isinstance(part.value, str)]
             found.update(value.lstrip("-") for value in values if re.fullmatch(r"(--)?\w+", value))
     return found
 
@@ -173,7 +176,8 @@ def flags_defined_in(node):
 def shared_flags(trees):
     """The names of the flags that commands share, as far as the code of a command asks for them."""
     functions = names_in(tree_of(ROOT / "bertlib" / "commands" / "common_flags.py").body)
-    mentioned = {getattr(part, "attr", None) for tree in trees for part in ast.walk(tree)} | {"define_common_flags"}
+    mentioned = {getattr(part, "attr", None) for tree in trees
+                 for part in ast.walk(tree)} | {"define_common_flags"}
     return {"help"}.union(*(flags_defined_in(functions[name]) for name in mentioned & set(functions)))
 
 
@@ -206,7 +210,8 @@ def test_commands_have_the_flags_that_they_are_given(page):
 @each_page
 def test_flags_between_backticks_are_those_of_some_command(page):
     scripts = [*COMMANDS, *(str(path.relative_to(ROOT)) for path in (ROOT / "benchmarks").rglob("*.py"))]
-    known = FOREIGN_FLAGS.union(*map(flags_of, scripts), flags_defined_in(tree_of(ROOT / "tf1" / "__main__.py")))
+    known = FOREIGN_FLAGS.union(*map(flags_of, scripts),
+                                flags_defined_in(tree_of(ROOT / "tf1" / "__main__.py")))
     mentioned = re.findall(r"(?<![\w-])--([a-z][\w-]*)", " ".join(code_spans(text_of(page))))
     assert not set(mentioned) - known
 
@@ -219,7 +224,8 @@ def test_commands_and_flags_are_found():
     assert "task_name" in flags_of("run_classifier.py") and "task_name" not in flags_of("run_squad.py")
     assert "gradient_accumulation_steps" not in flags_of("extract_features.py")
     assert flags_of("benchmarks/mrpc.py") >= {"seeds", "num_train_epochs"}
-    assert flags_of("build_vocab.py") >= {"vocab_size", "help", "traceback"} and "seed" not in flags_of("build_vocab.py")
+    assert flags_of("build_vocab.py") >= {"vocab_size", "help",
+                                          "traceback"} and "seed" not in flags_of("build_vocab.py")
 
 
 @each_page
@@ -227,7 +233,8 @@ def test_make_and_installed_commands_exist(page):
     code = "\n".join([*code_lines(text_of(page)), *code_spans(text_of(page))])
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(re.findall(r"^make ([\w-]+)", code, re.MULTILINE)) <= set(targets)
-    installed = re.findall(r"^(bert-[\w-]+) = ", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    installed = re.findall(r"^(bert-[\w-]+) = ", (ROOT / "pyproject.toml").read_text(encoding="utf-8"),
+                           re.MULTILINE)
     named = set(re.findall(r"^bert-[\w-]+", code, re.MULTILINE))
     assert named <= set(installed)
     if page == README:
@@ -238,7 +245,8 @@ def test_make_and_installed_commands_exist(page):
 
 
 def test_the_page_on_the_house_has_the_table_that_is_tested():
-    rows = re.findall(r"^\| (.*) \| .* \| (.*) \|$", text_of(ROOT / "docs" / "house.md").split("\n## ")[0], re.MULTILINE)
+    rows = re.findall(r"^\| (.*) \| .* \| (.*) \|$", text_of(ROOT / "docs" / "house.md").split("\n## ")[0],
+                      re.MULTILINE)
     page = {room: set(code_spans(imported)) for rooms, imported in rows for room in code_spans(rooms)}
     rooms = set(test_rooms.FILES)
     assert page == {room: test_rooms.TABLE[room] & rooms - {room} for room in rooms - {"bertlib"}}
@@ -250,5 +258,6 @@ def test_the_page_on_the_house_names_each_module():
     for first, modules in re.findall(r"^\| (.*?)\| (.*?) \|", section, re.MULTILINE)[1:]:
         room = next(iter(code_spans(first)), room)
         page |= {f"{room}.{module}" for module in code_spans(modules)}
-    modules = {module for room in test_rooms.FILES if room.startswith("bertlib.") for module in test_rooms.modules_of(room)}
+    modules = {module for room in test_rooms.FILES if room.startswith("bertlib.")
+               for module in test_rooms.modules_of(room)}
     assert page == modules - set(test_rooms.FILES)

@@ -40,7 +40,8 @@ def replay(request):
         variables = tf.trainable_variables()
         tensors = {f"out/layer_{index}": layer for index, layer in enumerate(model.get_all_encoder_layers())}
         tensors.update({
-            "out/embedding_output": model.get_embedding_output(), "out/sequence_output": model.get_sequence_output(),
+            "out/embedding_output": model.get_embedding_output(),
+            "out/sequence_output": model.get_sequence_output(),
             "out/pooled_output": model.get_pooled_output(), "out/logits": logits, "out/loss": loss})
         tensors.update({f"grad/{variable.op.name}": tf.convert_to_tensor(gradient)
                         for variable, gradient in zip(variables, tf.gradients(loss, variables))})
@@ -65,8 +66,8 @@ def test_gradients_are_the_recorded_ones(replay):
     for name, values in recorded.items():
         tolerance = 1e-5 * np.abs(values).max()
         if name.endswith("/self/key/bias"):
-            # A key's bias adds q·b to all scores of a query alike, which the softmax cancels: the gradient is zero, and
-            # the 1e-11 recorded are rounding errors, which no other order of additions repeats.
+            # A key's bias adds q·b to all scores of a query alike, which the softmax cancels: the gradient is
+            # zero, and the 1e-11 recorded are rounding errors, which no other order of additions repeats.
             tolerance = 1e-9
         np.testing.assert_allclose(computed[f"grad/{name}"], values, rtol=0, atol=tolerance, err_msg=name)
 
@@ -89,8 +90,8 @@ def test_one_hot_embeddings_give_the_recorded_activations_too():
     model = recording.build_model(use_one_hot_embeddings=True)
     with tf.Session() as session:
         recording.load_weights(session)
-        np.testing.assert_allclose(session.run(model.get_sequence_output()), recording.arrays["out/sequence_output"],
-                                   rtol=0, atol=1e-5)
+        np.testing.assert_allclose(session.run(model.get_sequence_output()),
+                                   recording.arrays["out/sequence_output"], rtol=0, atol=1e-5)
 
 
 def test_batch_and_length_may_be_unknown_when_the_graph_is_built():
@@ -100,8 +101,8 @@ def test_batch_and_length_may_be_unknown_when_the_graph_is_built():
     with tf.Session() as session:
         recording.load_weights(session)
         feed = dict(zip(inputs, recording.inputs))
-        np.testing.assert_allclose(session.run(model.get_pooled_output(), feed), recording.arrays["out/pooled_output"],
-                                   rtol=0, atol=1e-5)
+        np.testing.assert_allclose(session.run(model.get_pooled_output(), feed),
+                                   recording.arrays["out/pooled_output"], rtol=0, atol=1e-5)
         too_long = np.ones([1, recording.config.max_position_embeddings + 1], np.int32)
         with pytest.raises(tf.errors.InvalidArgumentError):
             session.run(model.get_pooled_output(), dict.fromkeys(inputs, too_long))
@@ -111,7 +112,8 @@ def test_batch_and_length_may_be_unknown_when_the_graph_is_built():
 
 
 def tiny_model(ids, is_training=False, config=None, **options):
-    return modeling.BertModel(config or modeling.BertConfig(**TINY), is_training, tf.constant(ids, tf.int32), **options)
+    return modeling.BertModel(config or modeling.BertConfig(**TINY), is_training, tf.constant(ids, tf.int32),
+                              **options)
 
 
 def test_mask_defaults_to_ones_and_segments_to_zeros():
@@ -140,7 +142,8 @@ def test_dropout_is_off_unless_training_and_the_callers_config_stays_as_it_is():
     config = modeling.BertConfig(**TINY, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
     before = config.to_dict()
     with tf.variable_scope("", reuse=tf.AUTO_REUSE):
-        models = [tiny_model([[1, 2, 3]], is_training, config, scope="bert") for is_training in (False, False, True)]
+        models = [tiny_model([[1, 2, 3]], is_training, config, scope="bert")
+                  for is_training in (False, False, True)]
     a, b, training = evaluate(*[model.get_sequence_output() for model in models])
     np.testing.assert_array_equal(a, b)
     assert np.abs(a - training).max() > 1e-2
@@ -211,11 +214,13 @@ def test_to_dict_is_a_deep_copy():
     assert config.labels == [1]
 
 
-@pytest.mark.parametrize("theirs, ours", [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu"),
-                                          ("relu", "relu")])
+@pytest.mark.parametrize("theirs, ours",
+                         [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu"),
+                          ("relu", "relu")])
 def test_hugging_faces_activation_names_are_translated(theirs, ours):
     for mark in ({"model_type": "bert"}, {"transformers_version": "4.8.2"}):
-        assert modeling.BertConfig.from_dict({"vocab_size": 5, "hidden_act": theirs, **mark}).hidden_act == ours
+        assert modeling.BertConfig.from_dict({"vocab_size": 5, "hidden_act": theirs,
+                                              **mark}).hidden_act == ours
 
 
 def test_the_published_gelu_keeps_its_name_and_a_translated_config_survives_json():
@@ -281,7 +286,8 @@ def test_layer_norm_normalizes_the_last_dimension_then_scales_and_shifts():
 
 def test_layer_norm_and_dropout_without_dropout_is_layer_norm():
     x = random(3, 4)
-    np.testing.assert_allclose(evaluate(modeling.layer_norm_and_dropout(tf.constant(x), 0.0)), normalized(x), atol=1e-5)
+    np.testing.assert_allclose(evaluate(modeling.layer_norm_and_dropout(tf.constant(x), 0.0)), normalized(x),
+                               atol=1e-5)
     assert [variable.op.name for variable in tf.global_variables()] == ["LayerNorm/beta", "LayerNorm/gamma"]
 
 
@@ -304,7 +310,8 @@ def test_one_hot_lookup_equals_gather():
     ids = tf.constant([[0, 4, 4], [2, 1, 0]])
     with tf.variable_scope("", reuse=tf.AUTO_REUSE):
         gathered, table = modeling.embedding_lookup(ids, vocab_size=5, embedding_size=3)
-        multiplied, _ = modeling.embedding_lookup(ids, vocab_size=5, embedding_size=3, use_one_hot_embeddings=True)
+        multiplied, _ = modeling.embedding_lookup(ids, vocab_size=5, embedding_size=3,
+                                                  use_one_hot_embeddings=True)
     a, b, rows = evaluate(gathered, multiplied, table)
     np.testing.assert_array_equal(a, rows[[[0, 4, 4], [2, 1, 0]]])
     np.testing.assert_array_equal(a, b)
@@ -383,7 +390,8 @@ MASK = np.array([[1, 1, 0, 1, 0], [1, 1, 1, 1, 1]])
 
 
 def test_attention_between_two_sequences_is_the_papers():
-    output, weights = evaluate_attention(tf.constant(FROM), tf.constant(TO), num_attention_heads=2, size_per_head=4)
+    output, weights = evaluate_attention(tf.constant(FROM), tf.constant(TO), num_attention_heads=2,
+                                         size_per_head=4)
     assert output.shape == (2, 3, 8)
     assert {name: array.shape for name, array in weights.items()} == {
         "query/kernel": (6, 8), "key/kernel": (4, 8), "value/kernel": (4, 8),
@@ -399,15 +407,16 @@ def test_attention_keeps_to_the_mask():
 
 
 def test_attention_applies_its_activations():
-    output, weights = evaluate_attention(tf.constant(FROM), tf.constant(TO), None, 2, 4, tf.tanh, tf.sin, tf.nn.relu)
+    output, weights = evaluate_attention(tf.constant(FROM), tf.constant(TO), None, 2, 4, tf.tanh, tf.sin,
+                                         tf.nn.relu)
     expected = attention(FROM, TO, weights, 2, activations=(np.tanh, np.sin, lambda x: np.maximum(x, 0)))
     np.testing.assert_allclose(output, expected, rtol=0, atol=1e-5)
 
 
 def test_attention_takes_and_returns_matrices():
     output, weights = evaluate_attention(
-        tf.constant(FROM.reshape(6, 6)), tf.constant(TO.reshape(10, 4)), num_attention_heads=2, size_per_head=4,
-        do_return_2d_tensor=True, batch_size=2, from_seq_length=3, to_seq_length=5)
+        tf.constant(FROM.reshape(6, 6)), tf.constant(TO.reshape(10, 4)), num_attention_heads=2,
+        size_per_head=4, do_return_2d_tensor=True, batch_size=2, from_seq_length=3, to_seq_length=5)
     np.testing.assert_allclose(output, attention(FROM, TO, weights, 2).reshape(6, 8), rtol=0, atol=1e-5)
 
 
@@ -466,7 +475,8 @@ def test_assert_rank_takes_one_rank_or_several_and_names_the_tensor():
     tensor = tf.zeros([2, 3], name="ids")
     modeling.assert_rank(tensor, 2)
     modeling.assert_rank(tensor, [2, 3])
-    with tf.variable_scope("here"), pytest.raises(ValueError, match=r"ids:0 has rank 2.*\(2, 3\).*'here'.*1 or 3"):
+    with tf.variable_scope("here"), pytest.raises(ValueError, match=r"ids:0 has rank 2.*\(2, 3\).*'here'.*1 "
+                                                  r"or 3"):
         modeling.assert_rank(tensor, [1, 3])
     with pytest.raises(ValueError, match="labels has rank 2"):
         modeling.assert_rank(tensor, 1, name="labels")

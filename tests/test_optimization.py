@@ -1,4 +1,5 @@
-"""The optimizers against the recording of the published code and against NumPy, and their order in the graph."""
+"""The optimizers against the recording of the published code and against NumPy, and their order in the
+graph."""
 
 import json
 
@@ -70,10 +71,10 @@ def test_warm_up_may_take_all_steps(name):
 def recorded_positions(name):
     """The position in the learning rate's schedule that each of the 20 recorded steps took.
 
-    The published code reads the global step and increments it with no order between the two, so a step may see either
-    value. In the recording the increment went first, but for step 3 of model_relu: no other choice gives the recorded
-    losses (the first step, for one, changed the weights, and the rate is 0 at position 0). Here the step is always read
-    first, so the test sets it to the recorded position before each step.
+    The published code reads the global step and increments it with no order between the two, so a step may
+    see either value. In the recording the increment went first, but for step 3 of model_relu: no other choice
+    gives the recorded losses (the first step, for one, changed the weights, and the rate is 0 at position 0).
+    Here the step is always read first, so the test sets it to the recorded position before each step.
     """
     return [step if (name, step) == ("relu", 3) else step + 1 for step in range(20)]
 
@@ -115,7 +116,8 @@ NOT_DECAYED = ("dense/bias", "block/LayerNorm/gamma", "layer_norm_1/beta")
 
 
 def build_problem(use_resource=None):
-    """({name: variable}, loss, size); the loss is linear: its gradients are size · SLOPES, of the table size · ROWS."""
+    """({name: variable}, loss, size); the loss is linear: its gradients are size · SLOPES, of the table size
+    · ROWS."""
     variables = {name: tf.get_variable(name, initializer=values.astype(np.float32), use_resource=use_resource)
                  for name, values in START.items()}
     size = tf.placeholder_with_default(tf.constant(1.0), [])
@@ -209,7 +211,8 @@ def test_small_gradients_are_not_scaled_up():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_gradient_that_is_not_finite_shows_in_every_variable(bad):
     _, loss, size = build_problem()
-    train_op = optimization.create_optimizer(loss, use_tpu=False, init_lr=0.1, num_train_steps=9, num_warmup_steps=0)
+    train_op = optimization.create_optimizer(loss, use_tpu=False, init_lr=0.1, num_train_steps=9,
+                                             num_warmup_steps=0)
     computed = train(train_op, 1, {size: bad})
     for name in START:
         assert np.isnan(computed[name]).all(), name
@@ -237,11 +240,13 @@ def test_a_fork_may_clip_itself_and_call_apply_gradients(use_resource):
     variables, loss, _ = build_problem(use_resource)
     global_step = tf.train.get_or_create_global_step()
     optimizer = optimization.AdamWeightDecayOptimizer(
-        learning_rate=0.05, weight_decay_rate=0.1, exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"])
+        learning_rate=0.05, weight_decay_rate=0.1, exclude_from_weight_decay=["LayerNorm", "layer_norm",
+                                                                              "bias"])
     assert isinstance(optimizer, tf.train.Optimizer)
     tvars = list(variables.values())
     grads, _ = tf.clip_by_global_norm(tf.gradients(loss, tvars), clip_norm=0.5)
-    update = optimizer.apply_gradients([*zip(grads, tvars), (None, tvars[0])], global_step=global_step, name="update")
+    update = optimizer.apply_gradients([*zip(grads, tvars), (None, tvars[0])], global_step=global_step,
+                                       name="update")
     computed = train(tf.group(update, global_step.assign(global_step + 1)), 4)
     assert computed["global_step"] == 4  # as published, apply_gradients leaves counting to the caller
     assert update.name == "update"
@@ -257,7 +262,8 @@ def test_no_variable_is_decayed_unless_asked_for():
 
 
 def test_the_published_helpers_of_the_optimizer_are_there():
-    optimizer = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.01, exclude_from_weight_decay=["bias$"])
+    optimizer = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.01,
+                                                      exclude_from_weight_decay=["bias$"])
     assert optimizer._get_variable_name("bert/kernel:0") == optimizer._get_variable_name("bert/kernel") == "bert/kernel"
     assert optimizer._do_use_weight_decay("bert/kernel")
     assert not optimizer._do_use_weight_decay("bert/bias")
@@ -268,12 +274,16 @@ def test_tpus_are_refused():
         optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 1, use_tpu=True)
 
 
-# --- Every optimizer: a problem with changing gradients, and the same in NumPy ---------------------------------
+# --- Every optimizer: a problem with changing gradients, and the same in NumPy
+# ---------------------------------
 
-WEIGHTS = {**START, "block/kernel": np.linspace(-1.0, 1.0, 12).reshape(2, 3, 2), "zero/kernel": np.zeros([2, 2])}
+WEIGHTS = {**START, "block/kernel": np.linspace(-1.0, 1.0, 12).reshape(2, 3, 2),
+           "zero/kernel": np.zeros([2, 2])}
 CURVES = {name: np.linspace(-0.5, 1.5, values.size).reshape(values.shape) for name, values in WEIGHTS.items()}
-# For each of 12 steps the factors of its micro-batches' losses. The smaller ones leave the gradient below the clipping norm.
-FACTORS = [[size, 2.0 * size, 0.5 * size] for size in (1.0, 0.7, 0.01, 1.3, 0.02, 2.0, 0.9, 1e-4, 0.5, 1.1, 0.03, 0.8)]
+# For each of 12 steps the factors of its micro-batches' losses. The smaller ones leave the gradient below the
+# clipping norm.
+FACTORS = [[size, 2.0 * size, 0.5 * size] for size in (1.0, 0.7, 0.01, 1.3, 0.02, 2.0, 0.9, 1e-4, 0.5, 1.1,
+                                                       0.03, 0.8)]
 
 
 def build_curved_problem(use_resource):
@@ -353,17 +363,20 @@ RULES = {"adamw": adamw, "lamb": lamb, "adafactor": adafactor, "sgdm": sgdm}
     (True, 1, None), (False, 3, None), (True, 3, "native"), (True, 3, "no compiler")],
     ids=["resource-1", "reference-3", "native-3", "no-compiler-3"])
 @pytest.mark.parametrize("optimizer, rule, options", [
-    *[(name, rule, {}) for name, rule in RULES.items()], ("adamw", corrected_adamw, {"adam_bias_correction": True})],
-    ids=[*RULES, "adamw-corrected"])
-def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, use_resource, steps, compiled, monkeypatch):
+    *[(name, rule, {}) for name, rule in RULES.items()],
+    ("adamw", corrected_adamw, {"adam_bias_correction": True})],
+                         ids=[*RULES, "adamw-corrected"])
+def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, use_resource, steps, compiled,
+                                                      monkeypatch):
     loss, factor = build_curved_problem(use_resource)
     if compiled == "no compiler":
         monkeypatch.setattr(native_kernels, "ops", lambda: None)
     if compiled:
         choice.compile_kernels()
         monkeypatch.setattr(optimization, "_WORTH_ONE_PASS", 1)
-    train_op = optimization.create_optimizer(loss, 0.03, 12, 0, False, optimizer=optimizer, lr_schedule="constant",
-                                             gradient_accumulation_steps=steps, **options)
+    train_op = optimization.create_optimizer(loss, 0.03, 12, 0, False, optimizer=optimizer,
+                                             lr_schedule="constant", gradient_accumulation_steps=steps,
+                                             **options)
     if optimizer == "adamw" and use_resource:
         ops = {op.type for op in tf.get_default_graph().get_operations()}
         assert ops & {"ResourceApplyAdam", "BertAdamW", "StatefulPartitionedCall"} == {
@@ -381,7 +394,8 @@ def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, 
             gradient_of, was_clipped = clipped_gradients(weights, factors[:steps])
             clipped.append(was_clipped)
             for name, gradient in gradient_of.items():
-                own = {slot[len(name) + 1:]: values for slot, values in slots.items() if slot.startswith(name + "/")}
+                own = {slot[len(name) + 1:]: values for slot, values in slots.items()
+                       if slot.startswith(name + "/")}
                 decay = 0.0 if name in NOT_DECAYED else 0.01
                 weights[name] = rule(weights[name], gradient, own, 0.03, step, decay)
                 slots.update({f"{name}/{slot}": values for slot, values in own.items()})
@@ -427,7 +441,8 @@ def test_unknown_choices_are_refused_before_anything_is_built(options, message):
     assert tf.train.get_global_step() is None
 
 
-# --- Slots in checkpoints ---------------------------------------------------------------------------------------
+# --- Slots in checkpoints
+# ---------------------------------------------------------------------------------------
 
 BERT_BASE_LAYER = {"kernel": (768, 3072), "bias": [3072], "scalar": ()}
 
@@ -436,8 +451,8 @@ BERT_BASE_LAYER = {"kernel": (768, 3072), "bias": [3072], "scalar": ()}
     ("adamw", {f"{name}/adam_{slot}": shape for name, shape in BERT_BASE_LAYER.items() for slot in "mv"}),
     ("lamb", {f"{name}/lamb_{slot}": shape for name, shape in BERT_BASE_LAYER.items() for slot in "mv"}),
     ("sgdm", {f"{name}/momentum": shape for name, shape in BERT_BASE_LAYER.items()}),
-    ("adafactor", {"kernel/adafactor_row": (768,), "kernel/adafactor_column": (3072,), "bias/adafactor_v": [3072],
-                   "scalar/adafactor_v": ()})])
+    ("adafactor", {"kernel/adafactor_row": (768,), "kernel/adafactor_column": (3072,),
+                   "bias/adafactor_v": [3072], "scalar/adafactor_v": ()})])
 def test_slots_and_the_optimizer_that_has_them(optimizer, expected):
     assert optimization.slot_shapes(BERT_BASE_LAYER, optimizer) == expected
     assert optimization.optimizer_of([*BERT_BASE_LAYER, *expected, "global_step"]) == optimizer
@@ -481,7 +496,8 @@ def test_a_run_repeats_bit_for_bit():
 def test_the_updates_form_a_chain_and_scale_each_gradient_only_when_its_turn_comes(use_resource):
     variables, loss, _ = build_problem(use_resource)
     optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
-    kernels = [op for op in tf.get_default_graph().get_operations() if op.type in ("ResourceApplyAdam", "ApplyAdam")]
+    kernels = [op for op in tf.get_default_graph().get_operations()
+               if op.type in ("ResourceApplyAdam", "ApplyAdam")]
     assert len(kernels) == len(variables)  # one fused kernel a variable
     for previous, kernel in zip(kernels, kernels[1:]):
         gradient = kernel.inputs[9].op

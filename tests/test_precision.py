@@ -1,4 +1,5 @@
-"""Mixed precision: encoder layers in 16 bits, all else in 32; the loss scaled for fp16. And the last layer at [CLS] only."""
+"""Mixed precision: encoder layers in 16 bits, all else in 32; the loss scaled for fp16. And the last layer at
+[CLS] only."""
 
 import functools
 import io
@@ -25,7 +26,8 @@ CONFIG = modeling.BertConfig(
     hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, max_position_embeddings=8, type_vocab_size=2,
     initializer_range=0.2)
 WITHOUT_DROPOUT = modeling.BertConfig.from_dict(
-    {**CONFIG.to_dict(), "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "num_hidden_layers": 2})
+    {**CONFIG.to_dict(), "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+     "num_hidden_layers": 2})
 IDS = np.random.RandomState(3).randint(30, size=[8, 8])
 IN_16_BITS = ["bf16", "fp16"]
 # How far results may be off, relative to the largest: a few roundings to 8 and 11 bits.
@@ -49,7 +51,8 @@ def build_model(config=CONFIG, ids=IDS, is_training=True, **options):
 
 def first_token_loss(model):
     """A scalar of the pooled output, whose gradient differs at all its positions."""
-    return tf.reduce_mean(model.get_pooled_output() * np.linspace(-3, 3, CONFIG.hidden_size, dtype=np.float32))
+    return tf.reduce_mean(model.get_pooled_output() * np.linspace(-3, 3, CONFIG.hidden_size,
+                                                                  dtype=np.float32))
 
 
 @functools.cache
@@ -62,7 +65,8 @@ def run_model(config=CONFIG, **options):
         gradients = tf.gradients(first_token_loss(model), variables)
         outputs = {f"layer_{index}": layer for index, layer in enumerate(model.get_all_encoder_layers())}
         initialize(session)
-        return session.run({**outputs, "pooled": model.get_pooled_output(), "embeddings": model.get_embedding_output(),
+        return session.run({**outputs, "pooled": model.get_pooled_output(),
+                            "embeddings": model.get_embedding_output(),
                             **{f"{variable.op.name}/gradient": tf.convert_to_tensor(gradient)
                                for variable, gradient in zip(variables, gradients)}})
 
@@ -70,13 +74,15 @@ def run_model(config=CONFIG, **options):
 def assert_close(ours, expected, tolerance):
     """Equal up to `tolerance` of the largest value of an array, or of a tenth of that of all gradients."""
     assert ours.keys() == expected.keys()
-    largest = max([np.abs(values).max() for name, values in expected.items() if name.endswith("/gradient")], default=0)
+    largest = max([np.abs(values).max() for name, values in expected.items() if name.endswith("/gradient")],
+                  default=0)
     for name, values in expected.items():
         size = max(np.abs(values).max(), 0.1 * largest)
         np.testing.assert_allclose(ours[name], values, rtol=0, atol=tolerance * size, err_msg=name)
 
 
-# --- The model -----------------------------------------------------------------------------------------------
+# --- The model
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("precision", IN_16_BITS)
@@ -87,10 +93,12 @@ def test_outputs_and_gradients_are_float32_and_close_to_those_of_fp32(precision)
     assert (found["layer_0"] != plain["layer_0"]).any()
 
 
-@pytest.mark.parametrize("precision, recompute", [("bf16", "none"), ("bf16", "layers"), ("fp16", "attention")])
+@pytest.mark.parametrize("precision, recompute",
+                         [("bf16", "none"), ("bf16", "layers"), ("fp16", "attention")])
 def test_layers_multiply_in_16_bits_and_sum_in_32(precision, recompute, graph, whole_one_dnn):
     tf.train.get_or_create_global_step()
-    tf.gradients(first_token_loss(build_model(precision=precision, recompute=recompute)), tf.trainable_variables())
+    tf.gradients(first_token_loss(build_model(precision=precision, recompute=recompute)),
+                 tf.trainable_variables())
     assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
     layers = [op for op in graph.get_operations() if "/encoder/" in op.name]
     products = [op.outputs[0].dtype for op in layers if op.type in ("MatMul", "BatchMatMulV2")]
@@ -99,19 +107,22 @@ def test_layers_multiply_in_16_bits_and_sum_in_32(precision, recompute, graph, w
     sums = [op.inputs[0].dtype for op in layers if op.type in ("Softmax", "Rsqrt", "Mean")]
     sums += [op.inputs[0].dtype for op in layers if op.type == "Sum" and op.inputs[0].dtype.is_floating]
     assert len(sums) >= 6 and set(sums) == {tf.float32}
-    others = [op.outputs[0].dtype for op in graph.get_operations() if op.type == "MatMul" and op not in layers]
+    others = [op.outputs[0].dtype for op in graph.get_operations() if op.type == "MatMul"
+              and op not in layers]
     assert set(others) == {tf.float32}
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_in_bf16(is_training, graph, monkeypatch):
+def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_in_bf16(is_training, graph,
+                                                                                        monkeypatch):
     # TensorFlow goes by what the CPU can do, and the process would end.
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     monkeypatch.setattr(one_dnn, "cpu_supports", one_dnn.cpu_supports.__wrapped__)
     model = build_model(is_training=is_training, precision="bf16", compile_kernels=True)
     if is_training:
         tf.gradients(first_token_loss(model), tf.trainable_variables())
-    taken = [op for op in graph.get_operations() if op.type in ("MatMul", "BatchMatMulV2", "Softmax") or "Mkl" in op.type]
+    taken = [op for op in graph.get_operations() if op.type in ("MatMul", "BatchMatMulV2", "Softmax")
+             or "Mkl" in op.type]
     assert len(taken) >= 6 and {op.inputs[0].dtype for op in taken} == {tf.float32}
     assert any(op.outputs and op.outputs[0].dtype == tf.bfloat16 for op in graph.get_operations())
 
@@ -120,8 +131,9 @@ def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_
 @pytest.mark.parametrize("limit", ["AVX2", "AVX512_CORE"])
 def test_run_classifier_in_bf16_where_one_dnn_may_not_use_the_instructions(limit, tiny_model, tmp_path):
     data = tiny.write_task(tmp_path / "data", "mrpc", train=8, dev=4)
-    flags = tiny.flags(**tiny_model.flags, task_name="MRPC", data_dir=data, do_train=True, do_eval=True, do_predict=False,
-                       train_batch_size=4, num_train_epochs=1.0, precision="bf16", output_dir=tmp_path / "output")
+    flags = tiny.flags(**tiny_model.flags, task_name="MRPC", data_dir=data, do_train=True, do_eval=True,
+                       do_predict=False, train_batch_size=4, num_train_epochs=1.0, precision="bf16",
+                       output_dir=tmp_path / "output")
     done = run_fresh("run_classifier.py", *flags, cwd=tmp_path, ONEDNN_MAX_CPU_ISA=limit)
     assert done.code == 0, done.err
     assert "--precision=bf16: this CPU has no instructions for it" in done.err
@@ -142,7 +154,8 @@ def test_recomputation_in_bf16_changes_no_number(recompute):
 
 @pytest.mark.parametrize("recompute", modeling.RECOMPUTE)
 def test_with_the_first_token_only_pooled_output_and_gradients_are_the_same(recompute):
-    full, first = run_model(WITHOUT_DROPOUT), run_model(WITHOUT_DROPOUT, first_token_only=True, recompute=recompute)
+    full, first = run_model(WITHOUT_DROPOUT), run_model(WITHOUT_DROPOUT, first_token_only=True,
+                                                        recompute=recompute)
     assert first["layer_1"].shape == (8, 1, 16)
     assert_close(first, {**full, "layer_1": full["layer_1"][:, :1]}, 1e-5)
 
@@ -150,7 +163,8 @@ def test_with_the_first_token_only_pooled_output_and_gradients_are_the_same(reco
 def test_the_first_token_suffices_where_batch_and_length_are_unknown(graph):
     ids = tf.placeholder(tf.int32, [None, None])
     with tf.variable_scope("", reuse=tf.AUTO_REUSE):
-        models = [build_model(WITHOUT_DROPOUT, ids, first_token_only=only, scope="bert") for only in (False, True)]
+        models = [build_model(WITHOUT_DROPOUT, ids, first_token_only=only, scope="bert")
+                  for only in (False, True)]
     assert models[1].get_sequence_output().shape.as_list()[1:] == [1, 16]
     with tf.Session() as session:
         initialize(session)
@@ -158,7 +172,8 @@ def test_the_first_token_suffices_where_batch_and_length_are_unknown(graph):
     np.testing.assert_allclose(first, full, rtol=1e-5, atol=1e-6)
 
 
-# --- Training by hand, as a loop does it ---------------------------------------------------------------------
+# --- Training by hand, as a loop does it
+# ---------------------------------------------------------------------
 
 
 def train_model(steps, precision):
@@ -179,7 +194,8 @@ def train_model(steps, precision):
         for _ in range(3):
             *first, last = np.split(IDS, steps)
             for part in first:
-                session.run(tf.get_collection(optimization.GRADIENT_ACCUMULATION)[0].accumulate_op, {ids: part})
+                session.run(tf.get_collection(optimization.GRADIENT_ACCUMULATION)[0].accumulate_op,
+                            {ids: part})
             session.run(train_op, {ids: last})
         after = session.run(tf.trainable_variables())
         return {f"{variable.op.name}/gradient": new - old
@@ -195,14 +211,17 @@ def test_the_planner_predicts_that_16_bits_take_less_memory(whole_one_dnn):
     def build(precision):
         tf.train.get_or_create_global_step()
         model = build_model(ids=np.tile(IDS, [4, 1]), precision=precision)
-        return optimization.create_optimizer(first_token_loss(model), 0.1, 100, 0, False, loss_scaling=precision == "fp16")
+        return optimization.create_optimizer(first_token_loss(model), 0.1, 100, 0, False,
+                                             loss_scaling=precision == "fp16")
 
-    predictions = {precision: memory_planner.predict(build, precision).activations for precision in modeling.PRECISIONS}
+    predictions = {precision: memory_planner.predict(build, precision).activations
+                   for precision in modeling.PRECISIONS}
     assert max(predictions["bf16"], predictions["fp16"]) < 0.8 * predictions["fp32"]
     assert predictions["fp16"] == pytest.approx(predictions["bf16"], rel=0.1)
 
 
-# --- Scaled losses -------------------------------------------------------------------------------------------
+# --- Scaled losses
+# -------------------------------------------------------------------------------------------
 
 
 class Linear(object):
@@ -229,11 +248,13 @@ class Linear(object):
             initialize(self._session)
 
     def step(self, *gradients):
-        """Takes a step with these gradients, one a micro-batch; returns its norm and the number skipped in a row."""
+        """Takes a step with these gradients, one a micro-batch; returns its norm and the number skipped in a
+        row."""
         assert len(gradients) == self._micro_batches
         for gradient in gradients[:-1]:
             self._session.run(self._accumulation[0].accumulate_op, {self._gradient: gradient})
-        return self._session.run([self._norm, *self._skipped_in_a_row, self._train_op], {self._gradient: gradients[-1]})[:-1]
+        return self._session.run([self._norm, *self._skipped_in_a_row, self._train_op],
+                                 {self._gradient: gradients[-1]})[:-1]
 
     def values(self):
         return self._session.run(self.variables)
@@ -270,8 +291,8 @@ def test_a_step_whose_gradients_are_not_finite_is_skipped_and_halves_the_scale(g
     _, in_a_row = model.step(*gradients)
     assert in_a_row == 1
     after = model.values()
-    changed = {"global_step": 2, "loss_scale/value": 2**14, "loss_scale/good_steps": 0, "loss_scale/skipped_steps": 1,
-               "loss_scale/skipped_in_a_row": 1}
+    changed = {"global_step": 2, "loss_scale/value": 2**14, "loss_scale/good_steps": 0,
+               "loss_scale/skipped_steps": 1, "loss_scale/skipped_in_a_row": 1}
     assert {name: after[name] for name in changed} == changed
     for name in before.keys() - changed:
         np.testing.assert_array_equal(after[name], before[name], err_msg=name)
@@ -285,7 +306,8 @@ def test_the_log_shows_the_scale_and_the_skipped_steps_by_these_names(graph):
     tf.train.create_global_step()
     weights = tf.get_variable("weights", initializer=[1.0])
     optimization.create_optimizer(tf.reduce_sum(weights), 0.1, 10, 0, False, loss_scaling=True)
-    assert {"loss_scale", "skipped_steps"} <= {tensor.op.name for tensor in tf.get_collection("logged_scalars")}
+    assert {"loss_scale", "skipped_steps"} <= {tensor.op.name
+                                               for tensor in tf.get_collection("logged_scalars")}
 
 
 def test_the_scale_doubles_after_good_steps_and_is_bounded(monkeypatch):
@@ -318,7 +340,8 @@ def test_the_norm_is_that_of_the_unscaled_gradient():
     assert Linear(2).step(GOOD, GOOD)[0] == pytest.approx(np.linalg.norm(GOOD))
 
 
-# --- Scaled losses in an Estimator -----------------------------------------------------------------------------
+# --- Scaled losses in an Estimator
+# -----------------------------------------------------------------------------
 
 
 def model_fn(features, labels, mode, params):
@@ -340,12 +363,14 @@ def train(model_dir, max_steps, bad=(), loss_scaling=True, wide=False, micro_bat
         first = tf.cast(tf.train.get_global_step(), tf.int64) * micro_batches
 
         def gradient(index):
-            is_bad = tf.reduce_any(tf.equal(bad_steps, index // micro_batches)) & tf.equal(index % micro_batches, 0)
+            is_bad = tf.reduce_any(tf.equal(bad_steps,
+                                            index // micro_batches)) & tf.equal(index % micro_batches, 0)
             return tf.where(is_bad, np.inf, 1.0) * tf.sin(tf.cast(index + 1, tf.float32) * [1.0, 2.0, 3.0])
         return tf.data.Dataset.range(first, 1000).map(gradient)
 
     model = Estimator(model_fn, str(model_dir), RunConfig(save_checkpoints_steps=4, log_step_count_steps=None,
-                                                          save_summary_steps=None, gradient_accumulation_steps=micro_batches),
+                                                          save_summary_steps=None,
+                                                          gradient_accumulation_steps=micro_batches),
                       {"loss_scaling": loss_scaling, "wide": wide})
     return model.train(input_fn, max_steps=max_steps)
 
@@ -362,7 +387,8 @@ def assert_same_tensors(found, expected):
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
-def test_single_overflows_do_not_end_training_and_a_resumed_run_goes_on_with_the_scale(tmp_path, micro_batches):
+def test_single_overflows_do_not_end_training_and_a_resumed_run_goes_on_with_the_scale(tmp_path,
+                                                                                       micro_batches):
     run = functools.partial(train, bad=[1, 2, 5], micro_batches=micro_batches)
     run(tmp_path / "whole", 8)
     run(tmp_path / "killed", 3)
@@ -371,7 +397,8 @@ def test_single_overflows_do_not_end_training_and_a_resumed_run_goes_on_with_the
     run(tmp_path / "killed", 8)
     found = tensors_of(tmp_path / "killed/model.ckpt-8")
     assert_same_tensors(found, tensors_of(tmp_path / "whole/model.ckpt-8"))
-    assert (found["loss_scale/value"], found["loss_scale/skipped_steps"], found["loss_scale/good_steps"]) == (2**12, 3, 2)
+    assert (found["loss_scale/value"], found["loss_scale/skipped_steps"],
+            found["loss_scale/good_steps"]) == (2**12, 3, 2)
 
 
 def test_twenty_skipped_steps_in_a_row_end_training(tmp_path):
@@ -414,24 +441,28 @@ def test_other_variables_may_not_be_missing(tmp_path):
     assert "loss_scale" not in str(error.value)
 
 
-# --- Flags ---------------------------------------------------------------------------------------------------
+# --- Flags
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("precision, flags, warns", [
     ("bf16", "fpu avx512_bf16 sse", False), ("bf16", "amx_bf16", False), ("bf16", "avx512_fp16 avx2", True),
     ("fp16", "avx512_bf16 amx_bf16", True), ("fp16", "fpu avx512_fp16", False), ("fp32", "fpu", False)])
-def test_a_precision_that_the_processor_does_not_support_is_announced(precision, flags, warns, whole_one_dnn, monkeypatch,
-                                                                      caplog):
-    monkeypatch.setattr(one_dnn, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"), raising=False)
+def test_a_precision_that_the_processor_does_not_support_is_announced(precision, flags, warns, whole_one_dnn,
+                                                                      monkeypatch, caplog):
+    monkeypatch.setattr(one_dnn, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"),
+                        raising=False)
     monkeypatch.setattr(one_dnn.os.path, "exists", lambda path: path == "/proc/cpuinfo")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
     monkeypatch.setattr(one_dnn, "cpu_supports", one_dnn.cpu_supports.__wrapped__)
     with caplog.at_level("WARNING", "absl"):
         checks.check_precision(types.SimpleNamespace(precision=precision))
-    assert [record.getMessage().split(":")[0] for record in caplog.records] == [f"--precision={precision}"] * warns
+    assert [record.getMessage().split(":")[0]
+            for record in caplog.records] == [f"--precision={precision}"] * warns
 
 
-# --- Scripts -------------------------------------------------------------------------------------------------
+# --- Scripts
+# -------------------------------------------------------------------------------------------------
 
 
 class Classifier(object):
@@ -447,15 +478,17 @@ class Classifier(object):
         data = tiny.write_task(here / "data", "mrpc", train=12, dev=10)
         shutil.copy(data / "dev.tsv", data / "test.tsv")
         self._flags = dict(
-            tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="MRPC", data_dir=data, do_train=True,
-            train_batch_size=4, eval_batch_size=10, predict_batch_size=10, learning_rate=0.005, num_train_epochs=2.0,
-            save_checkpoints_steps=3, trim_padding=False, log_steps=1)
+            tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="MRPC", data_dir=data,
+            do_train=True,
+            train_batch_size=4, eval_batch_size=10, predict_batch_size=10, learning_rate=0.005,
+            num_train_epochs=2.0, save_checkpoints_steps=3, trim_padding=False, log_steps=1)
         self.output = here / "fp32"
         self.losses = self.run(self.output, do_eval=True, do_predict=True)
 
     def run(self, output, **flags):
         """Runs into a directory; returns the losses logged."""
-        finished = self._scripts.run("run_classifier.py", *tiny.flags(**{**self._flags, "output_dir": output, **flags}),
+        finished = self._scripts.run("run_classifier.py",
+                                     *tiny.flags(**{**self._flags, "output_dir": output, **flags}),
                                      cwd=self._here)
         assert finished.code == 0, finished.err
         return [float(loss) for loss in re.findall(r"step \d+/\d+ .*?\bloss (\S+)", finished.err)]
@@ -496,15 +529,18 @@ def test_run_classifier_goes_on_in_16_bits_and_ends_near_fp32(classifier, precis
         assert (trained["loss_scale/value"], trained["loss_scale/good_steps"]) == (2**15, 3)
         # And back.
         assert len(classifier.run(output, num_train_epochs=3.0)) == 3
-        assert tensors_of(output / "model.ckpt-9").keys() == tensors_of(classifier.output / "model.ckpt-6").keys()
+        assert tensors_of(output / "model.ckpt-9").keys() == tensors_of(classifier.output
+                                                                        / "model.ckpt-6").keys()
 
 
 @pytest.mark.parametrize("limit, supports", [
-    ("", ["bf16", "fp16"]), ("ALL", ["bf16", "fp16"]), ("default", ["bf16", "fp16"]), ("AVX2", []), ("AVX512_CORE_VNNI", []),
+    ("", ["bf16", "fp16"]), ("ALL", ["bf16", "fp16"]), ("default", ["bf16", "fp16"]), ("AVX2", []),
+    ("AVX512_CORE_VNNI", []),
     ("AVX512_CORE_BF16", ["bf16"]), ("AVX512_CORE_AMX", ["bf16"]), ("AVX512_CORE_FP16", ["bf16", "fp16"]),
     ("AVX10_1_512_AMX_FP16", ["bf16", "fp16"])])
 @pytest.mark.parametrize("variable", ["ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"])
-def test_what_the_environment_keeps_from_one_dnn_counts_as_not_there(limit, supports, variable, whole_one_dnn, monkeypatch):
+def test_what_the_environment_keeps_from_one_dnn_counts_as_not_there(limit, supports, variable, whole_one_dnn,
+                                                                     monkeypatch):
     monkeypatch.setenv(variable, limit)
     monkeypatch.setattr(one_dnn.os.path, "exists", lambda path: False)  # nobody knows what the CPU has
     supported = [name for name in IN_16_BITS if one_dnn.cpu_supports.__wrapped__(modeling.PRECISIONS[name])]
@@ -514,7 +550,8 @@ def test_what_the_environment_keeps_from_one_dnn_counts_as_not_there(limit, supp
 def test_run_classifier_does_the_same_with_compiled_kernels(classifier, tmp_path):
     losses = classifier.run_second_epoch(tmp_path / "output", compile_kernels=True, do_predict=True)
     np.testing.assert_allclose(losses, classifier.losses[3:], rtol=1e-5)
-    found, expected = [{name: array for name, array in comparable(tensors_of(directory / "model.ckpt-6")).items()
+    found, expected = [{name: array
+                        for name, array in comparable(tensors_of(directory / "model.ckpt-6")).items()
                         if name in tiny.shapes()} for directory in (tmp_path / "output", classifier.output)]
     assert_close(found, expected, 1e-5)
     np.testing.assert_allclose(*[np.loadtxt(directory / "test_results.tsv")

@@ -14,9 +14,11 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MODEL = {"modeling", "optimization", "tokenization"}
-PUBLISHED_COMMANDS = {"create_pretraining_data", "extract_features", "run_classifier", "run_pretraining", "run_squad"}
+PUBLISHED_COMMANDS = {"create_pretraining_data", "extract_features", "run_classifier", "run_pretraining",
+                      "run_squad"}
 OUR_COMMANDS = {"build_vocab", "convert_checkpoint", "plan_memory"}
-EVERYTHING = {"bertlib.commands", "bertlib.serving", "bertlib.tasks", "bertlib.kernels", "bertlib.runtime", *MODEL}
+EVERYTHING = {"bertlib.commands", "bertlib.serving", "bertlib.tasks", "bertlib.kernels", "bertlib.runtime",
+              *MODEL}
 
 # room: the rooms that it may import, besides itself.
 TABLE = {
@@ -86,8 +88,9 @@ def test_a_room_imports_what_the_table_says(room):
 
 def test_the_rules_would_see_a_wrong_import(tmp_path):
     path = tmp_path / "module.py"
-    path.write_text("import os\nimport tf1 as tf\n\ndef f():\n    from bertlib.tasks.squad import create_model\n"
-                    "    import run_squad, bertlib.kernels.native\n    from bertlib.runtime import files\n")
+    path.write_text("import os\nimport tf1 as tf\n\ndef f():\n    from bertlib.tasks.squad import "
+                    "create_model\n    import run_squad, bertlib.kernels.native\n    from bertlib.runtime "
+                    "import files\n")
     assert {room_of(module) for module in imports(path)} == {
         None, "tf1", "bertlib.tasks", "run_squad", "bertlib.kernels", "bertlib.runtime"}
 
@@ -178,7 +181,8 @@ def modules_of(room):
 
 def effects(modules):
     """{module: what its import changed: {what: [before, after]}}."""
-    done = subprocess.run([sys.executable, "-c", STATE, *modules], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
+    done = subprocess.run([sys.executable, "-c", STATE, *modules], cwd=ROOT, capture_output=True,
+                          encoding="utf-8", check=True)
     return dict(map(json.loads, done.stdout.splitlines()))
 
 
@@ -205,12 +209,15 @@ def test_the_import_of_a_command_defines_its_flags_and_makes_a_command_of_the_pr
 
 @pytest.mark.slow(reason="interpreters of their own, each of which loads TensorFlow")
 @pytest.mark.parametrize("modules", [
-    ["tensorflow", "bertlib.tasks.classifier", "modeling", "tf1", "run_squad", "bertlib.commands.training", "tokenization"],
-    ["tf1", "bertlib.commands.plan_memory", "run_pretraining", "optimization", "bertlib.runtime.estimator", "tensorflow"]])
+    ["tensorflow", "bertlib.tasks.classifier", "modeling", "tf1", "run_squad", "bertlib.commands.training",
+     "tokenization"],
+    ["tf1", "bertlib.commands.plan_memory", "run_pretraining", "optimization", "bertlib.runtime.estimator",
+     "tensorflow"]])
 def test_the_order_of_imports_does_not_matter(modules):
     code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n" \
            "import tensorflow.compat.v1 as tf; print(tf.executing_eagerly(), tf.resource_variables_enabled())"
-    done = subprocess.run([sys.executable, "-c", code, *modules], cwd=ROOT, capture_output=True, encoding="utf-8")
+    done = subprocess.run([sys.executable, "-c", code, *modules], cwd=ROOT, capture_output=True,
+                          encoding="utf-8")
     assert done.returncode == 0 and done.stdout == "False True\n", done.stderr
 
 
@@ -244,8 +251,8 @@ print("built")
 
 
 def test_runtime_kernels_and_tf1_import_nothing_that_google_research_bert_has():
-    found = {module.split(".")[0] for room in ("bertlib.runtime", "bertlib.kernels", "tf1") for path in FILES[room]
-             for module in imports(path)}
+    found = {module.split(".")[0] for room in ("bertlib.runtime", "bertlib.kernels", "tf1")
+             for path in FILES[room] for module in imports(path)}
     assert not found & PUBLISHED
 
 

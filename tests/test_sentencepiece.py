@@ -1,4 +1,5 @@
-"""Tests of tokenization.SentencePieceTokenizer and --spm_model_file, with models trained here on a few sentences."""
+"""Tests of tokenization.SentencePieceTokenizer and --spm_model_file, with models trained here on a few
+sentences."""
 
 import io
 import pickle
@@ -15,7 +16,8 @@ from bertlib.tasks import classifier_data
 import tokenization
 
 SENTENCES = [
-    "Steve Smith's café (in Oslo), naïve since 1,999, sold 9,000 cups and 12, no, 13.", "The quick brown fox, 2010, 2011.",
+    "Steve Smith's café (in Oslo), naïve since 1,999, sold 9,000 cups and 12, no, 13.",
+    "The quick brown fox, 2010, 2011.",
     "Москва — столица России.", "القاهرة عاصمة مصر", "हिन्दी भाषा भारत की है।", "한국어 사람이 말한다",
     "東京は日本の首都です。人口は1400万人。", "北京是中国的首都。", "กรุงเทพเป็นเมืองหลวง", "…½ ﬁn"]
 repeatable = settings(max_examples=150, derandomize=True, database=None, deadline=None)
@@ -49,7 +51,8 @@ def load(tmp_path):
     """Loads a model trained with some options."""
     def load(do_lower_case=False, expected_size=None, **options):
         (tmp_path / "spm.model").write_bytes(train(**options))
-        return tokenization.SentencePieceTokenizer(tmp_path / "spm.model", do_lower_case, vocab_size=expected_size)
+        return tokenization.SentencePieceTokenizer(tmp_path / "spm.model", do_lower_case,
+                                                   vocab_size=expected_size)
     return load
 
 
@@ -77,15 +80,18 @@ def test_every_script_comes_back_from_its_tokens_and_ids(tokenizers, sentence, l
     assert tokenizer.tokenize(sentence.encode()) == tokens
 
 
-@pytest.mark.parametrize("options", [{}, dict(model_type="bpe", hard_vocab_limit=True), dict(model_type="char"),
-                                     dict(byte_fallback=True, vocab_size=400), dict(normalization_rule_name="identity")])
+@pytest.mark.parametrize("options",
+                         [{}, dict(model_type="bpe", hard_vocab_limit=True), dict(model_type="char"),
+                          dict(byte_fallback=True, vocab_size=400), dict(normalization_rule_name="identity")])
 def test_word_by_word_gives_what_sentencepiece_makes_of_the_whole(load, options):
     tokenizer = load(**options)
     model = sentencepiece.SentencePieceProcessor(model_proto=train(**options))
-    for text in [*(sentence.replace(",", "") for sentence in SENTENCES), "  a  b c  ", "日 [CLS] d\u200be\u3000f", ""]:
+    for text in [*(sentence.replace(",", "") for sentence in SENTENCES), "  a  b c  ",
+                 "日 [CLS] d\u200be\u3000f", ""]:
         ids, expected = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)), model.encode(text)
         if not options.get("model_type"):  # unigrams: the same, or as likely
-            ids, expected = (("".join(map(model.id_to_piece, found)), pytest.approx(sum(map(model.get_score, found))))
+            ids, expected = (("".join(map(model.id_to_piece, found)),
+                              pytest.approx(sum(map(model.get_score, found))))
                              for found in (ids, expected))
             assert (ids[0], ids[1].expected) == expected
         else:
@@ -93,7 +99,8 @@ def test_word_by_word_gives_what_sentencepiece_makes_of_the_whole(load, options)
 
 
 def test_case_and_accents(tokenizers, load):
-    assert "".join(tokenizers[False].tokenize("café Naïve")) == "▁café▁[UNK]aïve"  # "N" is nowhere in the sentences
+    # "N" is nowhere in the sentences
+    assert "".join(tokenizers[False].tokenize("café Naïve")) == "▁café▁[UNK]aïve"
     assert "".join(tokenizers[True].tokenize("CAFÉ cafe\u0301 Naïve")) == "▁cafe▁cafe▁naive"
     # By NFKD, also where the model itself normalizes nothing.
     assert "".join(load(True, normalization_rule_name="identity").tokenize("ﬁN")) == "▁fin"
@@ -107,7 +114,8 @@ def test_a_comma_after_a_digit_is_a_token_of_its_own(load):
         tokens = tokenizer.tokenize(text)
         assert "".join(tokens) == "▁" + text.replace(" ", "▁")
         assert not any(token[-1:] == "," and token[-2:-1].isdigit() for token in tokens)
-        assert [text[start:end] for start, end in tokenizer.spans(text)] == [token.lstrip("▁") for token in tokens]
+        assert [text[start:end] for start, end in tokenizer.spans(text)] == [token.lstrip("▁")
+                                                                             for token in tokens]
 
 
 def test_what_looks_like_a_special_token_is_text(tokenizers, load):
@@ -120,8 +128,8 @@ def test_what_looks_like_a_special_token_is_text(tokenizers, load):
 def test_special_tokens_can_be_protected(spm_model_file):
     tokenizer = tokenization.SentencePieceTokenizer(spm_model_file, True, ["[MASK]"])
     text = "fox[MASK]brown [MASK]."
-    assert tokenizer.tokenize(text) == [*tokenizer.tokenize("fox"), "[MASK]", *tokenizer.tokenize("brown"), "[MASK]",
-                                        *tokenizer.tokenize(".")]
+    assert tokenizer.tokenize(text) == [*tokenizer.tokenize("fox"), "[MASK]", *tokenizer.tokenize("brown"),
+                                        "[MASK]", *tokenizer.tokenize(".")]
     assert "".join(text[start:end] for start, end in tokenizer.spans(text)) == text.replace(" ", "")
     with pytest.raises(ValueError, match="'<mask>' cannot be protected"):
         tokenization.SentencePieceTokenizer(spm_model_file, True, ["<mask>"])
@@ -171,7 +179,8 @@ def test_special_tokens_have_berts_names(tokenizers, load):
     assert list(tokenizers[0].vocab)[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert list(tokenizers[0].vocab.values()) == list(range(len(tokenizers[0].vocab)))
     found = load(control_symbols=[], bos_id=2, eos_id=3, unk_piece="⁇").vocab
-    assert [found[name] for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]")] == [0, 1, 2, 3] and "[MASK]" not in found
+    assert [found[name] for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]")] == [0, 1, 2,
+                                                                              3] and "[MASK]" not in found
     # The likelier spelling counts, and the other one keeps its name.
     found = load(control_symbols=["<cls>", "<sep>", "<mask>", "[UNK]"], bos_id=2, eos_id=3).vocab
     assert [found[name] for name in ("<s>", "</s>", "[CLS]", "[SEP]", "[MASK]")] == [2, 3, 4, 5, 6]
@@ -182,11 +191,13 @@ def test_models_that_cannot_be_used_are_named(load, tmp_path):
     path = tmp_path / "spm.model"
     for options, complaint in (
             (dict(control_symbols=[]), r"no piece for \[CLS\] \(\[CLS\], <cls>, <s>\) and none for \[SEP\]"),
-            (dict(pad_id=-1, unk_id=0), r"no piece for \[PAD\] \(\[PAD\], <pad>\)\. Train it with --pad_id=0"),
+            (dict(pad_id=-1, unk_id=0),
+             r"no piece for \[PAD\] \(\[PAD\], <pad>\)\. Train it with --pad_id=0"),
             (dict(split_by_whitespace=False), "go beyond words.*--split_by_whitespace=true"),
             (dict(add_dummy_prefix=False), "--add_dummy_prefix=true"),
             (dict(treat_whitespace_as_suffix=True), "--treat_whitespace_as_suffix=false"),
-            (dict(expected_size=3), "the config's vocab_size is 3: from piece 4 on, tokens have no embedding. Pass the Sent")):
+            (dict(expected_size=3), "the config's vocab_size is 3: from piece 4 on, tokens have no "
+             "embedding. Pass the Sent")):
         with pytest.raises(ValueError, match=complaint) as error:
             load(**options)
         assert str(path) in str(error.value)
@@ -200,14 +211,16 @@ def test_models_that_cannot_be_used_are_named(load, tmp_path):
 
 def test_size_may_be_rounded_up(load, tokenizers):
     size = len(tokenizers[0].vocab)
-    assert load(expected_size=-(-size // 64) * 64).vocab == load(expected_size=size).vocab == tokenizers[0].vocab
+    assert load(expected_size=-(-size // 64)
+                * 64).vocab == load(expected_size=size).vocab == tokenizers[0].vocab
 
 
 # --- Features --------------------------------------------------------------------------------------------
 
 
 def test_features_are_the_same_in_any_number_of_processes(tokenizers):
-    examples = [classifier_data.InputExample(str(i), SENTENCES[i % 10] * (i % 3), SENTENCES[i % 7] if i % 4 else None, "1")
+    examples = [classifier_data.InputExample(str(i), SENTENCES[i % 10] * (i % 3), SENTENCES[i % 7] if i % 4
+                                             else None, "1")
                 for i in range(2100)]
     for tokenizer in tokenizers:
         assert type(tokenizer) in tokenization.TOKENIZERS
@@ -222,14 +235,17 @@ def flags(tmp_path_factory, spm_model_file, tokenizers):
     """What run_classifier.py needs for a model with random weights."""
     here = tmp_path_factory.mktemp("classifier")
     config = here / "bert_config.json"
-    config.write_text(str({**tiny.CONFIG, "num_hidden_layers": 1, "vocab_size": len(tokenizers[0].vocab)}).replace("'", '"'))
+    config.write_text(str({**tiny.CONFIG, "num_hidden_layers": 1,
+                           "vocab_size": len(tokenizers[0].vocab)}).replace("'", '"'))
     data = tiny.write_task(here / "data", "mrpc", train=4, dev=2)
     return dict(task_name="mrpc", data_dir=data, bert_config_file=config, spm_model_file=spm_model_file,
-                max_seq_length=tiny.SEQ_LENGTH, train_batch_size=4, num_train_epochs=1, do_train=True, do_eval=True)
+                max_seq_length=tiny.SEQ_LENGTH, train_batch_size=4, num_train_epochs=1, do_train=True,
+                do_eval=True)
 
 
 def test_a_classifier_reads_it(scripts, flags, tmp_path):
-    done = scripts.run("run_classifier.py", *tiny.flags(**{**flags, "do_train": False}, output_dir=tmp_path / "output"),
+    done = scripts.run("run_classifier.py",
+                       *tiny.flags(**{**flags, "do_train": False}, output_dir=tmp_path / "output"),
                        cwd=tmp_path)
     assert done.code == 0, done.err
     assert "[CLS] ▁" in done.err and "eval_accuracy" in done.err
@@ -242,6 +258,7 @@ def test_a_classifier_reads_it(scripts, flags, tmp_path):
 ])
 def test_bad_flags(scripts, flags, tiny_model, tmp_path, changes, complaint):
     changes = {name: value.format(model=tiny_model.vocab) for name, value in changes.items()}
-    done = scripts.run("run_classifier.py", *tiny.flags(**{**flags, **changes}, output_dir=tmp_path / "output"), cwd=tmp_path)
+    done = scripts.run("run_classifier.py",
+                       *tiny.flags(**{**flags, **changes}, output_dir=tmp_path / "output"), cwd=tmp_path)
     assert done.code == 1 and complaint in done.err
     assert not (tmp_path / "output").exists()

@@ -206,7 +206,8 @@ def test_features_of_multilingual_text(lower):
     length = sum(features.input_mask)
     cafe, e, also = ("cafe", "e", "тоже") if lower else ("Café", "é", "Тоже")
     assert tokenizer.convert_ids_to_tokens(features.input_ids[:length]) == [
-        "[CLS]", "日", "本", "の", cafe, e, "！", "[SEP]", "[UNK]", "[UNK]" if lower else "한국어", "日", "!", "本", "[SEP]"]
+        "[CLS]", "日", "本", "の", cafe, e, "！", "[SEP]", "[UNK]", "[UNK]" if lower else "한국어", "日", "!", "本",
+        "[SEP]"]
     assert tokenizer.tokenize("Тоже") == [also]
 
 
@@ -302,13 +303,15 @@ def test_protected_tokens_stay_whole(lower):
 def test_a_token_that_is_not_in_the_vocabulary_cannot_be_protected(token):
     vocab = {token: index for index, token in enumerate([*SPECIAL, "", " "])}
     for never_split in ([token], ["[MASK]", token]):
-        with pytest.raises(ValueError, match=f"{re.escape(repr(token))} cannot be protected.*--protect_special_tokens"):
+        with pytest.raises(ValueError, match=f"{re.escape(repr(token))} cannot be "
+                           "protected.*--protect_special_tokens"):
             tokenization.FullTokenizer(vocab, never_split=never_split)
 
 
 def test_which_tokens_continue_a_word(tokenizers):
     tokenizer = tokenizers["lower"]
-    assert [tokenizer.continues_word(token) for token in tokenizer.tokenize("unaffable!") + ["[SEP]", "#"]] == [
+    assert [tokenizer.continues_word(token) for token in tokenizer.tokenize("unaffable!")
+            + ["[SEP]", "#"]] == [
         False, True, True, False, False, False]
 
 

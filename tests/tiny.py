@@ -1,4 +1,5 @@
-"""A BERT of a few thousand weights, in the forms that checkpoints come in, and a few lines of data for each task."""
+"""A BERT of a few thousand weights, in the forms that checkpoints come in, and a few lines of data for each
+task."""
 
 import json
 import random
@@ -14,7 +15,8 @@ WORDS = [*_STEMS, "un", "##s", "##ed", "##ing", "##ly", ".", ","]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 CONFIG = {
     "vocab_size": len(VOCABULARY), "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "intermediate_size": 24, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+    "intermediate_size": 24, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
     "max_position_embeddings": 40, "type_vocab_size": 2, "initializer_range": 0.02}
 SEQ_LENGTH = 20
 LABELS = {"mrpc": ["0", "1"], "cola": ["0", "1"], "mnli": ["contradiction", "entailment", "neutral"],
@@ -35,8 +37,8 @@ def shapes():
     for index in range(CONFIG["num_hidden_layers"]):
         layer = f"bert/encoder/layer_{index}"
         dense.update({f"{layer}/attention/self/{name}": (width, width) for name in ("query", "key", "value")})
-        dense.update({f"{layer}/attention/output/dense": (width, width), f"{layer}/intermediate/dense": (width, inner),
-                      f"{layer}/output/dense": (inner, width)})
+        dense.update({f"{layer}/attention/output/dense": (width, width),
+                      f"{layer}/intermediate/dense": (width, inner), f"{layer}/output/dense": (inner, width)})
         norms += [f"{layer}/attention/output/LayerNorm", f"{layer}/output/LayerNorm"]
     for name, (inputs, outputs) in dense.items():
         found.update({f"{name}/kernel": (inputs, outputs), f"{name}/bias": (outputs,)})
@@ -46,7 +48,8 @@ def shapes():
 
 
 def weights():
-    """{published variable name: array}: large so that examples differ, but the pooler's: its tanh would saturate."""
+    """{published variable name: array}: large so that examples differ, but the pooler's: its tanh would
+    saturate."""
     generator = np.random.RandomState(7)
     return {name: (generator.standard_normal(shape) * (0.15 if "pooler" in name else 0.8)
                    + name.endswith("gamma")).astype(np.float32) for name, shape in shapes().items()}
@@ -103,7 +106,8 @@ def write_training(directory, arrays, num_labels=2, step=3, **changes):
 
 
 class Model(object):
-    """The model's files in a directory: published ones, and Hugging Face's in the subdirectory `hugging_face`.
+    """The model's files in a directory: published ones, and Hugging Face's in the subdirectory
+    `hugging_face`.
 
     `shallow` is a configuration of its first layer, for tests that are about something else than the model.
     """
@@ -124,15 +128,17 @@ class Model(object):
         (self.hugging_face / "config.json").write_text(json.dumps(
             {**CONFIG, "model_type": "bert", "architectures": ["BertModel"], "layer_norm_eps": 1e-12}))
         (self.hugging_face / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-        safetensors.save_file(hugging_face(self.weights), self.hugging_face / "model.safetensors", {"format": "pt"})
+        safetensors.save_file(hugging_face(self.weights), self.hugging_face / "model.safetensors",
+                              {"format": "pt"})
         # What names the published files.
-        self.flags = dict(vocab_file=self.vocab, bert_config_file=self.config, init_checkpoint=self.checkpoint,
-                          max_seq_length=SEQ_LENGTH)
+        self.flags = dict(vocab_file=self.vocab, bert_config_file=self.config,
+                          init_checkpoint=self.checkpoint, max_seq_length=SEQ_LENGTH)
 
 
 def flags(**values):
     """Command-line arguments: one --name=value each."""
-    return [f"--{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in values.items()]
+    return [f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
+            for name, value in values.items()]
 
 
 # --- Data ------------------------------------------------------------------------------------------------
@@ -164,8 +170,8 @@ def header(task, part):
     """The first row of the task's file, or None."""
     if task == "xnli" and part == "train":
         return ["premise", "hypo", "label"]
-    return {"mrpc": ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"], "cola": None, "mnli": _MNLI_HEADER,
-            "xnli": _XNLI_HEADER}[task]
+    return {"mrpc": ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"], "cola": None,
+            "mnli": _MNLI_HEADER, "xnli": _XNLI_HEADER}[task]
 
 
 def sentence(chance):

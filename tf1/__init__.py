@@ -1,17 +1,18 @@
 """TensorFlow 1.x for programs of its time: `import tf1 as tf` in place of `import tensorflow as tf`.
 
-It is `tensorflow.compat.v1`, in graph mode with resource variables, with what TensorFlow 2 removed put back over this
-project's own modules: `tf.estimator`, `tf.layers`, and of `tf.contrib` what forks of BERT used. The rest of `tf.contrib`
-raises an error that names the replacement. Modules that bypass `tf`, such as `from tensorflow.contrib import crf` or
-`from tensorflow.python.estimator.run_config import RunConfig`, are found too once this one is imported.
+It is `tensorflow.compat.v1`, in graph mode with resource variables, with what TensorFlow 2 removed put back
+over this project's own modules: `tf.estimator`, `tf.layers`, and of `tf.contrib` what forks of BERT used. The
+rest of `tf.contrib` raises an error that names the replacement. Modules that bypass `tf`, such as `from
+tensorflow.contrib import crf` or `from tensorflow.python.estimator.run_config import RunConfig`, are found
+too once this one is imported.
 
-So that a run repeats, `tf.nn.dropout`, `tf.layers.dropout` and a `Dataset.shuffle` without a seed are keyed by seed, step
-and place (see `bertlib.runtime.randomness`), and `parallel_interleave` is never sloppy.
+So that a run repeats, `tf.nn.dropout`, `tf.layers.dropout` and a `Dataset.shuffle` without a seed are keyed
+by seed, step and place (see `bertlib.runtime.randomness`), and `parallel_interleave` is never sloppy.
 
     python -m tf1 --names
 
-lists every name that a program gets, `python -m tf1 --names --ours` those that TensorFlow itself no longer has, or has
-otherwise.
+lists every name that a program gets, `python -m tf1 --names --ours` those that TensorFlow itself no longer
+has, or has otherwise.
 """
 
 from tf1._compat import tf as _tf  # first, as its name has it: TensorFlow is loaded quietly there

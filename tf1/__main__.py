@@ -1,4 +1,5 @@
-"""python -m tf1 --names [--ours]: every name that a program gets, or those that TensorFlow has not, or has otherwise."""
+"""python -m tf1 --names [--ours]: every name that a program gets, or those that TensorFlow has not, or has
+otherwise."""
 
 import argparse
 import signal
@@ -9,7 +10,8 @@ from tf1 import _names
 
 
 def names(module, name, seen=()):
-    """Yields (full name, whether it is ours) of the public names of a module, those of its modules included."""
+    """Yields (full name, whether it is ours) of the public names of a module, those of its modules
+    included."""
     for key in sorted(key for key in dir(module) if not key.startswith("_")):
         value = getattr(module, key, None)
         if isinstance(value, types.ModuleType):
@@ -23,8 +25,10 @@ def names(module, name, seen=()):
 
 def main():
     """Prints the names."""
-    parser = argparse.ArgumentParser(prog="python -m tf1", description="TensorFlow 1.x for programs of its time.")
-    parser.add_argument("--names", action="store_true", required=True, help="list every name that a program gets from `tf`")
+    parser = argparse.ArgumentParser(prog="python -m tf1", description="TensorFlow 1.x for programs of its "
+                                     "time.")
+    parser.add_argument("--names", action="store_true", required=True, help="list every name that a program "
+                        "gets from `tf`")
     parser.add_argument("--ours", action="store_true",
                         help="of these only what TensorFlow itself no longer has, or has otherwise")
     options = parser.parse_args()

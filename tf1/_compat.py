@@ -1,4 +1,5 @@
-"""`tensorflow.compat.v1` as programs of its time expect it: quiet, in graph mode, with resource variables and tf-keras."""
+"""`tensorflow.compat.v1` as programs of its time expect it: quiet, in graph mode, with resource variables and
+tf-keras."""
 
 import importlib
 import logging
@@ -7,7 +8,8 @@ import warnings
 
 from bertlib.runtime import quiet_tensorflow
 
-# tf.layers, tf.keras and tf.nn.rnn_cell are those of tf-keras, because Keras 3 left them out. Read when Keras is first used.
+# tf.layers, tf.keras and tf.nn.rnn_cell are those of tf-keras, because Keras 3 left them out. Read when Keras
+# is first used.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 tf = quiet_tensorflow.load()
 

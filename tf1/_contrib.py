@@ -14,7 +14,8 @@ import tensorflow.compat.v1 as tf
 
 def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, variables_collections=None,
                outputs_collections=None, trainable=True, begin_norm_axis=1, begin_params_axis=-1, scope=None):
-    """Layer normalization (Ba et al. 2016, arXiv:1607.06450), with variables LayerNorm/beta and LayerNorm/gamma.
+    """Layer normalization (Ba et al. 2016, arXiv:1607.06450), with variables LayerNorm/beta and
+    LayerNorm/gamma.
 
     Args:
       inputs: float tensor.
@@ -33,19 +34,23 @@ def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, 
         shape = inputs.shape[begin_params_axis:].as_list()
         axes = list(range(begin_norm_axis % rank, rank))
         mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
-        beta = _variable("beta", shape, tf.zeros_initializer(), inputs, trainable, variables_collections) if center else None
-        gamma = _variable("gamma", shape, tf.ones_initializer(), inputs, trainable, variables_collections) if scale else None
+        beta = _variable("beta", shape, tf.zeros_initializer(), inputs, trainable,
+                         variables_collections) if center else None
+        gamma = _variable("gamma", shape, tf.ones_initializer(), inputs, trainable,
+                          variables_collections) if scale else None
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         return _finished(outputs, inputs, activation_fn, outputs_collections)
 
 
-def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, activation_fn=None, param_initializers=None,
-               updates_collections=tf.GraphKeys.UPDATE_OPS, is_training=True, reuse=None, variables_collections=None,
-               outputs_collections=None, trainable=True, scope=None, **unsupported):
+def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, activation_fn=None,
+               param_initializers=None, updates_collections=tf.GraphKeys.UPDATE_OPS, is_training=True,
+               reuse=None, variables_collections=None, outputs_collections=None, trainable=True, scope=None,
+               **unsupported):
     """Batch normalization over the last dimension (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
-    Variables: BatchNorm/beta, gamma, moving_mean and moving_variance. Arguments are those of `layer_norm`, and
+    Variables: BatchNorm/beta, gamma, moving_mean and moving_variance. Arguments are those of `layer_norm`,
+    and
 
       decay: of the moving averages.
       epsilon: added to the variance.
@@ -55,8 +60,10 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
     """
     others = {name: value for name, value in unsupported.items() if value is not None and name != "fused"}
     if others:
-        raise ValueError(f"tf.contrib.layers.batch_norm: no {', '.join(others)} here. Use tf.layers.batch_normalization.")
-    initializers = {"beta": tf.zeros_initializer(), "gamma": tf.ones_initializer(), "moving_mean": tf.zeros_initializer(),
+        raise ValueError(f"tf.contrib.layers.batch_norm: no {', '.join(others)} here. Use "
+                         "tf.layers.batch_normalization.")
+    initializers = {"beta": tf.zeros_initializer(), "gamma": tf.ones_initializer(),
+                    "moving_mean": tf.zeros_initializer(),
                     "moving_variance": tf.ones_initializer(), **(param_initializers or {})}
     with tf.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse):
         def variable(name, wanted=True, trained=trainable):
@@ -68,10 +75,13 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
         training = tf.convert_to_tensor(is_training)
         batch = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
         rate = tf.where(training, tf.cast(1.0 - decay, inputs.dtype), tf.zeros([], inputs.dtype))
-        factors = [1.0, _bessel(inputs) if inputs.shape.rank in (2, 4) and unsupported.get("fused") is not False else 1.0]
+        factors = [1.0, _bessel(inputs) if inputs.shape.rank in (2, 4)
+                   and unsupported.get("fused") is not False else 1.0]
         updates = [tf.assign_sub(average, (average - now * factor) * rate)
-                   for average, now, factor in zip(moving, batch, factors)] if is_training is not False else []
-        mean, variance = (tf.where(training, now, tf.identity(average)) for average, now in zip(moving, batch))
+                   for average, now,
+                   factor in zip(moving, batch, factors)] if is_training is not False else []
+        mean, variance = (tf.where(training, now, tf.identity(average))
+                          for average, now in zip(moving, batch))
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         if updates_collections is None:
             with tf.control_dependencies(updates):
@@ -83,7 +93,8 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
 
 
 def _bessel(inputs):
-    """n / (n - 1) for n values of a channel. The kernel that TensorFlow took for two and four dimensions averaged so."""
+    """n / (n - 1) for n values of a channel. The kernel that TensorFlow took for two and four dimensions
+    averaged so."""
     count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), inputs.dtype)
     return count / tf.maximum(count - 1, 1)
 
@@ -92,22 +103,24 @@ def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn
                     weights_initializer=None, weights_regularizer=None, biases_initializer="zeros",
                     biases_regularizer=None, reuse=None, variables_collections=None, outputs_collections=None,
                     trainable=True, scope=None):
-    """activation_fn(inputs · weights + biases) over the last dimension, with variables fully_connected/weights and biases.
+    """activation_fn(inputs · weights + biases) over the last dimension, with variables
+    fully_connected/weights and biases.
 
-    Defaults are a ReLU, Xavier weights and zero biases; biases_initializer=None or a normalizer_fn leaves the biases out.
+    Defaults are a ReLU, Xavier weights and zero biases; biases_initializer=None or a normalizer_fn leaves the
+    biases out.
     """
     with tf.variable_scope(scope, "fully_connected", [inputs], reuse=reuse):
         weights = _variable("weights", [inputs.shape.as_list()[-1], num_outputs],
-                            weights_initializer or xavier_initializer(), inputs, trainable, variables_collections,
-                            weights_regularizer)
+                            weights_initializer or xavier_initializer(), inputs, trainable,
+                            variables_collections, weights_regularizer)
         outputs = tf.tensordot(inputs, weights, 1)
         outputs.set_shape(inputs.shape[:-1].concatenate(num_outputs))
         if normalizer_fn is not None:
             outputs = normalizer_fn(outputs, **(normalizer_params or {}))
         elif biases_initializer is not None:
             initializer = tf.zeros_initializer() if biases_initializer == "zeros" else biases_initializer
-            outputs += _variable("biases", [num_outputs], initializer, inputs, trainable, variables_collections,
-                                 biases_regularizer)
+            outputs += _variable("biases", [num_outputs], initializer, inputs, trainable,
+                                 variables_collections, biases_regularizer)
         return _finished(outputs, outputs, activation_fn, outputs_collections)
 
 
@@ -151,23 +164,25 @@ def l2_regularizer(scale, scope=None):
     return lambda weights: tf.multiply(scale, tf.nn.l2_loss(weights), name=scope)
 
 
-_OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer, "Ftrl": tf.train.FtrlOptimizer,
+_OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,
+               "Ftrl": tf.train.FtrlOptimizer,
                "Momentum": lambda learning_rate: tf.train.MomentumOptimizer(learning_rate, momentum=0.9),
                "RMSProp": tf.train.RMSPropOptimizer, "SGD": tf.train.GradientDescentOptimizer}
 
 
-def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_scale=None, gradient_multipliers=None,
-                  clip_gradients=None, learning_rate_decay_fn=None, update_ops=None, variables=None, name=None,
-                  summaries=None, colocate_gradients_with_ops=False, increment_global_step=True):
+def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_scale=None,
+                  gradient_multipliers=None, clip_gradients=None, learning_rate_decay_fn=None,
+                  update_ops=None, variables=None, name=None, summaries=None,
+                  colocate_gradients_with_ops=False, increment_global_step=True):
     """Builds a training step; returns the loss, a tensor that waits for it.
 
     Args:
       loss: scalar.
       global_step: the step to count; the graph's if None.
-      learning_rate: float, then kept in the variable OptimizeLoss/learning_rate, scalar tensor, or None if the optimizer
-        has its own.
-      optimizer: a name (Adagrad, Adam, Ftrl, Momentum, RMSProp, SGD), a class, an instance, or a function of the
-        learning rate.
+      learning_rate: float, then kept in the variable OptimizeLoss/learning_rate, scalar tensor, or None if
+        the optimizer has its own.
+      optimizer: a name (Adagrad, Adam, Ftrl, Momentum, RMSProp, SGD), a class, an instance, or a function of
+        the learning rate.
       gradient_noise_scale: standard deviation of noise added to gradients.
       gradient_multipliers: {variable or its name: factor}.
       clip_gradients: global norm to clip to, or a function of (gradient, variable) pairs.
@@ -184,11 +199,13 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
     """
     global_step = tf.train.get_global_step() if global_step is None else global_step
     with tf.variable_scope(name, "OptimizeLoss", [loss, global_step]):
-        with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS) if update_ops is None else update_ops):
+        with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS) if update_ops is None
+                                     else update_ops):
             loss = tf.identity(loss)
         rate = learning_rate
         if isinstance(rate, (int, float)):
-            rate = tf.get_variable("learning_rate", [], trainable=False, initializer=tf.constant_initializer(rate))
+            rate = tf.get_variable("learning_rate", [], trainable=False,
+                                   initializer=tf.constant_initializer(rate))
         if learning_rate_decay_fn is not None:
             rate = learning_rate_decay_fn(rate, global_step)
         chosen = _optimizer(optimizer, rate)
@@ -207,7 +224,8 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
 def _optimizer(optimizer, rate):
     if isinstance(optimizer, str):
         if optimizer not in _OPTIMIZERS:
-            raise ValueError(f"optimize_loss: unknown optimizer {optimizer!r}; known: {', '.join(_OPTIMIZERS)}.")
+            raise ValueError(f"optimize_loss: unknown optimizer {optimizer!r}; known: "
+                             f"{', '.join(_OPTIMIZERS)}.")
         optimizer = _OPTIMIZERS[optimizer]
     if isinstance(optimizer, tf.train.Optimizer):
         return optimizer
@@ -218,12 +236,13 @@ def _optimizer(optimizer, rate):
 
 def _changed_gradients(pairs, noise_scale, multipliers, clip):
     if noise_scale is not None:
-        pairs = [(tf.convert_to_tensor(gradient) + tf.random.truncated_normal(variable.shape) * noise_scale, variable)
+        pairs = [(tf.convert_to_tensor(gradient) + tf.random.truncated_normal(variable.shape) * noise_scale,
+                  variable)
                  for gradient, variable in pairs]
     factors = {key.split(":")[0] if isinstance(key, str) else key.op.name: factor
                for key, factor in (multipliers or {}).items()}
-    pairs = [(tf.convert_to_tensor(gradient) * factors[variable.op.name], variable) if variable.op.name in factors
-             else (gradient, variable) for gradient, variable in pairs]
+    pairs = [(tf.convert_to_tensor(gradient) * factors[variable.op.name], variable)
+             if variable.op.name in factors else (gradient, variable) for gradient, variable in pairs]
     if callable(clip):
         return clip(pairs)
     if clip is not None:
@@ -247,8 +266,8 @@ def _summarize(names, loss, rate, pairs):
 
 
 # --- contrib.crf -----------------------------------------------------------------------------------------
-# Linear-chain conditional random field (Lafferty, McCallum and Pereira 2001). B examples, T positions, N tags; s[t, j] is
-# the score of tag j at position t, A[i, j] that of tag j after tag i.
+# Linear-chain conditional random field (Lafferty, McCallum and Pereira 2001). B examples, T positions, N
+# tags; s[t, j] is the score of tag j at position t, A[i, j] that of tag j after tag i.
 
 
 def _mask(lengths, inputs):
@@ -275,14 +294,16 @@ def crf_sequence_score(inputs, tag_indices, sequence_lengths, transition_params)
 
 
 def crf_log_norm(inputs, sequence_lengths, transition_params):
-    """Returns the logarithm of the partition function, float [B], 0 for length 0; arguments of `crf_log_likelihood`."""
+    """Returns the logarithm of the partition function, float [B], 0 for length 0; arguments of
+    `crf_log_likelihood`."""
     def forward(state, position):
         scores, mask = position
         following = tf.reduce_logsumexp(state[:, :, None] + transition_params[None], axis=1) + scores
         return tf.where(mask > 0, following, state)
 
     mask = _mask(sequence_lengths, inputs)
-    # The loop passes the first position too, without effect: a loop over nothing, if T is 1, would have no gradient.
+    # The loop passes the first position too, without effect: a loop over nothing, if T is 1, would have no
+    # gradient.
     later = tf.concat([tf.zeros_like(mask[:, :1]), mask[:, 1:]], axis=1)
     wide = tf.tile(later[:, :, None], [1, 1, tf.shape(inputs)[2]])
     final = tf.foldl(forward, (tf.transpose(inputs, [1, 0, 2]), tf.transpose(wide, [1, 0, 2])), inputs[:, 0])
@@ -335,7 +356,8 @@ def crf_decode(potentials, transition_params, sequence_length):
     scores, pointers = tf.scan(forward, (tf.transpose(potentials, [1, 0, 2])[1:], wide[1:]), (first, itself))
     final = tf.concat([first[None], scores], axis=0)[-1]
     last = tf.argmax(final, axis=1, output_type=tf.int32)
-    earlier = tf.scan(lambda tags, pointer: tf.gather(pointer, tags, batch_dims=1), pointers, last, reverse=True)
+    earlier = tf.scan(lambda tags, pointer: tf.gather(pointer, tags, batch_dims=1), pointers, last,
+                      reverse=True)
     tags = tf.transpose(tf.concat([earlier, last[None]], axis=0))
     return tags * tf.cast(mask, tf.int32), tf.reduce_max(final, axis=1)
 
@@ -380,19 +402,21 @@ class Predictor(object):
     def __call__(self, input_dict):
         unknown = sorted(set(input_dict) - set(self.feed_tensors))
         if unknown:
-            raise ValueError(f"The model has no input {', '.join(unknown)}; it has {', '.join(sorted(self.feed_tensors))}.")
+            raise ValueError(f"The model has no input {', '.join(unknown)}; it has "
+                             f"{', '.join(sorted(self.feed_tensors))}.")
         feeds = {self.feed_tensors[name]: value for name, value in input_dict.items() if value is not None}
         return self.session.run(self.fetch_tensors, feeds)
 
 
-def from_saved_model(export_dir, signature_def_key=None, signature_def=None, input_names=None, output_names=None,
-                     tags=None, graph=None, config=None):
+def from_saved_model(export_dir, signature_def_key=None, signature_def=None, input_names=None,
+                     output_names=None, tags=None, graph=None, config=None):
     """Returns a `Predictor` of a SavedModel.
 
     Args:
       export_dir: its directory.
       signature_def_key: the signature; "serving_default" if None.
-      signature_def, or input_names and output_names {name: tensor name}: other ways to say what to feed and fetch.
+      signature_def, or input_names and output_names {name: tensor name}: other ways to say what to feed and
+        fetch.
       tags: of the graph, comma-separated; "serve" if None.
       graph: graph to load it into; a new one if None.
       config: tf.ConfigProto.
@@ -402,12 +426,15 @@ def from_saved_model(export_dir, signature_def_key=None, signature_def=None, inp
     """
     session = tf.Session(graph=graph or tf.Graph(), config=config)
     with session.graph.as_default():
-        loaded = tf.saved_model.loader.load(session, (tags or tf.saved_model.tag_constants.SERVING).split(","), export_dir)
+        loaded = tf.saved_model.loader.load(session,
+                                            (tags or tf.saved_model.tag_constants.SERVING).split(","),
+                                            export_dir)
     if input_names is None or output_names is None:
         if signature_def is None:
             key = signature_def_key or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
             if key not in loaded.signature_def:
-                raise ValueError(f"{export_dir} has no signature {key!r}; it has {', '.join(sorted(loaded.signature_def))}.")
+                raise ValueError(f"{export_dir} has no signature {key!r}; it has "
+                                 f"{', '.join(sorted(loaded.signature_def))}.")
             signature_def = loaded.signature_def[key]
         input_names = {name: info.name for name, info in signature_def.inputs.items()}
         output_names = {name: info.name for name, info in signature_def.outputs.items()}
@@ -433,7 +460,8 @@ def from_estimator(estimator, serving_input_receiver_fn, output_key=None, graph=
 # --- contrib.metrics -------------------------------------------------------------------------------------
 
 
-def streaming_concat(values, axis=0, max_size=None, metrics_collections=None, updates_collections=None, name=None):
+def streaming_concat(values, axis=0, max_size=None, metrics_collections=None, updates_collections=None,
+                     name=None):
     """A metric whose value is all values so far, one after the other.
 
     Args:
@@ -451,14 +479,15 @@ def streaming_concat(values, axis=0, max_size=None, metrics_collections=None, up
     with tf.variable_scope(name, "streaming_concat", [values]):
         shape = values.shape.as_list()
         initial = [0 if index == axis % len(shape) else size for index, size in enumerate(shape)]
-        kept = tf.Variable(tf.zeros(initial, values.dtype), trainable=False, use_resource=True, shape=tf.TensorShape(None),
+        kept = tf.Variable(tf.zeros(initial, values.dtype), trainable=False, use_resource=True,
+                           shape=tf.TensorShape(None),
                            collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
         update = kept.assign(tf.concat([kept.read_value(), values], axis), read_value=True)
         return _metric(kept.read_value(), update, metrics_collections, updates_collections)
 
 
-def streaming_pearson_correlation(predictions, labels, weights=None, metrics_collections=None, updates_collections=None,
-                                  name=None):
+def streaming_pearson_correlation(predictions, labels, weights=None, metrics_collections=None,
+                                  updates_collections=None, name=None):
     """A metric: Pearson's correlation coefficient of predictions and labels, 0 if one of them is constant.
 
     Args:
@@ -474,14 +503,16 @@ def streaming_pearson_correlation(predictions, labels, weights=None, metrics_col
         weights = tf.ones_like(x) if weights is None else tf.reshape(tf.cast(weights, tf.float64), [-1])
         sums = tf.get_variable("sums", [6], tf.float64, tf.zeros_initializer(), trainable=False,
                                collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
-        batch = tf.stack([tf.reduce_sum(weights * terms) for terms in (tf.ones_like(x), x, y, x * x, y * y, x * y)])
+        batch = tf.stack([tf.reduce_sum(weights * terms) for terms in (tf.ones_like(x), x, y, x * x, y * y,
+                                                                       x * y)])
 
         def correlation(sums):
             count, x, y, xx, yy, xy = tf.unstack(sums)
             spread = tf.sqrt((count * xx - x * x) * (count * yy - y * y))
             return tf.cast(tf.div_no_nan(count * xy - x * y, spread), tf.float32)
 
-        return _metric(correlation(sums), correlation(tf.assign_add(sums, batch)), metrics_collections, updates_collections)
+        return _metric(correlation(sums), correlation(tf.assign_add(sums, batch)), metrics_collections,
+                       updates_collections)
 
 
 def _metric(value, update, metrics_collections, updates_collections):
@@ -507,9 +538,11 @@ def sequence_loss(logits, targets, weights, average_across_timesteps=True, avera
     with tf.name_scope(name, "sequence_loss", [logits, targets, weights]):
         function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
         # Functions for this argument were written for flat tensors.
-        flat = function(labels=tf.reshape(targets, [-1]), logits=tf.reshape(logits, [-1, logits.shape.as_list()[2]]))
+        flat = function(labels=tf.reshape(targets, [-1]),
+                        logits=tf.reshape(logits, [-1, logits.shape.as_list()[2]]))
         losses = tf.reshape(flat, tf.shape(weights)) * weights
-        axes = [axis for axis, averaged in enumerate([average_across_batch, average_across_timesteps]) if averaged]
+        axes = [axis for axis, averaged in enumerate([average_across_batch, average_across_timesteps])
+                if averaged]
         if not axes:
             return losses
         return tf.reduce_sum(losses, axes) / (tf.reduce_sum(weights, axes) + 1e-12)
@@ -519,8 +552,8 @@ def parallel_interleave(map_func, cycle_length, block_length=1, sloppy=False, bu
                         prefetch_input_elements=None):
     """tf.data.experimental.parallel_interleave, never sloppy: a run has to repeat."""
     del sloppy
-    return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, False, buffer_output_elements,
-                                                    prefetch_input_elements)
+    return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, False,
+                                                    buffer_output_elements, prefetch_input_elements)
 
 
 def batch_and_drop_remainder(batch_size):

@@ -1,4 +1,5 @@
-"""The parts of `tf.estimator` and `tf.contrib.tpu` around `estimator.py`: what TF 1.x programs call by those names.
+"""The parts of `tf.estimator` and `tf.contrib.tpu` around `estimator.py`: what TF 1.x programs call by those
+names.
 
 `tf1` puts them there. TPUs are refused; everything else of `TPUEstimator` runs on CPU and GPU.
 """
@@ -39,7 +40,8 @@ def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
       features: {name: tensor}, of which only dtype and shape count.
       default_batch_size: first dimension of what is fed; any if None.
     """
-    kinds = {name: (tensor.dtype, [default_batch_size, *tensor.shape.as_list()[1:]]) for name, tensor in features.items()}
+    kinds = {name: (tensor.dtype, [default_batch_size, *tensor.shape.as_list()[1:]])
+             for name, tensor in features.items()}
 
     def serving_input_receiver_fn():
         placeholders = {name: tf.placeholder(dtype, shape, name) for name, (dtype, shape) in kinds.items()}
@@ -48,7 +50,8 @@ def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
 
 
 def build_parsing_serving_input_receiver_fn(feature_spec, default_batch_size=None):
-    """Returns a serving_input_receiver_fn that is fed serialized `tf.train.Example`s, under the name "examples".
+    """Returns a serving_input_receiver_fn that is fed serialized `tf.train.Example`s, under the name
+    "examples".
 
     Args:
       feature_spec: {name: FixedLenFeature or VarLenFeature}.
@@ -56,7 +59,8 @@ def build_parsing_serving_input_receiver_fn(feature_spec, default_batch_size=Non
     """
     def serving_input_receiver_fn():
         serialized = tf.placeholder(tf.string, [default_batch_size], "input_example_tensor")
-        return estimator.ServingInputReceiver(tf.parse_example(serialized, feature_spec), {"examples": serialized})
+        return estimator.ServingInputReceiver(tf.parse_example(serialized, feature_spec),
+                                              {"examples": serialized})
     return serving_input_receiver_fn
 
 
@@ -79,7 +83,8 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
     """
     del queue_capacity, num_threads
     if shuffle is None:
-        raise ValueError("numpy_input_fn: say shuffle=True (training) or shuffle=False (evaluation, prediction).")
+        raise ValueError("numpy_input_fn: say shuffle=True (training) or shuffle=False (evaluation, "
+                         "prediction).")
     data = x if y is None else (x, y)
     sizes = {len(array) for array in tf.nest.flatten(data)}
     if len(sizes) != 1:
@@ -96,16 +101,18 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
 
 def pandas_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_capacity=1000, num_threads=1,
                     target_column="target"):
-    """Returns an input_fn over a DataFrame, a feature a column; y is a Series, or a DataFrame of several labels.
+    """Returns an input_fn over a DataFrame, a feature a column; y is a Series, or a DataFrame of several
+    labels.
 
     Other arguments and errors are those of `numpy_input_fn`.
     """
     del target_column
 
     def arrays(frame):
-        return {name: np.asarray(frame[name]) for name in frame.columns} if hasattr(frame, "columns") else np.asarray(frame)
-    return numpy_input_fn(arrays(x), None if y is None else arrays(y), batch_size, num_epochs, shuffle, queue_capacity,
-                          num_threads)
+        return {name: np.asarray(frame[name])
+                for name in frame.columns} if hasattr(frame, "columns") else np.asarray(frame)
+    return numpy_input_fn(arrays(x), None if y is None else arrays(y), batch_size, num_epochs, shuffle,
+                          queue_capacity, num_threads)
 
 
 # --- Training and evaluating in turns --------------------------------------------------------------------
@@ -116,12 +123,13 @@ class TrainSpec(collections.namedtuple("TrainSpec", ["input_fn", "max_steps", "h
     """What `train_and_evaluate` trains on: arguments of `Estimator.train`."""
 
 
-class EvalSpec(collections.namedtuple("EvalSpec", ["input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs",
-                                                   "throttle_secs"], defaults=[100, None, None, None, 120, 600])):
+class EvalSpec(collections.namedtuple("EvalSpec",
+                                      ["input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs",
+                                       "throttle_secs"], defaults=[100, None, None, None, 120, 600])):
     """What `train_and_evaluate` evaluates on: arguments of `Estimator.evaluate`, and
 
-    exporters: one `Exporter` or several. throttle_secs: least seconds between two evaluations. start_delay_secs: of
-    clusters; ignored.
+    exporters: one `Exporter` or several. throttle_secs: least seconds between two evaluations.
+    start_delay_secs: of clusters; ignored.
     """
 
 
@@ -134,7 +142,8 @@ def train_and_evaluate(estimator, train_spec, eval_spec):
       eval_spec: an `EvalSpec`.
 
     Returns:
-      (metrics of the last evaluation, list of what the exporters gave); (None, []) if there was nothing to train.
+      (metrics of the last evaluation, list of what the exporters gave); (None, []) if there was nothing to
+      train.
     """
     evaluator = _Evaluator(estimator, train_spec, eval_spec)
     estimator.train(train_spec.input_fn, hooks=list(train_spec.hooks or []), max_steps=train_spec.max_steps,
@@ -175,7 +184,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
     def _evaluate(self, step, is_the_final_export):
         spec = self._spec
         self.metrics = self._estimator.evaluate(spec.input_fn, steps=spec.steps, hooks=spec.hooks,
-                                                checkpoint_path=self._estimator.latest_checkpoint(), name=spec.name)
+                                                checkpoint_path=self._estimator.latest_checkpoint(),
+                                                name=spec.name)
         logging.info("Evaluation of step %d: %s", step, ", ".join(
             f"{name} = {value}" for name, value in sorted(self.metrics.items())))
         self.exports = [self._export(exporter, is_the_final_export) for exporter in self._exporters]
@@ -183,7 +193,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
 
     def _export(self, exporter, is_the_final_export):
         return exporter.export(
-            estimator=self._estimator, export_path=os.path.join(self._estimator.model_dir, "export", exporter.name),
+            estimator=self._estimator, export_path=os.path.join(self._estimator.model_dir, "export",
+                                                                exporter.name),
             checkpoint_path=self._estimator.latest_checkpoint(), eval_result=self.metrics,
             is_the_final_export=is_the_final_export)
 
@@ -204,9 +215,11 @@ class Exporter(object):
 class _SavedModelExporter(Exporter):
     """Exports by `Estimator.export_saved_model`."""
 
-    def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False, exports_to_keep=None):
+    def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False,
+                 exports_to_keep=None):
         if exports_to_keep is not None and exports_to_keep < 1:
-            raise ValueError(f"exports_to_keep is {exports_to_keep}; it must be positive, or None to keep all.")
+            raise ValueError(f"exports_to_keep is {exports_to_keep}; it must be positive, or None to keep "
+                             "all.")
         self.name = name
         self._serving_input_receiver_fn = serving_input_receiver_fn
         self._assets_extra = assets_extra
@@ -214,11 +227,12 @@ class _SavedModelExporter(Exporter):
         self._exports_to_keep = exports_to_keep
 
     def _save(self, trained, export_path, checkpoint_path):
-        directory = trained.export_saved_model(export_path, self._serving_input_receiver_fn, self._assets_extra,
-                                               self._as_text, checkpoint_path)
+        directory = trained.export_saved_model(export_path, self._serving_input_receiver_fn,
+                                               self._assets_extra, self._as_text, checkpoint_path)
         if self._exports_to_keep:
             found = sorted((path for path in glob.glob(os.path.join(glob.escape(export_path), "*"))
-                            if os.path.basename(path).isdigit()), key=lambda path: int(os.path.basename(path)))
+                            if os.path.basename(path).isdigit()),
+                           key=lambda path: int(os.path.basename(path)))
             for path in found[:-self._exports_to_keep]:
                 tf.gfile.DeleteRecursively(path)
         return directory
@@ -249,15 +263,18 @@ def _loss_smaller(best_eval_result, current_eval_result):
 
 
 class BestExporter(_SavedModelExporter):
-    """Exports after an evaluation that is better than all before, those of earlier runs in model_dir included."""
+    """Exports after an evaluation that is better than all before, those of earlier runs in model_dir
+    included."""
 
-    def __init__(self, name="best_exporter", serving_input_receiver_fn=None, event_file_pattern="eval/*.tfevents.*",
-                 compare_fn=_loss_smaller, assets_extra=None, as_text=False, exports_to_keep=5):
+    def __init__(self, name="best_exporter", serving_input_receiver_fn=None,
+                 event_file_pattern="eval/*.tfevents.*", compare_fn=_loss_smaller, assets_extra=None,
+                 as_text=False, exports_to_keep=5):
         """Creates an exporter.
 
         Args:
           event_file_pattern: glob in model_dir of the summaries of earlier evaluations; None not to look.
-          compare_fn: called with best_eval_result and current_eval_result, says whether the current one is better.
+          compare_fn: called with best_eval_result and current_eval_result, says whether the current one is
+            better.
         """
         if serving_input_receiver_fn is None:
             raise ValueError("BestExporter needs a serving_input_receiver_fn.")
@@ -272,10 +289,12 @@ class BestExporter(_SavedModelExporter):
             found = _events(os.path.join(glob.escape(estimator.model_dir), self._pattern))
             for step in sorted(found)[:-1]:
                 self._keep_if_better(found[step])
-        return self._save(estimator, export_path, checkpoint_path) if self._keep_if_better(eval_result) else None
+        return self._save(estimator, export_path,
+                          checkpoint_path) if self._keep_if_better(eval_result) else None
 
     def _keep_if_better(self, result):
-        better = self._best is None or self._is_better(best_eval_result=self._best, current_eval_result=result)
+        better = self._best is None or self._is_better(best_eval_result=self._best,
+                                                       current_eval_result=result)
         if better:
             self._best = result
         return better
@@ -286,7 +305,8 @@ def _events(pattern):
     found = {}
     for path in sorted(glob.glob(pattern)):
         for event in tf.train.summary_iterator(path):
-            scalars = {value.tag: value.simple_value for value in event.summary.value if value.HasField("simple_value")}
+            scalars = {value.tag: value.simple_value for value in event.summary.value
+                       if value.HasField("simple_value")}
             if scalars:
                 found.setdefault(event.step, {}).update(scalars)
     return found
@@ -296,7 +316,8 @@ def _events(pattern):
 
 
 def read_eval_metrics(eval_dir):
-    """Returns the metrics of all evaluations in a directory of summaries: OrderedDict {step: {name: value}}, by step."""
+    """Returns the metrics of all evaluations in a directory of summaries: OrderedDict {step: {name: value}},
+    by step."""
     found = _events(os.path.join(glob.escape(eval_dir), "*.tfevents.*"))
     return collections.OrderedDict((step, found[step]) for step in sorted(found))
 
@@ -353,7 +374,8 @@ def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_st
 
 def stop_if_lower_hook(estimator, metric_name, threshold, eval_dir=None, min_steps=0, run_every_secs=60,
                        run_every_steps=None):
-    """Returns a hook that ends training once a metric was below a threshold; arguments of `stop_if_higher_hook`."""
+    """Returns a hook that ends training once a metric was below a threshold; arguments of
+    `stop_if_higher_hook`."""
     def should_stop():
         return any(value < threshold for _, value in _history(estimator, metric_name, eval_dir, min_steps))
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -385,7 +407,8 @@ def stop_if_no_decrease_hook(estimator, metric_name, max_steps_without_decrease,
 
 def _history(trained, metric_name, eval_dir, min_steps):
     """[(step, value)] of a metric, by step."""
-    return [(step, values[metric_name]) for step, values in read_eval_metrics(eval_dir or trained.eval_dir()).items()
+    return [(step, values[metric_name])
+            for step, values in read_eval_metrics(eval_dir or trained.eval_dir()).items()
             if step >= min_steps and metric_name in values]
 
 
@@ -428,7 +451,8 @@ class TPURunConfig(estimator.RunConfig):
           ValueError: a cluster resolver is given.
         """
         if cluster is not None:
-            raise ValueError("RunConfig(cluster=…): TPUs are not supported. Pass cluster=None to run on CPU or GPU.")
+            raise ValueError("RunConfig(cluster=…): TPUs are not supported. Pass cluster=None to run on CPU "
+                             "or GPU.")
         super().__init__(**settings)
         self.tpu_config = tpu_config or TPUConfig()
         self.cluster = None
@@ -439,10 +463,10 @@ class TPURunConfig(estimator.RunConfig):
 class TPUEstimator(estimator.Estimator):
     """`estimator.Estimator` with the arguments of a TPU's. It runs on CPU or GPU."""
 
-    def __init__(self, model_fn=None, model_dir=None, config=None, params=None, use_tpu=False, train_batch_size=None,
-                 eval_batch_size=None, predict_batch_size=None, batch_axis=None, eval_on_tpu=True, export_to_tpu=True,
-                 export_to_cpu=True, warm_start_from=None, embedding_config_spec=None,
-                 export_saved_model_api_version=None):
+    def __init__(self, model_fn=None, model_dir=None, config=None, params=None, use_tpu=False,
+                 train_batch_size=None, eval_batch_size=None, predict_batch_size=None, batch_axis=None,
+                 eval_on_tpu=True, export_to_tpu=True, export_to_cpu=True, warm_start_from=None,
+                 embedding_config_spec=None, export_saved_model_api_version=None):
         """Creates an Estimator; see `estimator.Estimator`. Arguments that it does not have are ignored."""
         super().__init__(model_fn, model_dir, config, params, use_tpu, train_batch_size, eval_batch_size,
                          predict_batch_size, warm_start_from)
@@ -452,11 +476,12 @@ class TPUEstimatorSpec(estimator.EstimatorSpec):
     """`estimator.EstimatorSpec` with the arguments of a TPU's, in their order."""
 
     def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metrics=None, export_outputs=None,
-                scaffold_fn=None, host_call=None, training_hooks=None, evaluation_hooks=None, prediction_hooks=None):
+                scaffold_fn=None, host_call=None, training_hooks=None, evaluation_hooks=None,
+                prediction_hooks=None):
         return super().__new__(cls, mode, predictions=predictions, loss=loss, train_op=train_op,
-                               eval_metrics=eval_metrics, export_outputs=export_outputs, scaffold_fn=scaffold_fn,
-                               host_call=host_call, training_hooks=training_hooks, evaluation_hooks=evaluation_hooks,
-                               prediction_hooks=prediction_hooks)
+                               eval_metrics=eval_metrics, export_outputs=export_outputs,
+                               scaffold_fn=scaffold_fn, host_call=host_call, training_hooks=training_hooks,
+                               evaluation_hooks=evaluation_hooks, prediction_hooks=prediction_hooks)
 
     def as_estimator_spec(self):
         """Returns itself."""
@@ -471,5 +496,5 @@ def CrossShardOptimizer(opt, reduction=None, name=None, group_assignment=None):
 
 def TPUClusterResolver(tpu=None, zone=None, project=None, **others):
     """Raises ValueError: there is no TPU to find."""
-    raise ValueError(f"TPUClusterResolver(tpu={tpu!r}): TPUs are not supported, because TensorFlow removed the TPUEstimator "
-                     "that drove them. Run on CPU or GPU: --use_tpu=false.")
+    raise ValueError(f"TPUClusterResolver(tpu={tpu!r}): TPUs are not supported, because TensorFlow removed "
+                     "the TPUEstimator that drove them. Run on CPU or GPU: --use_tpu=false.")

@@ -1,4 +1,5 @@
-"""The names that `tf1` puts over those of `tensorflow.compat.v1`, and the modules that programs import past `tf`."""
+"""The names that `tf1` puts over those of `tensorflow.compat.v1`, and the modules that programs import past
+`tf`."""
 
 import functools
 import logging as _python_logging
@@ -97,9 +98,11 @@ def _loops():
 
 
 def _uniform_in_loop(shape, site):
-    """`randomness.uniform`, keyed by the round too; None if the loop has no integer variable that would tell it."""
+    """`randomness.uniform`, keyed by the round too; None if the loop has no integer variable that would tell
+    it."""
     switches = [op for loop in _loops() for op in loop.pivot.consumers() if op.type == "Switch"]
-    counters = [op.outputs[1] for op in switches if op.outputs[1].dtype.is_integer and op.outputs[1].shape.rank == 0]
+    counters = [op.outputs[1] for op in switches if op.outputs[1].dtype.is_integer
+                and op.outputs[1].shape.rank == 0]
     if not counters:
         return None
     with _tf.control_dependencies(None):  # leaves the loop
@@ -121,8 +124,10 @@ def _full_shape(noise_shape, x):
 def _layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False, name=None):
     """tf.layers.dropout, with the mask of `tf.nn.dropout`; training is a bool or a scalar tensor."""
     if isinstance(training, (bool, int)):
-        return _dropout(inputs, rate=rate, noise_shape=noise_shape, seed=seed, name=name) if training else _tf.identity(inputs)
-    return _tf.cond(training, lambda: _dropout(inputs, rate=rate, noise_shape=noise_shape, seed=seed, name=name),
+        return _dropout(inputs, rate=rate, noise_shape=noise_shape, seed=seed,
+                        name=name) if training else _tf.identity(inputs)
+    return _tf.cond(training, lambda: _dropout(inputs, rate=rate, noise_shape=noise_shape, seed=seed,
+                                               name=name),
                     lambda: _tf.identity(inputs))
 
 
@@ -139,8 +144,8 @@ class _LayerDropout(object):
     apply = __call__
 
 
-def _contrib_dropout(inputs, keep_prob=0.5, noise_shape=None, is_training=True, outputs_collections=None, scope=None,
-                     seed=None):
+def _contrib_dropout(inputs, keep_prob=0.5, noise_shape=None, is_training=True, outputs_collections=None,
+                     scope=None, seed=None):
     """tf.contrib.layers.dropout, with the mask of `tf.nn.dropout`."""
     outputs = _layer_dropout(inputs, 1.0 - keep_prob, noise_shape, seed, is_training, scope)
     _tf.add_to_collections(outputs_collections or [], outputs)
@@ -198,35 +203,38 @@ nn = _Namespace("tf.nn", dict(dropout=_dropout), lambda: _tf.nn)
 layers = _Namespace("tf.layers", dict(dropout=_layer_dropout, Dropout=_LayerDropout), lambda: _tf.layers)
 logging = _Namespace("tf.logging", dict(set_verbosity=_set_verbosity), lambda: _tf.logging)
 # DropoutWrapper drops as tf.nn.dropout does.
-_cell_wrappers.tf = _Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__), lambda: _tf.compat.v2)
-data = _Namespace("tf.data", dict(experimental=_Namespace("tf.data.experimental", _DATA, lambda: _tf.data.experimental)),
+_cell_wrappers.tf = _Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__),
+                               lambda: _tf.compat.v2)
+data = _Namespace("tf.data",
+                  dict(experimental=_Namespace("tf.data.experimental", _DATA, lambda: _tf.data.experimental)),
                   lambda: _tf.data)
 
 _TPU = dict(RunConfig=tf1_estimator.TPURunConfig,
-            **_own_names(tf1_estimator, "CrossShardOptimizer", "InputPipelineConfig", "TPUConfig", "TPUEstimator",
-                         "TPUEstimatorSpec"))
+            **_own_names(tf1_estimator, "CrossShardOptimizer", "InputPipelineConfig", "TPUConfig",
+                         "TPUEstimator", "TPUEstimatorSpec"))
 _STOPPING = _own_names(tf1_estimator, "make_early_stopping_hook", "read_eval_metrics", "stop_if_higher_hook",
                        "stop_if_lower_hook", "stop_if_no_decrease_hook", "stop_if_no_increase_hook")
 _EXPORT = dict(ServingInputReceiver=_estimator.ServingInputReceiver,
-               **_own_names(_export_output, "ClassificationOutput", "ExportOutput", "PredictOutput", "RegressionOutput"),
-               **_own_names(tf1_estimator, "TensorServingInputReceiver", "build_parsing_serving_input_receiver_fn",
-                            "build_raw_serving_input_receiver_fn"))
-_HOOKS = ("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook", "GlobalStepWaiterHook",
-          "LoggingTensorHook", "NanLossDuringTrainingError", "NanTensorHook", "ProfilerHook", "SecondOrStepTimer",
-          "SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunValues", "StepCounterHook", "StopAtStepHook",
-          "SummarySaverHook", "VocabInfo")
+               **_own_names(_export_output, "ClassificationOutput", "ExportOutput", "PredictOutput",
+                            "RegressionOutput"),
+               **_own_names(tf1_estimator, "TensorServingInputReceiver",
+                            "build_parsing_serving_input_receiver_fn", "build_raw_serving_input_receiver_fn"))
+_HOOKS = ("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook",
+          "GlobalStepWaiterHook", "LoggingTensorHook", "NanLossDuringTrainingError", "NanTensorHook",
+          "ProfilerHook", "SecondOrStepTimer", "SessionRunArgs", "SessionRunContext", "SessionRunHook",
+          "SessionRunValues", "StepCounterHook", "StopAtStepHook", "SummarySaverHook", "VocabInfo")
 
 
 def _no_estimator(name):
     return ("canned estimators are gone; write a model_fn for tf.estimator.Estimator, or use tf.keras."
-            if name.startswith(("DNN", "Linear", "Boosted", "Baseline")) else "not provided; `python -m tf1 --names` lists "
-                                "what is.")
+            if name.startswith(("DNN", "Linear", "Boosted", "Baseline")) else "not provided; `python -m tf1 "
+            "--names` lists what is.")
 
 
 estimator = _Namespace("tf.estimator", dict(
     **_own_names(_estimator, "Estimator", "EstimatorSpec", "ModeKeys", "RunConfig"),
-    **_own_names(tf1_estimator, "BestExporter", "EvalSpec", "Exporter", "FinalExporter", "LatestExporter", "TrainSpec",
-                 "WarmStartSettings", "train_and_evaluate"),
+    **_own_names(tf1_estimator, "BestExporter", "EvalSpec", "Exporter", "FinalExporter", "LatestExporter",
+                 "TrainSpec", "WarmStartSettings", "train_and_evaluate"),
     **_own_names(_tf.train, *_HOOKS),
     experimental=_Namespace("tf.estimator.experimental", _STOPPING, explain=_no_estimator),
     export=_Namespace("tf.estimator.export", _EXPORT, explain=_no_estimator),
@@ -237,32 +245,38 @@ estimator = _Namespace("tf.estimator", dict(
 
 # contrib module: what to use in place of its names that are not provided.
 _REPLACEMENTS = {
-    "all_reduce": "tf.distribute", "autograph": "tf.autograph", "batching": "tf.nondifferentiable_batch_function",
+    "all_reduce": "tf.distribute", "autograph": "tf.autograph",
+    "batching": "tf.nondifferentiable_batch_function",
     "bayesflow": "the package tensorflow-probability", "checkpoint": "tf.train.Checkpoint",
     "cluster_resolver": "tf.distribute.cluster_resolver", "compiler": "tf.xla.experimental",
     "constrained_optimization": "the package tfco", "copy_graph": "tf.import_graph_def",
-    "crf": "tf.contrib.crf.crf_log_likelihood and its neighbours", "cudnn_rnn": "tf.keras.layers.LSTM and GRU",
+    "crf": "tf.contrib.crf.crf_log_likelihood and its neighbours",
+    "cudnn_rnn": "tf.keras.layers.LSTM and GRU",
     "data": "tf.data and tf.data.experimental", "distribute": "tf.distribute",
-    "distributions": "the package tensorflow-probability", "eager": "tf.enable_eager_execution and tf.GradientTape",
+    "distributions": "the package tensorflow-probability", "eager": "tf.enable_eager_execution and "
+    "tf.GradientTape",
     "estimator": "tf.estimator", "feature_column": "tf.feature_column", "framework": "tf.train and tf.nest",
     "graph_editor": "tf.import_graph_def(input_map=…)", "image": "tf.image", "input_pipeline": "tf.data",
     "integrate": "scipy.integrate", "keras": "tf.keras", "labeled_tensor": "plain tensors",
     "layers": "tf.layers, or tf.keras.layers", "learn": "tf.estimator", "legacy_seq2seq": "tf.nn.dynamic_rnn",
     "linalg": "tf.linalg", "linear_optimizer": "tf.estimator", "lookup": "tf.lookup", "losses": "tf.losses",
-    "metrics": "tf.metrics", "mixed_precision": "tf.train.experimental.MixedPrecisionLossScaleOptimizer and DynamicLossScale",
+    "metrics": "tf.metrics", "mixed_precision": "tf.train.experimental.MixedPrecisionLossScaleOptimizer and "
+    "DynamicLossScale",
     "model_pruning": "the package tensorflow-model-optimization", "nn": "tf.nn",
     "opt": "tf.train's optimizers, or optimization.AdamWeightDecayOptimizer for AdamW",
     "predictor": "tf.contrib.predictor.from_saved_model", "quantization": "tf.quantization",
     "quantize": "the package tensorflow-model-optimization", "reduce_slice_ops": "tf.math.segment_sum",
     "resampler": "tf.image", "rnn": "tf.nn.rnn_cell and tf.nn.dynamic_rnn", "saved_model": "tf.saved_model",
     "seq2seq": "tf.keras.layers", "session_bundle": "tf.saved_model", "signal": "tf.signal",
-    "slim": "the package tf-slim", "solvers": "tf.linalg", "sparsemax": "a few lines of tf.sort and tf.cumsum",
+    "slim": "the package tf-slim", "solvers": "tf.linalg",
+    "sparsemax": "a few lines of tf.sort and tf.cumsum",
     "staging": "tf.data's prefetch", "stat_summarizer": "tf.profiler",
     "stateless": "tf.random.stateless_uniform and its neighbours", "summary": "tf.summary",
     "tensor_forest": "the package tensorflow-decision-forests", "tensorboard": "the package tensorboard",
     "tensorrt": "tf.experimental.tensorrt", "tfprof": "tf.profiler", "timeseries": "tf.keras",
     "tpu": "CPU or GPU: TPUs are not supported",
-    "training": "absl flags in place of HParams, tf.data in place of bucketing", "util": "tf.make_tensor_proto",
+    "training": "absl flags in place of HParams, tf.data in place of bucketing",
+    "util": "tf.make_tensor_proto",
 }
 
 
@@ -281,9 +295,10 @@ def _mirrored_strategy(num_gpus=None, cross_device_ops=None, devices=None, **oth
     return _tf.distribute.MirroredStrategy(devices, cross_device_ops)
 
 
-_INITIALIZERS = dict(xavier_initializer=_contrib.xavier_initializer, xavier_initializer_conv2d=_contrib.xavier_initializer)
-_CELLS = ("BasicLSTMCell", "BasicRNNCell", "DeviceWrapper", "DropoutWrapper", "GRUCell", "LSTMCell", "LSTMStateTuple",
-          "MultiRNNCell", "RNNCell", "ResidualWrapper")
+_INITIALIZERS = dict(xavier_initializer=_contrib.xavier_initializer,
+                     xavier_initializer_conv2d=_contrib.xavier_initializer)
+_CELLS = ("BasicLSTMCell", "BasicRNNCell", "DeviceWrapper", "DropoutWrapper", "GRUCell", "LSTMCell",
+          "LSTMStateTuple", "MultiRNNCell", "RNNCell", "ResidualWrapper")
 
 
 def _cells():
@@ -297,15 +312,17 @@ _MODULES = {
     "crf": _own_names(_contrib, "crf_binary_score", "crf_decode", "crf_log_likelihood", "crf_log_norm",
                       "crf_sequence_score", "crf_unary_score", "viterbi_decode"),
     "data": dict(**_DATA, batch_and_drop_remainder=_contrib.batch_and_drop_remainder,
-                 **_own_names(_tf.data.experimental, "bucket_by_sequence_length", "group_by_window", "map_and_batch",
-                              "unbatch")),
+                 **_own_names(_tf.data.experimental, "bucket_by_sequence_length", "group_by_window",
+                              "map_and_batch", "unbatch")),
     "distribute": dict(MirroredStrategy=_mirrored_strategy, AllReduceCrossDeviceOps=lambda *_, **__: None,
                        OneDeviceStrategy=_tf.distribute.OneDeviceStrategy),
     "estimator": _STOPPING,
-    "framework": dict(**_own_names(_tf.train, "get_global_step", "get_or_create_global_step", "init_from_checkpoint",
-                                   "list_variables", "load_checkpoint", "load_variable"), nest=_tf.nest),
-    "layers": dict(**_own_names(_contrib, "batch_norm", "flatten", "fully_connected", "l1_regularizer", "l2_regularizer",
-                                "layer_norm", "optimize_loss"), **_INITIALIZERS, dropout=_contrib_dropout),
+    "framework": dict(**_own_names(_tf.train, "get_global_step", "get_or_create_global_step",
+                                   "init_from_checkpoint", "list_variables", "load_checkpoint",
+                                   "load_variable"), nest=_tf.nest),
+    "layers": dict(**_own_names(_contrib, "batch_norm", "flatten", "fully_connected", "l1_regularizer",
+                                "l2_regularizer", "layer_norm", "optimize_loss"), **_INITIALIZERS,
+                   dropout=_contrib_dropout),
     "metrics": _own_names(_contrib, "streaming_concat", "streaming_pearson_correlation"),
     "predictor": _own_names(_contrib, "from_estimator", "from_saved_model"),
     "seq2seq": dict(sequence_loss=_contrib.sequence_loss),

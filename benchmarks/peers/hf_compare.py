@@ -28,9 +28,11 @@ def tokenizer(path):
     """The tokenizer of this vocabulary, of which transformers 4 and 5 have different ideas."""
     with open(path, encoding="utf-8") as lines:
         size = len(lines.readlines())
-    found = transformers.BertTokenizerFast(vocab=path, do_lower_case=True)  # 5 takes no notice of 4's `vocab_file`
+    # 5 takes no notice of 4's `vocab_file`
+    found = transformers.BertTokenizerFast(vocab=path, do_lower_case=True)
     if len(found) != size:
-        raise ValueError(f"{path} has {size} entries, but the tokenizer knows {len(found)}: transformers 5 is needed.")
+        raise ValueError(f"{path} has {size} entries, but the tokenizer knows {len(found)}: transformers 5 "
+                         "is needed.")
     return found
 
 
@@ -52,28 +54,33 @@ def sorted_by_length(settings, rows):
 
 def random_model(settings):
     """A model of this configuration with random weights."""
-    config = transformers.BertConfig(**settings["config"], num_labels=2, attn_implementation=settings["attention"])
+    config = transformers.BertConfig(**settings["config"], num_labels=2,
+                                     attn_implementation=settings["attention"])
     return transformers.BertForSequenceClassification(config)
 
 
 def autocast(settings):
     """The context in which the model runs at this precision."""
-    return torch.autocast("cpu", torch.bfloat16) if settings["precision"] == "bf16" else contextlib.nullcontext()
+    return torch.autocast("cpu",
+                          torch.bfloat16) if settings["precision"] == "bf16" else contextlib.nullcontext()
 
 
 class Trainer:
-    """Takes training steps as BERT's authors do: AdamW with linear warm-up and decay, gradients clipped to norm 1."""
+    """Takes training steps as BERT's authors do: AdamW with linear warm-up and decay, gradients clipped to
+    norm 1."""
 
     def __init__(self, settings, model, total_steps):
         self.settings, self.model = settings, model.train()
         self.forward = torch.compile(model) if settings.get("compile") else model
-        decayed = [value for name, value in model.named_parameters() if "bias" not in name and "LayerNorm" not in name]
+        decayed = [value for name, value in model.named_parameters() if "bias" not in name
+                   and "LayerNorm" not in name]
         others = [value for name, value in model.named_parameters() if "bias" in name or "LayerNorm" in name]
         groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=5e-5, eps=1e-6, fused=True)
         warm_up = int(total_steps * 0.1)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer, lambda step: step / warm_up if step < warm_up else max(0.0, 1 - step / total_steps))
+            self.optimizer, lambda step: step / warm_up if step < warm_up
+            else max(0.0, 1 - step / total_steps))
 
     def step(self, arguments, labels):
         """One step on a batch."""
@@ -116,7 +123,8 @@ def finetune(settings):
         predicted = infer(settings, model, dev).argmax(axis=1)
         labels = np.array([row[2] for row in dev])
         hits = (predicted & labels).sum()
-        print(json.dumps({"accuracy": (predicted == labels).mean(), "F1": 2 * hits / (predicted.sum() + labels.sum())}))
+        print(json.dumps({"accuracy": (predicted == labels).mean(),
+                          "F1": 2 * hits / (predicted.sum() + labels.sum())}))
 
 
 @torch.inference_mode()

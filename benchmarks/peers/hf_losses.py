@@ -1,4 +1,5 @@
-"""Peer: Hugging Face's model on the batches of benchmarks/losses.py, under the published optimizer, at dropout 0.
+"""Peer: Hugging Face's model on the batches of benchmarks/losses.py, under the published optimizer, at
+dropout 0.
 
     python benchmarks/peers/hf_losses.py MODEL_DIR LOSSES.npz
 """
@@ -11,7 +12,8 @@ from transformers import BertForSequenceClassification
 
 
 class PublishedAdam:
-    """Adam without bias correction, with decoupled weight decay, as google-research/bert's optimization.py has it."""
+    """Adam without bias correction, with decoupled weight decay, as google-research/bert's optimization.py
+    has it."""
 
     def __init__(self, model):
         self.parameters = [parameter for _, parameter in model.named_parameters()]
@@ -21,9 +23,11 @@ class PublishedAdam:
         self.optimizer = torch.optim.AdamW(groups, eps=1e-6, fused=True)
         for parameter in self.parameters:
             # After so many steps the bias correction is 1.
-            self.optimizer.state[parameter] = {"step": torch.tensor(1e6), "exp_avg": torch.zeros_like(parameter),
+            self.optimizer.state[parameter] = {"step": torch.tensor(1e6),
+                                               "exp_avg": torch.zeros_like(parameter),
                                                "exp_avg_sq": torch.zeros_like(parameter)}
-        # The published norm counts the word embeddings' gradient token by token, before rows of one word are summed.
+        # The published norm counts the word embeddings' gradient token by token, before rows of one word are
+        # summed.
         self.words = model.bert.embeddings.word_embeddings
         self.words.register_full_backward_hook(self._keep_token_gradients)
 
@@ -66,8 +70,8 @@ def main():
         optimizer.step(top * (step / warm_up if step < warm_up else 1 - step / total))
         losses.append(float(loss))
     difference = np.abs(np.array(losses) - recorded["losses"])
-    print(f"{len(losses)} losses, from {losses[0]:.5f} to {losses[-1]:.5f}; largest difference {difference.max():.2e} "
-          f"at step {difference.argmax()}")
+    print(f"{len(losses)} losses, from {losses[0]:.5f} to {losses[-1]:.5f}; largest difference "
+          f"{difference.max():.2e} at step {difference.argmax()}")
 
 
 if __name__ == "__main__":

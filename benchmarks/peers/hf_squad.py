@@ -1,9 +1,10 @@
-"""Peer: Hugging Face's model on the windows of benchmarks/squad.py, in its order, under the published optimizer.
+"""Peer: Hugging Face's model on the windows of benchmarks/squad.py, in its order, under the published
+optimizer.
 
     python benchmarks/peers/hf_squad.py MODEL_DIR WINDOWS.npz LOGITS.npz
 
-Writes the loss of each step and, if there are windows to answer, their logits. Its own span loss is the published one: both
-normalize over padding too.
+Writes the loss of each step and, if there are windows to answer, their logits. Its own span loss is the
+published one: both normalize over padding too.
 """
 
 import sys
@@ -25,7 +26,8 @@ def arguments_of(recorded, part, rows):
         names.update(start_positions="start_positions", end_positions="end_positions")
     longest = -(-recorded[f"{part}/input_mask"][rows].sum(axis=1).max() // LENGTH_STEP) * LENGTH_STEP
     arrays = {name: recorded[f"{part}/{ours}"][rows] for name, ours in names.items()}
-    return {name: torch.tensor(array[:, :longest] if array.ndim == 2 else array) for name, array in arrays.items()}
+    return {name: torch.tensor(array[:, :longest] if array.ndim == 2 else array)
+            for name, array in arrays.items()}
 
 
 def precision(recorded):
@@ -33,7 +35,8 @@ def precision(recorded):
 
 
 def head_in_fp32(model):
-    """Keeps autocast from rounding the logits, and with them the loss, to bfloat16: our side computes both in float32."""
+    """Keeps autocast from rounding the logits, and with them the loss, to bfloat16: our side computes both in
+    float32."""
     head = model.qa_outputs.forward
     model.qa_outputs.forward = torch.autocast("cpu", enabled=False)(lambda states: head(states.float()))
 
@@ -57,7 +60,8 @@ def train(model, recorded):
 def predict(model, recorded):
     """Returns start and end logits, float32 [windows, length] each."""
     model.eval()
-    logits = {name: np.full(recorded["eval/input_ids"].shape, -1e4, np.float32) for name in ("start_logits", "end_logits")}
+    logits = {name: np.full(recorded["eval/input_ids"].shape, -1e4, np.float32)
+              for name in ("start_logits", "end_logits")}
     for first in range(0, len(recorded["eval/input_ids"]), PREDICT_BATCH_SIZE):
         rows = slice(first, first + PREDICT_BATCH_SIZE)
         with precision(recorded):
@@ -77,7 +81,8 @@ def main():
     torch.manual_seed(recorded["seed"].item())
     dropout = {} if recorded["dropout"] else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = BertForQuestionAnswering.from_pretrained(model_dir, **dropout)
-    model.bert.embeddings.word_embeddings.padding_idx = None  # else [PAD], which the loss depends on, would not be trained
+    # else [PAD], which the loss depends on, would not be trained
+    model.bert.embeddings.word_embeddings.padding_idx = None
     head_in_fp32(model)
     results = {"losses": train(model, recorded)}
     if "eval/input_ids" in recorded:

@@ -2,7 +2,8 @@
 
     python benchmarks/peers/model_garden.py SETTINGS        (JSON; compare.py says what is in it)
 
-Of the package tf-models-official and its many requirements only these are needed beside TensorFlow and tf_keras:
+Of the package tf-models-official and its many requirements only these are needed beside TensorFlow and
+tf_keras:
 
     pip install --no-deps tf-models-official gin-config scipy
 """
@@ -28,7 +29,8 @@ def step(settings):
         tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
     config, shape = settings["config"], (settings["batch_size"], settings["length"])
     encoder = networks.BertEncoder(
-        vocab_size=config["vocab_size"], hidden_size=config["hidden_size"], num_layers=config["num_hidden_layers"],
+        vocab_size=config["vocab_size"], hidden_size=config["hidden_size"],
+        num_layers=config["num_hidden_layers"],
         num_attention_heads=config["num_attention_heads"], inner_dim=config["intermediate_size"],
         type_vocab_size=config["type_vocab_size"])
     model = models.BertClassifier(encoder, num_classes=2)

@@ -42,7 +42,8 @@ def step(settings):
 def matmul(settings):
     """Multiplies square matrices."""
     with tf.Session() as session:
-        left, right = (tf.Variable(tf.ones([settings["width"]] * 2, DTYPES[settings["precision"]])) for _ in range(2))
+        left, right = (tf.Variable(tf.ones([settings["width"]] * 2, DTYPES[settings["precision"]]))
+                       for _ in range(2))
         session.run(tf.global_variables_initializer())
         product = tf.matmul(left, right).op
         measure(lambda: session.run(product), settings["warm_up"], settings["count"])

@@ -2,11 +2,11 @@
 
     python build_vocab.py --input_file='corpus/*.txt.gz' --output_file=vocab.txt --vocab_size=30522
 
-The words are those of `tokenization.BasicTokenizer`, so that what is learned is what will be looked up. The same text makes
-the same file.
+The words are those of `tokenization.BasicTokenizer`, so that what is learned is what will be looked up. The
+same text makes the same file.
 
-WordPiece as `tokenizers` trains it merges the most frequent pair of pieces again and again: Sennrich et al. 2016,
-https://arxiv.org/abs/1508.07909, section 3.2.
+WordPiece as `tokenizers` trains it merges the most frequent pair of pieces again and again: Sennrich et al.
+2016, https://arxiv.org/abs/1508.07909, section 3.2.
 """
 
 import collections
@@ -33,20 +33,26 @@ _REPEATED = 10000
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Vocabulary"):
-        flags.DEFINE_string("input_file", None, "Text files, UTF-8, .gz or not: paths and globs, separated by commas.")
+        flags.DEFINE_string("input_file", None, "Text files, UTF-8, .gz or not: paths and globs, separated "
+                            "by commas.")
         flags.DEFINE_string("output_file", None, "The vocabulary to write, one token a line.")
-        flags.DEFINE_integer("vocab_size", 30522, "Entries of the vocabulary, special tokens and single characters included.",
+        flags.DEFINE_integer("vocab_size", 30522, "Entries of the vocabulary, special tokens and single "
+                             "characters included.",
                              lower_bound=1)
-        flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents, as the model's scripts will have to.")
-        flags.DEFINE_integer("min_frequency", 2, "Characters that are rarer are left out, which makes their words [UNK], and "
-                             "no piece is made of two that are found together more rarely.", lower_bound=1)
-        flags.DEFINE_integer("num_unused", 0, "Entries [unused0], [unused1], … after [PAD], to be renamed later. With 99 the "
-                             "special tokens have the ids that they have in the published English vocabularies.",
+        flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents, as the model's "
+                          "scripts will have to.")
+        flags.DEFINE_integer("min_frequency", 2, "Characters that are rarer are left out, which makes their "
+                             "words [UNK], and no piece is made of two that are found together more rarely.",
+                             lower_bound=1)
+        flags.DEFINE_integer("num_unused", 0, "Entries [unused0], [unused1], … after [PAD], to be renamed "
+                             "later. With 99 the special tokens have the ids that they have in the published "
+                             "English vocabularies.",
                              lower_bound=0)
 
 
 def count_words(lines, do_lower_case):
-    """Returns how often the words of some lines occur: Counter of str, without what is too long to be looked up."""
+    """Returns how often the words of some lines occur: Counter of str, without what is too long to be looked
+    up."""
     tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
     chunks, words = collections.Counter(), collections.Counter()
     for line in itertools.chain(lines, [None]):
@@ -83,24 +89,28 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
     alphabet = {character for character, count in characters.items() if count >= min_frequency}
     known = {word: words[word] for word in sorted(words) if alphabet.issuperset(word)}
     if not known:
-        raise ValueError(f"There is no word in the text whose characters occur {min_frequency} times (--min_frequency).")
+        raise ValueError(f"There is no word in the text whose characters occur {min_frequency} times "
+                         "(--min_frequency).")
     padding, *others = tokenization.SPECIAL_TOKENS
     special = [padding, *(f"[unused{i}]" for i in range(num_unused)), *others]
     given = special + sorted(alphabet) + sorted({tokenization.CONTINUATION + character for word in known
                                                  for character in word[1:]})
     if len(given) > vocab_size:
-        raise ValueError(f"--vocab_size={vocab_size} is too small: {len(special)} special tokens and the characters of the "
-                         f"text, as beginnings and continuations of words, are {len(given)} entries. Raise it, or raise "
-                         f"--min_frequency={min_frequency} to leave out rarer characters.")
+        raise ValueError(f"--vocab_size={vocab_size} is too small: {len(special)} special tokens and the "
+                         "characters of the text, as beginnings and continuations of words, are "
+                         f"{len(given)} entries. Raise it, or raise --min_frequency={min_frequency} to leave "
+                         "out rarer characters.")
     unknown = sum(words.values()) - sum(known.values())
-    logging.info("%d words, %d different ones, %d characters. %d words have a rarer character and will be [UNK].",
+    logging.info("%d words, %d different ones, %d characters. %d words have a rarer character and will be "
+                 "[UNK].",
                  sum(words.values()), len(words), len(alphabet), unknown)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    # The trainer numbers characters as it meets them, in the order of a hash table with a random seed, and of equally
-    # frequent pairs merges the one with the lowest numbers. Numbered beforehand, as special tokens, they stay in order.
-    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=given,
-                                                   show_progress=False)
+    # The trainer numbers characters as it meets them, in the order of a hash table with a random seed, and of
+    # equally frequent pairs merges the one with the lowest numbers. Numbered beforehand, as special tokens,
+    # they stay in order.
+    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=vocab_size, min_frequency=min_frequency,
+                                                   special_tokens=given, show_progress=False)
     tokenizer.train_from_iterator(_repeated(known), trainer)
     ids = tokenizer.get_vocab()
     return sorted(ids, key=ids.get)
@@ -130,8 +140,8 @@ def main(_):
         if not getattr(settings, name):
             raise ValueError(f"--{name} is required.")
     if files.exists(settings.output_file):
-        raise ValueError(f"--output_file={settings.output_file} exists, and models may depend on its ids. Name another file, "
-                         "or remove it.")
+        raise ValueError(f"--output_file={settings.output_file} exists, and models may depend on its ids. "
+                         "Name another file, or remove it.")
     paths = corpus.find_input_files([path.strip() for path in settings.input_file.split(",")])
     lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))
     words = count_words(lines, settings.do_lower_case)
@@ -139,7 +149,9 @@ def main(_):
         raise ValueError(f"--input_file={settings.input_file}: there is no text in it.")
     vocab = learn_vocab(words, settings.vocab_size, settings.min_frequency, settings.num_unused)
     if len(vocab) < settings.vocab_size:
-        logging.warning("The text has pieces for %d entries only, not for --vocab_size=%d.", len(vocab), settings.vocab_size)
+        logging.warning("The text has pieces for %d entries only, not for --vocab_size=%d.", len(vocab),
+                        settings.vocab_size)
     write_vocab(settings.output_file, vocab)
-    logging.info("%d entries in %s: \"vocab_size\": %d in the model's bert_config.json, and --do_lower_case=%s wherever it is "
-                 "used.", len(vocab), settings.output_file, len(vocab), str(settings.do_lower_case).lower())
+    logging.info("%d entries in %s: \"vocab_size\": %d in the model's bert_config.json, and "
+                 "--do_lower_case=%s wherever it is used.", len(vocab), settings.output_file, len(vocab),
+                 str(settings.do_lower_case).lower())

@@ -23,7 +23,8 @@ def text_bars(rows):
     """Returns the rows, (label, value), as a bar chart in text."""
     widest = max([len(label) for label, _ in rows])
     largest = max([value for _, value in rows] + [1])
-    return "\n".join(f"{label:>{widest}} {'█' * round(_BAR * value / largest)} {value}" for label, value in rows)
+    return "\n".join(f"{label:>{widest}} {'█' * round(_BAR * value / largest)} {value}"
+                     for label, value in rows)
 
 
 def bars(title, rows):
@@ -58,7 +59,8 @@ def line_chart(title, series):
     parts = [_text(_LEFT, 24, title), _text((_LEFT + _RIGHT) // 2, _BOTTOM + 42, "training steps", "middle")]
     for fifth in range(6):
         y, x = _BOTTOM - (_BOTTOM - _TOP) * fifth // 5, _LEFT + (_RIGHT - _LEFT) * fifth // 5
-        parts += [f'<path d="M{_LEFT},{y}H{_RIGHT}" stroke="#ddd"/>', _text(_LEFT - 8, y + 4, f"{20 * fifth} %", "end"),
+        parts += [f'<path d="M{_LEFT},{y}H{_RIGHT}" stroke="#ddd"/>',
+                  _text(_LEFT - 8, y + 4, f"{20 * fifth} %", "end"),
                   _text(x, _BOTTOM + 20, f"{last_step * fifth / 5:g}", "middle")]
     for (name, points), color in zip(series.items(), _COLORS):
         line = " ".join(place(*point) for point in points)

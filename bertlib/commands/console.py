@@ -1,4 +1,5 @@
-"""The commands of an installed package: `bert-run-classifier` is `python run_classifier.py`, and so for the others."""
+"""The commands of an installed package: `bert-run-classifier` is `python run_classifier.py`, and so for the
+others."""
 
 import os
 import runpy

@@ -23,7 +23,8 @@ from bertlib.runtime import checkpoints
 import modeling
 import tokenization
 
-# The head of each class of Hugging Face's, in the published scripts' names. The first that is complete gives the class.
+# The head of each class of Hugging Face's, in the published scripts' names. The first that is complete gives
+# the class.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
               "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
               "cls/predictions/transform/LayerNorm/beta")
@@ -38,14 +39,15 @@ _ARCHITECTURES = {
 }
 # Published names of activations -> Hugging Face's; `modeling.BertConfig.from_dict` has the opposite.
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
-# What is written, and what stands in the way: old files that would be read together with the new ones, or before them.
+# What is written, and what stands in the way: old files that would be read together with the new ones, or
+# before them.
 _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
 _CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
 _VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", "tokenizer_config.json", "tokenizer.json"
 _IN_THE_WAY = {
     "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", _CONFIG["tensorflow"], _VOCABULARY, _TOKENIZER_CONFIG),
-    "hugging_face": ("*.safetensors", "*.safetensors.index.json", _CONFIG["hugging_face"], _VOCABULARY, _TOKENIZER_CONFIG,
-                     _TOKENIZER),
+    "hugging_face": ("*.safetensors", "*.safetensors.index.json", _CONFIG["hugging_face"], _VOCABULARY,
+                     _TOKENIZER_CONFIG, _TOKENIZER),
 }
 _MOST_NAMES_SHOWN = 20
 
@@ -53,22 +55,24 @@ _MOST_NAMES_SHOWN = 20
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Conversion"):
-        flags.DEFINE_string("input", None, "A TensorFlow checkpoint prefix, an output directory of a training, a Hugging Face "
-                            "BERT directory or a .safetensors file.")
-        flags.DEFINE_string("output", None, f"Directory for {_TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}, or for "
-                            f"{_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}; and for {_VOCABULARY} and "
-                            f"{_TOKENIZER_CONFIG}.")
-        flags.DEFINE_enum("to", None, sorted(_CONFIG), "What to write. By default the other kind than the input; with "
-                          "--weights_only tensorflow.")
-        flags.DEFINE_bool("weights_only", False, "From TensorFlow to TensorFlow, without the state of a training: the step, "
-                          "the optimizer's variables and the like. Other conversions always leave it out.")
+        flags.DEFINE_string("input", None, "A TensorFlow checkpoint prefix, an output directory of a "
+                            "training, a Hugging Face BERT directory or a .safetensors file.")
+        flags.DEFINE_string("output", None, f"Directory for {_TENSORFLOW_WEIGHTS}.* and "
+                            f"{_CONFIG['tensorflow']}, or for {_HUGGING_FACE_WEIGHTS} and "
+                            f"{_CONFIG['hugging_face']}; and for {_VOCABULARY} and {_TOKENIZER_CONFIG}.")
+        flags.DEFINE_enum("to", None, sorted(_CONFIG), "What to write. By default the other kind than the "
+                          "input; with --weights_only tensorflow.")
+        flags.DEFINE_bool("weights_only", False, "From TensorFlow to TensorFlow, without the state of a "
+                          "training: the step, the optimizer's variables and the like. Other conversions "
+                          "always leave it out.")
         flags.DEFINE_bool("force", False, "Replace what stands in the way in --output.")
     with common_flags.section("What goes along"):
-        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json; by default beside the "
-                            "input.")
-        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line; by default beside the input.")
-        flags.DEFINE_bool("do_lower_case", None, f"Whether the model lower-cases its text, for {_TOKENIZER_CONFIG}. By "
-                          "default what that file beside the vocabulary says.")
+        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json; by "
+                            "default beside the input.")
+        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line; by default "
+                            "beside the input.")
+        flags.DEFINE_bool("do_lower_case", None, "Whether the model lower-cases its text, for "
+                          f"{_TOKENIZER_CONFIG}. By default what that file beside the vocabulary says.")
 
 
 # --- What goes in ----------------------------------------------------------------------------------------
@@ -78,15 +82,18 @@ def open_input(given):
     """Opens --input and fills in --to; returns the `checkpoints.Checkpoint`.
 
     Raises:
-      ValueError, FileNotFoundError: a flag is missing or does not suit the input, or the input cannot be read.
+      ValueError, FileNotFoundError: a flag is missing or does not suit the input, or the input cannot be
+        read.
     """
     for name in ("input", "output"):
         if not getattr(given, name):
             raise ValueError(f"--{name} is required.")
     path = given.input
-    # The published downloads, and what this script writes, have no file `checkpoint` to name their one checkpoint.
+    # The published downloads, and what this script writes, have no file `checkpoint` to name their one
+    # checkpoint.
     prefixes = tf.gfile.Glob(os.path.join(path, "*.index")) if tf.gfile.IsDirectory(path) else []
-    if len(prefixes) == 1 and not any(tf.gfile.Glob(os.path.join(path, name)) for name in ("checkpoint", "*.safetensors")):
+    if len(prefixes) == 1 and not any(tf.gfile.Glob(os.path.join(path, name))
+                                      for name in ("checkpoint", "*.safetensors")):
         path = prefixes[0][:-len(".index")]
     try:
         source = checkpoints.open_checkpoint(path)
@@ -98,8 +105,8 @@ def open_input(given):
     if given.to == source.kind == "hugging_face":
         raise ValueError(f"--to=hugging_face: {source.path} is a Hugging Face model already.")
     if given.to == source.kind and not given.weights_only:
-        raise ValueError(f"--to=tensorflow: {source.path} is a TensorFlow checkpoint already. With --weights_only the state "
-                         "of the training is left out.")
+        raise ValueError(f"--to=tensorflow: {source.path} is a TensorFlow checkpoint already. With "
+                         "--weights_only the state of the training is left out.")
     return source
 
 
@@ -109,7 +116,8 @@ def directory_of(source):
 
 
 def file_of(given, source, flag, *candidates):
-    """The path that a flag gives or, by default, the first of the candidates that is beside the input; None if none is."""
+    """The path that a flag gives or, by default, the first of the candidates that is beside the input; None
+    if none is."""
     path = getattr(given, flag)
     if path is None:
         beside = (os.path.join(directory_of(source), name) for name in candidates)
@@ -125,22 +133,24 @@ def read_settings(given, source):
     """Reads and checks --bert_config_file; returns it as a published configuration, a dict."""
     path = file_of(given, source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
     if path is None:
-        raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} beside "
-                         f"--input={given.input}.")
+        raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
+                         f"beside --input={given.input}.")
     settings = checks.json_object(path)
     problems = checks.config_problems(settings)
     if settings.get("tie_word_embeddings", True) is not True:
-        problems.append("tie_word_embeddings=false is not supported: the published masked LM shares the word embeddings.")
+        problems.append("tie_word_embeddings=false is not supported: the published masked LM shares the word "
+                        "embeddings.")
     if problems:
-        raise ValueError(f"--bert_config_file: {path} is not usable:\n" + "\n".join(f"  {problem}" for problem in problems))
+        raise ValueError(f"--bert_config_file: {path} is not usable:\n"
+                         + "\n".join(f"  {problem}" for problem in problems))
     labels = settings.get("id2label") or {}
     if given.to == "tensorflow" and any(label != f"LABEL_{index}" for index, label in labels.items()):
         logging.warning("bert_config.json has no place for the names of labels: %s.",
                         ", ".join(f"{index} is {label}" for index, label in labels.items()))
     config = modeling.BertConfig.from_dict(settings).to_dict()
     if given.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
-        logging.warning("hidden_act is gelu_erf in bert_config.json: Hugging Face's gelu. The published code knows the tanh "
-                        "form only, as gelu.")
+        logging.warning("hidden_act is gelu_erf in bert_config.json: Hugging Face's gelu. The published code "
+                        "knows the tanh form only, as gelu.")
     published = {*modeling.BertConfig(vocab_size=1).to_dict(), *checks.IGNORED_CONFIG_KEYS}
     return {name: value for name, value in config.items() if name in published}
 
@@ -152,7 +162,8 @@ def read_vocabulary(given, source, vocab_size):
     """
     path = file_of(given, source, "vocab_file", _VOCABULARY, _TOKENIZER)
     if path is None:
-        raise ValueError(f"--vocab_file is required: there is no {_VOCABULARY} or {_TOKENIZER} beside --input={given.input}.")
+        raise ValueError(f"--vocab_file is required: there is no {_VOCABULARY} or {_TOKENIZER} beside "
+                         f"--input={given.input}.")
     if not path.endswith(".json"):
         tokenization.check_vocab(path, vocab_size)
         with tf.gfile.GFile(path, "rb") as reader:
@@ -160,15 +171,17 @@ def read_vocabulary(given, source, vocab_size):
     model = checks.json_object(path).get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
     if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))) or len(ids) > vocab_size:
-        raise ValueError(f"--vocab_file: {path} has no WordPiece vocabulary of at most {vocab_size} entries with ids from 0 "
-                         f"on. Pass the model's {_VOCABULARY}.")
+        raise ValueError(f"--vocab_file: {path} has no WordPiece vocabulary of at most {vocab_size} entries "
+                         f"with ids from 0 on. Pass the model's {_VOCABULARY}.")
     return "".join(word + "\n" for word in sorted(ids, key=ids.get)).encode()
 
 
 def read_tokenizer_settings(given, source, settings):
-    """The content of tokenizer_config.json, a dict; None if nothing is known about letter case and nothing has to be."""
+    """The content of tokenizer_config.json, a dict; None if nothing is known about letter case and nothing
+    has to be."""
     path = next((path for path in (os.path.join(directory, _TOKENIZER_CONFIG) for directory in
-                                   (os.path.dirname(given.vocab_file), directory_of(source))) if tf.gfile.Exists(path)), None)
+                                   (os.path.dirname(given.vocab_file), directory_of(source)))
+                 if tf.gfile.Exists(path)), None)
     found = checks.json_object(path) if path else {}
     if given.do_lower_case is None and "do_lower_case" not in found:
         if given.to == "tensorflow":
@@ -180,7 +193,8 @@ def read_tokenizer_settings(given, source, settings):
             given.take_default("do_lower_case", False, "the input has the name of a cased model")
     if given.do_lower_case is not None:
         found = {**found, "do_lower_case": given.do_lower_case}
-    return {"tokenizer_class": "BertTokenizer", "model_max_length": settings["max_position_embeddings"], **found}
+    return {"tokenizer_class": "BertTokenizer", "model_max_length": settings["max_position_embeddings"],
+            **found}
 
 
 # --- What comes out --------------------------------------------------------------------------------------
@@ -202,10 +216,12 @@ def check_output(given, source):
     blocking = in_the_way(given.output, given.to)
     for name in blocking:
         if os.path.isdir(os.path.join(given.output, name)):
-            raise IsADirectoryError(f"--output={given.output}: {name} in it is a directory, where a file must be written.")
+            raise IsADirectoryError(f"--output={given.output}: {name} in it is a directory, where a file "
+                                    "must be written.")
     if blocking and not given.force:
-        raise FileExistsError(f"--output={given.output} holds files that would be replaced: {', '.join(blocking)}. Use "
-                              "another directory, or pass --force to replace them.")
+        raise FileExistsError(f"--output={given.output} holds files that would be replaced: "
+                              f"{', '.join(blocking)}. Use another directory, or pass --force to replace "
+                              "them.")
 
 
 def nearest_existing(path):
@@ -219,22 +235,26 @@ def nearest_existing(path):
 def in_the_way(output, kind):
     """Names of what is in the output directory that a model of that kind replaces."""
     names = os.listdir(output) if os.path.isdir(output) else []
-    return sorted(name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in _IN_THE_WAY[kind]))
+    return sorted(name for name in names
+                  if any(fnmatch.fnmatchcase(name, pattern) for pattern in _IN_THE_WAY[kind]))
 
 
 def hugging_face_config(settings, source, names):
-    """Translates a published configuration, a dict; the class and its number of labels are read off the tensors."""
+    """Translates a published configuration, a dict; the class and its number of labels are read off the
+    tensors."""
     activation = (settings["hidden_act"] or "").lower()
     theirs = _ACTIVATIONS.get(activation, activation)
     if theirs != activation:
-        logging.info("hidden_act is %s in config.json: Hugging Face's name of %s.", theirs, activation or "none")
+        logging.info("hidden_act is %s in config.json: Hugging Face's name of %s.", theirs,
+                     activation or "none")
     architecture = next(name for name, head in _ARCHITECTURES.items() if set(head) <= set(names))
     translated = {**settings, "architectures": [architecture], "hidden_act": theirs,
                   "layer_norm_eps": modeling.LAYER_NORM_EPSILON, "model_type": "bert"}
     logging.info("The tensors are a %s's.", architecture)
     if architecture == "BertForSequenceClassification":
         labels = [f"LABEL_{index}" for index in range(source.shapes["output_bias"][0])]
-        translated.update(id2label=dict(enumerate(labels)), label2id={label: index for index, label in enumerate(labels)})
+        translated.update(id2label=dict(enumerate(labels)),
+                          label2id={label: index for index, label in enumerate(labels)})
         logging.info("A BertForTokenClassification has the same: if it is one, write that into config.json.")
     return translated
 
@@ -244,15 +264,17 @@ def translate(given, source):
     settings = read_settings(given, source)
     encoder = modeling.variable_shapes(modeling.BertConfig.from_dict(settings))
     heads = {name for head in _ARCHITECTURES.values() for name in head} & set(source.shapes)
-    shapes = {name: (*source.shapes[name][:1], settings["hidden_size"]) for name in heads if name.endswith("_weights")}
+    shapes = {name: (*source.shapes[name][:1], settings["hidden_size"]) for name in heads
+              if name.endswith("_weights")}
     # Question answering and masked LM do not need the pooler, and Hugging Face's have none.
-    checkpoints.check_fits(source, {**encoder, **shapes}, optional={name for name in encoder if "/pooler/" in name})
+    checkpoints.check_fits(source, {**encoder, **shapes},
+                           optional={name for name in encoder if "/pooler/" in name})
     names = sorted(name for name in {*encoder, *heads} if name in source.shapes)
     others = sorted(set(checkpoints.weight_names(source)) - set(names))
     if others:
         more = len(others) - _MOST_NAMES_SHOWN
-        logging.warning("Left out, as no part of a published BERT: %s%s.", ", ".join(others[:_MOST_NAMES_SHOWN]),
-                        f" and {more} more" if more > 0 else "")
+        logging.warning("Left out, as no part of a published BERT: %s%s.",
+                        ", ".join(others[:_MOST_NAMES_SHOWN]), f" and {more} more" if more > 0 else "")
     texts = {_VOCABULARY: read_vocabulary(given, source, settings["vocab_size"])}
     tokenizer = read_tokenizer_settings(given, source, settings)
     config = hugging_face_config(settings, source, names) if given.to == "hugging_face" else settings
@@ -263,7 +285,8 @@ def translate(given, source):
 
 
 def strip(given, source):
-    """What --weights_only writes: (names of the tensors, {file name: content in bytes}), the files as they are."""
+    """What --weights_only writes: (names of the tensors, {file name: content in bytes}), the files as they
+    are."""
     paths = {_CONFIG["tensorflow"]: file_of(given, source, "bert_config_file", _CONFIG["tensorflow"]),
              _VOCABULARY: file_of(given, source, "vocab_file", _VOCABULARY),
              _TOKENIZER_CONFIG: os.path.join(directory_of(source), _TOKENIZER_CONFIG)}
@@ -320,7 +343,8 @@ def main(_):
     checkpoints.check_readable(source, names)
     narrow = sum(source.dtype_read(name) != source.dtypes[name] for name in names)
     if narrow:
-        logging.warning("%d tensors of 16 bits are written as float32: the same values, twice the size.", narrow)
+        logging.warning("%d tensors of 16 bits are written as float32: the same values, twice the size.",
+                        narrow)
     new = write(given.output, given.to, source, names, texts)
-    logging.info("%d of %d tensors of %s are in %s: %s.", len(names), len(source.shapes), source.path, given.output,
-                 ", ".join(new))
+    logging.info("%d of %d tensors of %s are in %s: %s.", len(names), len(source.shapes), source.path,
+                 given.output, ", ".join(new))

@@ -22,7 +22,8 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
 
 def keep_freed_memory():
-    """Has glibc keep what is freed, as the next step takes it again: giving it back and clearing it anew takes time.
+    """Has glibc keep what is freed, as the next step takes it again: giving it back and clearing it anew
+    takes time.
 
     Without effect elsewhere than on Linux with glibc, and where the environment says how to allocate.
     """
@@ -35,13 +36,15 @@ def keep_freed_memory():
 
 
 def start(command):
-    """Runs a module of this room as a command: its `define_flags` and its `main`; its docstring is for `--help`."""
+    """Runs a module of this room as a command: its `define_flags` and its `main`; its docstring is for
+    `--help`."""
     command.define_flags()
     run(command.main, description=command.__doc__)
 
 
 def run(main, goes_on=False, description=None):
-    """Runs a command: parses its flags, sets up logging, calls main(argv), and turns a known error into one message.
+    """Runs a command: parses its flags, sets up logging, calls main(argv), and turns a known error into one
+    message.
 
     Errors end with exit code 1.
 
@@ -80,7 +83,8 @@ def run(main, goes_on=False, description=None):
 
     common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
     keep_freed_memory()
-    # Neither modules while the script runs nor all that is left at its end are worth a search for garbage: it takes a second.
+    # Neither modules while the script runs nor all that is left at its end are worth a search for garbage: it
+    # takes a second.
     gc.freeze()
     atexit.register(gc.freeze)
     app.run(guarded)

@@ -13,7 +13,8 @@ from bertlib.runtime import files
 
 
 class LearningCurve(tf.train.CheckpointSaverListener):
-    """Evaluates each checkpoint when it is saved, and writes what was found so far: learning_curve.tsv and .svg.
+    """Evaluates each checkpoint when it is saved, and writes what was found so far: learning_curve.tsv and
+    .svg.
 
     A run that is resumed goes on with the table of the run before.
     """
@@ -41,7 +42,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         writer.writeheader()
         writer.writerows(rows)
         files.write_text(self._path + ".tsv", table.getvalue())
-        series = {name: [(row["global_step"], row[metric]) for row in rows] for metric, name in self._shown.items()}
+        series = {name: [(row["global_step"], row[metric]) for row in rows]
+                  for metric, name in self._shown.items()}
         files.write_text(self._path + ".svg", charts.line_chart(self._title, series))
 
     def _read(self):
@@ -51,4 +53,5 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         with tf.gfile.GFile(self._path + ".tsv") as reader:
             rows = list(csv.DictReader(reader.read().splitlines(), dialect="excel-tab"))
         needed = {"global_step", *self._shown}
-        return [{name: json.loads(value) for name, value in row.items()} for row in rows if needed <= set(row)]
+        return [{name: json.loads(value) for name, value in row.items()} for row in rows
+                if needed <= set(row)]

@@ -2,9 +2,9 @@
 
     python plan_memory.py --model=large --max_seq_length=128,384,512 --recompute=all --gpu_memory_gb=12
 
-prints the largest micro-batch for each length and each mode of --recompute, and draws it. With --gradient_accumulation_steps
-the training scripts reach any batch size from there. --bert_config_file takes the place of --model for your own model. GB are
-10⁹ bytes.
+prints the largest micro-batch for each length and each mode of --recompute, and draws it. With
+--gradient_accumulation_steps the training scripts reach any batch size from there. --bert_config_file takes
+the place of --model for your own model. GB are 10⁹ bytes.
 """
 
 import functools
@@ -23,8 +23,8 @@ import optimization
 
 MODELS = {
     "base": dict(vocab_size=30522, type_vocab_size=2),
-    "large": dict(vocab_size=30522, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096,
-                  type_vocab_size=2),
+    "large": dict(vocab_size=30522, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16,
+                  intermediate_size=4096, type_vocab_size=2),
 }
 
 
@@ -32,9 +32,11 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Model"):
         flags.DEFINE_enum("model", "base", sorted(MODELS), "A published model (uncased).")
-        flags.DEFINE_string("bert_config_file", None, "Another one: its bert_config.json, or a Hugging Face config.json.")
+        flags.DEFINE_string("bert_config_file", None, "Another one: its bert_config.json, or a Hugging Face "
+                            "config.json.")
         flags.DEFINE_list("max_seq_length", ["128", "384", "512"], "Sequence lengths.")
-        flags.DEFINE_enum("task", "classifier", ["classifier", "squad"], "What is trained on top of the encoder.")
+        flags.DEFINE_enum("task", "classifier", ["classifier", "squad"], "What is trained on top of the "
+                          "encoder.")
     with common_flags.section("Step"):
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "all"],
                           "What the backward pass computes again instead of keeping it in memory.")
@@ -43,8 +45,8 @@ def define_flags():
     with common_flags.section("Card"):
         flags.DEFINE_float("gpu_memory_gb", 12, "The card's memory.", lower_bound=0)
         flags.DEFINE_float("reserve_gb", memory_planner.CARD_OVERHEAD / GB,
-                           "What the CUDA context, libraries, kernels' workspaces and fragmentation are assumed to take of "
-                           "it.",
+                           "What the CUDA context, libraries, kernels' workspaces and fragmentation are "
+                           "assumed to take of it.",
                            lower_bound=0)
     with common_flags.section("Output"):
         flags.DEFINE_string("output_file", None, "Also draw the chart into this file, name.svg.")
@@ -59,8 +61,8 @@ def load_config(settings, lengths):
         return checks.load_config(settings)
     config = modeling.BertConfig(**MODELS[settings.model])
     if max(lengths) > config.max_position_embeddings:
-        raise ValueError(f"--max_seq_length={max(lengths)}: the published models have {config.max_position_embeddings} "
-                         "positions.")
+        raise ValueError(f"--max_seq_length={max(lengths)}: the published models have "
+                         f"{config.max_position_embeddings} positions.")
     return config
 
 
@@ -71,8 +73,8 @@ def parse_lengths(settings):
     except ValueError:
         lengths = []
     if not lengths or min(lengths) < 3:
-        raise ValueError(f"--max_seq_length={','.join(settings.max_seq_length)}: it takes whole numbers of at least 3, with "
-                         "commas between them.")
+        raise ValueError(f"--max_seq_length={','.join(settings.max_seq_length)}: it takes whole numbers of "
+                         "at least 3, with commas between them.")
     return lengths
 
 
@@ -83,10 +85,12 @@ def check_flags(settings):
       ValueError: they do not go together, or a file could not be written.
     """
     if settings.reserve_gb >= settings.gpu_memory_gb:
-        raise ValueError(f"--reserve_gb={settings.reserve_gb} leaves nothing of --gpu_memory_gb={settings.gpu_memory_gb}.")
+        raise ValueError(f"--reserve_gb={settings.reserve_gb} leaves nothing of "
+                         f"--gpu_memory_gb={settings.gpu_memory_gb}.")
     if settings.output_file:
         if not settings.output_file.endswith(".svg"):
-            raise ValueError(f"--output_file={settings.output_file}: the chart is SVG; let the name end in .svg.")
+            raise ValueError(f"--output_file={settings.output_file}: the chart is SVG; let the name end in "
+                             ".svg.")
         if not files.is_directory(os.path.dirname(settings.output_file) or "."):
             raise ValueError(f"--output_file={settings.output_file}: there is no such directory.")
 
@@ -102,15 +106,16 @@ def task_model(config, task):
     heads = {"classifier": (classifier.Classifier(2), classifier_data.feature_fields),
              "squad": (squad.Span(), functools.partial(squad_data.feature_fields, is_training=True))}
     its_head, fields = heads[task]
-    build_model_fn = functools.partial(head.model_fn_builder, its_head, config, None, 5e-5, 100, 10, False, False)
+    build_model_fn = functools.partial(head.model_fn_builder, its_head, config, None, 5e-5, 100, 10, False,
+                                       False)
     return training.Model(config, build_model_fn, fields)
 
 
 def needs(model, step):
     """Simulates a step of one micro-batch and logs what it needs; returns the `memory_planner.Prediction`."""
     found = model.needs(step)
-    logging.info("Simulated: length %d, --recompute=%s, %d examples need %s.", step.max_seq_length, step.recompute,
-                 step.train_batch_size, found)
+    logging.info("Simulated: length %d, --recompute=%s, %d examples need %s.", step.max_seq_length,
+                 step.recompute, step.train_batch_size, found)
     return found
 
 
@@ -124,8 +129,8 @@ def main(_):
     usable = (settings.gpu_memory_gb - settings.reserve_gb) * GB
     model = task_model(config, settings.task)
     print(describe(settings))
-    print(f"Card of {settings.gpu_memory_gb:g} GB (GB = 10⁹ bytes), {settings.reserve_gb:g} GB of it assumed for the CUDA "
-          f"context, libraries, workspaces and fragmentation: {usable / GB:g} GB usable\n")
+    print(f"Card of {settings.gpu_memory_gb:g} GB (GB = 10⁹ bytes), {settings.reserve_gb:g} GB of it assumed "
+          f"for the CUDA context, libraries, workspaces and fragmentation: {usable / GB:g} GB usable\n")
     print(f"{'length':>6} {'recompute':>9} {'micro-batch':>11}   memory", flush=True)
     rows = []
     for length in lengths:
@@ -142,4 +147,5 @@ def main(_):
     print(f"\n{charts.text_bars(rows)}\n\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:
         title = f"Largest micro-batch on {settings.gpu_memory_gb:g} GB: {describe(settings)}"
-        files.write_text(settings.output_file, charts.bars(title, [(label, size, size, 0) for label, size in rows]))
+        files.write_text(settings.output_file,
+                         charts.bars(title, [(label, size, size, 0) for label, size in rows]))

@@ -8,7 +8,14 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import checks, common_flags
-from bertlib.runtime import estimator, input_pipeline, memory_planner, run_config, session_hooks, training_step
+from bertlib.runtime import (
+    estimator,
+    input_pipeline,
+    memory_planner,
+    run_config,
+    session_hooks,
+    training_step,
+)
 import modeling
 
 
@@ -21,7 +28,8 @@ class Model:
       build_model_fn: function of step, a `TrainingStep`, that returns the model_fn.
       fields: function of the sequence length that returns the `input_pipeline.Field`s of a training example.
       batch_totals: see `input_pipeline.record_dataset`.
-      padding_is_removable: whether the loss looks at real tokens only, so that training need not compute the others.
+      padding_is_removable: whether the loss looks at real tokens only, so that training need not compute the
+        others.
       trims_training: whether batches of the training are trimmed if no flag says so.
     """
 
@@ -35,14 +43,16 @@ class Model:
     def build(self, step):
         """Builds a training step in the current graph, on placeholders of one micro-batch; returns its op."""
         tf.train.get_or_create_global_step()
-        features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size, self.batch_totals)
+        features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size,
+                                               self.batch_totals)
         # Two micro-batches need what any other number needs.
         params = {"gradient_accumulation_steps": min(2, step.gradient_accumulation_steps)}
         return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
 
     def needs(self, step):
         """Simulates a micro-batch of a step; returns the `memory_planner.Prediction`."""
-        # Without kernels for this CPU: their ops are not known to the simulated card, and take no more memory.
+        # Without kernels for this CPU: their ops are not known to the simulated card, and take no more
+        # memory.
         return memory_planner.predict(self.build, step.replace(compile_kernels=False, remove_padding=False))
 
     def bound(self, step):
@@ -68,10 +78,11 @@ def _training_flags(settings, model):
     """The flags that `training_step.settle` goes by, with their meaning for this model."""
     trim = trims_training(settings, model)
     values = {name: getattr(settings, name) for name in (
-        "train_batch_size", "gradient_accumulation_steps", "max_seq_length", "precision", "recompute", "recompute_segment",
-        "optimizer", "lr_schedule", "adam_bias_correction")}
+        "train_batch_size", "gradient_accumulation_steps", "max_seq_length", "precision", "recompute",
+        "recompute_segment", "optimizer", "lr_schedule", "adam_bias_correction")}
     return types.SimpleNamespace(
-        **values, trim_padding=trim, remove_padding=trim and model.padding_is_removable and not settings.use_xla,
+        **values, trim_padding=trim, remove_padding=trim and model.padding_is_removable
+        and not settings.use_xla,
         tokens_per_micro_batch=settings.tokens_per_micro_batch if "tokens_per_micro_batch" in settings else 0,
         compile_kernels=_compiles_kernels(settings, model.bert_config))
 
@@ -85,7 +96,8 @@ def _compiles_kernels(settings, config):
 
 
 def settle(settings, model):
-    """Settles the training step that the flags describe; logs what was chosen, and warns if it will probably not fit.
+    """Settles the training step that the flags describe; logs what was chosen, and warns if it will probably
+    not fit.
 
     Returns:
       a `TrainingStep`.
@@ -108,17 +120,19 @@ def settle(settings, model):
 
 
 def _probe(settings, model, step):
-    """Takes a step of one micro-batch, and more and smaller ones until memory suffices; returns the `TrainingStep`."""
+    """Takes a step of one micro-batch, and more and smaller ones until memory suffices; returns the
+    `TrainingStep`."""
     while not memory_planner.runs(model.build, step):
         more = [count for count in training_step.divisors(step.train_batch_size)
                 if count >= 2 * step.gradient_accumulation_steps]
         if not more:
             raise ValueError(_explain(settings, model, step))
-        logging.warning("A micro-batch of %d ran out of memory: --gradient_accumulation_steps=%d instead of %d.",
+        logging.warning("A micro-batch of %d ran out of memory: --gradient_accumulation_steps=%d instead of "
+                        "%d.",
                         step.micro_batch_size, more[0], step.gradient_accumulation_steps)
         step = step.replace(gradient_accumulation_steps=more[0])
-    logging.info("--gradient_accumulation_steps=%d: a micro-batch of %d ran.", step.gradient_accumulation_steps,
-                 step.micro_batch_size)
+    logging.info("--gradient_accumulation_steps=%d: a micro-batch of %d ran.",
+                 step.gradient_accumulation_steps, step.micro_batch_size)
     return step
 
 
@@ -135,13 +149,14 @@ def _explain(settings, model, step):
     """Returns what to change after memory ran out, in text."""
     logging.info("Out of memory. Simulating what would fit; for a large model this takes minutes.")
     changes = [{}]
-    changes += [{"recompute": mode} for mode in modeling.RECOMPUTE[modeling.RECOMPUTE.index(step.recompute) + 1:]]
+    changes += [{"recompute": mode}
+                for mode in modeling.RECOMPUTE[modeling.RECOMPUTE.index(step.recompute) + 1:]]
     if step.optimizer != "adafactor":
         changes.append({**changes[-1], "optimizer": "adafactor"})
     if step.max_seq_length >= 32:
         changes.append({"max_seq_length": step.max_seq_length // 2})
-    alternatives = {" ".join(f"--{name}={value}" for name, value in change.items()) or "as it is": step.replace(**change)
-                    for change in changes}
+    alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
+                    or "as it is": step.replace(**change) for change in changes}
     usable, source = _usable_memory(settings)
     return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.needs, usable)
 
@@ -186,10 +201,11 @@ def _profile_hooks(settings, num_train_steps):
         return []
     first, last = common_flags.steps_of(settings.profile_steps)
     if not settings.do_train:
-        raise ValueError(f"--profile_steps={settings.profile_steps} is about training: pass --do_train=true, or leave it out.")
+        raise ValueError(f"--profile_steps={settings.profile_steps} is about training: pass --do_train=true, "
+                         "or leave it out.")
     if num_train_steps is not None and last > num_train_steps:
-        raise ValueError(f"--profile_steps={settings.profile_steps}: training ends at step {num_train_steps}. Pass steps from "
-                         f"1 to {num_train_steps}, or train longer.")
+        raise ValueError(f"--profile_steps={settings.profile_steps}: training ends at step "
+                         f"{num_train_steps}. Pass steps from 1 to {num_train_steps}, or train longer.")
     return [session_hooks.ProfileHook(settings.output_dir, first, last)]
 
 
@@ -202,11 +218,12 @@ def _session_config(settings, trims):
     if not settings.use_xla:
         return None
     if settings.compile_kernels:
-        raise ValueError("--use_xla=true compiles the whole model, the parts that --compile_kernels=true is about too: leave "
-                         "one of them out.")
+        raise ValueError("--use_xla=true compiles the whole model, the parts that --compile_kernels=true is "
+                         "about too: leave one of them out.")
     if trims:
         logging.info("--use_xla: trimmed batches differ in length, and each length is compiled anew. With "
-                     "--trim_padding=false there is one, and no padding is left out of the computation in either case.")
+                     "--trim_padding=false there is one, and no padding is left out of the computation in "
+                     "either case.")
     return run_config.xla_session_config()
 
 
@@ -217,7 +234,8 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
       settings: a `Settings`.
       model: a `Model`.
       eval_batch_size, predict_batch_size: examples at a time.
-      num_train_steps: the last step of training, if known; a flag that asks for what is beyond is refused here.
+      num_train_steps: the last step of training, if known; a flag that asks for what is beyond is refused
+        here.
 
     Raises:
       ValueError: nothing fits into memory, or flags contradict each other.
@@ -227,9 +245,10 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
     session_config = _session_config(settings, trims_training(settings, model))
     step = settle(settings, model)
     config = run_config.RunConfig(
-        model_dir=settings.output_dir, tf_random_seed=settings.seed, save_checkpoints_steps=settings.save_checkpoints_steps,
-        log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps, session_config=session_config,
-        training_step=step)
+        model_dir=settings.output_dir, tf_random_seed=settings.seed,
+        save_checkpoints_steps=settings.save_checkpoints_steps,
+        log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
+        session_config=session_config, training_step=step)
     created = _Estimator(settings, model, step, config=config, use_tpu=settings.use_tpu,
                          train_batch_size=settings.train_batch_size, eval_batch_size=eval_batch_size,
                          predict_batch_size=predict_batch_size)

@@ -224,7 +224,8 @@ class Training(object):
     # --- The mask of dropout -----------------------------------------------------------------------------
 
     def dropout_mask(self, before, shape, dropout_prob):
-        """Draws a mask, False with probability `dropout_prob`, for the next site of the current scope; see `randomness`.
+        """Draws a mask, False with probability `dropout_prob`, for the next site of the current scope; see
+        `randomness`.
 
         Args:
           before: a tensor; the mask is drawn once it is there.

@@ -1,9 +1,11 @@
-"""Checkpoints of TensorFlow, and of Hugging Face's BERT as safetensors: found, read, converted, and started from.
+"""Checkpoints of TensorFlow, and of Hugging Face's BERT as safetensors: found, read, converted, and started
+from.
 
-A training that goes on restores its own checkpoint in `resume`; `initializer_from` here is for a training that starts.
+A training that goes on restores its own checkpoint in `resume`; `initializer_from` here is for a training
+that starts.
 
-Both are seen through `Checkpoint`: published variable names, shapes, and one tensor at a time as a NumPy array; both can
-be written from one. Files that would have to be unpickled are never opened.
+Both are seen through `Checkpoint`: published variable names, shapes, and one tensor at a time as a NumPy
+array; both can be written from one. Files that would have to be unpickled are never opened.
 """
 
 import functools
@@ -77,8 +79,8 @@ def open_checkpoint(path):
     return _open_tensorflow(path)
 
 
-_NO_PICKLE = ("PyTorch's pickle files are not read, because opening one can run any code. Save the model as safetensors: "
-              "model.save_pretrained(directory, safe_serialization=True).")
+_NO_PICKLE = ("PyTorch's pickle files are not read, because opening one can run any code. Save the model as "
+              "safetensors: model.save_pretrained(directory, safe_serialization=True).")
 
 
 def _open_directory(path):
@@ -96,7 +98,8 @@ def _open_directory(path):
         raise ValueError(f"{path} has no model.safetensors. {_NO_PICKLE}")
     prefixes = sorted(name[:-len(".index")] for name in tf.gfile.Glob(os.path.join(path, "*.index")))
     hint = f" Name a checkpoint, such as {prefixes[-1]}." if prefixes else ""
-    raise FileNotFoundError(f"The directory {path} holds neither model.safetensors nor a TensorFlow checkpoint.{hint}")
+    raise FileNotFoundError(f"The directory {path} holds neither model.safetensors nor a TensorFlow "
+                            f"checkpoint.{hint}")
 
 
 def _files_of_index(index):
@@ -115,7 +118,8 @@ def _open_tensorflow(prefix):
     if stem != prefix and tf.train.checkpoint_exists(stem):
         raise FileNotFoundError(f"{prefix} is one file of a checkpoint; name the prefix: {stem}")
     if not tf.train.checkpoint_exists(prefix):
-        near = sorted({name[:-len(".index")] for name in tf.gfile.Glob(os.path.join(os.path.dirname(prefix), "*.index"))})
+        near = sorted({name[:-len(".index")]
+                       for name in tf.gfile.Glob(os.path.join(os.path.dirname(prefix), "*.index"))})
         hint = f" That directory has: {', '.join(near[:5])}." if near else ""
         raise FileNotFoundError(f"There is no checkpoint {prefix} (looked for {prefix}.index).{hint}")
     try:
@@ -128,8 +132,8 @@ def _open_tensorflow(prefix):
 
 
 # Of safetensors; what no BERT is saved in is left out.
-_DTYPES = {"F64": tf.float64, "F32": tf.float32, "F16": tf.float16, "BF16": tf.bfloat16, "I64": tf.int64, "I32": tf.int32,
-           "I16": tf.int16, "I8": tf.int8, "U8": tf.uint8, "BOOL": tf.bool}
+_DTYPES = {"F64": tf.float64, "F32": tf.float32, "F16": tf.float16, "BF16": tf.bfloat16, "I64": tf.int64,
+           "I32": tf.int32, "I16": tf.int16, "I8": tf.int8, "U8": tf.uint8, "BOOL": tf.bool}
 
 
 def _open_safetensors(path, files):
@@ -162,8 +166,8 @@ def _open_safetensors(path, files):
 
 # --- Names -----------------------------------------------------------------------------------------------
 
-# A head in Hugging Face's classes and in the published scripts. PyTorch's linear layers hold [outputs, inputs], as the
-# published heads do; the published dense layers hold the transpose.
+# A head in Hugging Face's classes and in the published scripts. PyTorch's linear layers hold [outputs,
+# inputs], as the published heads do; the published dense layers hold the transpose.
 _HEADS = {
     "classifier.weight": "output_weights",
     "classifier.bias": "output_bias",
@@ -173,8 +177,8 @@ _HEADS = {
     "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
     "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
 }
-# How other names end in Hugging Face's classes and, with dots, in the published scripts, and whether one tensor is the
-# transpose of the other. The first that fits counts.
+# How other names end in Hugging Face's classes and, with dots, in the published scripts, and whether one
+# tensor is the transpose of the other. The first that fits counts.
 _ENDINGS = [
     ("LayerNorm.weight", "LayerNorm.gamma", False),
     ("LayerNorm.bias", "LayerNorm.beta", False),
@@ -190,7 +194,8 @@ def published_name(key):
     """Translates a tensor's name in a Hugging Face BERT; `hugging_face_name` does the opposite.
 
     Returns:
-      (published variable name, whether the tensor has to be transposed); (None, False) for what is no variable.
+      (published variable name, whether the tensor has to be transposed); (None, False) for what is no
+      variable.
     """
     if _NOT_VARIABLES.search(key):
         return None, False
@@ -226,8 +231,8 @@ def _with_other_ending(name, endings):
 def weight_names(checkpoint):
     """Returns the names of a TensorFlow checkpoint's variables that are no state of a training.
 
-    State is what is no floating-point number (the step, counters, positions in the data), what has the name of another
-    variable and more after it (an optimizer's slots, `<variable>/adam_m`), and some scalars.
+    State is what is no floating-point number (the step, counters, positions in the data), what has the name
+    of another variable and more after it (an optimizer's slots, `<variable>/adam_m`), and some scalars.
     """
     def is_slot(name):
         parts = name.split("/")
@@ -241,7 +246,8 @@ def weight_names(checkpoint):
 
 
 def write_tensorflow(prefix, checkpoint, names):
-    """Writes tensors of a checkpoint as a TensorFlow checkpoint, without a graph. 16-bit floats become float32.
+    """Writes tensors of a checkpoint as a TensorFlow checkpoint, without a graph. 16-bit floats become
+    float32.
 
     TensorFlow writes all tensors in one op, so all are in memory.
 
@@ -253,7 +259,8 @@ def write_tensorflow(prefix, checkpoint, names):
     # The op runs on the CPU: a GPU, if there is one, stays free.
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         # Constants would be copied, and limited to 2 GB.
-        tensors = [tf.numpy_function(functools.partial(checkpoint.read, name), [], checkpoint.dtype_read(name))
+        tensors = [tf.numpy_function(functools.partial(checkpoint.read, name), [],
+                                     checkpoint.dtype_read(name))
                    for name in names]
         session.run(tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names),
                                       tensors=tensors))
@@ -324,14 +331,15 @@ def _probable_cause(found, expected, missing, differing):
         examples = ", ".join(sorted(name for name in found if not _TRAINING_STATE.search(name))[:3])
         return f"Probably this is a checkpoint of something else: none of the names agree (it holds {examples}, …)."
     if any(name.endswith("LayerNorm/gamma") for name in differing):
-        return ("Probably the configuration is that of a model of another size: use the bert_config.json that came with "
-                "the checkpoint.")
+        return ("Probably the configuration is that of a model of another size: use the bert_config.json "
+                "that came with the checkpoint.")
     if layers_found != layers_expected:
-        return (f"Probably num_hidden_layers is wrong in the configuration: it says {layers_expected}, the checkpoint has "
-                f"{layers_found} layers.")
+        return (f"Probably num_hidden_layers is wrong in the configuration: it says {layers_expected}, the "
+                f"checkpoint has {layers_found} layers.")
     if words:
-        return (f"Probably vocab_size is wrong in the configuration: it says {expected[words][0]}, the checkpoint has "
-                f"{found[words][0]} words. Use the configuration and the vocabulary that came with it.")
+        return (f"Probably vocab_size is wrong in the configuration: it says {expected[words][0]}, the "
+                f"checkpoint has {found[words][0]} words. Use the configuration and the vocabulary that came "
+                "with it.")
     if not missing and all(name.split("/")[-1].startswith("output_") for name in differing):
         return "Probably it was fine-tuned with another number of labels, for another task."
     if differing:
@@ -358,7 +366,8 @@ def check_readable(checkpoint, names):
 
 
 def starting_scaffold(init_checkpoint):
-    """Returns the `tf.train.Scaffold` of a model_fn whose weights, all trainable variables so far, start from a checkpoint.
+    """Returns the `tf.train.Scaffold` of a model_fn whose weights, all trainable variables so far, start from
+    a checkpoint.
 
     Args:
       init_checkpoint: see `open_checkpoint`; None for random weights, and then None is returned.
@@ -371,9 +380,9 @@ def starting_scaffold(init_checkpoint):
 def initializer_from(init_checkpoint, variables):
     """Returns what a `tf.train.Scaffold` takes as `init_fn`: loads the variables that the checkpoint has.
 
-    It runs after random initialization, and only if no checkpoint of this training was restored. The graph stays free
-    of restore ops and file names. Some variables are fed at a time: each different run of a session costs as much as a look at
-    the whole graph, and together they would be in memory twice.
+    It runs after random initialization, and only if no checkpoint of this training was restored. The graph
+    stays free of restore ops and file names. Some variables are fed at a time: each different run of a
+    session costs as much as a look at the whole graph, and together they would be in memory twice.
 
     Args:
       init_checkpoint: see `open_checkpoint`.
@@ -393,7 +402,8 @@ def initializer_from(init_checkpoint, variables):
         for group in _groups(found, _BYTES_FED_AT_A_TIME):
             # The initializer is an assignment; its second input is the value.
             session.run([variable.initializer for variable in group],
-                        {variable.initializer.inputs[1]: checkpoint.read(variable.op.name) for variable in group})
+                        {variable.initializer.inputs[1]: checkpoint.read(variable.op.name)
+                         for variable in group})
         logging.info("Starting weights: %d of %d variables from %s; random: %s.", len(found), len(shapes),
                      checkpoint.path, ", ".join(others) or "none")
 
@@ -401,7 +411,8 @@ def initializer_from(init_checkpoint, variables):
 
 
 def _groups(variables, num_bytes):
-    """Yields lists of variables that follow each other: one, or as many as have no more than so many bytes."""
+    """Yields lists of variables that follow each other: one, or as many as have no more than so many
+    bytes."""
     group, size = [], 0
     for variable in variables:
         more = variable.shape.num_elements() * variable.dtype.base_dtype.size
@@ -417,15 +428,16 @@ def _groups(variables, num_bytes):
 def latest_checkpoint(model_dir):
     """Returns the prefix of the newest checkpoint that a directory's `checkpoint` file names, or None.
 
-    In a directory that was moved or copied, that file may name absolute paths of the old place: a checkpoint of the same
-    name beside it goes first.
+    In a directory that was moved or copied, that file may name absolute paths of the old place: a checkpoint
+    of the same name beside it goes first.
     """
     prefixes = all_checkpoints(model_dir)
     return prefixes[-1] if prefixes else None
 
 
 def all_checkpoints(model_dir):
-    """Returns the prefixes of all checkpoints that a directory's `checkpoint` file names and that exist, oldest first.
+    """Returns the prefixes of all checkpoints that a directory's `checkpoint` file names and that exist,
+    oldest first.
 
     Raises:
       FileNotFoundError: the newest does not exist.
@@ -439,8 +451,8 @@ def all_checkpoints(model_dir):
     except ValueError:  # it names no checkpoint
         state = None
     if state is None:
-        raise ValueError(f"{path} is damaged: it names no checkpoint. Write model_checkpoint_path: \"NAME\" into it, or "
-                         "delete it to start anew.")
+        raise ValueError(f"{path} is damaged: it names no checkpoint. Write model_checkpoint_path: \"NAME\" "
+                         "into it, or delete it to start anew.")
     prefixes = []
     for named in [*state.all_model_checkpoint_paths, state.model_checkpoint_path]:
         beside = os.path.join(model_dir, os.path.basename(named))
@@ -450,13 +462,14 @@ def all_checkpoints(model_dir):
     newest = os.path.basename(state.model_checkpoint_path)
     if not prefixes or os.path.basename(prefixes[-1]) != newest:
         raise FileNotFoundError(
-            f"{os.path.join(model_dir, 'checkpoint')} names {newest}, but there is no {newest}.index beside it. Restore "
-            "the file, or edit `checkpoint` to name an older one, or use another directory.")
+            f"{os.path.join(model_dir, 'checkpoint')} names {newest}, but there is no {newest}.index beside "
+            "it. Restore the file, or edit `checkpoint` to name an older one, or use another directory.")
     return prefixes
 
 
 def remove_leftovers(model_dir):
-    """Removes what a process killed while saving left behind: directories and files not yet moved into place."""
+    """Removes what a process killed while saving left behind: directories and files not yet moved into
+    place."""
     for path in glob.glob(os.path.join(glob.escape(model_dir), "*")):
         if re.search(r"\.ckpt-\d+_temp$", path) and os.path.isdir(path):
             tf.gfile.DeleteRecursively(path)

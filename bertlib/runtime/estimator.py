@@ -1,8 +1,8 @@
 """A compact Estimator: train, evaluate, predict and export a `model_fn` in graph mode.
 
 TensorFlow removed `tf.estimator` in 2.16. This keeps its published semantics over what TensorFlow still ships
-(`MonitoredSession`, `Scaffold`, `Saver`, `SessionRunHook`), runs an unmodified `model_fn(features, labels, mode,
-params)` and takes `TPUEstimator`'s arguments on CPU and GPU. Each call builds a fresh graph.
+(`MonitoredSession`, `Scaffold`, `Saver`, `SessionRunHook`), runs an unmodified `model_fn(features, labels,
+mode, params)` and takes `TPUEstimator`'s arguments on CPU and GPU. Each call builds a fresh graph.
 
 Which weights a call starts from: a checkpoint in model_dir beats what the model_fn initializes from
 (`init_checkpoint`), which beats random initialization. `resume` restores the checkpoint.
@@ -32,27 +32,27 @@ _RANDOM_FLOATS = {"StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "Sta
 class Estimator(object):
     """Trains, evaluates, runs and exports the model that a `model_fn` builds."""
 
-    def __init__(self, model_fn, model_dir=None, config=None, params=None, use_tpu=False, train_batch_size=None,
-                 eval_batch_size=None, predict_batch_size=None, warm_start_from=None):
+    def __init__(self, model_fn, model_dir=None, config=None, params=None, use_tpu=False,
+                 train_batch_size=None, eval_batch_size=None, predict_batch_size=None, warm_start_from=None):
         """Creates an Estimator.
 
         Args:
-          model_fn: function of features, labels, mode, params and config (labels and the following may be absent) that
-            returns an `EstimatorSpec`.
-          model_dir: directory of checkpoints and summaries; the configuration's if None, and a new temporary one if that is
-            None too.
+          model_fn: function of features, labels, mode, params and config (labels and the following may be
+            absent) that returns an `EstimatorSpec`.
+          model_dir: directory of checkpoints and summaries; the configuration's if None, and a new temporary
+            one if that is None too.
           config: a `RunConfig`.
           params: dict for the model_fn and the input_fn.
           use_tpu: must be false.
-          train_batch_size, eval_batch_size, predict_batch_size: given to both as params["batch_size"]. In training that is
-            the micro-batch: train_batch_size divided by the configuration's gradient_accumulation_steps, which is in
-            params too; but see unequal_micro_batches there.
-          warm_start_from: a checkpoint, or an object with the arguments of `tf.train.warm_start` as attributes
-            (`WarmStartSettings`), from which training starts if model_dir has no checkpoint.
+          train_batch_size, eval_batch_size, predict_batch_size: given to both as params["batch_size"]. In
+            training that is the micro-batch: train_batch_size divided by the configuration's
+            gradient_accumulation_steps, which is in params too; but see unequal_micro_batches there.
+          warm_start_from: a checkpoint, or an object with the arguments of `tf.train.warm_start` as
+            attributes (`WarmStartSettings`), from which training starts if model_dir has no checkpoint.
 
         Raises:
-          ValueError: TPUs are asked for, there are two different model_dirs, or params has a batch_size too, or
-            train_batch_size is not divisible by gradient_accumulation_steps.
+          ValueError: TPUs are asked for, there are two different model_dirs, or params has a batch_size too,
+            or train_batch_size is not divisible by gradient_accumulation_steps.
         """
         if use_tpu:
             raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
@@ -105,7 +105,8 @@ class Estimator(object):
         """Trains the model until the input ends or a limit is reached.
 
         Args:
-          input_fn: returns a dataset of features or (features, labels), or the tensors themselves; may take params.
+          input_fn: returns a dataset of features or (features, labels), or the tensors themselves; may take
+            params.
           hooks: list of SessionRunHook.
           steps: train that many steps more.
           max_steps: train until the global step is this.
@@ -115,7 +116,8 @@ class Estimator(object):
           self.
 
         Raises:
-          ValueError: both limits are given, or one is not positive; the checkpoint in model_dir does not fit the model.
+          ValueError: both limits are given, or one is not positive; the checkpoint in model_dir does not fit
+            the model.
           NanLossError: the loss became NaN or infinite; the checkpoints are those of before.
         """
         if steps is not None and max_steps is not None:
@@ -126,7 +128,8 @@ class Estimator(object):
         checkpoint = self.latest_checkpoint()
         start = self._step_of(checkpoint)
         if max_steps is not None and start >= max_steps:
-            logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start, max_steps)
+            logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start,
+                         max_steps)
             return self
 
         last_step = max_steps if max_steps is not None else start + steps if steps is not None else None
@@ -145,7 +148,8 @@ class Estimator(object):
         """Trains in one session.
 
         Returns:
-          False if nothing was trained because the input, which goes on where it was in the checkpoint, was at its end.
+          False if nothing was trained because the input, which goes on where it was in the checkpoint, was at
+          its end.
         """
         with tf.Graph().as_default() as graph:
             position = None
@@ -174,7 +178,8 @@ class Estimator(object):
             examples = self._params_for(ModeKeys.TRAIN).get("batch_size")
             if examples and not self._config.unequal_micro_batches:
                 examples *= micro_batches
-            all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint, last_step, examples)
+            all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint,
+                                             last_step, examples)
             tf.gfile.MakeDirs(self._model_dir)
             checkpoints.remove_leftovers(self._model_dir)
 
@@ -192,23 +197,27 @@ class Estimator(object):
             return not input_was_at_its_end
 
     def _accumulated(self, spec):
-        """Returns (the spec with the loss of the whole batch, micro-batches in it, op that adds a micro-batch's gradient).
+        """Returns (the spec with the loss of the whole batch, micro-batches in it, op that adds a
+        micro-batch's gradient).
 
-        The train op adds the last one. Whatever ends a session between two of them leaves no trace: what was added is in
-        local variables, which start at zero.
+        The train op adds the last one. Whatever ends a session between two of them leaves no trace: what was
+        added is in local variables, which start at zero.
         """
         found = tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)
         asked = self._config.gradient_accumulation_steps
         steps = found[0].steps if found else 1
         if asked not in (1, steps):
-            raise ValueError(f"The RunConfig says gradient_accumulation_steps={asked}, the model_fn's train_op accumulates "
-                             f"{steps}. Pass params[\"gradient_accumulation_steps\"] to optimization.create_optimizer.")
+            raise ValueError(f"The RunConfig says gradient_accumulation_steps={asked}, the model_fn's "
+                             f"train_op accumulates {steps}. Pass params[\"gradient_accumulation_steps\"] to "
+                             "optimization.create_optimizer.")
         if not found:
             return spec, 1, None
         return spec._replace(loss=found[0].loss), steps, found[0].accumulate_op
 
-    def _training_hooks(self, spec, scaffold, worker_hooks, saving_listeners, checkpoint, last_step, examples):
-        """All hooks of a training session, in `tf.estimator`'s order, but for the check of the loss, which goes first.
+    def _training_hooks(self, spec, scaffold, worker_hooks, saving_listeners, checkpoint, last_step,
+                        examples):
+        """All hooks of a training session, in `tf.estimator`'s order, but for the check of the loss, which
+        goes first.
 
         After a step hooks run in this order: a checkpoint saved before the check would keep broken weights.
         """
@@ -228,16 +237,17 @@ class Estimator(object):
                                         listeners=saving_listeners, restored=checkpoint))
         hooks += spec.training_chief_hooks
         if config.save_summary_steps:
-            hooks.append(tf.train.SummarySaverHook(save_steps=config.save_summary_steps, output_dir=self._model_dir,
-                                                   scaffold=scaffold))
-        hooks.append(session_hooks.ProgressHook(self._model_dir, spec.loss, config.log_step_count_steps, last_step,
-                                                examples))
+            hooks.append(tf.train.SummarySaverHook(save_steps=config.save_summary_steps,
+                                                   output_dir=self._model_dir, scaffold=scaffold))
+        hooks.append(session_hooks.ProgressHook(self._model_dir, spec.loss, config.log_step_count_steps,
+                                                last_step, examples))
         return hooks + worker_hooks + spec.training_hooks
 
     def _log_start(self, checkpoint, start, last_step):
         where = f"to step {last_step}" if last_step is not None else "until the input ends"
         if checkpoint:
-            logging.info("Resuming from %s: step %d %s. init_checkpoint, if given, is not used.", checkpoint, start, where)
+            logging.info("Resuming from %s: step %d %s. init_checkpoint, if given, is not used.", checkpoint,
+                         start, where)
         else:
             logging.info("Training in %s, from step 0 %s.", self._model_dir, where)
 
@@ -260,7 +270,8 @@ class Estimator(object):
             raise ValueError(f"steps is {steps}; it must be positive.")
         checkpoint = self._checkpoint_for(checkpoint_path, "evaluating")
         with tf.Graph().as_default():
-            spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.EVAL), ModeKeys.EVAL)
+            spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.EVAL),
+                                            ModeKeys.EVAL)
             metrics = dict(spec.eval_metric_ops)
             for reserved in ("loss", "global_step"):
                 if reserved in metrics:
@@ -269,7 +280,8 @@ class Estimator(object):
             update = tf.group(*[update for _, update in metrics.values()])
             values = {key: value for key, (value, _) in metrics.items()}
             values["global_step"] = tf.train.get_global_step()
-            # The values are read once, when the input has ended: reading is not free, and updates may still run.
+            # The values are read once, when the input has ended: reading is not free, and updates may still
+            # run.
             final = tf.train.FinalOpsHook(values)
             all_hooks = input_hooks + list(hooks or []) + spec.evaluation_hooks + [final]
             scaffold = resume.scaffold_of(spec, checkpoint, self._config)
@@ -285,13 +297,16 @@ class Estimator(object):
         return results
 
     def _write_eval_summary(self, results, name):
-        scalars = {key: float(value) for key, value in results.items() if np.ndim(value) == 0 and key != "global_step"}
-        summary = tf.Summary(value=[tf.Summary.Value(tag=key, simple_value=value) for key, value in scalars.items()])
+        scalars = {key: float(value) for key, value in results.items() if np.ndim(value) == 0
+                   and key != "global_step"}
+        summary = tf.Summary(value=[tf.Summary.Value(tag=key, simple_value=value)
+                                    for key, value in scalars.items()])
         writer = tf.summary.FileWriterCache.get(self.eval_dir(name))
         writer.add_summary(summary, results["global_step"])
         writer.flush()
 
-    def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None, yield_single_examples=True):
+    def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
+                yield_single_examples=True):
         """Yields predictions, running the model only as they are asked for.
 
         Args:
@@ -389,7 +404,8 @@ class Estimator(object):
                           checkpoint_path=None, strip_default_attrs=True):
         """`export_saved_model` under its older name; attributes with default values are always left out."""
         del strip_default_attrs
-        return self.export_saved_model(export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path)
+        return self.export_saved_model(export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
+                                       checkpoint_path)
 
     # --- Checkpoints
 
@@ -416,7 +432,8 @@ class Estimator(object):
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:
-            logging.warning("There is no checkpoint in %s: %s with the weights that training would start from.",
+            logging.warning("There is no checkpoint in %s: %s with the weights that training would start "
+                            "from.",
                             self._model_dir, doing)
         return checkpoint
 
@@ -432,7 +449,8 @@ class Estimator(object):
 
     def _call_input_fn(self, input_fn, mode):
         """Calls the input_fn and returns (features, labels, hooks)."""
-        result = _call_with_known(input_fn, {"mode": mode, "params": self._params_for(mode), "config": self._config})
+        result = _call_with_known(input_fn,
+                                  {"mode": mode, "params": self._params_for(mode), "config": self._config})
         hooks = []
         if isinstance(result, tf.compat.v2.data.Dataset):  # the base class of both versions
             iterator = tf.data.make_initializable_iterator(_without_tuner(result))
@@ -440,7 +458,8 @@ class Estimator(object):
             result = iterator.get_next()
         if isinstance(result, (tuple, list)):
             if len(result) != 2:
-                raise ValueError(f"The input_fn must give features or (features, labels); it gave {len(result)} items.")
+                raise ValueError("The input_fn must give features or (features, labels); it gave "
+                                 f"{len(result)} items.")
             return (*result, hooks)
         return result, None, hooks
 
@@ -491,7 +510,8 @@ def _call_with_known(function, arguments, *positional):
 
 
 def _without_tuner(dataset):
-    """Turns tf.data's tuner off unless the dataset says otherwise: its thread can hold up a session's end for a minute."""
+    """Turns tf.data's tuner off unless the dataset says otherwise: its thread can hold up a session's end for
+    a minute."""
     options = tf.data.Options()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that this is the value at the time of building is what is wanted
@@ -507,7 +527,8 @@ def _takes_any(parameters):
 
 @contextlib.contextmanager
 def _new_export_dir(export_dir_base):
-    """Gives a directory to fill and the one that it becomes when the block ends; removes it if the block fails."""
+    """Gives a directory to fill and the one that it becomes when the block ends; removes it if the block
+    fails."""
     final_dir = export_utils.get_timestamped_export_dir(export_dir_base)
     temporary_dir = tf.compat.as_str(export_utils.get_temp_export_dir(final_dir))
     try:
@@ -520,7 +541,8 @@ def _new_export_dir(export_dir_base):
 
 
 def _summarize_loss(loss):
-    """Writes the loss as a summary unless the model_fn does. Its tag is "loss" even where a scope has that name."""
+    """Writes the loss as a summary unless the model_fn does. Its tag is "loss" even where a scope has that
+    name."""
     summaries = tf.get_collection(tf.GraphKeys.SUMMARIES)
     if not any(summary.op.name == "loss" for summary in summaries):
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags="loss", values=loss))
@@ -529,8 +551,8 @@ def _summarize_loss(loss):
 def _count_after_reading(global_step):
     """Makes the ops that change the global step wait for those that read it.
 
-    Schedules and dropout read it. Published optimizers leave open whether they read it before it is counted, and so two
-    runs of the same program differ.
+    Schedules and dropout read it. Published optimizers leave open whether they read it before it is counted,
+    and so two runs of the same program differ.
     """
     consumers = _handle_of(global_step).consumers()
     reads = [op for op in consumers if op.type == "ReadVariableOp" and op._get_control_flow_context() is None]
@@ -549,7 +571,8 @@ def _following(op):
     found, waiting = set(), [op]
     while waiting:
         op = waiting.pop()
-        following = {consumer for output in op.outputs for consumer in output.consumers()} | set(op._control_outputs)
+        following = {consumer for output in op.outputs
+                     for consumer in output.consumers()} | set(op._control_outputs)
         waiting.extend(following - found)
         found |= following
     return found
@@ -557,7 +580,8 @@ def _following(op):
 
 def _warm_start(settings):
     """Changes initializers to start from another checkpoint: its path, or WarmStartSettings."""
-    arguments = {"ckpt_to_initialize_from": settings} if isinstance(settings, (str, os.PathLike)) else vars(settings)
+    arguments = {"ckpt_to_initialize_from": settings} if isinstance(settings,
+                                                                    (str, os.PathLike)) else vars(settings)
     tf.train.warm_start(**arguments)
 
 

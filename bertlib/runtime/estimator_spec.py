@@ -14,10 +14,12 @@ class ModeKeys(object):
 
 
 class ServingInputReceiver(collections.namedtuple("ServingInputReceiver",
-                                                  ["features", "receiver_tensors", "receiver_tensors_alternatives"])):
+                                                  ["features", "receiver_tensors",
+                                                   "receiver_tensors_alternatives"])):
     """What a serving_input_receiver_fn returns.
 
-    features: tensor or dict of tensors that the model_fn gets. receiver_tensors: the placeholders that a request feeds.
+    features: tensor or dict of tensors that the model_fn gets. receiver_tensors: the placeholders that a
+    request feeds.
     """
 
     def __new__(cls, features, receiver_tensors, receiver_tensors_alternatives=None):
@@ -33,9 +35,10 @@ _SPEC_FIELDS = ["mode", "predictions", "loss", "train_op", "eval_metric_ops", "e
 class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
     """What a `model_fn` returns: the fields of EstimatorSpec and of TPUEstimatorSpec."""
 
-    def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metric_ops=None, export_outputs=None,
-                training_chief_hooks=None, training_hooks=None, scaffold=None, evaluation_hooks=None,
-                prediction_hooks=None, eval_metrics=None, host_call=None, scaffold_fn=None):
+    def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metric_ops=None,
+                export_outputs=None, training_chief_hooks=None, training_hooks=None, scaffold=None,
+                evaluation_hooks=None, prediction_hooks=None, eval_metrics=None, host_call=None,
+                scaffold_fn=None):
         """Creates a spec.
 
         Args:
@@ -47,10 +50,10 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
           export_outputs: {signature: ExportOutput}.
           training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: lists of SessionRunHook.
           scaffold: tf.train.Scaffold.
-          eval_metrics: TPUEstimatorSpec's (function, tensors): the function returns eval_metric_ops and is called with
-            the tensors, a list or dict.
-          host_call: TPUEstimatorSpec's; there is no host here, so its function is called like that of eval_metrics and
-            runs with each training step.
+          eval_metrics: TPUEstimatorSpec's (function, tensors): the function returns eval_metric_ops and is
+            called with the tensors, a list or dict.
+          host_call: TPUEstimatorSpec's; there is no host here, so its function is called like that of
+            eval_metrics and runs with each training step.
           scaffold_fn: TPUEstimatorSpec's: returns the scaffold.
 
         Raises:
@@ -62,7 +65,8 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
             raise ValueError(f"Unknown mode {mode!r}; known: {', '.join(needed)}.")
         missing = [name for name, value in needed[mode].items() if value is None]
         if missing:
-            raise ValueError(f"The model_fn returned no {' and no '.join(missing)}, which mode {mode!r} needs.")
+            raise ValueError(f"The model_fn returned no {' and no '.join(missing)}, which mode {mode!r} "
+                             "needs.")
         if mode == ModeKeys.EVAL and eval_metrics is not None:
             eval_metric_ops = {**(eval_metric_ops or {}), **_call_with_tensors(*eval_metrics)}
         if mode == ModeKeys.TRAIN and host_call is not None:

@@ -1,8 +1,9 @@
-"""`tf.train.Example` by hand: the bytes of protobuf's deterministic serialization, at a fraction of its price, and without
-TensorFlow, which worker processes would load for seconds.
+"""`tf.train.Example` by hand: the bytes of protobuf's deterministic serialization, at a fraction of its
+price, and without TensorFlow, which worker processes would load for seconds.
 
-The format (https://protobuf.dev/programming-guides/encoding): a message is a sequence of (tag, length, content); a list of
-numbers is packed, integers as varints, floats in 4 bytes each; a map is a repeated message of key and value.
+The format (https://protobuf.dev/programming-guides/encoding): a message is a sequence of (tag, length,
+content); a list of numbers is packed, integers as varints, floats in 4 bytes each; a map is a repeated
+message of key and value.
 
     Example { 1: Features { 1: {1: name, 2: Feature { 2: FloatList {1: values} or 3: Int64List {1: values} }}, …}}
 """
@@ -82,8 +83,8 @@ class Encoder:
         """Returns a serialized `tf.train.Example`.
 
         Args:
-          row: {name: values}: flat ints or floats; or bytes, taken for packed `varints`, as which each int below 128 is one
-            byte. What a field has fewer of than declared is padded with zeros.
+          row: {name: values}: flat ints or floats; or bytes, taken for packed `varints`, as which each int
+            below 128 is one byte. What a field has fewer of than declared is padded with zeros.
 
         Raises:
           ValueError: a field has too many values.
@@ -107,7 +108,8 @@ class Encoder:
 
 
 def example(*parts):
-    """Returns the serialized `tf.train.Example` of what `Encoder.part` returned, in the order of the fields' names."""
+    """Returns the serialized `tf.train.Example` of what `Encoder.part` returned, in the order of the fields'
+    names."""
     return _message(b"\x0a", b"".join(parts))
 
 

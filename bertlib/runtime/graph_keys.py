@@ -1,4 +1,5 @@
-"""Graph collections by which the parts of a training graph know of each other, whichever module built them."""
+"""Graph collections by which the parts of a training graph know of each other, whichever module built
+them."""
 
 # Scalar tensors that a training loop logs beside the loss, each under its op's name.
 LOGGED_SCALARS = "logged_scalars"

@@ -1,8 +1,8 @@
 """TFRecord features: read, shuffled, batched.
 
-A field is declared once (`Field`); the writer (`record_files`) and the parser derive from it. Training batches are a pure
-function of (seed, step): step s takes examples s·B to (s+1)·B − 1 of an endless stream in which epoch e is the permutation
-keyed by (seed, e). So a resumed run needs no iterator state.
+A field is declared once (`Field`); the writer (`record_files`) and the parser derive from it. Training
+batches are a pure function of (seed, step): step s takes examples s·B to (s+1)·B − 1 of an endless stream in
+which epoch e is the permutation keyed by (seed, e). So a resumed run needs no iterator state.
 """
 
 import bisect
@@ -21,7 +21,8 @@ from bertlib.runtime.example_encoding import Field  # noqa: F401  a public name 
 _FILES_AT_A_TIME = 8
 # Bytes before and after the content of a TFRecord: its length and checksums.
 _HEAD, _FOOT = 12, 4
-# What a batch of a dataset that changes the order says about each example: its index in the order of the file.
+# What a batch of a dataset that changes the order says about each example: its index in the order of the
+# file.
 EXAMPLE_INDEX = "example_index"
 # What a micro-batch has to weigh its mean loss by if they are of different sizes: a scalar, 1 on average.
 MICRO_BATCH_WEIGHT = "micro_batch_weight"
@@ -70,8 +71,8 @@ class RecordFile(object):
             try:
                 _, following = self._reader.read(offset)
             except (tf.errors.DataLossError, IndexError) as error:
-                raise ValueError(f"{self.path} is damaged or truncated at record {len(offsets)} (byte {offset} of {size}). "
-                                 "Delete it and let it be written again.") from error
+                raise ValueError(f"{self.path} is damaged or truncated at record {len(offsets)} (byte "
+                                 f"{offset} of {size}). Delete it and let it be written again.") from error
             offsets.append(offset)
             offset = following
         return np.array([*offsets, offset], np.int64)
@@ -89,22 +90,24 @@ class RecordFile(object):
             values = feature.int64_list.value if field.dtype == "int64" else feature.float_list.value
             size = int(np.prod(field.shape, dtype=np.int64))
             if len(values) != size:
-                raise ValueError(f"{self.path}: {field.name} has {len(values)} {field.dtype} values in each record, not "
-                                 f"{size}. It was written with another sequence length; pass the same one or write it "
-                                 "again.")
+                raise ValueError(f"{self.path}: {field.name} has {len(values)} {field.dtype} values in each "
+                                 f"record, not {size}. It was written with another sequence length; pass the "
+                                 "same one or write it again.")
 
     def read(self, indices):
         """Returns the serialized records at those indices, an object array of bytes."""
         if self._file is None:
             with self._lock:
-                return np.array([self._reader.read(self._offsets[index])[0] for index in indices], dtype=object)
+                return np.array([self._reader.read(self._offsets[index])[0] for index in indices],
+                                dtype=object)
         number, starts, ends = self._file.fileno(), self._offsets[indices], self._offsets[np.asarray(indices) + 1]
         return np.array([os.pread(number, end - start - _HEAD - _FOOT, start + _HEAD)
                          for start, end in zip(starts.tolist(), ends.tolist())], dtype=object)
 
 
 class RecordFiles(object):
-    """TFRecord files, read at random as if they were one: the records of the first, then those of the second, ….
+    """TFRecord files, read at random as if they were one: the records of the first, then those of the second,
+    ….
 
     Each stays open.
     """
@@ -156,15 +159,16 @@ def _index_dataset(num_examples, batch_size, is_training, drop_remainder):
     start = tf.constant(0, tf.int64) if global_step is None else tf.cast(global_step, tf.int64)
 
     def indices(step):
-        batch = tf.numpy_function(lambda s: batch_of_step(int(s), batch_size, num_examples, seed), [step], tf.int64)
+        batch = tf.numpy_function(lambda s: batch_of_step(int(s), batch_size, num_examples, seed), [step],
+                                  tf.int64)
         return tf.ensure_shape(batch, [batch_size])
 
     return tf.data.Dataset.range(start, tf.int64.max).map(indices)
 
 
 def _prefetched(dataset):
-    """Keeps some batches ready. Nothing here is left to tf.data's tuner, whose thread can hold up a session's end for a
-    minute: it sleeps that long between its rounds."""
+    """Keeps some batches ready. Nothing here is left to tf.data's tuner, whose thread can hold up a session's
+    end for a minute: it sleeps that long between its rounds."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.prefetch(4).with_options(options)
@@ -172,7 +176,8 @@ def _prefetched(dataset):
 
 def _split(batch, parts, totals=()):
     """A dataset of the equal parts of a batch, in order, each with the totals of the whole batch."""
-    split = {name: tf.reshape(tensor, [parts, tensor.shape[0] // parts, *tensor.shape[1:]]) for name, tensor in batch.items()}
+    split = {name: tf.reshape(tensor, [parts, tensor.shape[0] // parts, *tensor.shape[1:]])
+             for name, tensor in batch.items()}
     for name in totals:
         split[f"{name}_total"] = tf.fill([parts], tf.reduce_sum(batch[name]))
     return tf.data.Dataset.from_tensor_slices(split)
@@ -199,12 +204,15 @@ def cut_by_tokens(lengths, parts):
             bounds.append(bounds[-1] + limit // lengths[bounds[-1]])
         return [*bounds[:-1], len(lengths)]
 
-    # A full part leaves the others the fewest and shortest examples: if that takes too many parts, so does all else.
+    # A full part leaves the others the fewest and shortest examples: if that takes too many parts, so does
+    # all else.
     limits = range(lengths[0], lengths[0] * len(lengths))
-    smallest = lengths[0] + bisect.bisect_left(limits, True, key=lambda limit: len(filled(limit)) <= parts + 1)
+    smallest = lengths[0] + bisect.bisect_left(limits, True, key=lambda limit: len(filled(limit)) <= parts
+                                               + 1)
     bounds = filled(smallest)
     while len(bounds) <= parts:  # halves have no more tokens than the whole
-        tokens = [(end - start > 1) * (end - start) * lengths[start] for start, end in zip(bounds, bounds[1:])]
+        tokens = [(end - start > 1) * (end - start) * lengths[start]
+                  for start, end in zip(bounds, bounds[1:])]
         largest = int(np.argmax(tokens))
         bounds.insert(largest + 1, (bounds[largest] + bounds[largest + 1]) // 2)
     return np.array(bounds)
@@ -214,12 +222,14 @@ def _split_by_tokens(batch, parts, trim, totals=()):
     """Like `_split`, for the parts of `cut_by_tokens`, each with its weight."""
     size, longest = batch[trim[0]].shape.as_list()
     kept = tf.minimum(_rounded_up(tf.reduce_sum(batch[trim[0]], axis=1)), longest)
-    bounds = tf.ensure_shape(tf.numpy_function(lambda lengths: cut_by_tokens(lengths, parts), [kept], tf.int64), [parts + 1])
+    bounds = tf.ensure_shape(tf.numpy_function(lambda lengths: cut_by_tokens(lengths, parts), [kept],
+                                               tf.int64), [parts + 1])
     added = {f"{name}_total": tf.reduce_sum(batch[name]) for name in totals}
 
     def part(start, end):
         weight = tf.cast(end - start, tf.float32) * (parts / size)
-        return {**{name: tensor[start:end] for name, tensor in batch.items()}, **added, MICRO_BATCH_WEIGHT: weight}
+        return {**{name: tensor[start:end] for name, tensor in batch.items()}, **added,
+                MICRO_BATCH_WEIGHT: weight}
 
     return tf.data.Dataset.from_tensor_slices((bounds[:-1], bounds[1:])).map(part)
 
@@ -247,7 +257,8 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
     if not is_training and (micro_batches != 1 or batch_totals or unequal_micro_batches):
         raise ValueError("Micro-batches and totals are for training only.")
     if unequal_micro_batches and not trim:
-        raise ValueError("Without trimming all examples have the same number of tokens: unequal_micro_batches needs trim.")
+        raise ValueError("Without trimming all examples have the same number of tokens: "
+                         "unequal_micro_batches needs trim.")
     if unequal_micro_batches and micro_batches > batch_size:
         raise ValueError(f"A step of {batch_size} examples cannot be cut into {micro_batches} micro-batches.")
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
@@ -269,14 +280,16 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
         if whole < num_examples and not drop_remainder:
             dataset = dataset.concatenate(tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
     if unequal_micro_batches:
-        dataset = dataset.flat_map(functools.partial(_split_by_tokens, parts=micro_batches, trim=trim, totals=batch_totals))
+        dataset = dataset.flat_map(functools.partial(_split_by_tokens, parts=micro_batches, trim=trim,
+                                                     totals=batch_totals))
     elif micro_batches > 1 or batch_totals:
         dataset = dataset.flat_map(functools.partial(_split, parts=micro_batches, totals=batch_totals))
     return _prefetched(dataset.map(functools.partial(_cut, trim=trim)) if trim else dataset)
 
 
 def in_order(results):
-    """Puts results back into the order of the file: yields them without their index as soon as their turn comes.
+    """Puts results back into the order of the file: yields them without their index as soon as their turn
+    comes.
 
     Args:
       results: iterable of dicts, each with `EXAMPLE_INDEX`. Without one they are in order already.
@@ -303,18 +316,19 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
       batch_size: B. The last batch may be smaller if not training and not `drop_remainder`.
       is_training: an endless, shuffled stream that starts at the global step; otherwise once, in order.
       drop_remainder: leave the last, smaller batch out.
-      micro_batches: number of batches that make up one training step; together they hold the examples that one batch of
-        micro_batches · B would.
-      batch_totals: names of fields. Each batch also has <name>_total, a scalar: the field's sum over the whole step, which
-        a mean over a number that differs between micro-batches has to be divided by.
+      micro_batches: number of batches that make up one training step; together they hold the examples that
+        one batch of micro_batches · B would.
+      batch_totals: names of fields. Each batch also has <name>_total, a scalar: the field's sum over the
+        whole step, which a mean over a number that differs between micro-batches has to be divided by.
       num_threads: number of batches read at the same time; they come in the same order.
-      trim: names of fields [B, F], the first of them 1 at real positions and 0 at padding, which follows: each batch is cut
-        after its longest sequence. For that the examples of a training step are sorted by length before they are split into
-        micro-batches. Without training many batches are sorted, and each says where its examples stood, as `EXAMPLE_INDEX`,
-        int64 [B]; see `in_order`.
-      unequal_micro_batches: for training with `trim`. batch_size is a whole step's then, and its micro-batches are those of
-        `cut_by_tokens`. Each has a `MICRO_BATCH_WEIGHT`, a float32 scalar, b · micro_batches / batch_size for b examples: the
-        mean over the micro-batches of this times their mean loss is the step's mean loss.
+      trim: names of fields [B, F], the first of them 1 at real positions and 0 at padding, which follows:
+        each batch is cut after its longest sequence. For that the examples of a training step are sorted by
+        length before they are split into micro-batches. Without training many batches are sorted, and each
+        says where its examples stood, as `EXAMPLE_INDEX`, int64 [B]; see `in_order`.
+      unequal_micro_batches: for training with `trim`. batch_size is a whole step's then, and its
+        micro-batches are those of `cut_by_tokens`. Each has a `MICRO_BATCH_WEIGHT`, a float32 scalar, b ·
+        micro_batches / batch_size for b examples: the mean over the micro-batches of this times their mean
+        loss is the step's mean loss.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.
@@ -326,19 +340,22 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         serialized = tf.numpy_function(records.read, [indices], tf.string)
         serialized.set_shape(indices.shape)
         batch = tf.io.parse_example(serialized, features)
-        return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor for name, tensor in batch.items()}
+        return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor
+                for name, tensor in batch.items()}
 
-    return _dataset(len(records), parse, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim,
-                    unequal_micro_batches, num_threads)
+    return _dataset(len(records), parse, batch_size, is_training, drop_remainder, micro_batches, batch_totals,
+                    trim, unequal_micro_batches, num_threads)
 
 
 def placeholders(fields, batch_size, batch_totals=()):
-    """Returns what a batch of `record_dataset` is made of: {name: placeholder [B, …]}, with a scalar for each total."""
+    """Returns what a batch of `record_dataset` is made of: {name: placeholder [B, …]}, with a scalar for each
+    total."""
     def placeholder(dtype, shape):
         return tf.placeholder(tf.int32 if dtype == "int64" else tf.as_dtype(dtype), shape)
 
     batch = {field.name: placeholder(field.dtype, [batch_size, *field.shape]) for field in fields}
-    return {**batch, **{f"{field.name}_total": placeholder(field.dtype, []) for field in fields if field.name in batch_totals}}
+    return {**batch, **{f"{field.name}_total": placeholder(field.dtype, []) for field in fields
+                        if field.name in batch_totals}}
 
 
 def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(), trim=(),
@@ -356,5 +373,5 @@ def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches
             value.set_shape(indices.shape.concatenate(arrays[name].shape[1:]))
         return dict(zip(names, values))
 
-    return _dataset(num_examples, gather, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim,
-                    unequal_micro_batches)
+    return _dataset(num_examples, gather, batch_size, is_training, drop_remainder, micro_batches,
+                    batch_totals, trim, unequal_micro_batches)

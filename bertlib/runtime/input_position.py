@@ -1,17 +1,18 @@
-"""Where an `input_fn` that is not ours, such as a fork's, stands: saved with each checkpoint, so that a resumed run reads on.
+"""Where an `input_fn` that is not ours, such as a fork's, stands: saved with each checkpoint, so that a
+resumed run reads on.
 
 Our own input needs nothing of this: see `input_pipeline.batch_of_step`.
 
-Beside `model.ckpt-<step>` there is `input_position/model.ckpt-<step>`, in TensorFlow's checkpoint format too, but apart from
-the variables: not everything that lists a checkpoint can read an iterator's state. It holds
+Beside `model.ckpt-<step>` there is `input_position/model.ckpt-<step>`, in TensorFlow's checkpoint format too,
+but apart from the variables: not everything that lists a checkpoint can read an iterator's state. It holds
 
     fingerprint   int64: a digest of the input pipeline
     start         int64: the global step at which the input was at its beginning
     state_<i>     variant: position, shuffle buffer and prefetched batches of iterator i
 
-A state means something only to the pipeline that it came from: TensorFlow restores one from before a change of the batch
-size and serves a batch of the old size. Hence the fingerprint. A Python generator has no state to write: what it gave is
-read again.
+A state means something only to the pipeline that it came from: TensorFlow restores one from before a change
+of the batch size and serves a batch of the old size. Hence the fingerprint. A Python generator has no state
+to write: what it gave is read again.
 """
 
 import glob
@@ -55,15 +56,16 @@ class InputPosition(object):
             saved.update({name: tf.raw_ops.SerializeIterator(
                 resource_handle=handle, external_state_policy=_IGNORE_EXTERNAL_STATE)
                 for name, handle in zip(states, handles)})
-            self._save = tf.raw_ops.SaveV2(prefix=self._path, tensor_names=list(saved), shape_and_slices=[""] * len(saved),
-                                           tensors=list(saved.values()))
+            self._save = tf.raw_ops.SaveV2(prefix=self._path, tensor_names=list(saved),
+                                           shape_and_slices=[""] * len(saved), tensors=list(saved.values()))
             self._restore = tf.group(*[tf.raw_ops.DeserializeIterator(
                 resource_handle=handle, serialized=tf.raw_ops.RestoreV2(
                     prefix=self._path, tensor_names=[name], shape_and_slices=[""], dtypes=[tf.variant])[0])
                 for name, handle in zip(states, handles)])
 
     def restore(self, session, checkpoint, step, batches_per_step=1):
-        """Brings the input to where it was when a checkpoint was saved, or says why not and leaves it at its beginning.
+        """Brings the input to where it was when a checkpoint was saved, or says why not and leaves it at its
+        beginning.
 
         Args:
           session: a raw session whose iterators are initialized.
@@ -88,19 +90,21 @@ class InputPosition(object):
                 session.run(self._batches)
 
     def _start_in(self, checkpoint):
-        """The global step at which the input of a checkpoint was at its beginning; None if it is not this input."""
+        """The global step at which the input of a checkpoint was at its beginning; None if it is not this
+        input."""
         path = _path_beside(checkpoint)
         if not tf.train.checkpoint_exists(path):
             return None
         found = tf.train.load_checkpoint(path)
         if found.get_tensor("fingerprint") != self._fingerprint:
-            logging.warning("The input is another than when %s was saved (files, batch size or code), so it starts from its "
-                            "beginning.", checkpoint)
+            logging.warning("The input is another than when %s was saved (files, batch size or code), so it "
+                            "starts from its beginning.", checkpoint)
             return None
         return int(found.get_tensor("start"))
 
     def save(self, session, checkpoint):
-        """Saves where the input is, before the checkpoint itself is there; does nothing before `restore` was called."""
+        """Saves where the input is, before the checkpoint itself is there; does nothing before `restore` was
+        called."""
         if self._start is None:
             return
         path = _path_beside(checkpoint)
@@ -138,14 +142,16 @@ def _consumers(op, kind):
 class _Digest(object):
     """Digests of input pipelines that are the same for the same pipeline in another process.
 
-    Names differ between processes, because functions are numbered; so ops count by type, attributes and inputs.
+    Names differ between processes, because functions are numbered; so ops count by type, attributes and
+    inputs.
 
     Attributes:
       op_types: set of all op types met.
     """
 
     def __init__(self, graph):
-        self._functions = {function.signature.name: function for function in graph.as_graph_def().library.function}
+        self._functions = {function.signature.name: function
+                           for function in graph.as_graph_def().library.function}
         self._of_op = {}
         self._of_function = {}
         self.op_types = set()
@@ -153,7 +159,8 @@ class _Digest(object):
     def of_iterators(self, handles):
         """Returns the digest (an int of 63 bits) of what the iterators read from."""
         makers = [op for handle in handles for op in _consumers(handle.op, "MakeIterator")]
-        digest = _hash([self._op(handle.op) for handle in handles] + [self._op(op.inputs[0].op) for op in makers])
+        digest = _hash([self._op(handle.op) for handle in handles] + [self._op(op.inputs[0].op)
+                                                                      for op in makers])
         return int(digest, 16) >> 1
 
     def _op(self, op):
@@ -179,7 +186,8 @@ class _Digest(object):
     def _function(self, name):
         if name not in self._of_function:
             function = self._functions[name]
-            names = [argument.name for argument in function.signature.input_arg] + [node.name for node in function.node_def]
+            names = [argument.name
+                     for argument in function.signature.input_arg] + [node.name for node in function.node_def]
             numbers = {name: str(number) for number, name in enumerate(names)}
             parts = []
             for node in function.node_def:

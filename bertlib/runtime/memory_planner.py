@@ -1,11 +1,11 @@
 """What a training step needs of a device's memory, and so which batch fits, without the device.
 
-The graph is built with static shapes, rewritten as TensorFlow's runtime would rewrite it, and run by Grappler on a virtual
-GPU: that gives the order and time of its ops and the size of their outputs. From these follows what is alive when. One GB
-is 10⁹ bytes.
+The graph is built with static shapes, rewritten as TensorFlow's runtime would rewrite it, and run by Grappler
+on a virtual GPU: that gives the order and time of its ops and the size of their outputs. From these follows
+what is alive when. One GB is 10⁹ bytes.
 
-Not simulated, and so left out of what is called usable: what CUDA and its libraries take, workspaces of kernels and
-fragmentation.
+Not simulated, and so left out of what is called usable: what CUDA and its libraries take, workspaces of
+kernels and fragmentation.
 """
 
 import collections
@@ -30,17 +30,17 @@ SECONDS_PER_OP = 1e-5
 _DEVICE = "/job:localhost/replica:0/task:0/device:GPU:0"
 _VARIABLES = {"VarHandleOp", "VariableV2", "Variable"}
 # Their output is an input, or for IdentityN the inputs, and no memory of its own.
-_ALIASES = {"Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "PreventGradient", "Snapshot",
-            "DestroyTemporaryVariable", "Switch", "Bitcast"}
+_ALIASES = {"Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "PreventGradient",
+            "Snapshot", "DestroyTemporaryVariable", "Switch", "Bitcast"}
 _LOOPS = {"Enter", "RefEnter", "NextIteration", "RefNextIteration"}
 
 
 class Prediction(collections.namedtuple("Prediction", ["variables", "activations", "seconds"])):
     """What a training step needs.
 
-    variables: bytes of all variables of the graph: weights, the optimizer's state, accumulators. activations: bytes of
-    everything else at the worst moment, gradients and temporaries too. seconds: how long the step takes on a virtual GPU,
-    good for comparing graphs only.
+    variables: bytes of all variables of the graph: weights, the optimizer's state, accumulators. activations:
+    bytes of everything else at the worst moment, gradients and temporaries too. seconds: how long the step
+    takes on a virtual GPU, good for comparing graphs only.
     """
 
     @property
@@ -60,7 +60,8 @@ Largest.__doc__ = """The largest batch that fits, its `Prediction` (None for a b
 
 
 def predict(build, *arguments):
-    """Builds a training step in a graph of its own, build(*arguments) -> train op, and simulates it; see `simulate`."""
+    """Builds a training step in a graph of its own, build(*arguments) -> train op, and simulates it; see
+    `simulate`."""
     with tf.Graph().as_default():
         return simulate(build(*arguments))
 
@@ -88,12 +89,15 @@ def simulate(train_op):
         node.device = _DEVICE
     del meta_graph.graph_def.node[:]
     meta_graph.graph_def.node.extend(nodes)
-    # Roomy, so that the runtime has no reason to swap. Clock, cores and bandwidth are those of a GTX Titan X (Pascal).
-    device = device_properties_pb2.NamedDevice(name=_DEVICE, properties=device_properties_pb2.DeviceProperties(
+    # Roomy, so that the runtime has no reason to swap. Clock, cores and bandwidth are those of a GTX Titan X
+    # (Pascal).
+    device = device_properties_pb2.NamedDevice(name=_DEVICE,
+                                               properties=device_properties_pb2.DeviceProperties(
         type="GPU", vendor="NVIDIA", frequency=1417, num_cores=28, bandwidth=480000000, memory_size=1 << 60,
         environment={"architecture": "6"}))
     virtual = cluster.Cluster(devices=[device], disable_timeline=False)
-    # As the runtime does. It can cost memory: a product that the backward pass needs may move into the forward pass.
+    # As the runtime does. It can cost memory: a product that the backward pass needs may move into the
+    # forward pass.
     rewritten = tf_optimizer.OptimizeGraph(tf.ConfigProto(), meta_graph, verbose=False, cluster=virtual)
     meta_graph.graph_def.CopyFrom(rewritten)
     _, seconds, timeline = virtual.MeasureCosts(item.Item(meta_graph))
@@ -117,16 +121,17 @@ def _check(op):
     problem = None
     for name, value in op.node_def.attr.items():
         if value.HasField("func") or value.list.func:
-            problem = (f"its function ({name}) would count for nothing. Build the graph without tf.function, and with "
-                       "tf.disable_control_flow_v2() if this is a tf.cond or a tf.while_loop")
+            problem = (f"its function ({name}) would count for nothing. Build the graph without tf.function, "
+                       "and with tf.disable_control_flow_v2() if this is a tf.cond or a tf.while_loop")
     if op.type in _LOOPS:
         problem = "a loop would count for one round"
     for tensor in op.outputs:
         # Vectors of integers are shapes and the like: small, and kept in the host's memory.
         small = tensor.dtype.is_integer and tensor.shape.ndims in (0, 1)
-        if tensor.dtype not in (tf.resource, tf.variant, tf.string) and not small and not tensor.shape.is_fully_defined():
-            problem = (f"the shape of its output is {tensor.shape}. Build the graph with static shapes: a number for the "
-                       "batch size, and inputs with all dimensions given")
+        if tensor.dtype not in (tf.resource, tf.variant,
+                                tf.string) and not small and not tensor.shape.is_fully_defined():
+            problem = (f"the shape of its output is {tensor.shape}. Build the graph with static shapes: a "
+                       "number for the batch size, and inputs with all dimensions given")
     if problem:
         raise ValueError(f"The memory of this graph cannot be predicted. {op.name} ({op.type}): {problem}.")
 
@@ -138,7 +143,8 @@ def _variable_bytes(graph):
         if op.type in _VARIABLES:
             shape = tf.TensorShape(op.get_attr("shape"))
             if not shape.is_fully_defined():
-                raise ValueError(f"The memory of this graph cannot be predicted. Variable {op.name} has the shape {shape}.")
+                raise ValueError(f"The memory of this graph cannot be predicted. Variable {op.name} has the "
+                                 f"shape {shape}.")
             total += shape.num_elements() * op.get_attr("dtype").size
     return total
 
@@ -154,7 +160,8 @@ def _peak(graph_def, timeline):
 
     @functools.cache
     def owner(tensor):
-        """The tensor whose memory this one, (node, output), is in: itself or an input; None for a variable's."""
+        """The tensor whose memory this one, (node, output), is in: itself or an input; None for a
+        variable's."""
         node = nodes[tensor[0]]
         if node.op in _VARIABLES or node.op == "ReadVariableOp":
             return None
@@ -203,8 +210,9 @@ def _parse(text):
 def largest_batch(needs, usable_bytes, limit=1 << 16):
     """Finds a batch size that fits while the next one does not.
 
-    Memory is nearly linear in the batch size: the search follows the line through the two sizes next to the limit, and
-    ends only when two neighbours on its two sides were simulated. Mostly that takes four simulations.
+    Memory is nearly linear in the batch size: the search follows the line through the two sizes next to the
+    limit, and ends only when two neighbours on its two sides were simulated. Mostly that takes four
+    simulations.
 
     Args:
       needs: function of the batch size that returns the `Prediction` of a step.
@@ -216,7 +224,8 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
     """
     predictions = {}
     fits, too_large = 0, limit + 1
-    guess = min(256, limit)  # large, so that the first line is a good one; a simulation takes as long for any size
+    # large, so that the first line is a good one; a simulation takes as long for any size
+    guess = min(256, limit)
     while too_large - fits > 1:
         predictions[guess] = needs(guess)
         if predictions[guess].total <= usable_bytes:
@@ -230,7 +239,8 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
 
 
 def _crossing(predictions, usable_bytes):
-    """Where the line through the two sizes next to the limit meets it; through one, activations are proportional."""
+    """Where the line through the two sizes next to the limit meets it; through one, activations are
+    proportional."""
     room = {size: usable_bytes - prediction.total for size, prediction in predictions.items()}
     if len(room) == 1:
         (size, prediction), = predictions.items()
@@ -241,17 +251,20 @@ def _crossing(predictions, usable_bytes):
 
 
 def runs(build, *arguments):
-    """Whether a training step runs here without running out of memory: takes one, with zeros for every placeholder.
+    """Whether a training step runs here without running out of memory: takes one, with zeros for every
+    placeholder.
 
     Args:
-      build: function of the arguments -> train op, built into the current graph; its placeholders have static shapes.
+      build: function of the arguments -> train op, built into the current graph; its placeholders have static
+        shapes.
     """
     with tf.Graph().as_default() as graph, tf.Session() as session:
         train_op = build(*arguments)
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
         inputs = [op.outputs[0] for op in graph.get_operations() if op.type == "Placeholder"]
         try:
-            session.run(train_op, {tensor: np.zeros(tensor.shape, tensor.dtype.as_numpy_dtype) for tensor in inputs})
+            session.run(train_op,
+                        {tensor: np.zeros(tensor.shape, tensor.dtype.as_numpy_dtype) for tensor in inputs})
         except tf.errors.ResourceExhaustedError:
             return False
     return True
@@ -261,7 +274,8 @@ def advice(alternatives, needs, usable_bytes):
     """Says what would fit, for a run that is short of memory.
 
     Args:
-      alternatives: {what to change, such as "--recompute=layers": the `TrainingStep` then}; the first is the run as it is.
+      alternatives: {what to change, such as "--recompute=layers": the `TrainingStep` then}; the first is the
+        run as it is.
       needs: function of a `TrainingStep` that returns the `Prediction` of one of its micro-batches.
       usable_bytes: what a step may take.
 
@@ -270,18 +284,20 @@ def advice(alternatives, needs, usable_bytes):
     """
     given = next(iter(alternatives.values()))
     needed = needs(given)
-    lines = [f"By simulation a micro-batch of {given.micro_batch_size} needs {needed}, and {gb(usable_bytes)} are usable."]
+    lines = [f"By simulation a micro-batch of {given.micro_batch_size} needs {needed}, and "
+             f"{gb(usable_bytes)} are usable."]
     if needed.total <= usable_bytes:
         usable_bytes = int(0.8 * needed.total)
-        lines.append(f"It should have fit: something else takes memory, or it is fragmented. Below, {gb(usable_bytes)} are "
-                     "counted on.")
+        lines.append("It should have fit: something else takes memory, or it is fragmented. Below, "
+                     f"{gb(usable_bytes)} are counted on.")
     lines.append("The largest micro-batch that fits, and the flags for it:")
     widest = max(map(len, alternatives))
     for change, step in alternatives.items():
         def of_size(size, step=step):
             # A batch of two such micro-batches, so that accumulators count, or of one if it is the whole.
             whole = size >= step.train_batch_size
-            return needs(step.replace(train_batch_size=size if whole else 2 * size, gradient_accumulation_steps=2 - whole))
+            return needs(step.replace(train_batch_size=size if whole else 2 * size,
+                                      gradient_accumulation_steps=2 - whole))
 
         found = largest_batch(of_size, usable_bytes, limit=step.train_batch_size)
         if found.batch_size:
@@ -297,16 +313,19 @@ def advice(alternatives, needs, usable_bytes):
 
 
 def usable_here():
-    """Returns (bytes that a step may take on this machine, what they are): of the smallest GPU, else of free RAM."""
+    """Returns (bytes that a step may take on this machine, what they are): of the smallest GPU, else of free
+    RAM."""
     with tf.Graph().as_default(), tf.Session() as session:
-        limits = [device.memory_limit_bytes for device in session.list_devices() if device.device_type == "GPU"]
+        limits = [device.memory_limit_bytes for device in session.list_devices()
+                  if device.device_type == "GPU"]
     if limits:
         return min(limits) - WORKSPACE, f"GPU memory less {gb(WORKSPACE)} for workspaces and fragmentation"
     return available_ram() - WORKSPACE, f"free RAM less {gb(WORKSPACE)} for workspaces and fragmentation"
 
 
 def available_ram(root="/"):
-    """Returns the bytes of RAM that this process may still take: what is free, or left of its cgroup if that is less.
+    """Returns the bytes of RAM that this process may still take: what is free, or left of its cgroup if that
+    is less.
 
     Args:
       root: where /proc and /sys are.
@@ -315,7 +334,8 @@ def available_ram(root="/"):
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     for directory, limit, used, reclaimable in (
             ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-            ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")):
+            ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+             "total_inactive_file")):
         def read(name, directory=directory):
             with open(os.path.join(root, directory, name), encoding="utf-8") as reader:
                 return reader.read()

@@ -1,17 +1,18 @@
 """Random numbers as a pure function of (seed, step, place, site).
 
-A run must not depend on its history: killed and resumed, split into micro-batches or recomputed in the backward pass,
-it has to draw the same numbers. So nothing here has state. Every draw is one stretch of a Philox stream (Salmon et al.
-2011, "Parallel random numbers: as easy as 1, 2, 3"), found by
+A run must not depend on its history: killed and resumed, split into micro-batches or recomputed in the
+backward pass, it has to draw the same numbers. So nothing here has state. Every draw is one stretch of a
+Philox stream (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), found by
 
     key            64 bits   a hash of (seed, site)
     counter, high  64 bits   the optimizer step
     counter, low   64 bits   the position of the draw's first value in the effective batch, in blocks of 128 bits
 
-The seed is the graph's (`tf.set_random_seed`), the step its global step. A *site* names one place in the model where
-numbers are drawn. Numbers for part k of an effective batch split into equal parts are the k-th slice of the numbers
-for the whole, bit for bit, if the number of values in a part is divisible by four, or by eight where they are booleans. A
-part is a micro-batch. Parts of unequal size (`unequal_micro_batches`) draw from stretches of their own.
+The seed is the graph's (`tf.set_random_seed`), the step its global step. A *site* names one place in the
+model where numbers are drawn. Numbers for part k of an effective batch split into equal parts are the k-th
+slice of the numbers for the whole, bit for bit, if the number of values in a part is divisible by four, or by
+eight where they are booleans. A part is a micro-batch. Parts of unequal size (`unequal_micro_batches`) draw
+from stretches of their own.
 """
 
 import collections
@@ -53,8 +54,8 @@ def key_of(seed, site):
 def new_site(kind):
     """Returns a name for the next place of this kind in the current variable scope.
 
-    The second dropout of `bert/embeddings` is "bert/embeddings/dropout#1" whatever else the graph holds, so that adding
-    a head or an op elsewhere changes no other site's numbers.
+    The second dropout of `bert/embeddings` is "bert/embeddings/dropout#1" whatever else the graph holds, so
+    that adding a head or an op elsewhere changes no other site's numbers.
 
     Args:
       kind: what the numbers are for: "dropout", "initializer", ….
@@ -72,8 +73,8 @@ def new_site(kind):
 def repeatable(function):
     """Returns a function that draws the same numbers in each of its calls.
 
-    Later calls get again what the first one got, in the same order, wherever they are made: the sites, the seed and the
-    very tensors of step and part. A second look at the global step could find it advanced.
+    Later calls get again what the first one got, in the same order, wherever they are made: the sites, the
+    seed and the very tensors of step and part. A second look at the global step could find it advanced.
     """
     recorded = None
 
@@ -100,13 +101,15 @@ def repeatable(function):
 
 
 def set_part(index):
-    """Declares that the current graph computes part `index` (scalar integer tensor) of each effective batch."""
+    """Declares that the current graph computes part `index` (scalar integer tensor) of each effective
+    batch."""
     collection = tf.get_collection_ref(graph_keys.RANDOMNESS_PART)
     collection[:] = [tf.cast(index, tf.int64)]
 
 
 def unequal_micro_batches():
-    """Declares that the parts of the current graph's effective batches differ in size, as those of trimmed sequences do."""
+    """Declares that the parts of the current graph's effective batches differ in size, as those of trimmed
+    sequences do."""
     tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES)[:] = [True]
 
 
@@ -121,18 +124,20 @@ def uniform(shape, site):
       float32 tensor of that shape: the same for the same (graph seed, global step, part, site).
     """
     shape = tf.convert_to_tensor(shape, dtype=tf.int32)
-    return tf.raw_ops.StatelessRandomUniformV2(shape=shape, **_stream(shape, site, _NUMBERS_PER_BLOCK), dtype=tf.float32)
+    return tf.raw_ops.StatelessRandomUniformV2(shape=shape, **_stream(shape, site, _NUMBERS_PER_BLOCK),
+                                               dtype=tf.float32)
 
 
 def bernoulli(shape, probability, site, draw=None):
-    """Draws booleans for one training step, such as a dropout mask; 16 bits each, half of what `uniform` costs.
+    """Draws booleans for one training step, such as a dropout mask; 16 bits each, half of what `uniform`
+    costs.
 
     Args:
       shape: as for `uniform`.
       probability: of True; rounded to a multiple of 2⁻¹⁶.
       site: see `new_site`.
-      draw: function (shape, key, counter, threshold) -> where the 16-bit integers of that stream are no less than the
-        threshold: the op of `bertlib.kernels.native_formulas`. None for TensorFlow's ops.
+      draw: function (shape, key, counter, threshold) -> where the 16-bit integers of that stream are no less
+        than the threshold: the op of `bertlib.kernels.native_formulas`. None for TensorFlow's ops.
 
     Returns:
       bool tensor of that shape.
@@ -151,7 +156,8 @@ def bernoulli(shape, probability, site, draw=None):
 
 
 def truncated_normal(shape, stddev, site, dtype=tf.float32):
-    """Draws initial values: a normal distribution cut at two standard deviations. Depends on (seed, site) only."""
+    """Draws initial values: a normal distribution cut at two standard deviations. Depends on (seed, site)
+    only."""
     values = tf.raw_ops.StatelessTruncatedNormalV2(
         shape=tf.convert_to_tensor(shape, dtype=tf.int32), key=_key_tensor(graph_seed(), site),
         counter=_counter_tensor(_zero_when_run(), tf.constant(0, tf.int64)), alg=_PHILOX, dtype=dtype)
@@ -161,7 +167,8 @@ def truncated_normal(shape, stddev, site, dtype=tf.float32):
 def permutation(seed, epoch, size):
     """Returns a permutation of range(size), int64 [size], keyed by (seed, epoch).
 
-    Sorts raw Philox output: NumPy keeps a bit generator's stream fixed for ever, but not `Generator.permutation`.
+    Sorts raw Philox output: NumPy keeps a bit generator's stream fixed for ever, but not
+    `Generator.permutation`.
     """
     generator = np.random.Philox(key=key_of(seed, f"epoch {epoch}"))
     return np.argsort(generator.random_raw(size), kind="stable")
@@ -196,8 +203,8 @@ def _counter_tensor(low, high):
 def _zero_when_run():
     """A zero (int64 scalar) that constant folding cannot see.
 
-    From constants TensorFlow would compute the initial values beforehand, and a session holds its constants: as much memory
-    as the model once more.
+    From constants TensorFlow would compute the initial values beforehand, and a session holds its constants:
+    as much memory as the model once more.
     """
     return tf.random.uniform([], maxval=1, dtype=tf.int64, seed=0)
 
@@ -210,12 +217,13 @@ def _moment():
 def _step():
     """The current optimizer step, int64 scalar.
 
-    A graph without a global step has no notion of one: there, one stateful draw per `session.run` stands in for it, so
-    that each run of the graph sees fresh numbers.
+    A graph without a global step has no notion of one: there, one stateful draw per `session.run` stands in
+    for it, so that each run of the graph sees fresh numbers.
     """
     global_step = tf.train.get_global_step()
     if global_step is not None:
-        return tf.cast(tf.convert_to_tensor(global_step), tf.int64)  # tf.cast alone may return the variable itself
+        # tf.cast alone may return the variable itself
+        return tf.cast(tf.convert_to_tensor(global_step), tf.int64)
     fallback = tf.get_collection_ref(graph_keys.RANDOMNESS_FALLBACK_STEP)
     if not fallback:
         with tf.control_dependencies(None):  # also leaves any tf.cond or tf.while_loop

@@ -1,14 +1,16 @@
 """Gradient checkpointing (Chen et al. 2016, arXiv:1604.06174) for graphs: less memory for more arithmetic.
 
-A function's intermediate results are not kept for the backward pass but computed a second time in it, with the same
-random numbers. `modeling.transformer_model` wraps its layers in it, `modeling.attention_layer` its attention.
+A function's intermediate results are not kept for the backward pass but computed a second time in it, with
+the same random numbers. `modeling.transformer_model` wraps its layers in it, `modeling.attention_layer` its
+attention.
 
-(`tf.recompute_grad` saves nothing in a graph. It orders the second computation after the first by an op that TensorFlow's
-optimizer removes, and then both run side by side.)
+(`tf.recompute_grad` saves nothing in a graph. It orders the second computation after the first by an op that
+TensorFlow's optimizer removes, and then both run side by side.)
 
-XLA takes no notice of control dependencies in what it compiles together, and would merge the two computations. Its own
-barrier (`XlaOptimizationBarrier`) is gone on CPU before the order of computation is chosen. So the ops at the border are not
-compiled (`own_gradient.fence`): what is before and what is after are then compiled apart, and run in their order.
+XLA takes no notice of control dependencies in what it compiles together, and would merge the two
+computations. Its own barrier (`XlaOptimizationBarrier`) is gone on CPU before the order of computation is
+chosen. So the ops at the border are not compiled (`own_gradient.fence`): what is before and what is after are
+then compiled apart, and run in their order.
 """
 
 import tensorflow.compat.v1 as tf
@@ -20,13 +22,13 @@ from bertlib.runtime.own_gradient import fence, identity_with_gradient
 def recompute_grad(function):
     """Returns `function` with a backward pass that runs it again.
 
-    Of each call only the inputs stay in memory, and of the outputs what others use. The gradients are those of
-    `function`, also where only some of its outputs are used, and can be differentiated again.
+    Of each call only the inputs stay in memory, and of the outputs what others use. The gradients are those
+    of `function`, also where only some of its outputs are used, and can be differentiated again.
 
     Args:
-      function: takes tensors, returns a tensor or a list of tensors. Gradients have to reach only its arguments and the
-        variables it gets by `tf.get_variable`; its random numbers, if any, come from `randomness`. Else `tf.gradients`
-        raises a ValueError.
+      function: takes tensors, returns a tensor or a list of tensors. Gradients have to reach only its
+        arguments and the variables it gets by `tf.get_variable`; its random numbers, if any, come from
+        `randomness`. Else `tf.gradients` raises a ValueError.
     """
     def call(*inputs):
         scope = tf.get_variable_scope()
@@ -58,13 +60,16 @@ def recompute_grad(function):
                 fenced = fence(op.inputs[len(outputs):])
             again = iter(fenced[len(inputs):])
             number_of_ops = len(tf.get_default_graph().get_operations())
-            with tf.variable_scope(scope, custom_getter=lambda *args, **kwargs: next(again), auxiliary_name_scope=False):
+            with tf.variable_scope(scope, custom_getter=lambda *args, **kwargs: next(again),
+                                   auxiliary_name_scope=False):
                 repeated = _as_list(repeatable(*fenced[:len(inputs)]))
             _check(repeated, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
             found = tf.gradients([repeated[index] for index in used], fenced, gradients)
-            # XLA would put the gradients of weights off to the step's end, and keep until then what they are computed from.
+            # XLA would put the gradients of weights off to the step's end, and keep until then what they are
+            # computed from.
             done = iter(fence([gradient for gradient in found if isinstance(gradient, tf.Tensor)]))
-            return [None] * len(outputs) + [next(done) if isinstance(gradient, tf.Tensor) else gradient for gradient in found]
+            return [None] * len(outputs) + [next(done) if isinstance(gradient, tf.Tensor) else gradient
+                                            for gradient in found]
 
         tensors = identity_with_gradient([*outputs, *inputs, *parameters], backward)
         return tensors[:len(outputs)] if isinstance(results, (list, tuple)) else tensors[0]
@@ -77,12 +82,14 @@ def _as_list(results):
 
 
 def _is_unused(op, index, gradient):
-    """Whether a gradient says only that nothing used the output: zeros of its shape, which `tf.gradients` fills in.
+    """Whether a gradient says only that nothing used the output: zeros of its shape, which `tf.gradients`
+    fills in.
 
     To be computed they need the output, which would have to be kept.
     """
     return gradient is None or (
-        isinstance(gradient, tf.Tensor) and gradient.op.type == "ZerosLike" and gradient.op.inputs[0] is op.outputs[index])
+        isinstance(gradient, tf.Tensor) and gradient.op.type == "ZerosLike"
+        and gradient.op.inputs[0] is op.outputs[index])
 
 
 def _check(outputs, inputs, created):
@@ -103,10 +110,12 @@ def _check(outputs, inputs, created):
         op = tensor.op
         if op not in created or op.type in ("Placeholder", "ReadVariableOp"):
             if tensor.dtype.is_floating:
-                raise ValueError(f"{tensor.name} is used in a recomputed function but is no argument of it: no gradient would "
-                                 "reach it. Pass it as an argument, or get the variable inside by tf.get_variable.")
+                raise ValueError(f"{tensor.name} is used in a recomputed function but is no argument of it: "
+                                 "no gradient would reach it. Pass it as an argument, or get the variable "
+                                 "inside by tf.get_variable.")
         elif op.op_def.is_stateful and "seed" in op.node_def.attr:
-            raise ValueError(f"{op.name} ({op.type}) draws other random numbers each time: the gradients of a recomputed "
-                             "function would be wrong. Use `modeling.dropout` or `randomness.uniform`.")
+            raise ValueError(f"{op.name} ({op.type}) draws other random numbers each time: the gradients of "
+                             "a recomputed function would be wrong. Use `modeling.dropout` or "
+                             "`randomness.uniform`.")
         else:
             waiting.extend(op.inputs)

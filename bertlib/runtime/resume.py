@@ -1,7 +1,7 @@
 """What a run restores: the graph's variables, from a checkpoint of its own.
 
-`checkpoints` finds the newest checkpoint of a directory and reads the weights that a new training starts from. What is
-restored from where besides variables: docs/paths.md, "What resumes from where".
+`checkpoints` finds the newest checkpoint of a directory and reads the weights that a new training starts
+from. What is restored from where besides variables: docs/paths.md, "What resumes from where".
 """
 
 import contextlib
@@ -13,7 +13,8 @@ from bertlib.runtime import checkpoints, graph_keys
 
 
 def scaffold_of(spec, checkpoint, config):
-    """Returns the spec's scaffold, with a saver of ours if it has none, after a check that the checkpoint fits the graph.
+    """Returns the spec's scaffold, with a saver of ours if it has none, after a check that the checkpoint
+    fits the graph.
 
     Args:
       spec: an `EstimatorSpec`.
@@ -76,7 +77,8 @@ def session(scaffold, checkpoint, config, hooks):
         opened = tf.train.MonitoredSession(creator, hooks=hooks)
     directory = config.model_dir.rstrip("/")
     if checkpoint and os.path.dirname(checkpoint) == directory:
-        # So that pruning counts the checkpoints of earlier runs; not those of a directory that this is a copy of.
+        # So that pruning counts the checkpoints of earlier runs; not those of a directory that this is a copy
+        # of.
         scaffold.saver.recover_last_checkpoints(
             [path for path in checkpoints.all_checkpoints(directory) if os.path.dirname(path) == directory])
     return opened
@@ -89,5 +91,5 @@ def explaining_damage(checkpoint):
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         raise ValueError(f"The checkpoint {checkpoint} is damaged ({error.message.splitlines()[0]}). Edit "
-                         f"{os.path.join(os.path.dirname(checkpoint or ''), 'checkpoint')} to name an older one, or "
-                         "remove it to start again.") from error
+                         f"{os.path.join(os.path.dirname(checkpoint or ''), 'checkpoint')} to name an older "
+                         "one, or remove it to start again.") from error

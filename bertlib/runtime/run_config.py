@@ -10,17 +10,18 @@ from tensorflow.python.client import pywrap_tf_session
 class RunConfig(object):
     """How a run behaves besides its model: seed, checkpoints, logging, session."""
 
-    def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
-                 save_checkpoints_secs=None, session_config=None, keep_checkpoint_max=5,
-                 keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, train_distribute=None, device_fn=None,
-                 protocol=None, eval_distribute=None, experimental_distribute=None,
-                 experimental_max_worker_delay_secs=None, session_creation_timeout_secs=7200,
-                 gradient_accumulation_steps=1, training_step=None):
+    def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100,
+                 save_checkpoints_steps=None, save_checkpoints_secs=None, session_config=None,
+                 keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000, log_step_count_steps=100,
+                 train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
+                 experimental_distribute=None, experimental_max_worker_delay_secs=None,
+                 session_creation_timeout_secs=7200, gradient_accumulation_steps=1, training_step=None):
         """Creates a configuration.
 
         Args:
           model_dir: directory of checkpoints and summaries.
-          tf_random_seed: the graph's seed. TensorFlow's default was none; here runs repeat unless asked otherwise.
+          tf_random_seed: the graph's seed. TensorFlow's default was none; here runs repeat unless asked
+            otherwise.
           save_summary_steps: steps between summaries; None or 0 for none.
           save_checkpoints_steps: steps between checkpoints.
           save_checkpoints_secs: seconds between checkpoints; 600 if neither is given.
@@ -30,16 +31,17 @@ class RunConfig(object):
           log_step_count_steps: steps between log lines; None or 0 for none.
           train_distribute, eval_distribute: a tf.distribute strategy of one replica, which changes nothing.
           device_fn: function of an op that returns its device.
-          protocol, experimental_distribute, experimental_max_worker_delay_secs, session_creation_timeout_secs: of clusters;
-            ignored.
+          protocol, experimental_distribute, experimental_max_worker_delay_secs,
+            session_creation_timeout_secs: of clusters; ignored.
           gradient_accumulation_steps: micro-batches that make a training batch. The model_fn hands it on to
             `optimization.create_optimizer`; it is in params.
-          training_step: a `TrainingStep` that says more of it, in place of the number of micro-batches. If these differ in
-            their numbers of examples, the input_fn cuts the training batch, and params["batch_size"] is that of the whole.
+          training_step: a `TrainingStep` that says more of it, in place of the number of micro-batches. If
+            these differ in their numbers of examples, the input_fn cuts the training batch, and
+            params["batch_size"] is that of the whole.
 
         Raises:
-          ValueError: a strategy has several replicas; both save_checkpoints_steps and save_checkpoints_secs are given, or
-            one is not positive.
+          ValueError: a strategy has several replicas; both save_checkpoints_steps and save_checkpoints_secs
+            are given, or one is not positive.
         """
         if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")
@@ -52,8 +54,8 @@ class RunConfig(object):
                 raise ValueError(f"{name} is {value}; it must be positive.")
         for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
             if strategy is not None and strategy.num_replicas_in_sync > 1:
-                raise ValueError(f"{name} has {strategy.num_replicas_in_sync} replicas, and only one is supported. Leave it "
-                                 "out; the run then uses one device.")
+                raise ValueError(f"{name} has {strategy.num_replicas_in_sync} replicas, and only one is "
+                                 "supported. Leave it out; the run then uses one device.")
         self.train_distribute = train_distribute
         self.eval_distribute = eval_distribute
         self.device_fn = device_fn

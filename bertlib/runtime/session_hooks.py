@@ -1,4 +1,5 @@
-"""Hooks of a training session: where its input starts, broken losses, whole checkpoints, progress, profiles."""
+"""Hooks of a training session: where its input starts, broken losses, whole checkpoints, progress,
+profiles."""
 
 import collections
 import contextlib
@@ -56,8 +57,8 @@ class InputPositionKeeper(tf.train.SessionRunHook):
         self._global_step = tf.train.get_global_step()
 
     def restore(self, session):
-        """To be called before each step. Only before the first one are all iterators initialized: a model_fn's hooks may be
-        what does it."""
+        """To be called before each step. Only before the first one are all iterators initialized: a
+        model_fn's hooks may be what does it."""
         if not self._restored:
             self._restored = True
             step = int(session.run(self._global_step))
@@ -79,7 +80,8 @@ class PositionListener(tf.train.CheckpointSaverListener):
 
 
 class StopOnNanHook(tf.train.SessionRunHook):
-    """Ends training when the loss, or another scalar that is logged, such as the gradient's norm, is not finite.
+    """Ends training when the loss, or another scalar that is logged, such as the gradient's norm, is not
+    finite.
 
     A scaled loss skips such steps by itself; then training ends when it has skipped too many in a row.
     """
@@ -97,30 +99,35 @@ class StopOnNanHook(tf.train.SessionRunHook):
         watched, skipped = run_values.results
         if skipped and skipped[0] >= _MOST_SKIPPED_IN_A_ROW:
             step = run_context.session.run(tf.train.get_global_step())
-            raise NanLossError(f"Up to step {step}, {skipped[0]} steps in a row had gradients that are not finite, whatever "
-                               "the scale of the loss. The checkpoints of before are kept. fp16 may be too narrow for this "
-                               "model: use bf16 or fp32. A lower learning rate may help too; so may a look at the data.")
+            raise NanLossError(f"Up to step {step}, {skipped[0]} steps in a row had gradients that are not "
+                               "finite, whatever the scale of the loss. The checkpoints of before are kept. "
+                               "fp16 may be too narrow for this model: use bf16 or fp32. A lower learning "
+                               "rate may help too; so may a look at the data.")
         for name, value in watched.items() if not skipped else ():
             if not np.all(np.isfinite(value)):
                 step = run_context.session.run(tf.train.get_global_step())
-                raise NanLossError(f"The {name} of step {step} is {value}. The checkpoints of before are kept. A lower "
-                                   "learning rate or a longer warm-up may help; so may a look at the data.")
+                raise NanLossError(f"The {name} of step {step} is {value}. The checkpoints of before are "
+                                   "kept. A lower learning rate or a longer warm-up may help; so may a look "
+                                   "at the data.")
 
 
 def _watched_scalars(loss):
     """{name: tensor} of the loss and of what `optimization` asks to log."""
-    return {"loss": loss, **{tensor.op.name: tensor for tensor in tf.get_collection(graph_keys.LOGGED_SCALARS)}}
+    return {"loss": loss,
+            **{tensor.op.name: tensor for tensor in tf.get_collection(graph_keys.LOGGED_SCALARS)}}
 
 
 class SaveWholeHook(tf.train.CheckpointSaverHook):
     """Saves checkpoints at the start, at intervals and at the end, each whole or not at all.
 
-    TensorFlow writes the new files first, then renames the file `checkpoint` that names them into place, then removes
-    old ones. So files that `checkpoint` names must not be written again: a process killed then would leave none.
+    TensorFlow writes the new files first, then renames the file `checkpoint` that names them into place, then
+    removes old ones. So files that `checkpoint` names must not be written again: a process killed then would
+    leave none.
     """
 
     def __init__(self, model_dir, save_secs, save_steps, scaffold, listeners, restored):
-        super().__init__(model_dir, save_secs=save_secs, save_steps=save_steps, scaffold=scaffold, listeners=listeners)
+        super().__init__(model_dir, save_secs=save_secs, save_steps=save_steps, scaffold=scaffold,
+                         listeners=listeners)
         self._model_dir = model_dir
         self._restored = restored
 
@@ -154,9 +161,9 @@ class _WholeSaver(object):
                 tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
             checkpoints.remove_leftovers(self._model_dir)
             reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
-            raise OSError(f"The checkpoint of step {global_step} could not be saved in {self._model_dir} ({reason}). "
-                          f"The last whole one is {last or 'none'}. Make room on the disk, then run the same command "
-                          "again.") from error
+            raise OSError(f"The checkpoint of step {global_step} could not be saved in {self._model_dir} "
+                          f"({reason}). The last whole one is {last or 'none'}. Make room on the disk, then "
+                          "run the same command again.") from error
 
 
 class ProgressHook(tf.train.SessionRunHook):
@@ -189,7 +196,8 @@ class ProgressHook(tf.train.SessionRunHook):
         step = int(run_context.session.run(self._global_step))
         self._bar.set_postfix(loss=f"{run_values.results['loss']:.4f}", refresh=False)
         self._bar.update(step - self._step)
-        due = self._step == self._first_step or step % (self._every_steps or 1) == 0 or step == self._last_step
+        due = self._step == self._first_step or step % (self._every_steps
+                                                        or 1) == 0 or step == self._last_step
         self._step = step
         if self._every_steps and due and step > self._logged_step:
             self._log(run_values.results)
@@ -204,7 +212,8 @@ class ProgressHook(tf.train.SessionRunHook):
         of_last = f"/{self._last_step}" if self._last_step is not None else ""
         logging.info("step %d%s  %s", self._step, of_last,
                      "  ".join(f"{name} {value:.5g}" for name, value in {**values, **speeds}.items()))
-        summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in speeds.items()])
+        summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value)
+                                    for tag, value in speeds.items()])
         tf.summary.FileWriterCache.get(self._model_dir).add_summary(summary, self._step)
         self._logged_step, self._logged_time = self._step, now
 
@@ -215,8 +224,9 @@ class ProgressHook(tf.train.SessionRunHook):
 class ProfileHook(tf.train.SessionRunHook):
     """Traces some steps for TensorBoard, and logs which types of ops took the time.
 
-    Steps are the values of the global step after them, so that 1 is the first one. A trace begins when the hooks are done
-    with the step before, if this is the last of them. One that fails ends in a warning: training goes on.
+    Steps are the values of the global step after them, so that 1 is the first one. A trace begins when the
+    hooks are done with the step before, if this is the last of them. One that fails ends in a warning:
+    training goes on.
     """
 
     def __init__(self, model_dir, first_step, last_step):
@@ -231,8 +241,8 @@ class ProfileHook(tf.train.SessionRunHook):
     def after_create_session(self, session, coord):
         step = int(session.run(self._global_step))
         if step >= self._last_step:
-            logging.info("No profile: steps %d to %d are done, training goes on from step %d.", self._first_step,
-                         self._last_step, step)
+            logging.info("No profile: steps %d to %d are done, training goes on from step %d.",
+                         self._first_step, self._last_step, step)
             self._finished = True
         self._start_or_stop(step)
 
@@ -263,8 +273,9 @@ class ProfileHook(tf.train.SessionRunHook):
             path = max(tf.gfile.Glob(os.path.join(self._model_dir, "plugins", "profile", "*", "*.xplane.pb")))
             with tf.gfile.Open(path, "rb") as reader:
                 table = _table_of(op_times(xplane_pb2.XSpace.FromString(reader.read())))
-            logging.info("Profile of steps %d to %d, %.3f seconds. Time in ops, of all threads:\n%s\nThe trace, "
-                         "for TensorBoard's profile plugin, is %s.", self._traced_from, step, seconds, table, path)
+            logging.info("Profile of steps %d to %d, %.3f seconds. Time in ops, of all threads:\n%s\nThe "
+                         "trace, for TensorBoard's profile plugin, is %s.", self._traced_from, step, seconds,
+                         table, path)
 
     @contextlib.contextmanager
     def _surviving(self):
@@ -273,12 +284,13 @@ class ProfileHook(tf.train.SessionRunHook):
             yield
         except Exception as error:
             self._finished = True
-            logging.warning("No profile of steps %d to %d, training goes on: %s", self._first_step, self._last_step,
-                            getattr(error, "message", None) or error)
+            logging.warning("No profile of steps %d to %d, training goes on: %s", self._first_step,
+                            self._last_step, getattr(error, "message", None) or error)
 
 
 def op_times(space):
-    """Returns what a trace says of ops: {type: (seconds without those of ops inside it, calls)}. One is "(compiled by XLA)".
+    """Returns what a trace says of ops: {type: (seconds without those of ops inside it, calls)}. One is
+    "(compiled by XLA)".
 
     Args:
       space: an XSpace. If ops ran on GPUs, those count alone: what their launch took is in parallel.
@@ -325,14 +337,16 @@ def _table_of(times, rows=10):
     table = [(kind, *values) for kind, values in ordered[:rows]]
     if ordered[rows:]:
         table.append((f"{len(ordered) - rows} other types", *map(sum, zip(*(values for _, values in ordered[rows:])))))
-    return "\n".join(f"  {seconds / total:6.1%}  {seconds:9.4f} s  {calls:7d} calls  {kind}" for kind, seconds, calls in table)
+    return "\n".join(f"  {seconds / total:6.1%}  {seconds:9.4f} s  {calls:7d} calls  {kind}"
+                     for kind, seconds, calls in table)
 
 
 def peak_memory_bytes(gpus=()):
     """Returns the most memory that this process had in use so far.
 
     Args:
-      gpus: names such as "GPU:0": the fullest of these counts, by its allocator's statistics. None: the resident set.
+      gpus: names such as "GPU:0": the fullest of these counts, by its allocator's statistics. None: the
+        resident set.
     """
     if gpus:
         return max(tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus)
@@ -344,7 +358,8 @@ def progress_bar(total, doing, unit, initial=0):
     shown = sys.stderr.isatty()
     if shown:
         logging.get_absl_logger().addFilter(_clear_bars)
-    return tqdm(total=total, initial=initial, desc=doing, unit=unit, file=sys.stderr, leave=False, disable=not shown)
+    return tqdm(total=total, initial=initial, desc=doing, unit=unit, file=sys.stderr, leave=False,
+                disable=not shown)
 
 
 def _clear_bars(record):

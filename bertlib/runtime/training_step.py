@@ -19,8 +19,8 @@ class TrainingStep:
     Attributes:
       train_batch_size: examples of the effective batch, which learning rate, schedule and log are about.
       gradient_accumulation_steps: micro-batches that it is split into, one after the other.
-      tokens_per_micro_batch: 0 for micro-batches of equal numbers of examples; otherwise they differ in these, and none
-        holds more tokens.
+      tokens_per_micro_batch: 0 for micro-batches of equal numbers of examples; otherwise they differ in
+        these, and none holds more tokens.
       max_seq_length: tokens of the longest example.
       trim: whether batches are cut after their longest example.
       remove_padding: whether the encoder leaves out what padding is left.
@@ -57,7 +57,8 @@ class TrainingStep:
 
     @property
     def micro_batch_size(self):
-        """Examples of a micro-batch; if they differ, the number that needs the most memory, at full length."""
+        """Examples of a micro-batch; if they differ, the number that needs the most memory, at full
+        length."""
         return math.ceil(self.train_batch_size / self.gradient_accumulation_steps)
 
     def replace(self, **changes):
@@ -77,14 +78,14 @@ def settle(flags, memory, simulate, bound=lambda step: math.inf):
     """Settles what a training step is.
 
     Args:
-      flags: has the values of the training flags as attributes; `trim_padding` and `compile_kernels` are no longer None, and
-        `gradient_accumulation_steps` is None if it was not given, 0 for what fits. `remove_padding` says whether the model may
-        leave out padding.
+      flags: has the values of the training flags as attributes; `trim_padding` and `compile_kernels` are no
+        longer None, and `gradient_accumulation_steps` is None if it was not given, 0 for what fits.
+        `remove_padding` says whether the model may leave out padding.
       memory: (bytes that a step may take, what they are).
-      simulate: function of a `TrainingStep` that returns what a micro-batch of it needs: has `total`, `activations` (bytes)
-        and `seconds`.
-      bound: function of a `TrainingStep` that returns bytes that a micro-batch of it surely does not exceed. Where they fit,
-        nothing is simulated to warn of too large a step.
+      simulate: function of a `TrainingStep` that returns what a micro-batch of it needs: has `total`,
+        `activations` (bytes) and `seconds`.
+      bound: function of a `TrainingStep` that returns bytes that a micro-batch of it surely does not exceed.
+        Where they fit, nothing is simulated to warn of too large a step.
 
     Returns:
       a `Settled`.
@@ -96,25 +97,28 @@ def settle(flags, memory, simulate, bound=lambda step: math.inf):
     modes = RECOMPUTE if flags.recompute == "auto" else (flags.recompute,)
     step = TrainingStep(
         train_batch_size=flags.train_batch_size, gradient_accumulation_steps=count or 1,
-        tokens_per_micro_batch=flags.tokens_per_micro_batch, max_seq_length=flags.max_seq_length, trim=flags.trim_padding,
+        tokens_per_micro_batch=flags.tokens_per_micro_batch, max_seq_length=flags.max_seq_length,
+        trim=flags.trim_padding,
         remove_padding=flags.remove_padding, precision=flags.precision, recompute=modes[0],
-        recompute_segment=flags.recompute_segment, compile_kernels=flags.compile_kernels, optimizer=flags.optimizer,
+        recompute_segment=flags.recompute_segment, compile_kernels=flags.compile_kernels,
+        optimizer=flags.optimizer,
         lr_schedule=flags.lr_schedule, adam_bias_correction=flags.adam_bias_correction)
     if count and not step.unequal_micro_batches:
         equal_micro_batches(step.train_batch_size, count)
     usable, source = memory
     if flags.recompute == "auto" or not count:
         step, needed = choose(step, usable, simulate, modes, [count] if count else None)
-        text = (f"--recompute={step.recompute} --gradient_accumulation_steps={step.gradient_accumulation_steps}: a "
-                f"micro-batch of {step.micro_batch_size} needs {needed}.")
+        text = (f"--recompute={step.recompute} "
+                f"--gradient_accumulation_steps={step.gradient_accumulation_steps}: a micro-batch of "
+                f"{step.micro_batch_size} needs {needed}.")
         return Settled(step, [*default_messages, (False, text)])
     if bound(step) <= usable:
         return Settled(step, default_messages)
     needed = simulate(step)
     if needed.total <= usable:
         return Settled(step, default_messages)
-    text = (f"A micro-batch of {step.micro_batch_size} will probably not fit: by simulation it needs {needed}, and there are "
-            f"{source}. Pass {flags_for_less_memory(flags.tokens_per_micro_batch)}.")
+    text = (f"A micro-batch of {step.micro_batch_size} will probably not fit: by simulation it needs "
+            f"{needed}, and there are {source}. Pass {flags_for_less_memory(flags.tokens_per_micro_batch)}.")
     return Settled(step, [*default_messages, (True, text)])
 
 
@@ -147,11 +151,13 @@ def equal_micro_batches(batch_size, gradient_accumulation_steps):
     """
     rest = batch_size % gradient_accumulation_steps
     if rest:
-        sizes = [size for size in (batch_size - rest, batch_size - rest + gradient_accumulation_steps) if size]
+        sizes = [size for size in (batch_size - rest, batch_size - rest + gradient_accumulation_steps)
+                 if size]
         below = [n for n in divisors(batch_size) if n < gradient_accumulation_steps]
         near = below[-1:] + divisors(batch_size)[len(below):][:1]
-        raise ValueError(f"A training batch of {batch_size} examples cannot be split into {gradient_accumulation_steps} equal "
-                         f"micro-batches. Batches of {' or '.join(map(str, sizes))} can; this one can be split into "
+        raise ValueError(f"A training batch of {batch_size} examples cannot be split into "
+                         f"{gradient_accumulation_steps} equal micro-batches. Batches of "
+                         f"{' or '.join(map(str, sizes))} can; this one can be split into "
                          f"{' or '.join(map(str, near))}.")
     return batch_size // gradient_accumulation_steps
 
@@ -172,26 +178,27 @@ def _accumulation_steps(flags):
     if not tokens:
         return 1 if count is None else count, []
     if not flags.trim_padding:
-        raise ValueError("--tokens_per_micro_batch with --trim_padding=false: untrimmed examples all have the same number of "
-                         "tokens. Leave one of them out.")
+        raise ValueError("--tokens_per_micro_batch with --trim_padding=false: untrimmed examples all have "
+                         "the same number of tokens. Leave one of them out.")
     if tokens < length:
-        raise ValueError(f"--tokens_per_micro_batch={tokens} is below --max_seq_length={length}: an example may not fit. "
-                         f"Pass at least {length}.")
+        raise ValueError(f"--tokens_per_micro_batch={tokens} is below --max_seq_length={length}: an example "
+                         f"may not fit. Pass at least {length}.")
     if count == 0:
-        raise ValueError("--gradient_accumulation_steps=0 goes by memory and --tokens_per_micro_batch by tokens: leave one of "
-                         "them out.")
+        raise ValueError("--gradient_accumulation_steps=0 goes by memory and --tokens_per_micro_batch by "
+                         "tokens: leave one of them out.")
     needed = math.ceil(batch_size / (tokens // length))
     if count is None:
-        return needed, [(False, f"--gradient_accumulation_steps not given: using {needed} (so many --tokens_per_micro_batch="
-                                f"{tokens} takes if all {batch_size} examples have {length} tokens)")]
+        return needed, [(False, f"--gradient_accumulation_steps not given: using {needed} (so many "
+                         f"--tokens_per_micro_batch={tokens} takes if all {batch_size} examples have "
+                         f"{length} tokens)")]
     if count > batch_size:
-        raise ValueError(f"--gradient_accumulation_steps={count}: --train_batch_size={batch_size} examples make at most "
-                         f"{batch_size} micro-batches.")
+        raise ValueError(f"--gradient_accumulation_steps={count}: --train_batch_size={batch_size} examples "
+                         f"make at most {batch_size} micro-batches.")
     if count < needed:
-        raise ValueError(f"--gradient_accumulation_steps={count} is too little for --tokens_per_micro_batch={tokens} if all "
-                         f"{batch_size} examples have --max_seq_length={length} tokens. Pass "
-                         f"--gradient_accumulation_steps={needed} or --tokens_per_micro_batch="
-                         f"{math.ceil(batch_size / count) * length}.")
+        raise ValueError(f"--gradient_accumulation_steps={count} is too little for "
+                         f"--tokens_per_micro_batch={tokens} if all {batch_size} examples have "
+                         f"--max_seq_length={length} tokens. Pass --gradient_accumulation_steps={needed} or "
+                         f"--tokens_per_micro_batch={math.ceil(batch_size / count) * length}.")
     return count, []
 
 
@@ -228,9 +235,9 @@ def choose(step, usable_bytes, simulate, modes=RECOMPUTE, counts=None):
             too_large += [candidates[0], candidates[-1]]
     if not fitting:
         least = min(too_large, key=lambda candidate: needs(candidate).total)
-        raise ValueError(f"{gb(usable_bytes)} are usable, but even recompute={least.recompute} with micro-batches of "
-                         f"{least.micro_batch_size} needs {needs(least)}. Take shorter sequences, a smaller model or an "
-                         "optimizer with less state.")
+        raise ValueError(f"{gb(usable_bytes)} are usable, but even recompute={least.recompute} with "
+                         f"micro-batches of {least.micro_batch_size} needs {needs(least)}. Take shorter "
+                         "sequences, a smaller model or an optimizer with less state.")
     best = min(fitting, key=lambda found: found.gradient_accumulation_steps * needs(found).seconds)
     return best, needs(best)
 
@@ -238,15 +245,16 @@ def choose(step, usable_bytes, simulate, modes=RECOMPUTE, counts=None):
 def _fewest(candidates, usable_bytes, needs):
     """Returns the first candidate that fits, or None; they differ in their rising numbers of micro-batches.
 
-    Few are simulated: activations are nearly linear in the size of a micro-batch, and more than one micro-batch need the
-    same variables. What the line says not to fit is not looked at.
+    Few are simulated: activations are nearly linear in the size of a micro-batch, and more than one
+    micro-batch need the same variables. What the line says not to fit is not looked at.
     """
     first, last = candidates[0], candidates[-1]
     if needs(first).total <= usable_bytes:
         return first
     if needs(last).total > usable_bytes:
         return None
-    slope = (needs(first).activations - needs(last).activations) / (first.micro_batch_size - last.micro_batch_size)
+    slope = (needs(first).activations - needs(last).activations) / (first.micro_batch_size
+                                                                    - last.micro_batch_size)
     for candidate in candidates[1:-1]:
         expected = needs(last).total + slope * (candidate.micro_batch_size - last.micro_batch_size)
         if expected <= usable_bytes and needs(candidate).total <= usable_bytes:

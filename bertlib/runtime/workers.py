@@ -17,15 +17,15 @@ import traceback
 def ordered_map(function, items, num_workers, chunk_size=1024):
     """Yields function(item) of each item, in order; the results do not depend on the number of processes.
 
-    Workers are interpreters of their own rather than forks, which would inherit the locks of TensorFlow's threads. They load
-    the function's module and what that imports, not the running script. What the function raises in a worker is raised here,
-    in its place. However this process ends, its workers do too.
+    Workers are interpreters of their own rather than forks, which would inherit the locks of TensorFlow's
+    threads. They load the function's module and what that imports, not the running script. What the function
+    raises in a worker is raised here, in its place. However this process ends, its workers do too.
 
     Args:
       function: picklable: a function at the top of an importable module, or an instance of a class there.
       items: iterable of what can be pickled.
-      num_workers: number of processes; 0 for one a core. With 1, and where `items` has a length and makes one chunk only,
-        everything happens in this process.
+      num_workers: number of processes; 0 for one a core. With 1, and where `items` has a length and makes one
+        chunk only, everything happens in this process.
       chunk_size: items that a worker gets at a time.
 
     Raises:
@@ -56,7 +56,8 @@ def ordered_map(function, items, num_workers, chunk_size=1024):
             idle.put(worker)
             stack.callback(worker.kill)  # first: the threads wait for nothing else
         # One chunk more than workers, so that none is idle while results are consumed here.
-        running = collections.deque(threads.submit(run, chunk) for chunk in itertools.islice(chunks, num_workers + 1))
+        running = collections.deque(threads.submit(run, chunk)
+                                    for chunk in itertools.islice(chunks, num_workers + 1))
         while running:
             results, error, trace = running.popleft().result()
             yield from results
@@ -77,8 +78,10 @@ class _Worker:
         self._connection, theirs = multiprocessing.connection.Pipe()
         with theirs:
             # In a session of its own: Ctrl-C is for this process, which then kills its workers.
-            self._process = subprocess.Popen([sys.executable, os.path.abspath(__file__), str(theirs.fileno())],
-                                             stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True)
+            self._process = subprocess.Popen([sys.executable, os.path.abspath(__file__),
+                                              str(theirs.fileno())],
+                                             stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                                             start_new_session=True)
         self._unsent = [sys.path, function]
 
     def __enter__(self):

@@ -1,7 +1,8 @@
-"""What BERT is trained for: text to features, heads, answers, scores; a task's name is the beginning of its modules' names.
+"""What BERT is trained for: text to features, heads, answers, scores; a task's name is the beginning of its
+modules' names.
 
-These modules are made for this project's `modeling`, `optimization` and `tokenization`, which have common names: a script's
-own modules of these names would be imported in their place.
+These modules are made for this project's `modeling`, `optimization` and `tokenization`, which have common
+names: a script's own modules of these names would be imported in their place.
 """
 
 import importlib.util
@@ -12,13 +13,15 @@ _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 
 def _check_neighbours():
-    """Raises an ImportError if a module of another project stands in the way of one that the tasks are made for."""
+    """Raises an ImportError if a module of another project stands in the way of one that the tasks are made
+    for."""
     for name in ("modeling", "optimization", "tokenization"):
         ours = os.path.join(_FOLDER, f"{name}.py")
         found = getattr(sys.modules[name], "__file__", None) if name in sys.modules else _file_of(name)
         if not (found and os.path.exists(found) and os.path.exists(ours) and os.path.samefile(found, ours)):
-            raise ImportError(f"bertlib.tasks is made for {ours}, but `import {name}` finds {found or 'nothing'}. Rename the "
-                              "other file, or start Python where it does not come first on the path.")
+            raise ImportError(f"bertlib.tasks is made for {ours}, but `import {name}` finds "
+                              f"{found or 'nothing'}. Rename the other file, or start Python where it does "
+                              "not come first on the path.")
 
 
 def _file_of(name):

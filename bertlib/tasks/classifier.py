@@ -16,7 +16,8 @@ _HEAD_DROPOUT = 0.1
 
 
 class Classifier:
-    """One of `num_labels` classes; see `head`. Features: label_ids, int32 [B], and is_real_example, 0 for padding."""
+    """One of `num_labels` classes; see `head`. Features: label_ids, int32 [B], and is_real_example, 0 for
+    padding."""
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
     first_token_only = True
@@ -56,10 +57,11 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
       step: a `TrainingStep`; the published one if None.
 
     Returns:
-      (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all float32.
+      (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all
+      float32.
     """
-    model = head.encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings, step,
-                         Classifier.first_token_only)
+    model = head.encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
+                         step, Classifier.first_token_only)
     return _classify(model.get_pooled_output(), labels, num_labels, is_training)
 
 
@@ -77,11 +79,11 @@ def _classify(output, labels, num_labels, is_training):
         return tf.reduce_mean(per_example_loss), per_example_loss, logits, tf.nn.softmax(logits)
 
 
-def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                     use_one_hot_embeddings, step=None):
+def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, num_train_steps,
+                     num_warmup_steps, use_tpu, use_one_hot_embeddings, step=None):
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
-    return head.model_fn_builder(Classifier(num_labels), bert_config, init_checkpoint, learning_rate, num_train_steps,
-                                 num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
+    return head.model_fn_builder(Classifier(num_labels), bert_config, init_checkpoint, learning_rate,
+                                 num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
 
 
 def metric_fn(per_example_loss, label_ids, logits, weights):
@@ -94,14 +96,15 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
       weights: float32 [B], 0 for padding examples.
 
     Returns:
-      {name: (value, update op)}: eval_accuracy, eval_loss, eval_confusion_matrix (int64 [C, C], rows are the labels,
-      columns the predictions), eval_f1 (of class 1 if C = 2, else the mean over classes) and eval_matthews (Gorodkin's
-      R_K, 2004, equation 8; for C = 2 Matthews' coefficient).
+      {name: (value, update op)}: eval_accuracy, eval_loss, eval_confusion_matrix (int64 [C, C], rows are the
+      labels, columns the predictions), eval_f1 (of class 1 if C = 2, else the mean over classes) and
+      eval_matthews (Gorodkin's R_K, 2004, equation 8; for C = 2 Matthews' coefficient).
     """
     predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
     num_labels = logits.shape.as_list()[-1]
     with tf.variable_scope("confusion_matrix"):
-        total = tf.get_variable("total", [num_labels, num_labels], tf.float64, tf.zeros_initializer(), trainable=False,
+        total = tf.get_variable("total", [num_labels, num_labels], tf.float64, tf.zeros_initializer(),
+                                trainable=False,
                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
         update = tf.assign_add(total, tf.math.confusion_matrix(label_ids, predictions, num_labels, tf.float64,
                                                                weights=tf.cast(weights, tf.float64)))
@@ -124,7 +127,8 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
 # --- Input -----------------------------------------------------------------------------------------------
 
 
-def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False, unequal_micro_batches=False):
+def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,
+                                unequal_micro_batches=False):
     """Returns an input_fn that reads a TFRecord file of `file_based_convert_examples_to_features`.
 
     Args:
@@ -147,8 +151,10 @@ def input_fn_builder(features, seq_length, is_training, drop_remainder):
     """Returns an input_fn over `InputFeatures` in memory; see `file_based_input_fn_builder`."""
     arrays = {
         "input_ids": np.array([feature.input_ids for feature in features], np.int32).reshape(-1, seq_length),
-        "input_mask": np.array([feature.input_mask for feature in features], np.int32).reshape(-1, seq_length),
-        "segment_ids": np.array([feature.segment_ids for feature in features], np.int32).reshape(-1, seq_length),
+        "input_mask": np.array([feature.input_mask for feature in features],
+                               np.int32).reshape(-1, seq_length),
+        "segment_ids": np.array([feature.segment_ids for feature in features],
+                                np.int32).reshape(-1, seq_length),
         "label_ids": np.array([feature.label_id for feature in features], np.int32),
         "is_real_example": np.array([feature.is_real_example for feature in features], np.int32),
     }

@@ -250,7 +250,8 @@ class DataProcessor:
         return path, lines
 
     def _load_examples(self, data_dir, split, set_type=None):
-        """Returns the examples of a declared file, at least one. `set_type`, by default the split, begins their guids."""
+        """Returns the examples of a declared file, at least one. `set_type`, by default the split, begins
+        their guids."""
         path, lines = self._load_lines(data_dir, split)
         with _blaming(path):
             examples = self._create_examples(lines, set_type or split)
@@ -511,5 +512,6 @@ def file_based_convert_examples_to_features(examples, label_list, max_seq_length
     Args:
       output_file: path of the file to write.
     """
-    with contextlib.closing(serialize(examples, label_list, max_seq_length, tokenizer, num_workers)) as records:
+    with contextlib.closing(serialize(examples, label_list, max_seq_length, tokenizer,
+                                      num_workers)) as records:
         record_files.write_serialized(output_file, _with_progress(records, examples))

@@ -2,8 +2,8 @@
 
     files → lines → documents → blocks of documents
 
-Each is read when it is needed, so that there may be any amount of text. Workers load this module without TensorFlow, which
-only remote files need.
+Each is read when it is needed, so that there may be any amount of text. Workers load this module without
+TensorFlow, which only remote files need.
 """
 
 import collections
@@ -36,7 +36,8 @@ def find_input_files(patterns):
             raise FileNotFoundError(f"There is no input file {pattern!r}.")
         for path in paths:
             if os.path.isdir(path):
-                raise IsADirectoryError(f"{path} is a directory; name the files in it, as in {os.path.join(path, '*.txt')}")
+                raise IsADirectoryError(f"{path} is a directory; name the files in it, as in "
+                                        f"{os.path.join(path, '*.txt')}")
         found += paths
     for path, count in collections.Counter(found).items():
         if count > 1:
@@ -63,7 +64,8 @@ def read_lines(path):
 
 
 def read_documents(path, tokenizer):
-    """Yields the documents of a text file: lists of sentences (str), none empty. A document ends where its file does.
+    """Yields the documents of a text file: lists of sentences (str), none empty. A document ends where its
+    file does.
 
     What has no token, such as a line of control characters, is left out.
     """
@@ -83,7 +85,8 @@ Corpus.__doc__ = """How many documents and sentences some files have, and a hash
 
 
 def survey(input_files, tokenizer):
-    """Reads all input once, to find what is wrong with it before anything depends on it; returns the `Corpus`.
+    """Reads all input once, to find what is wrong with it before anything depends on it; returns the
+    `Corpus`.
 
     Warns of a file in which each sentence is a document.
 
@@ -102,12 +105,13 @@ def survey(input_files, tokenizer):
         if not found:
             logging.warning("%s has no text.", path)
         elif found > 1 and single >= _SUSPICIOUS_SHARE * found:
-            logging.warning("%s: %d of its %d documents have one sentence only. If a blank line stands after each sentence, "
-                            "remove it: blank lines divide documents, and without a second sentence in the document no pair "
-                            "can have a real next sentence.", path, single, found)
+            logging.warning("%s: %d of its %d documents have one sentence only. If a blank line stands after "
+                            "each sentence, remove it: blank lines divide documents, and without a second "
+                            "sentence in the document no pair can have a real next sentence.", path, single,
+                            found)
     if not documents:
-        raise ValueError(f"There is no text in {', '.join(input_files)}. Expected is one sentence a line, a blank line "
-                         "between documents.")
+        raise ValueError(f"There is no text in {', '.join(input_files)}. Expected is one sentence a line, a "
+                         "blank line between documents.")
     return Corpus(documents, sentences, digest.hexdigest())
 
 
@@ -116,7 +120,8 @@ def blocks_of(documents, size):
     block = []
     for document in documents:
         block.append(document)
-        if len(block) == size + 2:  # so that none is left alone: it would have no other for a random next sentence
+        # so that none is left alone: it would have no other for a random next sentence
+        if len(block) == size + 2:
             yield block[:size]
             block = block[size:]
     if block:

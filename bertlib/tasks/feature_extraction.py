@@ -1,7 +1,7 @@
 """Text to the vectors that BERT gives it: lines → features → vectors → JSON Lines, npz or TFRecords.
 
-Everything streams. A window of some lines at a time is sorted by length and cut into batches, each as long as its longest
-line, so that little is computed for padding; results leave in the order of the lines.
+Everything streams. A window of some lines at a time is sorted by length and cut into batches, each as long as
+its longest line, so that little is computed for padding; results leave in the order of the lines.
 """
 
 import contextlib
@@ -53,7 +53,8 @@ class InputFeatures(object):
 
 
 def generate_examples(input_file):
-    """Yields an `InputExample` for each line of a text file; "a ||| b" is two texts. An empty line is an empty text.
+    """Yields an `InputExample` for each line of a text file; "a ||| b" is two texts. An empty line is an
+    empty text.
 
     Raises:
       ValueError: a line is not UTF-8.
@@ -84,7 +85,8 @@ def generate_features(examples, seq_length, tokenizer):
 
 
 def arrays_of(features, seq_length):
-    """Returns what the model_fn takes of a list of `InputFeatures`, cut to that length: {name: int32 array}."""
+    """Returns what the model_fn takes of a list of `InputFeatures`, cut to that length: {name: int32
+    array}."""
     return {"unique_ids": np.array([feature.unique_id for feature in features], np.int32),
             **{name: np.array([getattr(feature, name)[:seq_length] for feature in features], np.int32)
                for name in ("input_ids", "input_mask", "input_type_ids")}}
@@ -99,7 +101,8 @@ def pool(layer, input_mask, pooling):
     Args:
       layer: float [B, F, W].
       input_mask: int32 [B, F].
-      pooling: "cls", the vector of [CLS]; "mean", the mean over all tokens, [CLS] and [SEP] included; or "none".
+      pooling: "cls", the vector of [CLS]; "mean", the mean over all tokens, [CLS] and [SEP] included; or
+        "none".
 
     Returns:
       float [B, W]; the layer itself for "none".
@@ -120,12 +123,14 @@ def running(model_fn):
       ValueError: memory ran out in the block.
     """
     with tf.Graph().as_default():
-        tensors = {name: tf.placeholder(tf.int32, [None, None]) for name in ("input_ids", "input_mask", "input_type_ids")}
+        tensors = {name: tf.placeholder(tf.int32, [None, None])
+                   for name in ("input_ids", "input_mask", "input_type_ids")}
         tensors["unique_ids"] = tf.placeholder(tf.int32, [None])
         spec = model_fn(tensors, None, "infer", {})
         try:
             with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(spec.scaffold)) as session:
-                yield lambda arrays: session.run(spec.predictions, {tensors[name]: array for name, array in arrays.items()})
+                yield lambda arrays: session.run(spec.predictions,
+                                                 {tensors[name]: array for name, array in arrays.items()})
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError("out of memory. Lower --batch_size.") from error
 
@@ -147,14 +152,16 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
         for start in range(0, len(order), batch_size):
             places = order[start:start + batch_size]
             found = run(arrays_of([window[place] for place in places], len(window[places[-1]].tokens)))
-            layers = np.stack([found[f"layer_output_{index}"] for index in range(num_layers)], axis=-2).astype(dtype)
+            layers = np.stack([found[f"layer_output_{index}"] for index in range(num_layers)],
+                              axis=-2).astype(dtype)
             for place, values in zip(places, layers):
                 vectors[place] = values[:len(window[place].tokens)] if layers.ndim == 4 else values
         yield from zip(window, vectors)
 
 
 def _windows(features, batch_size, tokens):
-    """Cuts features into lists of whole batches with at least so many tokens; the last one takes what is left."""
+    """Cuts features into lists of whole batches with at least so many tokens; the last one takes what is
+    left."""
     window, size = [], 0
     for feature in features:
         window.append(feature)
@@ -196,8 +203,8 @@ def write_jsonl(path, rows, layer_indexes):
 
 
 def write_npz(path, rows, layer_indexes, shape, dtype):
-    """Writes an npz file: `values`, `layers` (the indexes), and where `values` has a row for each token, `input_ids` and
-    `offsets`: line i is values[offsets[i]:offsets[i + 1]].
+    """Writes an npz file: `values`, `layers` (the indexes), and where `values` has a row for each token,
+    `input_ids` and `offsets`: line i is values[offsets[i]:offsets[i + 1]].
 
     Args:
       path: the file, local.
@@ -212,7 +219,8 @@ def write_npz(path, rows, layer_indexes, shape, dtype):
     with files.replacing(path) as partial, zipfile.ZipFile(partial, "w") as archive:
         with archive.open("values.npy", "w", force_zip64=True) as file:
             np.lib.format.write_array_header_1_0(
-                file, {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": tuple(shape)})
+                file, {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False,
+                       "shape": tuple(shape)})
             for feature, values in rows:
                 file.write(values.tobytes())
                 written += values.size
@@ -220,8 +228,8 @@ def write_npz(path, rows, layer_indexes, shape, dtype):
                     ids.append(np.array(feature.input_ids[:len(values)], np.int32))
                     offsets.append(offsets[-1] + len(values))
         if written != np.prod(shape, dtype=np.int64):
-            raise ValueError(f"{path} would have {written} values, not {' × '.join(map(str, shape))}: the input changed while "
-                             "it was read. Run it again.")
+            raise ValueError(f"{path} would have {written} values, not {' × '.join(map(str, shape))}: the "
+                             "input changed while it was read. Run it again.")
         arrays = {"layers": np.array(layer_indexes, np.int64)}
         if ids:
             arrays.update(input_ids=np.concatenate(ids), offsets=np.array(offsets, np.int64))
@@ -231,10 +239,11 @@ def write_npz(path, rows, layer_indexes, shape, dtype):
 
 
 def write_tfrecord(path, rows, layer_indexes):
-    """Writes a `tf.train.Example` a line: `linex_index`, `input_ids`, `layers` (the indexes), `shape` and `values`.
+    """Writes a `tf.train.Example` a line: `linex_index`, `input_ids`, `layers` (the indexes), `shape` and
+    `values`.
 
-    float32 values are a float list, float16 ones a string of little-endian bytes (`tf.io.decode_raw`), as Examples have no
-    16-bit numbers.
+    float32 values are a float list, float16 ones a string of little-endian bytes (`tf.io.decode_raw`), as
+    Examples have no 16-bit numbers.
 
     Args:
       path: the file.
@@ -242,7 +251,8 @@ def write_tfrecord(path, rows, layer_indexes):
     """
     def serialized(feature, values):
         example = tf.train.Example()
-        for name, numbers in (("linex_index", [feature.unique_id]), ("layers", layer_indexes), ("shape", values.shape),
+        for name, numbers in (("linex_index", [feature.unique_id]), ("layers", layer_indexes),
+                              ("shape", values.shape),
                               ("input_ids", feature.input_ids[:len(feature.tokens)])):
             example.features.feature[name].int64_list.value.extend(numbers)
         if values.dtype == np.float32:
@@ -275,8 +285,8 @@ def input_fn_builder(features, seq_length):
     return input_fn
 
 
-def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_one_hot_embeddings, pooling="none",
-                     step=None):
+def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_one_hot_embeddings,
+                     pooling="none", step=None):
     """Returns a model_fn that predicts `unique_id` and a `layer_output_<i>` for the i-th of the layers.
 
     Args:
@@ -305,7 +315,8 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": pool(layers[layer], mask, pooling)
                        for index, layer in enumerate(layer_indexes)}
-        return estimator.EstimatorSpec(mode, predictions={"unique_id": tf.identity(features["unique_ids"]), **predictions},
+        return estimator.EstimatorSpec(mode, predictions={"unique_id": tf.identity(features["unique_ids"]),
+                                                          **predictions},
                                        scaffold=scaffold)
 
     return model_fn

@@ -23,8 +23,8 @@ import optimization
 class Outputs(NamedTuple):
     """What a head makes of the encoder's outputs.
 
-    loss: scalar; None if the features have no labels. predictions: {name: tensor [B, …]}. metrics: (function, its arguments, a
-    list of tensors) that make {name: (value, update op)}; None if the head is not evaluated.
+    loss: scalar; None if the features have no labels. predictions: {name: tensor [B, …]}. metrics: (function,
+    its arguments, a list of tensors) that make {name: (value, update op)}; None if the head is not evaluated.
     """
 
     loss: Any = None
@@ -45,7 +45,8 @@ def encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_on
     """
     step = step or TrainingStep()
     return modeling.BertModel(
-        bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings, recompute=step.recompute,
+        bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
+        recompute=step.recompute,
         recompute_segment=step.recompute_segment, precision=step.precision, first_token_only=first_token_only,
         compile_kernels=step.compile_kernels, remove_padding=step.remove_padding)
 
@@ -58,8 +59,8 @@ def train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, st
         gradient_accumulation_steps=micro_batches, loss_scaling=step.loss_scaling)
 
 
-def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                     use_one_hot_embeddings, step=None):
+def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps,
+                     use_tpu, use_one_hot_embeddings, step=None):
     """Returns a model_fn for `estimator.Estimator`.
 
     Args:
@@ -68,8 +69,8 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
       init_checkpoint: where weights start, see `checkpoints.open_checkpoint`; None for random ones.
       learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       use_one_hot_embeddings: see `modeling.BertModel`.
-      step: a `TrainingStep`; the published one if None. The number of micro-batches that the Estimator has in params goes
-        before its.
+      step: a `TrainingStep`; the published one if None. The number of micro-batches that the Estimator has in
+        params goes before its.
     """
     step = step or TrainingStep()
 
@@ -78,17 +79,20 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         if mode not in head.modes:
             raise ValueError(f"This model has the modes {', '.join(map(repr, head.modes))}, and not {mode!r}.")
         is_training = mode == estimator.ModeKeys.TRAIN
-        micro_batches = params.get("gradient_accumulation_steps", step.gradient_accumulation_steps) if is_training else 1
-        model = encoder(bert_config, is_training, features["input_ids"], features["input_mask"], features["segment_ids"],
-                        use_one_hot_embeddings, step, head.first_token_only)
+        micro_batches = params.get("gradient_accumulation_steps",
+                                   step.gradient_accumulation_steps) if is_training else 1
+        model = encoder(bert_config, is_training, features["input_ids"], features["input_mask"],
+                        features["segment_ids"], use_one_hot_embeddings, step, head.first_token_only)
         outputs = head.build(bert_config, model, features, mode, micro_batches)
         scaffold = checkpoints.starting_scaffold(init_checkpoint)
         if is_training:
             loss = outputs.loss * features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
-            update = train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step, micro_batches)
+            update = train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
+                              micro_batches)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
         if mode == estimator.ModeKeys.EVAL:
-            return estimator.EstimatorSpec(mode, loss=outputs.loss, scaffold=scaffold, eval_metrics=outputs.metrics)
+            return estimator.EstimatorSpec(mode, loss=outputs.loss, scaffold=scaffold,
+                                           eval_metrics=outputs.metrics)
         which = {name: tf.identity(features[name]) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
                  if name in features}
         return estimator.EstimatorSpec(mode, predictions={**outputs.predictions, **which}, scaffold=scaffold)

@@ -14,10 +14,11 @@ BATCH_TOTALS = ("masked_lm_weights",)
 
 
 class Pretraining:
-    """The masked words and whether the second text follows the first; see `head`. The loss is the sum of both.
+    """The masked words and whether the second text follows the first; see `head`. The loss is the sum of
+    both.
 
-    Features: masked_lm_positions, masked_lm_ids, int32 [B, P], masked_lm_weights, float [B, P], and next_sentence_labels,
-    int32 [B, 1].
+    Features: masked_lm_positions, masked_lm_ids, int32 [B, P], masked_lm_weights, float [B, P], and
+    next_sentence_labels, int32 [B, 1].
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL)
@@ -29,25 +30,28 @@ class Pretraining:
     def build(self, bert_config, model, features, mode, micro_batches):
         del mode
         masked_lm_loss, *masked_lm = get_masked_lm_output(
-            bert_config, model.get_sequence_output(), model.get_embedding_table(), features["masked_lm_positions"],
-            features["masked_lm_ids"], features["masked_lm_weights"], features.get("masked_lm_weights_total"), micro_batches)
+            bert_config, model.get_sequence_output(), model.get_embedding_table(),
+            features["masked_lm_positions"],
+            features["masked_lm_ids"], features["masked_lm_weights"], features.get("masked_lm_weights_total"),
+            micro_batches)
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, model.get_pooled_output(), features["next_sentence_labels"])
-        metrics = metric_fn, [*masked_lm, features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
-                              features["next_sentence_labels"]]
+        metrics = metric_fn, [*masked_lm, features["masked_lm_ids"], features["masked_lm_weights"],
+                              *next_sentence, features["next_sentence_labels"]]
         return head.Outputs(masked_lm_loss + next_sentence_loss, metrics=metrics)
 
 
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
                      use_one_hot_embeddings, step=None):
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
-    return head.model_fn_builder(Pretraining(), bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps,
-                                 use_tpu, use_one_hot_embeddings, step)
+    return head.model_fn_builder(Pretraining(), bert_config, init_checkpoint, learning_rate, num_train_steps,
+                                 num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
 
 
-def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights, total_weight=None,
-                         micro_batches=1):
-    """Predicts the masked words: dense, activation, layer normalization, then the word embeddings again as output weights.
+def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights,
+                         total_weight=None, micro_batches=1):
+    """Predicts the masked words: dense, activation, layer normalization, then the word embeddings again as
+    output weights.
 
     Args:
       bert_config: a `modeling.BertConfig`.
@@ -57,8 +61,8 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
       label_ids: int32 [B, P], the words there.
       label_weights: float [B, P], 0 where P is padding.
       total_weight: scalar, the sum of the weights of the effective batch; that of this batch if None.
-      micro_batches: number of parts of the effective batch, of which this is one. The mean of their losses is then its loss,
-        however the weights are spread over them.
+      micro_batches: number of parts of the effective batch, of which this is one. The mean of their losses is
+        then its loss, however the weights are spread over them.
 
     Returns:
       (loss: scalar, the weighted mean; loss of each position [B·P]; log probabilities [B·P, vocab_size]).
@@ -76,8 +80,10 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
             inputs = modeling.layer_norm(activation(inputs) if activation else inputs)
         bias = tf.get_variable("output_bias", [bert_config.vocab_size], initializer=tf.zeros_initializer())
         logits = tf.nn.bias_add(tf.matmul(inputs, output_weights, transpose_b=True), bias)
-        # Keeps one matrix of B·P rows and vocab_size columns for the backward pass, where the formula would keep three.
-        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(label_ids, [-1]), logits=logits)
+        # Keeps one matrix of B·P rows and vocab_size columns for the backward pass, where the formula would
+        # keep three.
+        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(label_ids, [-1]),
+                                                                          logits=logits)
         weights = tf.cast(tf.reshape(label_weights, [-1]), tf.float32)
         total_weight = tf.reduce_sum(weights) if total_weight is None else total_weight
         loss = micro_batches * tf.reduce_sum(weights * per_example_loss) / (total_weight + 1e-5)
@@ -100,7 +106,8 @@ def get_next_sentence_output(bert_config, input_tensor, labels):
                                   initializer=modeling.create_initializer(bert_config.initializer_range))
         bias = tf.get_variable("output_bias", [2], initializer=tf.zeros_initializer())
         logits = tf.nn.bias_add(tf.matmul(input_tensor, weights, transpose_b=True), bias)
-        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(labels, [-1]), logits=logits)
+        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(labels, [-1]),
+                                                                          logits=logits)
         return tf.reduce_mean(per_example_loss), per_example_loss, tf.nn.log_softmax(logits)
 
 
@@ -108,25 +115,28 @@ def gather_indexes(sequence_tensor, positions):
     """Returns the vectors at some positions of each sequence: [B, F, W] and int32 [B, P] to [B·P, W]."""
     batch_size, length, width = modeling.get_shape_list(sequence_tensor, expected_rank=3)
     starts = tf.reshape(tf.range(batch_size, dtype=tf.int32) * length, [-1, 1])
-    return tf.gather(tf.reshape(sequence_tensor, [batch_size * length, width]), tf.reshape(positions + starts, [-1]))
+    return tf.gather(tf.reshape(sequence_tensor, [batch_size * length, width]),
+                     tf.reshape(positions + starts, [-1]))
 
 
 def head_shapes(bert_config):
     """The variables that the two heads add to the encoder: {name: shape}."""
     width = bert_config.hidden_size
-    return {"cls/predictions/transform/dense/kernel": (width, width), "cls/predictions/transform/dense/bias": (width,),
-            "cls/predictions/transform/LayerNorm/beta": (width,), "cls/predictions/transform/LayerNorm/gamma": (width,),
-            "cls/predictions/output_bias": (bert_config.vocab_size,), "cls/seq_relationship/output_weights": (2, width),
-            "cls/seq_relationship/output_bias": (2,)}
+    return {"cls/predictions/transform/dense/kernel": (width, width),
+            "cls/predictions/transform/dense/bias": (width,),
+            "cls/predictions/transform/LayerNorm/beta": (width,),
+            "cls/predictions/transform/LayerNorm/gamma": (width,),
+            "cls/predictions/output_bias": (bert_config.vocab_size,),
+            "cls/seq_relationship/output_weights": (2, width), "cls/seq_relationship/output_bias": (2,)}
 
 
-def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked_lm_weights, next_sentence_example_loss,
-              next_sentence_log_probs, next_sentence_labels):
+def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked_lm_weights,
+              next_sentence_example_loss, next_sentence_log_probs, next_sentence_labels):
     """Streaming metrics of both tasks: {name: (value, update op)}.
 
-    They are the published masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and next_sentence_loss, and
-    masked_lm_baseline: the accuracy of predicting the same word everywhere, the most frequent of the masked ones. Arguments
-    are what the heads return and get.
+    They are the published masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and next_sentence_loss,
+    and masked_lm_baseline: the accuracy of predicting the same word everywhere, the most frequent of the
+    masked ones. Arguments are what the heads return and get.
     """
     ids, weights = tf.reshape(masked_lm_ids, [-1]), tf.reshape(masked_lm_weights, [-1])
     labels = tf.reshape(next_sentence_labels, [-1])
@@ -135,12 +145,17 @@ def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked
         counts = tf.get_variable("counts", [vocab_size], tf.float64, tf.zeros_initializer(), trainable=False,
                                  collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
         counted = tf.math.unsorted_segment_sum(tf.cast(weights, tf.float64), ids, vocab_size)
-        baseline = (tf.math.divide_no_nan(tf.reduce_max(counts), tf.reduce_sum(counts)), tf.assign_add(counts, counted))
+        baseline = (tf.math.divide_no_nan(tf.reduce_max(counts), tf.reduce_sum(counts)),
+                    tf.assign_add(counts, counted))
     return {
-        "masked_lm_accuracy": tf.metrics.accuracy(ids, tf.argmax(masked_lm_log_probs, -1, output_type=tf.int32), weights),
+        "masked_lm_accuracy": tf.metrics.accuracy(ids,
+                                                  tf.argmax(masked_lm_log_probs, -1, output_type=tf.int32),
+                                                  weights),
         "masked_lm_baseline": baseline,
         "masked_lm_loss": tf.metrics.mean(masked_lm_example_loss, weights),
-        "next_sentence_accuracy": tf.metrics.accuracy(labels, tf.argmax(next_sentence_log_probs, -1, output_type=tf.int32)),
+        "next_sentence_accuracy": tf.metrics.accuracy(labels,
+                                                      tf.argmax(next_sentence_log_probs, -1,
+                                                                output_type=tf.int32)),
         "next_sentence_loss": tf.metrics.mean(next_sentence_example_loss),
     }
 
@@ -159,8 +174,10 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
     """
     def input_fn(params):
         return input_pipeline.record_dataset(
-            list(input_files), pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq), params["batch_size"],
-            is_training, drop_remainder=is_training, micro_batches=params.get("gradient_accumulation_steps", 1),
+            list(input_files), pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq),
+            params["batch_size"],
+            is_training, drop_remainder=is_training,
+            micro_batches=params.get("gradient_accumulation_steps", 1),
             batch_totals=BATCH_TOTALS if is_training else (), num_threads=num_cpu_threads)
     return input_fn
 
@@ -168,4 +185,5 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
 def _decode_record(record, name_to_features):
     """Parses a serialized `tf.train.Example`: {name: tensor}, int64 as int32."""
     example = tf.parse_single_example(record, name_to_features)
-    return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor for name, tensor in example.items()}
+    return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor
+            for name, tensor in example.items()}

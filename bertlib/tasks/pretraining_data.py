@@ -2,12 +2,12 @@
 
     documents --shuffle--> chunks of sentences --pair, cut--> [CLS] a [SEP] b [SEP] --mask--> instances --shuffle--> records
 
-Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1 and appendix A.1. Masks are static: each pass over the
-documents (`dupe_factor`) draws them anew, and training then sees them as they are.
+Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1 and appendix A.1. Masks are static: each
+pass over the documents (`dupe_factor`) draws them anew, and training then sees them as they are.
 
-Here is what two ways have in common: `create_pretraining_data.create_training_instances`, the published one, which makes
-lists of token strings in memory, and `pretraining_stream`, for any amount of text. Workers load this module without
-TensorFlow.
+Here is what two ways have in common: `create_pretraining_data.create_training_instances`, the published one,
+which makes lists of token strings in memory, and `pretraining_stream`, for any amount of text. Workers load
+this module without TensorFlow.
 """
 
 import collections
@@ -21,13 +21,15 @@ _REMEMBERED_LENGTHS = 1 << 12
 
 Recipe = collections.namedtuple(
     "Recipe",
-    "max_seq_length dupe_factor short_seq_prob masked_lm_prob max_predictions_per_seq do_whole_word_mask next_sentence",
+    "max_seq_length dupe_factor short_seq_prob masked_lm_prob max_predictions_per_seq do_whole_word_mask "
+    "next_sentence",
     defaults=[128, 10, 0.1, 0.15, 20, False, True])
 Recipe.__doc__ = """How instances are made of documents; defaults are the published ones.
 
 max_seq_length: tokens of an instance, [CLS] and [SEP] included.
 dupe_factor: passes over the documents.
-short_seq_prob: share of the passes over a document, or of the instances of full sentences, that aim at a random, shorter
+short_seq_prob: share of the passes over a document, or of the instances of full sentences, that aim at a
+random, shorter
   length.
 masked_lm_prob: share of an instance's tokens to predict, of which there are at most max_predictions_per_seq.
 do_whole_word_mask: mask all pieces of a word or none.
@@ -36,7 +38,8 @@ next_sentence: pairs for next-sentence prediction; else full sentences one after
 
 
 def continues_word(tokenizer):
-    """Returns the function that tells whether a token (str) of this tokenizer continues the word before it."""
+    """Returns the function that tells whether a token (str) of this tokenizer continues the word before
+    it."""
     return getattr(tokenizer, "continues_word", is_continuation)
 
 
@@ -49,10 +52,12 @@ def is_continuation(token):
 
 
 def sentence_pairs(documents, index, room, short_seq_prob, rng):
-    """Yields (sentences of a, sentences of b, is_random_next) of a document. What it draws, and when, is as published.
+    """Yields (sentences of a, sentences of b, is_random_next) of a document. What it draws, and when, is as
+    published.
 
-    A chunk is as many sentences as fill an instance. a is a random number of the first of them. b is the rest, or in half of
-    the cases, and wherever a chunk has one sentence only, a stretch of another document; the rest then starts the next chunk.
+    A chunk is as many sentences as fill an instance. a is a random number of the first of them. b is the
+    rest, or in half of the cases, and wherever a chunk has one sentence only, a stretch of another document;
+    the rest then starts the next chunk.
 
     Args:
       documents: list of lists of sentences, which need only have a length; none is empty.
@@ -73,7 +78,8 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
         split = start + (rng.randint(1, stop - start - 1) if stop - start > 1 else 1)
         sentences_a = document[start:split]
         if stop - start == 1 or rng.random() < 0.5:
-            yield sentences_a, _random_stretch(documents, index, target - sum(map(len, sentences_a)), rng), True
+            yield sentences_a, _random_stretch(documents, index, target - sum(map(len, sentences_a)),
+                                               rng), True
             stop = split
         else:
             yield sentences_a, document[split:stop], False
@@ -81,7 +87,8 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
 
 
 def _target_length(room, short_seq_prob, rng):
-    """The number of tokens to aim at: mostly all there is room for, to fit fine-tuning on short inputs sometimes fewer."""
+    """The number of tokens to aim at: mostly all there is room for, to fit fine-tuning on short inputs
+    sometimes fewer."""
     return rng.randint(2, room) if rng.random() < short_seq_prob else room
 
 
@@ -92,7 +99,8 @@ def _random_stretch(documents, but, length, rng):
         if index != but:
             break
     else:
-        # Happens where documents are few. The published code would call a stretch of the same document random.
+        # Happens where documents are few. The published code would call a stretch of the same document
+        # random.
         index = (but + 1) % len(documents)
     document = documents[index]
     start = stop = rng.randint(0, len(document) - 1)
@@ -103,10 +111,12 @@ def _random_stretch(documents, but, length, rng):
 
 
 def full_sentences(documents, room, short_seq_prob, rng):
-    """Yields the texts of each instance: lists of sentences, one list a document; a separator comes between them.
+    """Yields the texts of each instance: lists of sentences, one list a document; a separator comes between
+    them.
 
-    FULL-SENTENCES of RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692, section 4.2): as many sentences as it takes
-    whole. One that is longer than an instance fills as many as it needs. Arguments are those of `sentence_pairs`.
+    FULL-SENTENCES of RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692, section 4.2): as many
+    sentences as it takes whole. One that is longer than an instance fills as many as it needs. Arguments are
+    those of `sentence_pairs`.
     """
     texts, length = [], 0
     target = _target_length(room, short_seq_prob, rng)
@@ -158,7 +168,8 @@ class _Prefixes(dict):
 
 
 class Serializer:
-    """Instances to serialized `tf.train.Example`s: what `example_encoding.Encoder` makes of all of `feature_fields`.
+    """Instances to serialized `tf.train.Example`s: what `example_encoding.Encoder` makes of all of
+    `feature_fields`.
 
     What comes before and after the ids, positions and labels is put together once for each size.
     """
@@ -168,10 +179,13 @@ class Serializer:
         self._ids, self._labels, self._positions = (
             _Prefixes(fields[name]) for name in ("input_ids", "masked_lm_ids", "masked_lm_positions"))
         self._mask = example_encoding.Encoder([fields["input_mask"]])
-        self._weights_and_label = example_encoding.Encoder([fields["masked_lm_weights"], fields["next_sentence_labels"]])
+        self._weights_and_label = example_encoding.Encoder([fields["masked_lm_weights"],
+                                                            fields["next_sentence_labels"]])
         self._segments = example_encoding.Encoder([fields["segment_ids"]])
         remember = functools.lru_cache(_REMEMBERED_LENGTHS)
-        self._mask_of, self._label_of, self._segments_of = map(remember, (self._mask_of, self._label_of, self._segments_of))
+        self._mask_of, self._label_of, self._segments_of = map(remember,
+                                                               (self._mask_of, self._label_of,
+                                                                self._segments_of))
 
     def __call__(self, ids, first, second, positions, labels, predictions, is_random_next):
         """Returns a record.

@@ -1,9 +1,11 @@
-"""Text to records of pre-training data, in a stream: any amount of text, several processes, and killed runs go on.
+"""Text to records of pre-training data, in a stream: any amount of text, several processes, and killed runs
+go on.
 
     documents → blocks of documents --workers--> records of each block → output files and their manifest
 
-The instances have the distribution of those that `create_pretraining_data.create_training_instances` makes, but are made on
-arrays of ids, many at once, with other random choices. Workers load this module without TensorFlow.
+The instances have the distribution of those that `create_pretraining_data.create_training_instances` makes,
+but are made on arrays of ids, many at once, with other random choices. Workers load this module without
+TensorFlow.
 """
 
 import collections
@@ -32,7 +34,8 @@ _NO_WORD = 1 << 48
 
 
 class _BlockMaker:
-    """Makes the records of a block of documents, as `create_training_instances` and `write_instance_to_example_files` would.
+    """Makes the records of a block of documents, as `create_training_instances` and
+    `write_instance_to_example_files` would.
 
     All the block's tokens are ids in one array, and a sentence is a range of it.
     """
@@ -74,7 +77,8 @@ class _BlockMaker:
         return records, statistics
 
     def _tokenize(self, texts):
-        """Returns the tokens of all documents (ids [tokens], the first is [SEP]), and the documents, lists of ranges."""
+        """Returns the tokens of all documents (ids [tokens], the first is [SEP]), and the documents, lists of
+        ranges."""
         ids, documents = [self._sep], []
         for text in texts:
             documents.append([])
@@ -88,11 +92,13 @@ class _BlockMaker:
         return np.array(ids, np.int32), documents
 
     def _spans(self, documents, rng):
-        """Yields ([start, stop, of each text], is_random_next) of each instance. The texts may be too long."""
+        """Yields ([start, stop, of each text], is_random_next) of each instance. The texts may be too
+        long."""
         recipe = self._arguments[1]
         for _ in range(recipe.dupe_factor):
             if not recipe.next_sentence:
-                for texts in pretraining_data.full_sentences(documents, recipe.max_seq_length - 2, recipe.short_seq_prob, rng):
+                for texts in pretraining_data.full_sentences(documents, recipe.max_seq_length - 2,
+                                                             recipe.short_seq_prob, rng):
                     yield [end for text in texts for end in (text[0].start, text[-1].stop)], False
                 continue
             for index in range(len(documents)):
@@ -114,8 +120,10 @@ class _BlockMaker:
         present = np.arange(recipe.max_seq_length) < totals[:, None]  # [instances, max_seq_length]
         ids = np.zeros(present.shape, np.int32)
         ids[:, 0] = self._cls
-        ids[:, 1:][present[:, 1:]] = tokens[_ranges(np.stack([spans[:, 0], np.zeros_like(lengths)], 1).reshape(-1),
-                                                    np.stack([lengths, np.ones_like(lengths)], 1).reshape(-1))]
+        ids[:,
+            1:][present[:, 1:]] = tokens[_ranges(np.stack([spans[:, 0], np.zeros_like(lengths)],
+                                                          1).reshape(-1),
+                                                 np.stack([lengths, np.ones_like(lengths)], 1).reshape(-1))]
         rows, positions = np.nonzero(self._choose(ids, present, totals, rng))
         labels = ids[rows, positions]
         chance = _random_numbers(rng, len(rows))
@@ -139,12 +147,15 @@ class _BlockMaker:
                         *map(self._pack_rows, padded), predictions.tolist(), is_random_next))
 
     def _choose(self, ids, present, totals, rng):
-        """Returns what to predict, bool [instances, max_seq_length], as `create_masked_lm_predictions` does for one."""
+        """Returns what to predict, bool [instances, max_seq_length], as `create_masked_lm_predictions` does
+        for one."""
         recipe = self._arguments[1]
-        wanted = np.minimum(np.maximum(np.rint(totals * recipe.masked_lm_prob).astype(int), 1), recipe.max_predictions_per_seq)
+        wanted = np.minimum(np.maximum(np.rint(totals * recipe.masked_lm_prob).astype(int), 1),
+                            recipe.max_predictions_per_seq)
         candidates = present & ~self._is_special[ids]
         # The order of the keys is that in which words are chosen; the position makes each different.
-        keys = _random_numbers(rng, ids.size).reshape(ids.shape).astype(np.int64) << 16 | np.arange(ids.shape[1])
+        keys = _random_numbers(rng,
+                               ids.size).reshape(ids.shape).astype(np.int64) << 16 | np.arange(ids.shape[1])
         everyone = np.arange(len(ids))
         if not recipe.do_whole_word_mask:
             keys[~candidates] = _NO_WORD
@@ -167,7 +178,8 @@ class _BlockMaker:
 
 
 def _truncate(spans, room, rng):
-    """`create_pretraining_data.truncate_seq_pair` for many: changes spans, [instances, a and b, start and stop]."""
+    """`create_pretraining_data.truncate_seq_pair` for many: changes spans, [instances, a and b, start and
+    stop]."""
     a, b = np.diff(spans)[..., 0].T
     excess = np.maximum(a + b - room, 0)
     from_longer = np.minimum(excess, abs(a - b))
@@ -196,7 +208,8 @@ class _RowPacker:
         """Prepares the numbers below the limit."""
         shifts = np.arange(0, max(1, (limit - 1).bit_length()), 7)[:, None]
         goes_on = np.arange(limit) >> shifts + 7 > 0
-        self._bytes = (np.arange(limit) >> shifts & 0x7F | goes_on << 7).astype(np.uint8)  # [most bytes, limit]
+        # [most bytes, limit]
+        self._bytes = (np.arange(limit) >> shifts & 0x7F | goes_on << 7).astype(np.uint8)
         self._sizes = 1 + goes_on.sum(0)
 
     def __call__(self, numbers):
@@ -205,7 +218,8 @@ class _RowPacker:
         ends = np.cumsum(self._sizes.take(flat))
         starts = ends - self._sizes.take(flat)
         packed = np.empty(ends[-1] + len(self._bytes), np.uint8)
-        for place in reversed(range(len(self._bytes))):  # what is beyond a number's last byte, the next ones overwrite
+        # what is beyond a number's last byte, the next ones overwrite
+        for place in reversed(range(len(self._bytes))):
             packed[starts + place] = self._bytes[place].take(flat)
         packed, ends = packed.tobytes(), ends[numbers.shape[1] - 1::numbers.shape[1]].tolist()
         return [packed[start:end] for start, end in zip([0, *ends], ends)]
@@ -214,15 +228,17 @@ class _RowPacker:
 # --- Writing ---------------------------------------------------------------------------------------------
 
 
-def write_training_data(input_files, output_files, tokenizer, recipe, random_seed=12345, shuffle_buffer_documents=1000,
-                        num_workers=1, tokenizer_settings=None):
-    """Writes pre-training data of any amount of text, and goes on where a killed run of the same arguments ended.
+def write_training_data(input_files, output_files, tokenizer, recipe, random_seed=12345,
+                        shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None):
+    """Writes pre-training data of any amount of text, and goes on where a killed run of the same arguments
+    ended.
 
-    The text is cut into blocks of documents. Each is by itself what `create_pretraining_data.create_training_instances` works
-    on: documents are shuffled and random next sentences drawn within it, and its instances shuffled. Instances go to the
-    output files in turn, as published, in the order of the blocks. So files grow together and are complete together; until
-    then their names end in ".partial", and a manifest says after each block how long they are, which is where the next run
-    goes on.
+    The text is cut into blocks of documents. Each is by itself what
+    `create_pretraining_data.create_training_instances` works on: documents are shuffled and random next
+    sentences drawn within it, and its instances shuffled. Instances go to the output files in turn, as
+    published, in the order of the blocks. So files grow together and are complete together; until then their
+    names end in ".partial", and a manifest says after each block how long they are, which is where the next
+    run goes on.
 
     Args:
       input_files: list of paths, see `corpus.find_input_files`.
@@ -238,27 +254,35 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
       The manifest: {"statistics": {name: count}, "documents": …}.
 
     Raises:
-      ValueError: there is no text, only one document for pairs, or the manifest is of other settings or input.
+      ValueError: there is no text, only one document for pairs, or the manifest is of other settings or
+        input.
       OSError: a file cannot be read or written.
     """
 
     _check_output_files(input_files, output_files)
     text = corpus.survey(input_files, tokenizer)
     if recipe.next_sentence and text.documents == 1:
-        raise ValueError(f"{', '.join(input_files)}: one document only, so that there is no other to take a random next "
-                         "sentence from. Put blank lines between documents, or pass --next_sentence=false.")
+        raise ValueError(f"{', '.join(input_files)}: one document only, so that there is no other to take a "
+                         "random next sentence from. Put blank lines between documents, or pass "
+                         "--next_sentence=false.")
     blocks = max(0, (text.documents - 2) // shuffle_buffer_documents) + 1
-    logging.info("Input: %d files, %d documents, %d sentences; %d blocks of at most %d documents.", len(input_files),
-                 text.documents, text.sentences, blocks, min(text.documents, shuffle_buffer_documents + 1))
-    vocabulary = hashlib.blake2b("\n".join(tokenizer.vocab).encode(errors="surrogatepass"), digest_size=16).hexdigest()
-    settings = {**recipe._asdict(), "random_seed": random_seed, "shuffle_buffer_documents": shuffle_buffer_documents,
+    logging.info("Input: %d files, %d documents, %d sentences; %d blocks of at most %d documents.",
+                 len(input_files), text.documents, text.sentences, blocks,
+                 min(text.documents, shuffle_buffer_documents + 1))
+    vocabulary = hashlib.blake2b("\n".join(tokenizer.vocab).encode(errors="surrogatepass"),
+                                 digest_size=16).hexdigest()
+    settings = {**recipe._asdict(), "random_seed": random_seed,
+                "shuffle_buffer_documents": shuffle_buffer_documents,
                 "vocabulary": vocabulary, **(tokenizer_settings or {})}
     output = _Output(output_files, {"settings": settings, **text._asdict(), "blocks": blocks})
     if output.done < blocks:
-        documents = itertools.chain.from_iterable(corpus.read_documents(path, tokenizer) for path in input_files)
-        rest = itertools.islice(enumerate(corpus.blocks_of(documents, shuffle_buffer_documents)), output.done, None)
+        documents = itertools.chain.from_iterable(corpus.read_documents(path, tokenizer)
+                                                  for path in input_files)
+        rest = itertools.islice(enumerate(corpus.blocks_of(documents, shuffle_buffer_documents)), output.done,
+                                None)
         results = workers.ordered_map(_BlockMaker(tokenizer, recipe, random_seed), rest,
-                                      min(num_workers or workers.available_cores(), blocks - output.done), chunk_size=1)
+                                      min(num_workers or workers.available_cores(), blocks - output.done),
+                                      chunk_size=1)
         with contextlib.closing(results):
             left = blocks - output.done
             for records, statistics in files.with_progress(results, left, "Making block", max(1, left // 20)):
@@ -271,11 +295,12 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
 
 def _log(record, tokenizer):
     features = record_files.features_of(record)
-    ids, mask, labels, weights = (features[name].int64_list.value or features[name].float_list.value for name in (
+    ids, mask, labels, weights = (features[name].int64_list.value or features[name].float_list.value
+                                  for name in (
         "input_ids", "input_mask", "masked_lm_ids", "masked_lm_weights"))
     logging.info("Instance, %s: %s; to predict: %s",
-                 "random next sentence" if features["next_sentence_labels"].int64_list.value[0] else "no random next sentence",
-                 " ".join(tokenizer.convert_ids_to_tokens(ids[:sum(mask)])),
+                 "random next sentence" if features["next_sentence_labels"].int64_list.value[0]
+                 else "no random next sentence", " ".join(tokenizer.convert_ids_to_tokens(ids[:sum(mask)])),
                  " ".join(tokenizer.convert_ids_to_tokens(labels[:int(sum(weights))])))
 
 
@@ -284,7 +309,8 @@ def _check_output_files(input_files, output_files):
     for path in output_files:
         directory = os.path.dirname(path) or "."
         if "://" in path:
-            raise ValueError(f"Output file {path}: only local files, as they are written in parts. Copy them afterwards.")
+            raise ValueError(f"Output file {path}: only local files, as they are written in parts. Copy them "
+                             "afterwards.")
         if output_files.count(path) > 1 or path in input_files:
             raise ValueError(f"Output file {path} is named twice, or is an input file too.")
         if os.path.isdir(path):
@@ -292,16 +318,18 @@ def _check_output_files(input_files, output_files):
         try:
             os.makedirs(directory, exist_ok=True)
         except OSError as error:
-            raise type(error)(f"Output file {path} cannot be written: {directory} is no directory and cannot become one "
-                              f"({error.strerror}).") from error
+            raise type(error)(f"Output file {path} cannot be written: {directory} is no directory and cannot "
+                              f"become one ({error.strerror}).") from error
         if not os.access(directory, os.W_OK | os.X_OK):
-            raise PermissionError(f"Output file {path} cannot be written: no permission to write in {directory}.")
+            raise PermissionError(f"Output file {path} cannot be written: no permission to write in "
+                                  f"{directory}.")
 
 
 class _Output:
     """The output files while they grow.
 
-    The manifest is replaced after each block, when the files have it. What a killed run wrote after that is cut off.
+    The manifest is replaced after each block, when the files have it. What a killed run wrote after that is
+    cut off.
     """
 
     def __init__(self, paths, manifest):
@@ -322,12 +350,14 @@ class _Output:
             complete = found["blocks_done"] == found["blocks"]
             if all(_has(path, size, complete) for path, size in zip(paths, found["sizes"])):
                 self._manifest = found
-                logging.info("%s: %d of %d blocks are there already.", self._manifest_path, self.done, found["blocks"])
+                logging.info("%s: %d of %d blocks are there already.", self._manifest_path, self.done,
+                             found["blocks"])
                 for path, size in zip(paths, found["sizes"]):
                     if os.path.exists(_partial(path)):
                         os.truncate(_partial(path), size)
                 return
-            logging.warning("The files of %s are not as it left them; they are written anew.", self._manifest_path)
+            logging.warning("The files of %s are not as it left them; they are written anew.",
+                            self._manifest_path)
         for path in paths:
             with open(_partial(path), "wb"):
                 pass
@@ -339,15 +369,17 @@ class _Output:
 
     def _check_same(self, found):
         changed = [f"{name} was {found['settings'].get(name)!r}, is {value!r}"
-                   for name, value in self._manifest["settings"].items() if found["settings"].get(name) != value]
+                   for name, value in self._manifest["settings"].items() if found["settings"].get(name)
+                   != value]
         if found["files"] != self._manifest["files"]:
             changed.append(f"the output files were {', '.join(found['files'])}")
         if found["fingerprint"] != self._manifest["fingerprint"]:
-            changed.append(f"the input had {found['documents']} documents with {found['sentences']} sentences, and is not the "
-                           "same text")
+            changed.append(f"the input had {found['documents']} documents with {found['sentences']} "
+                           "sentences, and is not the same text")
         if changed:
-            raise ValueError(f"{self._paths[0]} is, or begins, the output of another run: {'; '.join(changed)}. Choose other "
-                             f"output files, or remove {self._manifest_path} to write these anew.")
+            raise ValueError(f"{self._paths[0]} is, or begins, the output of another run: "
+                             f"{'; '.join(changed)}. Choose other output files, or remove "
+                             f"{self._manifest_path} to write these anew.")
 
     def append(self, records, statistics):
         """Adds the records of the next block."""
@@ -355,7 +387,8 @@ class _Output:
         first, sizes = total["instances"], []
         for index, path in enumerate(self._paths):
             block = _partial(path) + ".block"
-            with record_files.writer(block) as writer:  # it cannot append; files of records can be put together
+            # it cannot append; files of records can be put together
+            with record_files.writer(block) as writer:
                 for record in records[(index - first) % len(self._paths)::len(self._paths)]:
                     writer.write(record)
             with open(block, "rb") as source, open(_partial(path), "ab") as target:
@@ -397,7 +430,8 @@ def describe(statistics):
         return f"{found[name]:,} ({100 * found[name] / of:.1f} %)"
 
     return "\n".join([
-        f"{found['instances']:,} instances of {found['documents']:,} documents, {found['sentences']:,} sentences",
+        f"{found['instances']:,} instances of {found['documents']:,} documents, {found['sentences']:,} "
+        "sentences",
         f"  random next sentence {share('random_next', instances)}",
         f"  tokens               {found['tokens']:,}, {found['tokens'] / instances:.1f} an instance",
         f"  to predict           {share('predictions', max(1, found['tokens']))} of the tokens",

@@ -9,7 +9,8 @@ import modeling
 
 
 class Span:
-    """The start and the end of an answer; see `head`. Features in training: start_positions and end_positions, int32 [B]."""
+    """The start and the end of an answer; see `head`. Features in training: start_positions and
+    end_positions, int32 [B]."""
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
     first_token_only = False
@@ -32,7 +33,8 @@ def head_shapes(bert_config):
     return {"cls/squad/output_weights": (2, bert_config.hidden_size), "cls/squad/output_bias": (2,)}
 
 
-def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings, step=None):
+def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
+                 step=None):
     """Builds BERT with a start and an end logit for each token.
 
     Args:
@@ -45,22 +47,26 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, u
     Returns:
       (start logits, end logits), float32 [B, F].
     """
-    model = head.encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings, step)
+    model = head.encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
+                         step)
     return _positions(model.get_sequence_output())
 
 
 def _positions(sequence):
     """The last layer [B, F, W] to what `create_model` returns."""
     batch_size, length, width = modeling.get_shape_list(sequence, expected_rank=3)
-    weights = tf.get_variable("cls/squad/output_weights", [2, width], initializer=modeling.create_initializer(0.02))
+    weights = tf.get_variable("cls/squad/output_weights", [2, width],
+                              initializer=modeling.create_initializer(0.02))
     bias = tf.get_variable("cls/squad/output_bias", [2], initializer=tf.zeros_initializer())
-    logits = tf.nn.bias_add(tf.matmul(tf.reshape(sequence, [batch_size * length, width]), weights, transpose_b=True), bias)
+    logits = tf.nn.bias_add(tf.matmul(tf.reshape(sequence, [batch_size * length, width]), weights,
+                                      transpose_b=True), bias)
     start, end = tf.unstack(tf.reshape(logits, [batch_size, length, 2]), axis=2)
     return start, end
 
 
 def span_loss(logits, positions):
-    """The mean cross-entropy of positions, int32 [B], under logits, float [B, F] (padding included, as published)."""
+    """The mean cross-entropy of positions, int32 [B], under logits, float [B, F] (padding included, as
+    published)."""
     log_probabilities = tf.nn.log_softmax(logits)
     chosen = tf.one_hot(positions, depth=modeling.get_shape_list(logits)[1]) * log_probabilities
     return -tf.reduce_mean(tf.reduce_sum(chosen, axis=-1))
@@ -69,11 +75,12 @@ def span_loss(logits, positions):
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
                      use_one_hot_embeddings, step=None):
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
-    return head.model_fn_builder(Span(), bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps,
-                                 use_tpu, use_one_hot_embeddings, step)
+    return head.model_fn_builder(Span(), bert_config, init_checkpoint, learning_rate, num_train_steps,
+                                 num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
 
 
-def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False, unequal_micro_batches=False):
+def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,
+                     unequal_micro_batches=False):
     """Returns an input_fn that reads a TFRecord file of `FeatureWriter`.
 
     Args:
@@ -86,7 +93,7 @@ def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=F
     """
     def input_fn(params):
         return input_pipeline.record_dataset(
-            input_file, feature_fields(seq_length, is_training), params["batch_size"], is_training, drop_remainder,
-            params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim else (),
+            input_file, feature_fields(seq_length, is_training), params["batch_size"], is_training,
+            drop_remainder, params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim else (),
             unequal_micro_batches=unequal_micro_batches)
     return input_fn

@@ -144,21 +144,23 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False, 
         if context_here != context:
             context = context_here
             matches = list(_WORD.finditer(context))
-            doc_tokens, word_offsets = [match.group() for match in matches], [match.start() for match in matches]
-        example = SquadExample(str(_get(qa, "id", place, str, int)), _get(qa, "question", place, str), doc_tokens,
-                               context=context, word_offsets=word_offsets)
+            doc_tokens, word_offsets = [match.group() for match in matches], [match.start()
+                                                                              for match in matches]
+        example = SquadExample(str(_get(qa, "id", place, str, int)), _get(qa, "question", place, str),
+                               doc_tokens, context=context, word_offsets=word_offsets)
         _note_place(example.qas_id, place, places, is_training)
         if is_training and not _read_answer(example, qa, place, version_2_with_negative):
             mismatches.append(example.qas_id)
         else:
             examples.append(example)
     if mismatches:
-        logging.warning("%s: left out %d of %d questions, whose answers do not match their contexts (ids above)",
+        logging.warning("%s: left out %d of %d questions, whose answers do not match their contexts (ids "
+                        "above)",
                         input_file, len(mismatches), len(mismatches) + len(examples))
     if not examples:
         raise ValueError(f"{input_file}: there is no question in it" if not mismatches else
-                         f"{input_file}: none of the {len(mismatches)} answers matches its context; answer_start counts "
-                         "characters, not bytes, from 0")
+                         f"{input_file}: none of the {len(mismatches)} answers matches its context; "
+                         "answer_start counts characters, not bytes, from 0")
     if left_out is not None:
         left_out.extend(mismatches)
     return examples
@@ -181,8 +183,9 @@ def read_gold(path):
     for place, context, qa in _questions(path):
         qas_id = str(_get(qa, "id", place, str, int))
         if "answers" not in qa and qa.get("is_impossible") is not True:
-            raise ValueError(f"{place}: question {qas_id} has no \"answers\" to score with. Add a list of the right ones or "
-                             "\"is_impossible\": true, or ask for --do_predict without --do_eval.")
+            raise ValueError(f"{place}: question {qas_id} has no \"answers\" to score with. Add a list of "
+                             "the right ones or \"is_impossible\": true, or ask for --do_predict without "
+                             "--do_eval.")
         answers = _get(qa, "answers", place, list) if "answers" in qa else []
         gold[qas_id] = [_gold_answer(answer, context, place) for answer in answers]
     return gold
@@ -234,8 +237,8 @@ def _parsed(path, parse, *arguments, line=1):
     try:
         return parse(*arguments)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{error.lineno + line - 1}:{error.colno}: this is not JSON ({error.msg}); correct "
-                         "it, or fetch the file again if it was cut off") from None
+        raise ValueError(f"{path}:{error.lineno + line - 1}:{error.colno}: this is not JSON ({error.msg}); "
+                         "correct it, or fetch the file again if it was cut off") from None
 
 
 def _questions_of_squad(path, document):
@@ -264,13 +267,14 @@ def _note_place(qas_id, place, places, is_training):
     if first is place:
         return
     if not is_training:
-        raise ValueError(f"{place}: the id {qas_id!r} was already used at {first}; answers are told apart by their "
-                         "questions' ids, so give each question its own")
+        raise ValueError(f"{place}: the id {qas_id!r} was already used at {first}; answers are told apart by "
+                         "their questions' ids, so give each question its own")
     logging.warning("%s: the id %s was already used at %s; both questions are learned", place, qas_id, first)
 
 
 def _read_answer(example, qa, place, version_2_with_negative):
-    """Sets what an example has to learn; returns False, after a warning, if that does not match the context."""
+    """Sets what an example has to learn; returns False, after a warning, if that does not match the
+    context."""
     name = f"{place}: question {example.qas_id}"
     if version_2_with_negative and _get(qa, "is_impossible", name, bool):
         example.orig_answer_text, example.start_position, example.end_position = "", -1, -1
@@ -285,11 +289,13 @@ def _read_answer(example, qa, place, version_2_with_negative):
     words = []
     if text.strip() and begin >= 0 and end <= len(example.context):
         # A position between two words counts as the word before.
-        first, last = (max(0, bisect.bisect_right(example.word_offsets, position) - 1) for position in (begin, end - 1))
+        first, last = (max(0, bisect.bisect_right(example.word_offsets, position) - 1)
+                       for position in (begin, end - 1))
         words = example.doc_tokens[first:last + 1]
     wanted, found = " ".join(tokenization.whitespace_tokenize(text)), " ".join(words)
     if not words or wanted not in found:
-        logging.warning("%s is left out: its answer %r does not match the context at answer_start %d, which has %r there",
+        logging.warning("%s is left out: its answer %r does not match the context at answer_start %d, which "
+                        "has %r there",
                         name, wanted, begin, found)
         return False
     example.orig_answer_text, example.start_position, example.end_position = text, first, last
@@ -299,10 +305,13 @@ def _read_answer(example, qa, place, version_2_with_negative):
 # --- Windows ---------------------------------------------------------------------------------------------
 
 _DocSpan = collections.namedtuple("_DocSpan", ["start", "length"])
-# Of a context: its tokens, their ids, each token's word, each word's first token and after these the number of tokens.
+# Of a context: its tokens, their ids, each token's word, each word's first token and after these the number
+# of tokens.
 _Document = collections.namedtuple("_Document", ["tokens", "ids", "words", "firsts"])
-# A window: which part of the context it is, the words of that part's tokens, all its tokens and ids, answer included.
-_Window = collections.namedtuple("_Window", ["span", "words", "tokens", "ids", "start_position", "end_position"])
+# A window: which part of the context it is, the words of that part's tokens, all its tokens and ids, answer
+# included.
+_Window = collections.namedtuple("_Window",
+                                 ["span", "words", "tokens", "ids", "start_position", "end_position"])
 
 
 def _doc_spans(num_tokens, room, doc_stride):
@@ -359,7 +368,8 @@ def _check_is_max_context(doc_spans, cur_span_index, position):
       position: int, place of the token in the whole context.
     """
     holding = [i for i, span in enumerate(doc_spans) if span.start <= position < span.start + span.length]
-    return bool(holding) and cur_span_index == max(holding, key=lambda i: _context_score(doc_spans[i], position))
+    return bool(holding) and cur_span_index == max(holding,
+                                                   key=lambda i: _context_score(doc_spans[i], position))
 
 
 @functools.lru_cache(_REMEMBERED_LAYOUTS)
@@ -380,7 +390,8 @@ class _Featurizer:
 
     def __init__(self, tokenizer, max_seq_length, doc_stride, max_query_length, is_training):
         if doc_stride < 1:
-            raise ValueError(f"doc_stride is {doc_stride}; it should be at least 1 token, or windows never move on")
+            raise ValueError(f"doc_stride is {doc_stride}; it should be at least 1 token, or windows never "
+                             "move on")
         if max_query_length < 0:
             raise ValueError(f"max_query_length is {max_query_length}; it should be at least 0 tokens")
         self._arguments = tokenizer, max_seq_length, doc_stride, max_query_length, is_training
@@ -431,9 +442,9 @@ class _Featurizer:
         question = list(self._tokenizer.tokenize(example.question_text))[:self._max_query_length]
         room = self._length - len(question) - 3
         if room < 1:
-            raise ValueError(f"question {example.qas_id}: max_seq_length {self._length} leaves no room for its context "
-                             f"beside {len(question)} tokens of the question and 3 special ones; raise it, or lower "
-                             f"max_query_length, which is {self._max_query_length}")
+            raise ValueError(f"question {example.qas_id}: max_seq_length {self._length} leaves no room for "
+                             f"its context beside {len(question)} tokens of the question and 3 special ones; "
+                             f"raise it, or lower max_query_length, which is {self._max_query_length}")
         document = self._document(example.doc_tokens)
         tokens = ["[CLS]", *question, "[SEP]"]
         ids = list(self._tokenizer.convert_tokens_to_ids(tokens))
@@ -454,14 +465,16 @@ class _Featurizer:
         """Returns the first and the last token of the answer."""
         start, end = document.firsts[example.start_position], document.firsts[example.end_position + 1] - 1
         if self._spans is None:
-            return _improve_answer_span(document.tokens, start, end, self._tokenizer, example.orig_answer_text)
+            return _improve_answer_span(document.tokens, start, end, self._tokenizer,
+                                        example.orig_answer_text)
         words = example.doc_tokens[example.start_position:example.end_position + 1]
         answer = " ".join(tokenization.whitespace_tokenize(example.orig_answer_text))
         first = " ".join(words).find(answer)
         beginnings = itertools.accumulate((len(word) + 1 for word in words), initial=0)
         spans = [(beginning + left, beginning + right) for beginning, word in zip(beginnings, words)
                  for left, right in self._spans(word)]
-        inside = [start + i for i, (left, right) in enumerate(spans) if left < first + len(answer) and first < right]
+        inside = [start + i for i, (left, right) in enumerate(spans) if left < first + len(answer)
+                  and first < right]
         return (inside[0], inside[-1]) if inside and first >= 0 else (start, end)
 
     def _document(self, words):
@@ -478,7 +491,8 @@ class _Featurizer:
         return self._last[1]
 
 
-def generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length, is_training, report=True):
+def generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length, is_training,
+                      report=True):
     """Yields what `convert_examples_to_features` hands on, as it is asked for.
 
     Arguments and errors are the same; without `report` nothing is logged.
@@ -498,8 +512,9 @@ def _report(index, example, features):
     if not features:
         logging.warning("Question %s: there is no token in its context, so it has no window", example.qas_id)
     elif index < _LOGGED_EXAMPLES:
-        logging.info("Question %s, answer %r, %d windows, in the first at tokens %s to %s: %s", example.qas_id,
-                     example.orig_answer_text, len(features), features[0].start_position, features[0].end_position,
+        logging.info("Question %s, answer %r, %d windows, in the first at tokens %s to %s: %s",
+                     example.qas_id, example.orig_answer_text, len(features), features[0].start_position,
+                     features[0].end_position,
                      " ".join(tokenization.printable_text(token) for token in features[0].tokens))
 
 
@@ -522,7 +537,8 @@ def convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride
     Raises:
       ValueError: a length is out of range, or leaves no room for the context of some question.
     """
-    for feature in generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length, is_training):
+    for feature in generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length,
+                                     is_training):
         output_fn(feature)
 
 
@@ -590,7 +606,8 @@ class FeatureWriter:
 
     def process_feature(self, feature):
         """Writes one window; all have the length of the first."""
-        self._writer.write(record_files.encode(feature_fields(len(feature.input_ids), self.is_training), _row(feature)))
+        self._writer.write(record_files.encode(feature_fields(len(feature.input_ids), self.is_training),
+                                               _row(feature)))
         self.num_features += 1
 
     def close(self):

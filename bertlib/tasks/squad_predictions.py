@@ -5,10 +5,12 @@
     texts = write_answers(predictions, "predictions.json")
     evaluate(squad_data.read_gold("dev-v1.1.json"), texts)        # {"exact_match": 80.8, "f1": 88.5}
 
-`write_predictions` is the published function: the first three steps in one. Logits are scored as they arrive and then let go.
+`write_predictions` is the published function: the first three steps in one. Logits are scored as they arrive
+and then let go.
 
-SQuAD 1.1: Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250; 2.0, with questions that have no answer: Rajpurkar et al.
-2018, https://arxiv.org/abs/1806.03822. Null score: Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 4.3.
+SQuAD 1.1: Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250; 2.0, with questions that have no answer:
+Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822. Null score: Devlin et al. 2018,
+https://arxiv.org/abs/1810.04805, section 4.3.
 """
 
 import bisect
@@ -43,7 +45,8 @@ _NOWHERE = ("", None, None)
 class Answer(NamedTuple):
     """An entry of the n-best list.
 
-    `example.context[start:end]` is its text, except for white space; None if it has none or the example has no offsets.
+    `example.context[start:end]` is its text, except for white space; None if it has none or the example has
+    no offsets.
     """
     text: str
     start_logit: float
@@ -56,8 +59,8 @@ class Answer(NamedTuple):
 class Prediction(NamedTuple):
     """What was found for a question; the last two are None without `version_2_with_negative`.
 
-    `answer` is the best entry, of those with a text if there are any. `null_answer` is the entry that stands for no answer,
-    and `null_odds` by how much its score is above that of `answer`.
+    `answer` is the best entry, of those with a text if there are any. `null_answer` is the entry that stands
+    for no answer, and `null_odds` by how much its score is above that of `answer`.
     """
     qas_id: str
     nbest: list
@@ -74,24 +77,24 @@ class Prediction(NamedTuple):
 # --- Selecting answers -----------------------------------------------------------------------------------
 
 
-def select_answers(examples, features, results, n_best_size, max_answer_length, do_lower_case, version_2_with_negative=False,
-                   verbose_logging=False):
+def select_answers(examples, features, results, n_best_size, max_answer_length, do_lower_case,
+                   version_2_with_negative=False, verbose_logging=False):
     """Yields a `Prediction` for each example, in order, some hundred windows after its last one at most.
 
-    A candidate is a pair of one of the best start and one of the best end positions of a window that make a span of the
-    context. The candidates of all windows are ranked by the sum of both logits, and of those with the same text the first
-    stays. Equal logits and sums keep their order.
+    A candidate is a pair of one of the best start and one of the best end positions of a window that make a
+    span of the context. The candidates of all windows are ranked by the sum of both logits, and of those with
+    the same text the first stays. Equal logits and sums keep their order.
 
     Args:
       examples: list of `SquadExample`.
       features: iterable of `InputFeatures`, in the order of their examples.
-      results: iterable of `RawResult`, best in the order of the features: those that come early have to be kept. Logits may
-        be arrays or lists, and shorter than the features if only padding is missing.
+      results: iterable of `RawResult`, best in the order of the features: those that come early have to be
+        kept. Logits may be arrays or lists, and shorter than the features if only padding is missing.
       n_best_size: positions taken from each window, and number of entries to find.
       max_answer_length: longest answer, in tokens.
       do_lower_case: whether the features are of lower-cased text.
-      version_2_with_negative: whether questions may have no answer. Its score is the logits of the first token, [CLS], in the
-        window where it is lowest, and it always has an entry.
+      version_2_with_negative: whether questions may have no answer. Its score is the logits of the first
+        token, [CLS], in the window where it is lowest, and it always has an entry.
       verbose_logging: whether to log answers that cannot be found again in the context's spelling.
 
     Raises:
@@ -101,11 +104,14 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
     normalize = functools.lru_cache(maxsize=1 << 16)(lambda word: " ".join(tokenizer.tokenize(word)))
     context = None
     for groups in _chunks(_by_example(examples, _with_results(features, results))):
-        ranked = _rank([windows for _, windows in groups], n_best_size, max_answer_length, version_2_with_negative)
+        ranked = _rank([windows for _, windows in groups], n_best_size, max_answer_length,
+                       version_2_with_negative)
         for (example, windows), (null_logits, candidates) in zip(groups, ranked):
-            if context is None or context.words is not example.doc_tokens:  # questions about a context come together
+            # questions about a context come together
+            if context is None or context.words is not example.doc_tokens:
                 context = _Context(example.doc_tokens, normalize, verbose_logging)
-            yield _select(example, context, windows, null_logits, candidates, n_best_size, version_2_with_negative)
+            yield _select(example, context, windows, null_logits, candidates, n_best_size,
+                          version_2_with_negative)
 
 
 def _with_results(features, results):
@@ -116,8 +122,9 @@ def _with_results(features, results):
         while feature.unique_id not in early:
             result = next(results, None)
             if result is None:
-                raise ValueError(f"There are no logits for the window with unique_id {feature.unique_id} (example "
-                                 f"{feature.example_index}): predict all features, and pass each once.")
+                raise ValueError(f"There are no logits for the window with unique_id {feature.unique_id} "
+                                 f"(example {feature.example_index}): predict all features, and pass each "
+                                 "once.")
             early[result.unique_id] = result
         yield feature, early.pop(feature.unique_id)
 
@@ -127,8 +134,8 @@ def _by_example(examples, windows):
     expected = 0
     for index, group in itertools.groupby(windows, key=lambda window: window[0].example_index):
         if not expected <= index < len(examples):
-            raise ValueError(f"Features of example {index} where those of example {expected} or a later one of the "
-                             f"{len(examples)} are due: sort the features by example_index.")
+            raise ValueError(f"Features of example {index} where those of example {expected} or a later one "
+                             f"of the {len(examples)} are due: sort the features by example_index.")
         yield from ((example, []) for example in examples[expected:index])
         yield examples[index], list(group)
         expected = index + 1
@@ -151,15 +158,16 @@ def _chunks(groups):
 def _rank(groups, n_best_size, max_answer_length, with_null):
     """Yields for each list of windows (logits of the null answer, its candidates from best to worst).
 
-    A candidate is (index in the list of windows, start, end, start logit, end logit). W windows, S positions, n best.
+    A candidate is (index in the list of windows, start, end, start logit, end logit). W windows, S positions,
+    n best.
     """
     windows = list(itertools.chain(*groups))
     sizes = np.array(list(map(len, groups)))
     first_windows = np.cumsum(sizes) - sizes
     group_of = np.repeat(np.arange(len(groups)), sizes)  # [W]
     start_logits, end_logits = _stack(windows, "start_logits"), _stack(windows, "end_logits")  # [W, S]
-    window, start, end = _spans(windows, _best_positions(start_logits, n_best_size), _best_positions(end_logits, n_best_size),
-                                max_answer_length)
+    window, start, end = _spans(windows, _best_positions(start_logits, n_best_size),
+                                _best_positions(end_logits, n_best_size), max_answer_length)
     null_logits = np.stack([start_logits[:, 0], end_logits[:, 0]]).astype(float)
     # Of each question with windows the one with the lowest null score, the first of equal ones.
     nulls = np.lexsort((null_logits.sum(axis=0), group_of))[first_windows[sizes > 0]]
@@ -184,10 +192,12 @@ def _rows(columns, order, sizes, at_once):
       columns: arrays.
       order: indices of the rows, group by group.
       sizes: numbers of rows in the groups, array.
-      at_once: how many rows of a group are made at a time. All groups' first are made together, others when needed.
+      at_once: how many rows of a group are made at a time. All groups' first are made together, others when
+        needed.
     """
     starts = np.cumsum(sizes) - sizes
-    first = zip(*(column[order[np.arange(len(order)) - np.repeat(starts, sizes) < at_once]].tolist() for column in columns))
+    first = zip(*(column[order[np.arange(len(order)) - np.repeat(starts, sizes) < at_once]].tolist()
+                  for column in columns))
     for start, size in zip(starts.tolist(), sizes.tolist()):
         yield itertools.chain(list(itertools.islice(first, min(size, at_once))),
                               _further_rows(columns, order[start:start + size], at_once))
@@ -199,7 +209,8 @@ def _further_rows(columns, order, at_once):
 
 
 def _spans(windows, starts, ends, max_answer_length):
-    """Returns the pairs that make a span of the context, window by window, in the order of starts and then of ends.
+    """Returns the pairs that make a span of the context, window by window, in the order of starts and then of
+    ends.
 
     Args:
       starts, ends: positions from best to worst, int [W, n].
@@ -207,12 +218,15 @@ def _spans(windows, starts, ends, max_answer_length):
     Returns:
       (indices of the windows, starts, ends), int [number of spans] each.
     """
-    # A start has to be in the window that gives it most context, so that of overlapping windows one proposes the span.
+    # A start has to be in the window that gives it most context, so that of overlapping windows one proposes
+    # the span.
     both = np.hstack([starts, ends])
     in_context = _look_up(both, [feature.token_to_orig_map.__contains__ for feature, _ in windows])
     in_context = np.frombuffer(bytes(in_context), bool).reshape(both.shape)
-    has_max_context = _look_up(starts, [feature.token_is_max_context.get for feature, _ in windows])  # None of one that is not there
-    is_start = in_context[:, :starts.shape[1]] & np.fromiter(has_max_context, bool, starts.size).reshape(starts.shape)
+    # None of one that is not there
+    has_max_context = _look_up(starts, [feature.token_is_max_context.get for feature, _ in windows])
+    is_start = in_context[:, :starts.shape[1]] & np.fromiter(has_max_context, bool,
+                                                             starts.size).reshape(starts.shape)
     is_end = in_context[:, starts.shape[1]:] & (ends < np.array([len(feature.tokens) for feature, _ in windows])[:, None])
     window, i = np.nonzero(is_start)
     start = starts[window, i]  # [K]
@@ -230,17 +244,19 @@ def _stack(windows, name):
     lengths = list(map(len, rows))
     length = max(lengths, default=1)
     if min(lengths, default=length) < length:
-        rows = [np.append(row, np.full(length - len(row), -np.inf, getattr(row, "dtype", None))) for row in rows]
+        rows = [np.append(row, np.full(length - len(row), -np.inf, getattr(row, "dtype", None)))
+                for row in rows]
     logits = np.concatenate(rows or [()]).reshape(len(rows), length)
     if np.isnan(logits).any():
         feature, _ = windows[np.isnan(logits).any(axis=1).argmax()]
-        raise ValueError(f"The {name} of the window with unique_id {feature.unique_id} are NaN: the model's weights are not "
-                         "usable. Start from an earlier checkpoint.")
+        raise ValueError(f"The {name} of the window with unique_id {feature.unique_id} are NaN: the model's "
+                         "weights are not usable. Start from an earlier checkpoint.")
     return logits
 
 
 def _best_positions(logits, n_best_size):
-    """The best positions of each row, from best to worst, of equal ones the first: [W, S] → int [W, min(n, S)]."""
+    """The best positions of each row, from best to worst, of equal ones the first: [W, S] → int [W, min(n,
+    S)]."""
     return np.argsort(-logits, axis=1, kind="stable")[:, :n_best_size]
 
 
@@ -286,7 +302,8 @@ def _select(example, context, windows, null_logits, candidates, n_best_size, wit
 
 
 def _get_best_indexes(logits, n_best_size):
-    """Returns the positions of the greatest logits, from greatest to least, of equal ones the first: list of int.
+    """Returns the positions of the greatest logits, from greatest to least, of equal ones the first: list of
+    int.
 
     For scripts that import it; an answer's spans are found by `select_answers`.
     """
@@ -309,10 +326,11 @@ def _compute_softmax(scores):
 def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
     """Returns the part of the original text that a predicted text stands for.
 
-    Tokens have lost case, accents and the original spacing, and the original words reach further than they: the model says
-    "steve smith", the words are "Steve Smith's", the answer is "Steve Smith". So the original is tokenized too, which gives
-    "steve smith ' s", the prediction is looked up in it, and its place is carried over by counting characters that are no
-    spaces. That needs as many of them on both sides: a character that was dropped or became two leaves the original whole.
+    Tokens have lost case, accents and the original spacing, and the original words reach further than they:
+    the model says "steve smith", the words are "Steve Smith's", the answer is "Steve Smith". So the original
+    is tokenized too, which gives "steve smith ' s", the prediction is looked up in it, and its place is
+    carried over by counting characters that are no spaces. That needs as many of them on both sides: a
+    character that was dropped or became two leaves the original whole.
 
     Args:
       pred_text: str, tokens joined by spaces, pieces of words put together.
@@ -328,7 +346,8 @@ def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
 
 
 def _align(predicted, original, normalized, verbose_logging):
-    """Where the original has what the normalized text has as prediction: (start, end), all of it if that is not known."""
+    """Where the original has what the normalized text has as prediction: (start, end), all of it if that is
+    not known."""
     start = normalized.find(predicted)
     end = start + len(predicted)
     as_many = len(original) - original.count(" ") == len(normalized) - normalized.count(" ")
@@ -337,7 +356,8 @@ def _align(predicted, original, normalized, verbose_logging):
         last = end - normalized.count(" ", 0, end) - 1
         return _nth_character(original, first), _nth_character(original, last) + 1
     if verbose_logging:
-        logging.info("Cannot find %r in %r (tokenized: %r): all of it is the answer.", predicted, original, normalized)
+        logging.info("Cannot find %r in %r (tokenized: %r): all of it is the answer.", predicted, original,
+                     normalized)
     return 0, len(original)
 
 
@@ -350,9 +370,11 @@ def _nth_character(text, n):
 
 
 class _Context:
-    """The words of a context, to do what `get_final_text` does for spans of tokens without tokenizing a word twice.
+    """The words of a context, to do what `get_final_text` does for spans of tokens without tokenizing a word
+    twice.
 
-    A text's tokens are those of its words one by one, since `BasicTokenizer` looks at characters and splits at spaces.
+    A text's tokens are those of its words one by one, since `BasicTokenizer` looks at characters and splits
+    at spaces.
     """
 
     def __init__(self, words, normalize, verbose_logging):
@@ -362,7 +384,8 @@ class _Context:
         self._normalized = " ".join(filter(None, normalized))
         # Where each word begins, and where one after the last would.
         self._starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]
-        self._normalized_starts = [0, *itertools.accumulate(len(word) + 1 if word else 0 for word in normalized)]
+        self._normalized_starts = [0,
+                                   *itertools.accumulate(len(word) + 1 if word else 0 for word in normalized)]
         self._verbose_logging = verbose_logging
 
     def locate(self, predicted, first, last, offsets):
@@ -379,10 +402,12 @@ class _Context:
         start, end = _align(" ".join(predicted.split()), original, normalized, self._verbose_logging)
         if offsets is None:
             return original[start:end], None, None
-        return (original[start:end], *(self._unsplit(first_character + index, offsets) for index in (start, end)))
+        return (original[start:end],
+                *(self._unsplit(first_character + index, offsets) for index in (start, end)))
 
     def between(self, start, end, offsets):
-        """Returns (text, start, end) of what is between two places, each a word and a character of it; see `locate`."""
+        """Returns (text, start, end) of what is between two places, each a word and a character of it; see
+        `locate`."""
         start, end = (self._starts[word] + character for word, character in (start, end))
         if offsets is None:
             return self._original[start:end], None, None
@@ -398,34 +423,39 @@ class _Context:
 
 
 def write_predictions(all_examples, all_features, all_results, n_best_size, max_answer_length, do_lower_case,
-                      output_prediction_file, output_nbest_file, output_null_log_odds_file, version_2_with_negative=False,
-                      null_score_diff_threshold=0.0, verbose_logging=False, output_offsets_file=None):
-    """Writes the final answers, the n-best lists and, for `version_2_with_negative`, the null odds; see `select_answers`.
+                      output_prediction_file, output_nbest_file, output_null_log_odds_file,
+                      version_2_with_negative=False, null_score_diff_threshold=0.0, verbose_logging=False,
+                      output_offsets_file=None):
+    """Writes the final answers, the n-best lists and, for `version_2_with_negative`, the null odds; see
+    `select_answers`.
 
     Args:
       all_features: list of `InputFeatures`, in any order.
       all_results: iterable of `RawResult`, in any order.
-      output_prediction_file, output_nbest_file, output_null_log_odds_file, output_offsets_file: paths; see `write_nbest` and
-        `write_answers`.
+      output_prediction_file, output_nbest_file, output_null_log_odds_file, output_offsets_file: paths; see
+        `write_nbest` and `write_answers`.
       null_score_diff_threshold: a question whose null odds are above it gets no answer.
 
     Returns:
       list of `Prediction`, without their n-best lists.
     """
     features = sorted(all_features, key=lambda feature: feature.example_index)
-    predictions = write_nbest(select_answers(all_examples, features, all_results, n_best_size, max_answer_length,
-                                             do_lower_case, version_2_with_negative, verbose_logging), output_nbest_file)
-    write_answers(predictions, output_prediction_file, output_null_log_odds_file if version_2_with_negative else None,
-                  output_offsets_file, null_score_diff_threshold)
+    predictions = write_nbest(select_answers(all_examples, features, all_results, n_best_size,
+                                             max_answer_length, do_lower_case, version_2_with_negative,
+                                             verbose_logging), output_nbest_file)
+    write_answers(predictions, output_prediction_file, output_null_log_odds_file if version_2_with_negative
+                  else None, output_offsets_file, null_score_diff_threshold)
     return predictions
 
 
-# Puts entries at the depth that they have in the file. An encoder with `indent` would be the slow one, in Python.
+# Puts entries at the depth that they have in the file. An encoder with `indent` would be the slow one, in
+# Python.
 _ENTRIES = json.JSONEncoder(separators=(",\n            ", ": "))
 
 
 def write_nbest(predictions, path):
-    """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]} as the predictions come, whole or not at all.
+    """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]} as the predictions come, whole
+    or not at all.
 
     Returns:
       list of `Prediction`, without their n-best lists.
@@ -439,14 +469,15 @@ def write_nbest(predictions, path):
                                        for answer in prediction.nbest])
             # A line end in a text is escaped, so these are all between entries.
             entries = entries[2:-2].replace("},\n            {", "\n        },\n        {\n            ")
-            writer.write(f"{',' if kept else ''}\n    {json.dumps(prediction.qas_id)}: [\n        {{\n            {entries}\n"
-                         "        }\n    ]")
+            writer.write(f"{',' if kept else ''}\n    {json.dumps(prediction.qas_id)}: [\n        {{\n       "
+                         f"     {entries}\n        }}\n    ]")
             kept.append(prediction._replace(nbest=None))
         writer.write("\n}\n" if kept else "}\n")
     return kept
 
 
-def write_answers(predictions, prediction_file, null_odds_file=None, offsets_file=None, null_score_diff_threshold=0.0):
+def write_answers(predictions, prediction_file, null_odds_file=None, offsets_file=None,
+                  null_score_diff_threshold=0.0):
     """Writes the final answers, {qas_id: text}.
 
     Args:
@@ -459,7 +490,8 @@ def write_answers(predictions, prediction_file, null_odds_file=None, offsets_fil
     Returns:
       what is in the first file.
     """
-    answers = {prediction.qas_id: prediction.final_answer(null_score_diff_threshold) for prediction in predictions}
+    answers = {prediction.qas_id: prediction.final_answer(null_score_diff_threshold)
+               for prediction in predictions}
     texts = {qas_id: answer.text for qas_id, answer in answers.items()}
     _write_json(prediction_file, texts)
     if null_odds_file:
@@ -494,8 +526,8 @@ def normalize_answer(text):
 def score_answers(gold, texts, version_2_with_negative=False):
     """Scores each question: {qas_id: (exact match, F1)}, the best over its right answers, each from 0 to 1.
 
-    Exact match compares normalized texts, F1 the bags of their words. A question without an answer in `texts` scores 0. With
-    `version_2_with_negative`, a question without a right answer has "" as its only one.
+    Exact match compares normalized texts, F1 the bags of their words. A question without an answer in `texts`
+    scores 0. With `version_2_with_negative`, a question without a right answer has "" as its only one.
 
     Args:
       gold: see `squad_data.read_gold`.
@@ -503,7 +535,8 @@ def score_answers(gold, texts, version_2_with_negative=False):
     """
     missing = [qas_id for qas_id in gold if qas_id not in texts]
     if missing:
-        logging.warning("%d of %d questions have no prediction and score 0, such as %s.", len(missing), len(gold), missing[0])
+        logging.warning("%d of %d questions have no prediction and score 0, such as %s.", len(missing),
+                        len(gold), missing[0])
     scores = dict.fromkeys(gold, (0.0, 0.0))
     for qas_id, answers in gold.items():
         if qas_id not in texts:
@@ -513,12 +546,14 @@ def score_answers(gold, texts, version_2_with_negative=False):
             rights = list(filter(None, rights)) or [""]
         text = normalize_answer(texts[qas_id])
         scores[qas_id] = (float(text in rights),
-                          max((_f1(text.split(), right.split(), version_2_with_negative) for right in rights), default=0.0))
+                          max((_f1(text.split(), right.split(), version_2_with_negative) for right in rights),
+                              default=0.0))
     return scores
 
 
 def _f1(words, right_words, empty_may_be_right):
-    """Harmonic mean of precision and recall of words. The script for 1.1 gives two empty texts 0, the one for 2.0 gives 1."""
+    """Harmonic mean of precision and recall of words. The script for 1.1 gives two empty texts 0, the one for
+    2.0 gives 1."""
     if empty_may_be_right and not (words and right_words):
         return float(words == right_words)
     common = sum((collections.Counter(words) & collections.Counter(right_words)).values())
@@ -531,9 +566,10 @@ def _f1(words, right_words, empty_may_be_right):
 def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
     """Returns the figures of the official evaluation scripts, in percent: {name: number}.
 
-    SQuAD 1.1 has exact_match and f1. 2.0 has exact, f1 and total; the same of the questions with (HasAns_…) and without
-    (NoAns_…) an answer; and with null odds best_exact, best_exact_thresh, best_f1 and best_f1_thresh: the figures if answers
-    were withheld above another threshold than that of `texts`, which has no answers to offer above its own.
+    SQuAD 1.1 has exact_match and f1. 2.0 has exact, f1 and total; the same of the questions with (HasAns_…)
+    and without (NoAns_…) an answer; and with null odds best_exact, best_exact_thresh, best_f1 and
+    best_f1_thresh: the figures if answers were withheld above another threshold than that of `texts`, which
+    has no answers to offer above its own.
 
     Args:
       gold: see `squad_data.read_gold`.
@@ -546,7 +582,8 @@ def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
         return dict(zip(("exact_match", "f1"), mean_scores(scores.values())))
     has_answer = {qas_id: bool(answers) for qas_id, answers in gold.items()}
     figures = {}
-    for prefix, chosen in (("", list(scores)), ("HasAns_", [qas_id for qas_id in scores if has_answer[qas_id]]),
+    for prefix, chosen in (("", list(scores)),
+                           ("HasAns_", [qas_id for qas_id in scores if has_answer[qas_id]]),
                            ("NoAns_", [qas_id for qas_id in scores if not has_answer[qas_id]])):
         if chosen:
             means = mean_scores([scores[qas_id] for qas_id in chosen])
@@ -565,8 +602,8 @@ def mean_scores(scores):
 
 
 def _official_threshold(scores, texts, null_odds, has_answer):
-    """The best mean score in percent and its threshold, found as the official script does: question by question from the
-    lowest odds on, starting with no answer to any."""
+    """The best mean score in percent and its threshold, found as the official script does: question by
+    question from the lowest odds on, starting with no answer to any."""
     total = best = sum(not has_answer[qas_id] for qas_id in scores)
     threshold = 0.0
     for qas_id in sorted(null_odds, key=null_odds.get):
@@ -580,14 +617,15 @@ def _official_threshold(scores, texts, null_odds, has_answer):
 def find_null_threshold(gold, predictions):
     """Returns the `null_score_diff_threshold` for which the mean F1 is highest, the least of them.
 
-    Unlike the official script's best_f1_thresh it considers the answers that the threshold in use withholds, and only what a
-    threshold can do: questions with the same odds all get their answer or none does.
+    Unlike the official script's best_f1_thresh it considers the answers that the threshold in use withholds,
+    and only what a threshold can do: questions with the same odds all get their answer or none does.
 
     Args:
       gold: see `squad_data.read_gold`; of the same questions.
       predictions: list of `Prediction` with null odds.
     """
-    answered = score_answers(gold, {prediction.qas_id: prediction.answer.text for prediction in predictions}, True)
+    answered = score_answers(gold, {prediction.qas_id: prediction.answer.text for prediction in predictions},
+                             True)
     withheld = score_answers(gold, dict.fromkeys(answered, ""), True)
     scored = [prediction for prediction in predictions if prediction.qas_id in gold]
     odds, group = np.unique([prediction.null_odds for prediction in scored], return_inverse=True)

@@ -59,13 +59,16 @@ def write_report(path, examples, predictions, gold=None, null_score_diff_thresho
 
 def _summary(answers, scores):
     """The report's head: counts, means, and how to read the rest."""
-    rows = [("questions", len(answers)), ("without an answer predicted", sum(not answer.text for answer in answers))]
+    rows = [("questions", len(answers)),
+            ("without an answer predicted", sum(not answer.text for answer in answers))]
     bar = ""
     if scores:
         exact, f1 = squad_predictions.mean_scores(scores.values())
         classes = collections.Counter(_class(score) for score in scores.values())
-        rows += [("exact match", f"{exact:.2f} %"), ("F1", f"{f1:.2f} %"), *((name, classes[name]) for name in _CLASSES)]
-        parts = (f'<span class="{name}" style="flex: {classes[name]}" title="{name}"></span>' for name in _CLASSES)
+        rows += [("exact match", f"{exact:.2f} %"), ("F1", f"{f1:.2f} %"),
+                 *((name, classes[name]) for name in _CLASSES)]
+        parts = (f'<span class="{name}" style="flex: {classes[name]}" title="{name}"></span>'
+                 for name in _CLASSES)
         bar = f'<div class="bar">{"".join(parts)}</div>\n'
     table = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>\n" for name, value in rows)
     order = "Lowest F1 first, and of equals the most confident first." if scores else "The least confident first."
@@ -92,11 +95,13 @@ def _article(example, prediction, answer, gold, scores):
     css_class = rights = ""
     if gold is not None:
         own = gold[prediction.qas_id]
-        spans += [(start, start + len(text), "gold") for text, start in own if context[start:start + len(text)] == text]
+        spans += [(start, start + len(text), "gold") for text, start in own
+                  if context[start:start + len(text)] == text]
         exact, f1 = scores[prediction.qas_id]
         css_class = _class((exact, f1))
         details = [css_class, f"exact match {exact:.0f}", f"F1 {f1:.3f}", *details]
-        rights = " · right: " + (" | ".join(html.escape(text) for text in dict.fromkeys(dict(own))) or "no answer")
+        rights = " · right: " + (" | ".join(html.escape(text) for text in dict.fromkeys(dict(own)))
+                                 or "no answer")
     return (f'<article class="{css_class}">\n<h2>{html.escape(example.question_text)}</h2>\n'
             f'<p>predicted: <b>{html.escape(answer.text) or "no answer"}</b>{rights}</p>\n'
             f'<p class="context">{_marked(context, spans)}</p>\n'

@@ -1,8 +1,10 @@
-"""Writes train.txt and dev.txt: small stories of one village, a sentence a line, a blank line between stories.
+"""Writes train.txt and dev.txt: small stories of one village, a sentence a line, a blank line between
+stories.
 
     python make_text.py
 
-People, trades, tools, animals and prices belong together, so that a masked word can often be told from the others.
+People, trades, tools, animals and prices belong together, so that a masked word can often be told from the
+others.
 """
 
 import pathlib
@@ -33,51 +35,64 @@ Felix, he, cheesemaker, the cellar, knife, cheese, seven, goat, outside the cell
 """.strip().splitlines()]
 
 WORK = {
-    "baker": ["lit the oven", "kneaded the dough", "set the loaves on the shelf", "swept the flour from the floor"],
-    "smith": ["blew the fire until it was white", "bent the iron on the anvil", "cooled the shoe in the water",
-              "hung the hammer on its nail"],
+    "baker": ["lit the oven", "kneaded the dough", "set the loaves on the shelf", "swept the flour from the "
+              "floor"],
+    "smith": ["blew the fire until it was white", "bent the iron on the anvil",
+              "cooled the shoe in the water", "hung the hammer on its nail"],
     "weaver": ["wound the red wool", "threw the shuttle through the threads", "cut the blanket from the loom",
                "folded the blanket in four"],
     "fisherman": ["rowed out before sunrise", "cast the net on the left side", "pulled the net into the boat",
                   "counted the fish on the pier"],
-    "beekeeper": ["calmed the bees with smoke", "opened the third hive", "let the honey run into a jar", "closed the lid"],
+    "beekeeper": ["calmed the bees with smoke", "opened the third hive", "let the honey run into a jar",
+                  "closed the lid"],
     "carpenter": ["chose a straight plank", "sawed the plank in two", "smoothed the wood with a plane",
                   "glued the legs to the seat"],
     "potter": ["wetted the clay", "turned the wheel with one foot", "pressed a pattern into the rim",
                "put the bowls into the kiln"],
     "miller": ["opened the water gate", "poured the grain between the stones", "filled the sacks",
                "tied the sacks with string"],
-    "gardener": ["dug the black earth", "planted the seeds in a row", "watered the young plants", "pulled up the weeds"],
-    "cobbler": ["measured the foot", "cut the leather", "sewed the sole to the boot", "polished the boot with a brush"],
+    "gardener": ["dug the black earth", "planted the seeds in a row", "watered the young plants",
+                 "pulled up the weeds"],
+    "cobbler": ["measured the foot", "cut the leather", "sewed the sole to the boot",
+                "polished the boot with a brush"],
     "dairymaid": ["milked the cow before dawn", "skimmed the cream", "turned the churn for an hour",
                   "wrapped the butter in cool leaves"],
-    "clockmaker": ["opened the back of the watch", "cleaned the smallest wheel", "wound the spring", "set the hands to noon"],
+    "clockmaker": ["opened the back of the watch", "cleaned the smallest wheel", "wound the spring",
+                   "set the hands to noon"],
     "candlemaker": ["melted the wax in the kettle", "cut the wicks to length", "dipped the wicks seven times",
                     "hung the candles up to dry"],
     "shepherd": ["led the sheep up the hill", "counted the lambs twice", "sheared the oldest sheep",
                  "carried the wool down to the village"],
-    "printer": ["set the letters in lines", "inked the page", "pulled the heavy lever", "hung the sheets on a rope"],
+    "printer": ["set the letters in lines", "inked the page", "pulled the heavy lever",
+                "hung the sheets on a rope"],
     "cheesemaker": ["warmed the milk", "cut the curd with a long knife", "pressed the cheese into its mould",
                     "rubbed the rind with salt"],
 }
-SOUNDS = {"cat": "mewed", "dog": "barked", "goat": "bleated", "hen": "clucked", "parrot": "screamed", "donkey": "brayed",
+SOUNDS = {"cat": "mewed", "dog": "barked", "goat": "bleated", "hen": "clucked", "parrot": "screamed",
+          "donkey": "brayed",
           "rabbit": "thumped", "cow": "mooed", "canary": "sang", "sheep": "bleated", "owl": "hooted"}
-FOOD = {"cat": "a saucer of milk", "dog": "a bone", "goat": "a handful of salt", "hen": "some corn", "parrot": "a nut",
-        "donkey": "an apple", "rabbit": "a carrot", "cow": "fresh hay", "canary": "a few seeds", "sheep": "green grass",
-        "owl": "a mouse"}
+FOOD = {"cat": "a saucer of milk", "dog": "a bone", "goat": "a handful of salt", "hen": "some corn",
+        "parrot": "a nut",
+        "donkey": "an apple", "rabbit": "a carrot", "cow": "fresh hay", "canary": "a few seeds",
+        "sheep": "green grass", "owl": "a mouse"}
 WEATHER = [
-    ("It rained [all day|without a break|from morning till night].", "The river rose to the second step of the bridge.",
+    ("It rained [all day|without a break|from morning till night].", "The river rose to the second step of "
+     "the bridge.",
      "{A} took {her} umbrella and jumped over the puddles.",
      "In the evening the rain stopped, and the street was full of mud."),
     ("Snow fell [in the night|on the roofs|over the valley].", "The river was frozen from bank to bank.",
      "{A} put on {her} thick gloves and cleared the snow from the door.",
      "The children built a snowman with a carrot for a nose."),
-    ("The sun burned [all day|without mercy|on the dry fields].", "The river was so low that the stones could be seen.",
+    ("The sun burned [all day|without mercy|on the dry fields].", "The river was so low that the stones "
+     "could be seen.",
      "{A} wore {her} straw hat and sat down in the shade.", "In the evening everyone swam below the mill."),
-    ("A storm came [from the sea|in the afternoon|over the hills].", "The river foamed, and the boats pulled at their ropes.",
-     "{A} closed the shutters and held {her} hat with both hands.", "In the morning a tree lay across the road."),
+    ("A storm came [from the sea|in the afternoon|over the hills].", "The river foamed, and the boats pulled "
+     "at their ropes.",
+     "{A} closed the shutters and held {her} hat with both hands.", "In the morning a tree lay across the "
+     "road."),
     ("Fog hung [over the river|between the houses|in the valley].", "The river could be heard but not seen.",
-     "{A} lit {her} lantern and walked slowly along the wall.", "At noon the fog lifted, and the church tower came out."),
+     "{A} lit {her} lantern and walked slowly along the wall.", "At noon the fog lifted, and the church "
+     "tower came out."),
 ]
 FRUIT = [("apples", "red", "autumn", "orchard"), ("cherries", "dark", "summer", "orchard"),
          ("turnips", "white", "winter", "field"), ("strawberries", "small", "spring", "garden"),
@@ -96,16 +111,19 @@ class Storyteller:
 
     def person(self, row, prefix=""):
         name, gender, trade, place, tool, goods, price, animal, bed, street = row
-        words = {"A": name, **PRONOUNS[gender], "trade": trade, "place": place, "goods": goods, "animal": animal, "bed": bed,
+        words = {"A": name, **PRONOUNS[gender], "trade": trade, "place": place, "goods": goods,
+                 "animal": animal, "bed": bed,
                  "tool": tool, "a_tool": f"{'an' if tool[0] in 'aeiou' else 'a'} {tool}", "street": street,
-                 "price": f"{price} coin{'s' * (price != 'one')}", "sound": SOUNDS[animal], "food": FOOD[animal]}
+                 "price": f"{price} coin{'s' * (price != 'one')}", "sound": SOUNDS[animal],
+                 "food": FOOD[animal]}
         return {prefix + key: word for key, word in words.items()}
 
     def tell(self):
         """Returns a story as a list of sentences."""
         first, second = self.chance.sample(PEOPLE, 2)
         self.words = {**self.person(first), **self.person(second, "other_"), "day": self.chance.choice(DAYS)}
-        story = self.chance.choice([self.work, self.market, self.lost, self.weather, self.letter, self.recipe, self.broken])
+        story = self.chance.choice([self.work, self.market, self.lost, self.weather, self.letter, self.recipe,
+                                    self.broken])
         return [self.expand(sentence) for sentence in story()]
 
     def expand(self, text):
@@ -126,7 +144,8 @@ class Storyteller:
         yield f"Last of all {{she}} {fourth}."
         yield from self.some(["At noon {other_A} the {other_trade} came to {place} and asked for {goods}.",
                               "[It was a good day for {goods}.|{A} was tired but content.]",
-                              "In the evening {she} walked home to {street}, and the {animal} slept {bed}."], 2)
+                              "In the evening {she} walked home to {street}, and the {animal} slept {bed}."],
+                             2)
 
     def market(self):
         yield "On {day} there was a market [in front of the church|beside the bridge|in the square]."
@@ -155,8 +174,8 @@ class Storyteller:
         yield first
         yield river
         yield person
-        yield from self.some(["{other_A} the {other_trade} stayed at home in {other_street}, and the {other_animal} slept "
-                              "{other_bed}.", "Nobody came to {place} to buy {goods}.",
+        yield from self.some(["{other_A} the {other_trade} stayed at home in {other_street}, and the "
+                              "{other_animal} slept {other_bed}.", "Nobody came to {place} to buy {goods}.",
                               "Only the {animal} did not mind and {sound} as on any other day."], 2)
         yield last
 
@@ -171,7 +190,8 @@ class Storyteller:
 
     def recipe(self):
         fruit, colour, season, where = self.chance.choice(FRUIT)
-        self.words.update(fruit=fruit, colour=colour, season=season, where=where, count=self.chance.choice(NUMBERS))
+        self.words.update(fruit=fruit, colour=colour, season=season, where=where,
+                          count=self.chance.choice(NUMBERS))
         yield "In {season} {A} makes soup of {fruit}."
         yield "Take {count} {colour} {fruit} from the {where} and wash them in cold water."
         yield "Cut the {fruit} into [small|thin|even] pieces and put them into a pot."

@@ -1,7 +1,8 @@
-"""Bad input gets an answer: exit code 1 and one message that says what, where and what to do. Nothing is written.
+"""Bad input gets an answer: exit code 1 and one message that says what, where and what to do. Nothing is
+written.
 
-A case is a function that spoils the input of a run that would train, evaluate and predict. Its decorator says what must
-be in the message; {data}, {model}, {output} and {here} stand for directories.
+A case is a function that spoils the input of a run that would train, evaluate and predict. Its decorator says
+what must be in the message; {data}, {model}, {output} and {here} stand for directories.
 """
 
 import json
@@ -29,8 +30,8 @@ class Input(object):
         self.flags = dict(
             task_name="mrpc", data_dir=self.data, vocab_file=self.model / "vocab.txt",
             bert_config_file=self.model / "bert_config.json", init_checkpoint=self.model / "bert_model.ckpt",
-            output_dir=self.output, max_seq_length=tiny.SEQ_LENGTH, train_batch_size=2, do_train=True, do_eval=True,
-            do_predict=True)
+            output_dir=self.output, max_seq_length=tiny.SEQ_LENGTH, train_batch_size=2, do_train=True,
+            do_eval=True, do_predict=True)
         self.weights = dict(model.weights)
         self.arguments = []
 
@@ -64,7 +65,8 @@ CASES = []
 
 
 def case(*expected, **arguments):
-    """Decorates a function that spoils an `Input`: what the message must contain. Arguments go to the function."""
+    """Decorates a function that spoils an `Input`: what the message must contain. Arguments go to the
+    function."""
     def register(spoil):
         label = " ".join([spoil.__name__, *(f"{name}={value}" for name, value in arguments.items())]).strip()
         CASES.append(pytest.param(spoil, arguments, expected, id=label))
@@ -101,12 +103,13 @@ def message_of(finished):
 
 
 @pytest.mark.parametrize("spoil, arguments, expected", CASES)
-def test_bad_input_is_refused_in_one_message_before_anything_is_written(spoil, arguments, expected, scripts, tiny_model,
-                                                                        tmp_path):
+def test_bad_input_is_refused_in_one_message_before_anything_is_written(spoil, arguments, expected, scripts,
+                                                                        tiny_model, tmp_path):
     given = Input(tmp_path, tiny_model)
     spoil(given, **arguments)
     before = snapshot(tmp_path)
-    message = message_of(scripts.run("run_classifier.py", *tiny.flags(**given.flags), *given.arguments, cwd=tmp_path))
+    message = message_of(scripts.run("run_classifier.py", *tiny.flags(**given.flags), *given.arguments,
+                                     cwd=tmp_path))
     for part in expected:
         assert part.format(**vars(given)) in message
     assert "Traceback" not in message and "Errno" not in message
@@ -116,8 +119,8 @@ def test_bad_input_is_refused_in_one_message_before_anything_is_written(spoil, a
 # --- Data ------------------------------------------------------------------------------------------------
 
 
-@case("{data}/train.tsv does not exist: MrpcProcessor looks in the data directory {data} for dev.tsv, test.tsv, "
-      "train.tsv", file="train.tsv")
+@case("{data}/train.tsv does not exist: MrpcProcessor looks in the data directory {data} for dev.tsv, "
+      "test.tsv, train.tsv", file="train.tsv")
 @case("{data}/dev.tsv does not exist", file="dev.tsv")
 @case("{data}/test.tsv does not exist", file="test.tsv")
 def missing_data_file(given, file):
@@ -178,9 +181,10 @@ def task_without_a_sample(given):
     given.flags["task_name"] = "CoLA"
 
 
-@case("4 training examples", "--train_batch_size=5", "--num_train_epochs=1", "Lower the batch size", train_batch_size=5,
-      num_train_epochs=1)
-@case("4 training examples", "--train_batch_size=2", "--num_train_epochs=0.4", train_batch_size=2, num_train_epochs=0.4)
+@case("4 training examples", "--train_batch_size=5", "--num_train_epochs=1", "Lower the batch size",
+      train_batch_size=5, num_train_epochs=1)
+@case("4 training examples", "--train_batch_size=2", "--num_train_epochs=0.4", train_batch_size=2,
+      num_train_epochs=0.4)
 def fewer_examples_than_a_batch(given, **flags):
     given.flags.update(flags)
 
@@ -199,7 +203,8 @@ def vocabulary_without(given, token):
     path.write_text(path.read_text().replace(token + "\n", "other\n"))
 
 
-@case(f"{{model}}/vocab.txt has {SIZE + 1} entries, but the config's vocab_size is {SIZE}: from line {SIZE + 1} on",
+@case(f"{{model}}/vocab.txt has {SIZE + 1} entries, but the config's vocab_size is {SIZE}: from line "
+      f"{SIZE + 1} on",
       "of one and the same checkpoint", line=b"more")
 @case(f"{{model}}/vocab.txt, lines 6 and {SIZE + 1}: both are 'a'", line=b"a")
 @case(f"{{model}}/vocab.txt, line {SIZE + 1}:", "is not UTF-8. Convert", line=b"\xe9t\xe9")
@@ -266,8 +271,10 @@ def configuration_that_is_not_utf8(given):
 @case("bert_config.json", "hidden_size is '16'; it must be a positive integer", hidden_size="16")
 @case("bert_config.json", "num_hidden_layers is 0; it must be a positive integer", num_hidden_layers=0)
 @case("bert_config.json", "intermediate_size is True; it must be a positive integer", intermediate_size=True)
-@case("bert_config.json", "hidden_dropout_prob is 1.5; it must be at least 0 and below 1", hidden_dropout_prob=1.5)
-@case("bert_config.json", "attention_probs_dropout_prob is nan; it must be", attention_probs_dropout_prob=float("nan"))
+@case("bert_config.json", "hidden_dropout_prob is 1.5; it must be at least 0 and below 1",
+      hidden_dropout_prob=1.5)
+@case("bert_config.json", "attention_probs_dropout_prob is nan; it must be",
+      attention_probs_dropout_prob=float("nan"))
 @case("bert_config.json", "initializer_range is '0.02'; it must be", initializer_range="0.02")
 @case("bert_config.json", "hidden_act: Unknown activation 'swish'; known: gelu,", hidden_act="swish")
 @case("bert_config.json", "hidden_act is 3; it must be a string", hidden_act=3)
@@ -294,11 +301,13 @@ def checkpoint_that_lacks_variables(given):
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("bert/embeddings/LayerNorm/gamma: the checkpoint has [16], the model [24]", "bert_config.json that came with",
+@case("bert/embeddings/LayerNorm/gamma: the checkpoint has [16], the model [24]", "bert_config.json that "
+      "came with",
       hidden_size=24)
 @case("bert/encoder/layer_1/intermediate/dense/kernel: the checkpoint has [16, 24], the model [16, 32]",
       "the configuration is not the one that came with the checkpoint", intermediate_size=32)
-@case("num_hidden_layers", "says 3, the checkpoint has 2 layers", "bert/encoder/layer_2/", num_hidden_layers=3)
+@case("num_hidden_layers", "says 3, the checkpoint has 2 layers", "bert/encoder/layer_2/",
+      num_hidden_layers=3)
 @case("bert/embeddings/position_embeddings: the checkpoint has [40, 16], the model [50, 16]",
       max_position_embeddings=50)
 def checkpoint_of_another_configuration(given, **changes):
@@ -320,7 +329,8 @@ def checkpoint_of_another_task(given):
 
 @case("none of the names agree (it holds a, b, …)")
 def checkpoint_of_something_else(given):
-    tiny.write_tensorflow(given.flags["init_checkpoint"], {"b": np.zeros(1, np.float32), "a": np.zeros(1, np.float32)})
+    tiny.write_tensorflow(given.flags["init_checkpoint"],
+                          {"b": np.zeros(1, np.float32), "a": np.zeros(1, np.float32)})
 
 
 @case("{model}/bert_model.ckpt is damaged: bert/", "cannot be read", "Copy or download the checkpoint again")
@@ -341,7 +351,8 @@ def checkpoint_without_data(given):
     (given.model / "bert_model.ckpt.data-00000-of-00001").unlink()
 
 
-@case("The checkpoint {model}/bert_model.ckpt cannot be read", "truncated or damaged: copy or download it again")
+@case("The checkpoint {model}/bert_model.ckpt cannot be read", "truncated or damaged: copy or download it "
+      "again")
 def checkpoint_with_truncated_index(given):
     truncate(given.model / "bert_model.ckpt.index")
 
@@ -367,7 +378,8 @@ def checkpoint_with_nan(given):
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "copy or download it again", left=0.5)
+@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "copy or download it again",
+      left=0.5)
 @case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0.01)
 @case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0)
 def truncated_safetensors(given, left):
@@ -443,14 +455,15 @@ def tokenizer_configuration_of(given, text):
 # --- Output directory ------------------------------------------------------------------------------------
 
 
-@case("--output_dir={output} holds checkpoints that do not fit this run; probably they are another model's. Use "
-      "another directory, or remove them", "{output}/model.ckpt-3",
+@case("--output_dir={output} holds checkpoints that do not fit this run; probably they are another model's. "
+      "Use another directory, or remove them", "{output}/model.ckpt-3",
       "output_weights: the checkpoint has [3, 16], the model [2, 16]", "another number of labels")
 def output_of_another_task(given):
     given.train_there(num_labels=3)
 
 
-@case("--output_dir={output} holds checkpoints that do not fit this run", "the checkpoint has [16], the model [24]")
+@case("--output_dir={output} holds checkpoints that do not fit this run", "the checkpoint has [16], the "
+      "model [24]")
 def output_of_another_configuration(given):
     given.train_there()
     given.configure(hidden_size=24)
@@ -572,7 +585,8 @@ def test_truncated_records_are_named_and_located(records):
         truncate(records, left)
         with pytest.raises(ValueError) as error:
             read_records(records)
-        assert (f"{records} is damaged or truncated at record {number} (byte {size // 3 * number} of {left}). Delete it"
+        assert (f"{records} is damaged or truncated at record {number} (byte {size // 3 * number} of "
+                f"{left}). Delete it"
                 in str(error.value))
     truncate(records, 0)
     with pytest.raises(ValueError, match=f"{re.escape(str(records))} is empty"):

@@ -31,7 +31,8 @@ def plain_vocab(words, vocab_size, min_frequency):
             for pair in zip(pieces, pieces[1:]):
                 pairs[pair] += words[word]
         # Of equally frequent pairs the one found first, by its parts.
-        best = max(pairs, key=lambda pair: (pairs[pair], *(-vocab.index(piece) for piece in pair)), default=None)
+        best = max(pairs, key=lambda pair: (pairs[pair], *(-vocab.index(piece) for piece in pair)),
+                   default=None)
         if best is None or pairs[best] < min_frequency:
             break
         merged = best[0] + best[1].removeprefix("##")
@@ -64,7 +65,8 @@ def test_words_that_are_always_unknown_are_not_counted():
 
 def test_words_of_many_chunks_are_all_counted(monkeypatch):
     monkeypatch.setattr(build_vocab, "_CHUNKS", 3)
-    assert build_vocab.count_words(["a b c d e a", "a-b"] * 5, True) == dict(a=15, b=10, c=5, d=5, e=5, **{"-": 5})
+    assert build_vocab.count_words(["a b c d e a", "a-b"] * 5, True) == dict(a=15, b=10, c=5, d=5, e=5,
+                                                                             **{"-": 5})
 
 
 # --- Learning --------------------------------------------------------------------------------------------
@@ -91,7 +93,8 @@ def test_what_was_learned_is_found_again(lower):
     tokenizer = tokenization.FullTokenizer({token: index for index, token in enumerate(vocab)}, lower)
     assert vocab[:5] == SPECIAL and len(set(vocab)) == len(vocab)
     assert not [line for line in LINES if "[UNK]" in tokenizer.tokenize(line)]
-    assert tokenizer.tokenize("CAFÉ café") == (["cafe", "cafe"] if lower else [*tokenizer.tokenize("CAFÉ"), "café"])
+    assert tokenizer.tokenize("CAFÉ café") == (["cafe", "cafe"] if lower
+                                               else [*tokenizer.tokenize("CAFÉ"), "café"])
     # With every pair merged, each word is a token.
     assert tokenizer.tokenize("the cathedral" if lower else "The Cathedral")[1] in ("cathedral", "Cathedral")
     # Chinese characters are words, and so are punctuation marks.
@@ -107,13 +110,15 @@ def test_rare_characters_are_left_out():
 def test_unused_entries_stand_where_the_published_ones_do():
     vocab = build_vocab.learn_vocab({"ab": 2}, 200, num_unused=99)
     assert vocab.index("[UNK]") == 100 and vocab[101:104] == ["[CLS]", "[SEP]", "[MASK]"]
-    assert (vocab[0], vocab[1], vocab[99], vocab[104:]) == ("[PAD]", "[unused0]", "[unused98]", ["a", "b", "##b", "ab"])
+    assert (vocab[0], vocab[1], vocab[99], vocab[104:]) == ("[PAD]", "[unused0]", "[unused98]",
+                                                            ["a", "b", "##b", "ab"])
 
 
 def test_a_size_without_room_for_the_characters():
     words = {"ab": 2, "ba": 2}
     assert build_vocab.learn_vocab(words, 9) == [*SPECIAL, "a", "b", "##a", "##b"]
-    with pytest.raises(ValueError, match="--vocab_size=8 is too small: 5 special tokens and .* are 9 entries. Raise it"):
+    with pytest.raises(ValueError, match="--vocab_size=8 is too small: 5 special tokens and .* are 9 "
+                       "entries. Raise it"):
         build_vocab.learn_vocab(words, 8)
     with pytest.raises(ValueError, match="no word in the text whose characters occur 5 times"):
         build_vocab.learn_vocab(words, 8, min_frequency=5)
@@ -132,7 +137,8 @@ def build(scripts, tmp_path):
     def build(output_file, input_file="[12].*", vocab_size=150, **flags):
         environment = {"RAYON_NUM_THREADS": flags.pop("threads", "2")}
         return scripts.run("build_vocab.py", *tiny.flags(input_file=input_file, output_file=output_file,
-                                                         vocab_size=vocab_size, **flags), cwd=tmp_path, **environment)
+                                                         vocab_size=vocab_size, **flags), cwd=tmp_path,
+                           **environment)
     return build
 
 

@@ -1,4 +1,5 @@
-"""convert_checkpoint.py as a user runs it: what arrives at the other side and comes back, and what is refused."""
+"""convert_checkpoint.py as a user runs it: what arrives at the other side and comes back, and what is
+refused."""
 
 import json
 import pathlib
@@ -88,7 +89,8 @@ def convert(scripts, tmp_path):
 
 @pytest.fixture
 def refusal(scripts, tmp_path):
-    """Runs the script, which must end with one message and leave every file as it was; returns the message."""
+    """Runs the script, which must end with one message and leave every file as it was; returns the
+    message."""
     def run(**flags):
         before = snapshot(tmp_path)
         finished = scripts.run("convert_checkpoint.py", *tiny.flags(**flags), cwd=tmp_path)
@@ -120,8 +122,8 @@ def test_tensorflow_to_hugging_face_and_back(convert, tmp_path, head, architectu
     assert_same(safetensors.load_file(theirs / "model.safetensors"), their_arrays(arrays))
     settings = json.loads((theirs / "config.json").read_text())
     labels = {name: settings.pop(name, None) for name in ("id2label", "label2id")}
-    assert settings == {**config, "architectures": [architecture], "hidden_act": "gelu_new", "layer_norm_eps": 1e-12,
-                        "model_type": "bert"}
+    assert settings == {**config, "architectures": [architecture], "hidden_act": "gelu_new",
+                        "layer_norm_eps": 1e-12, "model_type": "bert"}
     if head is CLASSIFIER:
         assert labels == {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"},
                           "label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}}
@@ -129,12 +131,13 @@ def test_tensorflow_to_hugging_face_and_back(convert, tmp_path, head, architectu
         assert not any(labels.values())
     assert not any(line.startswith("WARNING") for line in log)
     assert f"The tensors are a {architecture}'s." in log
-    assert log[-1].startswith(f"{len(arrays)} of {len(arrays)} tensors of {published / 'bert_model.ckpt'} are in {theirs}: ")
+    assert log[-1].startswith(f"{len(arrays)} of {len(arrays)} tensors of {published / 'bert_model.ckpt'} "
+                              f"are in {theirs}: ")
 
     convert(input=theirs, output=back)
     assert {path.name for path in back.iterdir()} == {
-        "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "tokenizer_config.json",
-        "vocab.txt"}
+        "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index",
+        "tokenizer_config.json", "vocab.txt"}
     assert_same(tensors_of(back / "bert_model.ckpt"), arrays)
     assert json.loads((back / "bert_config.json").read_text()) == config
     assert (back / "vocab.txt").read_bytes() == (published / "vocab.txt").read_bytes()
@@ -146,9 +149,11 @@ def test_hugging_face_to_tensorflow_and_back(convert, tiny_model, tmp_path):
     shutil.copytree(tiny_model.hugging_face, start)
     arrays = {**tiny_model.weights, **random_arrays(CLASSIFIER)}
     config = {**tiny.CONFIG, "architectures": ["BertForSequenceClassification"], "layer_norm_eps": 1e-12,
-              "model_type": "bert", "id2label": {"0": "no", "1": "maybe", "2": "LABEL_2"}, "transformers_version": "5"}
+              "model_type": "bert", "id2label": {"0": "no", "1": "maybe", "2": "LABEL_2"},
+              "transformers_version": "5"}
     (start / "config.json").write_text(json.dumps(config))
-    tokenizer = {"do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer", "never_split": None}
+    tokenizer = {"do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer",
+                 "never_split": None}
     (start / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     # With a buffer and the tied decoder, which are no variables.
     safetensors.save_file({**their_arrays(arrays), "bert.embeddings.position_ids": np.arange(40)[None],
@@ -181,17 +186,22 @@ def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp
     """Several files, bfloat16, and the vocabulary in tokenizer.json only."""
     start = tmp_path / "start"
     start.mkdir()
-    theirs = {name: array.astype(ml_dtypes.bfloat16) for name, array in tiny.hugging_face(tiny_model.weights).items()}
-    weight_map = {name: f"model-0000{1 + index % 2}-of-00002.safetensors" for index, name in enumerate(theirs)}
+    theirs = {name: array.astype(ml_dtypes.bfloat16)
+              for name, array in tiny.hugging_face(tiny_model.weights).items()}
+    weight_map = {name: f"model-0000{1 + index % 2}-of-00002.safetensors"
+                  for index, name in enumerate(theirs)}
     for file in set(weight_map.values()):
-        safetensors.save_file({name: theirs[name] for name in theirs if weight_map[name] == file}, start / file)
-    (start / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+        safetensors.save_file({name: theirs[name] for name in theirs if weight_map[name] == file},
+                              start / file)
+    (start / "model.safetensors.index.json").write_text(json.dumps({"metadata": {},
+                                                                    "weight_map": weight_map}))
     shutil.copy(tiny_model.hugging_face / "config.json", start)
     ids = {word: index for index, word in enumerate(tiny.VOCABULARY)}
     (start / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": dict(reversed(ids.items()))}}))
     log = convert(input=start, output=tmp_path / "out")
     assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), {
-        name: array.astype(ml_dtypes.bfloat16).astype(np.float32) for name, array in tiny_model.weights.items()})
+        name: array.astype(ml_dtypes.bfloat16).astype(np.float32) for name,
+        array in tiny_model.weights.items()})
     assert "WARNING: 39 tensors of 16 bits are written as float32: the same values, twice the size." in log
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
     assert not (tmp_path / "out" / "tokenizer_config.json").exists()  # nothing is known of letter case
@@ -209,14 +219,16 @@ def training(tmp_path):
     own = random_arrays(FORK)
     slots = {f"{name}/{slot}": np.ones_like(array) for name, array in own.items()
              for slot in ("adam_m", "adam_v", "Momentum", "lamb/m")}
-    written = tiny.write_training(tmp_path / "training", weights, 3, **own, **slots, beta1_power=np.float32(0.9),
-                                  loss_scale=np.float32(8), good_steps=np.int32(4))
+    written = tiny.write_training(tmp_path / "training", weights, 3, **own, **slots,
+                                  beta1_power=np.float32(0.9), loss_scale=np.float32(8),
+                                  good_steps=np.int32(4))
     for path in (tmp_path / "training").glob("*.meta"):
         path.unlink()
     return tmp_path / "training", {name: written[name] for name in (*weights, *CLASSIFIER, *own)}
 
 
-def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_variables(convert, training, tmp_path):
+def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_variables(convert, training,
+                                                                                       tmp_path):
     directory, model = training
     log = convert(input=directory, output=tmp_path / "out", weights_only=True)
     assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), model)
@@ -226,18 +238,20 @@ def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_var
     assert f"{len(model)} of " in log[-1] and str(directory / "model.ckpt-3") in log[-1]
 
 
-def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(convert, training, tiny_model, tmp_path):
+def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(convert, training, tiny_model,
+                                                                           tmp_path):
     directory, _ = training
     (directory / "bert_config.json").write_text('{"of": "a fork"}')
     (directory / "tokenizer_config.json").write_text('{"do_lower_case":   true}')
-    convert(input=directory / "model.ckpt-3", output=tmp_path / "out", weights_only=True, vocab_file=tiny_model.vocab)
+    convert(input=directory / "model.ckpt-3", output=tmp_path / "out", weights_only=True,
+            vocab_file=tiny_model.vocab)
     assert (tmp_path / "out" / "bert_config.json").read_text() == '{"of": "a fork"}'
     assert (tmp_path / "out" / "tokenizer_config.json").read_text() == '{"do_lower_case":   true}'
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
 
 
-def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_named(convert, training, tiny_model,
-                                                                                     tmp_path):
+def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_named(convert, training,
+                                                                                      tiny_model, tmp_path):
     directory, model = training
     log = convert(input=directory, output=tmp_path / "out", vocab_file=tiny_model.vocab, to="hugging_face",
                   bert_config_file=tiny_model.config, do_lower_case=False, weights_only=True)
@@ -263,7 +277,8 @@ def test_letter_case_is_taken_from_a_released_models_name(convert, tmp_path, nam
 def test_nothing_is_replaced_without_force(convert, refusal, tiny_model, tmp_path):
     out = tmp_path / "with [brackets]"  # which are no pattern
     out.mkdir()
-    old = ["config.json", "model-00001-of-00001.safetensors", "model.safetensors.index.json", "tokenizer.json"]
+    old = ["config.json", "model-00001-of-00001.safetensors", "model.safetensors.index.json",
+           "tokenizer.json"]
     for name in (*old, "README.md"):
         (out / name).write_text("old")
     message = refusal(input=tiny_model.checkpoint, output=out)
@@ -326,7 +341,8 @@ CASES = []
 
 
 def case(*expected, kind="hugging_face"):
-    """Decorates a function that spoils a `Given`: what the message must contain, {model} and {here} being directories."""
+    """Decorates a function that spoils a `Given`: what the message must contain, {model} and {here} being
+    directories."""
     def register(spoil):
         CASES.append(pytest.param(spoil, kind, expected, id=spoil.__name__))
         return spoil
@@ -366,7 +382,8 @@ def truncated_checkpoint(given):
     given.flags["weights_only"] = True
 
 
-@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias holds values that are not finite", kind="tensorflow")
+@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias holds values that are not finite",
+      kind="tensorflow")
 def not_a_number(given):
     weights = {**tiny.weights(), "bert/pooler/dense/bias": np.full(WIDTH, np.nan, np.float32)}
     tiny.write_tensorflow(given.flags["input"], weights)
@@ -401,10 +418,12 @@ def transposed_head(given):
 
 @case("checkpoint of something else")
 def no_encoder(given):
-    safetensors.save_file({"roberta.pooler.dense.weight": np.ones((2, 2), np.float32)}, given.model / "model.safetensors")
+    safetensors.save_file({"roberta.pooler.dense.weight": np.ones((2, 2), np.float32)},
+                          given.model / "model.safetensors")
 
 
-@case("--vocab_file is required: there is no vocab.txt or tokenizer.json beside --input={model}/bert_model.ckpt.",
+@case("--vocab_file is required: there is no vocab.txt or tokenizer.json beside "
+      "--input={model}/bert_model.ckpt.",
       kind="tensorflow")
 def no_vocabulary(given):
     (given.model / "vocab.txt").unlink()
@@ -427,7 +446,8 @@ def same_kind(given):
     given.flags["to"] = "hugging_face"
 
 
-@case("--to=tensorflow: {model}/bert_model.ckpt is a TensorFlow checkpoint already", "--weights_only", kind="tensorflow")
+@case("--to=tensorflow: {model}/bert_model.ckpt is a TensorFlow checkpoint already", "--weights_only",
+      kind="tensorflow")
 def same_kind_of_tensorflow(given):
     given.flags["to"] = "tensorflow"
 
@@ -456,7 +476,8 @@ def output_below_a_file(given):
 
 
 @pytest.mark.parametrize("spoil, kind, expected", CASES)
-def test_what_cannot_be_converted_is_refused_in_one_message(refusal, tiny_model, tmp_path, spoil, kind, expected):
+def test_what_cannot_be_converted_is_refused_in_one_message(refusal, tiny_model, tmp_path, spoil, kind,
+                                                            expected):
     given = Given(tmp_path, tiny_model, kind)
     spoil(given)
     message = refusal(**given.flags)

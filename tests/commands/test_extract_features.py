@@ -1,4 +1,5 @@
-"""`extract_features.py`: recorded vectors, the published layout, the other ones, order, streaming, bad input."""
+"""`extract_features.py`: recorded vectors, the published layout, the other ones, order, streaming, bad
+input."""
 
 import json
 import types
@@ -15,8 +16,10 @@ import extract_features
 import modeling
 import tokenization
 
-LINES = ["the cat sees a bird .", "", "a dog ||| the old man sells bread , not fish .", "no", "unknowable ||| ",
-         " ".join(["stone"] * 30), "the dog sings ||| and ||| the child hears a song", "  new train  ", "[CLS] a"]
+LINES = ["the cat sees a bird .", "", "a dog ||| the old man sells bread , not fish .", "no",
+         "unknowable ||| ",
+         " ".join(["stone"] * 30), "the dog sings ||| and ||| the child hears a song", "  new train  ",
+         "[CLS] a"]
 LAYERS = [-1, 0, -2]
 
 
@@ -31,7 +34,8 @@ def test_recorded_vectors(tmp_path):
     with feature_extraction.running(model_fn) as run:
         found = run({"unique_ids": np.arange(5), **dict(zip(names, recording.inputs))})
     for index in range(3):
-        np.testing.assert_allclose(found[f"layer_output_{index}"], recording.arrays[f"out/layer_{index}"], atol=1e-5)
+        np.testing.assert_allclose(found[f"layer_output_{index}"], recording.arrays[f"out/layer_{index}"],
+                                   atol=1e-5)
     np.testing.assert_array_equal(found["unique_id"], np.arange(5))
 
 
@@ -50,8 +54,8 @@ def extracted(scripts, tiny_model, text):
     """Runs the script on LINES; returns the path of its output."""
     def run(name, **changes):
         path = text.parent / "new" / name
-        flags = {**tiny_model.flags, "input_file": text, "output_file": path, "layers": ",".join(map(str, LAYERS)),
-                 "batch_size": 2, **changes}
+        flags = {**tiny_model.flags, "input_file": text, "output_file": path,
+                 "layers": ",".join(map(str, LAYERS)), "batch_size": 2, **changes}
         done = scripts.run("extract_features.py", *tiny.flags(**flags), cwd=text.parent)
         assert done.code == 0, done.err
         assert "1 of 9 lines fill --max_seq_length=20" in done.err
@@ -64,12 +68,14 @@ def published(tiny_model, text):
     """[(tokens, values [tokens, L, W])] by the published functions, in batches padded to --max_seq_length."""
     config = modeling.BertConfig.from_json_file(str(tiny_model.config))
     features = extract_features.convert_examples_to_features(
-        extract_features.read_examples(str(text)), tiny.SEQ_LENGTH, tokenization.FullTokenizer(str(tiny_model.vocab)))
+        extract_features.read_examples(str(text)), tiny.SEQ_LENGTH,
+        tokenization.FullTokenizer(str(tiny_model.vocab)))
     model_fn = extract_features.model_fn_builder(config, str(tiny_model.checkpoint), LAYERS, False, False)
     runner = estimator.Estimator(model_fn, config=estimator.RunConfig(model_dir=str(text.parent / "none")),
                                  predict_batch_size=4)
     found = []
-    for feature, result in zip(features, runner.predict(extract_features.input_fn_builder(features, tiny.SEQ_LENGTH))):
+    for feature, result in zip(features,
+                               runner.predict(extract_features.input_fn_builder(features, tiny.SEQ_LENGTH))):
         assert result["unique_id"] == feature.unique_id == len(found)
         layers = np.stack([result[f"layer_output_{index}"] for index in range(len(LAYERS))], axis=1)
         found.append((feature.tokens, layers[:len(feature.tokens)]))
@@ -78,10 +84,11 @@ def published(tiny_model, text):
 
 def test_lines_become_the_published_tokens(published):
     assert [" ".join(tokens) for tokens, _ in published] == [
-        "[CLS] the cat sees a bird . [SEP]", "[CLS] [SEP]", "[CLS] a dog [SEP] the old man sells bread , not fish . [SEP]",
+        "[CLS] the cat sees a bird . [SEP]", "[CLS] [SEP]", "[CLS] a dog [SEP] the old man sells bread , not "
+        "fish . [SEP]",
         "[CLS] no [SEP]", "[CLS] [UNK] [UNK] [UNK] [UNK] [SEP]", "[CLS] " + "stone " * 18 + "[SEP]",
-        "[CLS] the dog [UNK] [UNK] [UNK] [UNK] and [SEP] the child hears a song [SEP]", "[CLS] new train [SEP]",
-        "[CLS] [UNK] [UNK] [UNK] a [SEP]"]
+        "[CLS] the dog [UNK] [UNK] [UNK] [UNK] and [SEP] the child hears a song [SEP]",
+        "[CLS] new train [SEP]", "[CLS] [UNK] [UNK] [UNK] a [SEP]"]
 
 
 def test_json_lines_in_the_published_layout(extracted, published):
@@ -89,7 +96,8 @@ def test_json_lines_in_the_published_layout(extracted, published):
     assert len(lines) == len(LINES)
     for index, (line, (tokens, values)) in enumerate(zip(lines, published)):
         row = json.loads(line)
-        assert line == json.dumps(row) and list(row) == ["linex_index", "features"] and row["linex_index"] == index
+        assert line == json.dumps(row) and list(row) == ["linex_index",
+                                                         "features"] and row["linex_index"] == index
         assert [list(feature) for feature in row["features"]] == [["token", "layers"]] * len(tokens)
         assert [feature["token"] for feature in row["features"]] == tokens
         layers = [layer for feature in row["features"] for layer in feature["layers"]]
@@ -105,8 +113,9 @@ def test_numbers_are_rounded_as_published(tmp_path):
     feature = types.SimpleNamespace(unique_id=0, tokens=["a", "b", "c"])
     feature_extraction.write_jsonl(str(tmp_path / "x"), [(feature, values)], [0, 1])
     expected = {"linex_index": 0, "features": [
-        {"token": token, "layers": [{"index": index, "values": [round(float(number), 6) for number in values[place, index]]}
-                                    for index in (0, 1)]} for place, token in enumerate("abc")]}
+        {"token": token,
+         "layers": [{"index": index, "values": [round(float(number), 6) for number in values[place, index]]}
+                    for index in (0, 1)]} for place, token in enumerate("abc")]}
     assert (tmp_path / "x").read_text() == json.dumps(expected) + "\n"
 
 
@@ -145,16 +154,19 @@ def test_npz_has_the_same_vectors(extracted, published):
 def test_pooled_npz_in_16_bits(extracted, published):
     with np.load(extracted("mean.npz", output_format="npz", output_dtype="float16", pooling="mean")) as file:
         assert set(file) == {"values", "layers"} and file["values"].dtype == "float16"
-        np.testing.assert_allclose(file["values"], [values.mean(axis=0) for _, values in published], atol=5e-3)
+        np.testing.assert_allclose(file["values"], [values.mean(axis=0) for _, values in published],
+                                   atol=5e-3)
 
 
 def test_pooled_tfrecord(extracted, published):
     expected = [(tokens, values[0]) for tokens, values in published]
-    assert_tfrecord(extracted("cls.tfrecord", output_format="tfrecord", pooling="cls"), expected, "float32", 1e-5)
+    assert_tfrecord(extracted("cls.tfrecord", output_format="tfrecord", pooling="cls"), expected, "float32",
+                    1e-5)
 
 
 def test_the_other_combinations_of_format_and_precision(published, tmp_path):
-    rows = [(feature_extraction.InputFeatures(index, tokens, [tiny.VOCABULARY.index(token) for token in tokens], None, None),
+    rows = [(feature_extraction.InputFeatures(index, tokens,
+                                              [tiny.VOCABULARY.index(token) for token in tokens], None, None),
              values) for index, (tokens, values) in enumerate(published)]
     halves = [(feature, values.astype(np.float16)) for feature, values in rows]
     path = str(tmp_path / "x")
@@ -170,7 +182,8 @@ def test_the_other_combinations_of_format_and_precision(published, tmp_path):
         row = json.loads(line)
         assert list(row) == ["linex_index", "layers"] and row["linex_index"] == index
         assert [layer["index"] for layer in row["layers"]] == LAYERS
-        np.testing.assert_allclose([layer["values"] for layer in row["layers"]], published[index][1][0], atol=1e-6)
+        np.testing.assert_allclose([layer["values"] for layer in row["layers"]], published[index][1][0],
+                                   atol=1e-6)
 
 
 # --- Streaming -------------------------------------------------------------------------------------------
@@ -211,7 +224,8 @@ def test_what_fails_leaves_no_file(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             write(str(tmp_path / "x"))
     with pytest.raises(ValueError, match="would have 2 values, not 3 × 1 × 2: the input changed"):
-        feature_extraction.write_npz(str(tmp_path / "x"), list(zip(*[iter(next(rows()))] * 2)), [0], [3, 1, 2], np.float32)
+        feature_extraction.write_npz(str(tmp_path / "x"), list(zip(*[iter(next(rows()))] * 2)), [0],
+                                     [3, 1, 2], np.float32)
     assert not list(tmp_path.iterdir())
 
 
@@ -219,15 +233,19 @@ def test_what_fails_leaves_no_file(tmp_path):
 
 
 @pytest.mark.parametrize("changes, complaint", [
-    (dict(input_file=None), "--input_file is required"), (dict(input_file="nowhere.txt"), "nowhere.txt: there is no such"),
+    (dict(input_file=None), "--input_file is required"),
+    (dict(input_file="nowhere.txt"), "nowhere.txt: there is no such"),
     (dict(input_file="empty.txt"), "empty.txt is empty"),
     (dict(input_file="latin.txt"), "latin.txt:2: byte 4 of the line, 0xe9, is not UTF-8"),
     (dict(layers="-1,-3"), "the model has 2 layers, 0 to 1 or -2 to -1; there is no -3"),
     (dict(layers="last"), "--layers=last: it takes whole numbers"),
-    (dict(output_dtype="float16"), "Pass --output_format=npz or tfrecord"), (dict(output_file="."), "is a directory"),
-    (dict(init_checkpoint=None), "--init_checkpoint is required"), (dict(max_seq_length=41), "max_position_embeddings=40"),
+    (dict(output_dtype="float16"), "Pass --output_format=npz or tfrecord"),
+    (dict(output_file="."), "is a directory"),
+    (dict(init_checkpoint=None), "--init_checkpoint is required"),
+    (dict(max_seq_length=41), "max_position_embeddings=40"),
     (dict(use_tpu=True), "TPUs are not supported")], ids=str)
-def test_what_cannot_be_is_refused_before_anything_is_written(scripts, tiny_model, tmp_path, changes, complaint):
+def test_what_cannot_be_is_refused_before_anything_is_written(scripts, tiny_model, tmp_path, changes,
+                                                              complaint):
     (tmp_path / "good.txt").write_text("a cat\n")
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "latin.txt").write_bytes("a cat\ncaf\u00e9\n".encode("latin-1"))

@@ -1,4 +1,5 @@
-"""Profiles: the steps asked for are traced, where TensorBoard looks, with a table in the log; no run breaks of it."""
+"""Profiles: the steps asked for are traced, where TensorBoard looks, with a table in the log; no run breaks
+of it."""
 
 import glob
 import logging
@@ -93,7 +94,8 @@ def plane_of(space, name, *lines):
         for name, start, end, *op in events:
             key = len(plane.event_metadata) + 1
             plane.event_metadata[key].name = name
-            event = line.events.add(metadata_id=key, offset_ps=start * PICOSECONDS, duration_ps=(end - start) * PICOSECONDS)
+            event = line.events.add(metadata_id=key, offset_ps=start * PICOSECONDS,
+                                    duration_ps=(end - start) * PICOSECONDS)
             if op:
                 plane.stat_metadata[1 + key].name = op[0]
                 event.stats.add(metadata_id=1, ref_value=1 + key)
@@ -107,13 +109,15 @@ def test_an_ops_time_is_without_those_inside_it_and_what_is_no_op_does_not_count
              [("f:MatMul", 3, 8)], [("CpuExecutable::ExecuteAsyncOnStream", 0, 3), ("multiply_fusion", 1, 2)])
     assert session_hooks.op_times(space) == {
         "(compiled by XLA)": (pytest.approx(3), 1),
-        "PartitionedCall": (pytest.approx(2), 1), "MatMul": (pytest.approx(10), 3), "Mul": (pytest.approx(5), 2)}
+        "PartitionedCall": (pytest.approx(2), 1), "MatMul": (pytest.approx(10), 3),
+        "Mul": (pytest.approx(5), 2)}
 
 
 def test_kernels_on_gpus_count_instead_of_their_launch():
     space = xplane_pb2.XSpace()
     plane_of(space, "/host:CPU", [("a:MatMul", 0, 1)])
-    plane_of(space, "/device:GPU:0", [("sgemm", 0, 7, "a:MatMul"), ("copy", 7, 8), ("sgemm", 8, 9, "b:MatMul")])
+    plane_of(space, "/device:GPU:0",
+             [("sgemm", 0, 7, "a:MatMul"), ("copy", 7, 8), ("sgemm", 8, 9, "b:MatMul")])
     assert session_hooks.op_times(space) == {"MatMul": (pytest.approx(8), 2)}
 
 
@@ -123,8 +127,10 @@ def test_kernels_on_gpus_count_instead_of_their_launch():
 def run(scripts, model, directory, **flags):
     tiny.write_task(directory, "mrpc", train=12, dev=4)
     return scripts.run("run_classifier.py", *tiny.flags(
-        task_name="mrpc", data_dir=directory, output_dir=directory / "output", train_batch_size=4, num_train_epochs=1,
-        trim_padding=False, **{**model.flags, "bert_config_file": model.shallow, "do_train": True, **flags}), cwd=directory)
+        task_name="mrpc", data_dir=directory, output_dir=directory / "output", train_batch_size=4,
+        num_train_epochs=1,
+        trim_padding=False, **{**model.flags, "bert_config_file": model.shallow, "do_train": True, **flags}),
+                       cwd=directory)
 
 
 def test_all_micro_batches_of_the_steps_are_in_the_trace(scripts, tiny_model, tmp_path):
@@ -138,10 +144,12 @@ def test_all_micro_batches_of_the_steps_are_in_the_trace(scripts, tiny_model, tm
 
 
 @pytest.mark.parametrize("flags, complaint", [
-    *((dict(profile_steps=text), "must be two numbers a,b with 1 <= a <= b") for text in ("3", "2,1", "0,1", "a,b", "")),
+    *((dict(profile_steps=text), "must be two numbers a,b with 1 <= a <= b")
+      for text in ("3", "2,1", "0,1", "a,b", "")),
     (dict(profile_steps="2,4"), "--profile_steps=2,4: training ends at step 3. Pass steps from 1 to 3"),
-    (dict(profile_steps="1,2", do_train=False, do_eval=True), "--profile_steps=1,2 is about training: pass --do_train=true")],
-    ids=lambda value: value.get("profile_steps") if isinstance(value, dict) else "")
+    (dict(profile_steps="1,2", do_train=False, do_eval=True), "--profile_steps=1,2 is about training: pass "
+     "--do_train=true")],
+                         ids=lambda value: value.get("profile_steps") if isinstance(value, dict) else "")
 def test_steps_that_cannot_be_traced_are_refused(scripts, tiny_model, tmp_path, flags, complaint):
     done = run(scripts, tiny_model, tmp_path, **flags)
     assert done.code == 1 and complaint in done.err and "Traceback" not in done.err

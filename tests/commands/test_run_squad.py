@@ -1,4 +1,5 @@
-"""`run_squad.py` as its users run it: what it writes, scores, resumes and refuses, on a tiny model and a few questions."""
+"""`run_squad.py` as its users run it: what it writes, scores, resumes and refuses, on a tiny model and a few
+questions."""
 
 import json
 import random
@@ -12,18 +13,21 @@ import tiny
 from bertlib.tasks import squad_data, squad_predictions
 
 LENGTHS = dict(max_seq_length=32, doc_stride=8, max_query_length=8)
-FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "predictions.html", "eval_results.json"}
+FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "predictions.html",
+         "eval_results.json"}
 
 
 def write_squad(path, chance, size, version_2):
-    """Questions about contexts of the tiny vocabulary's words; the answer is the word after the question's last one."""
+    """Questions about contexts of the tiny vocabulary's words; the answer is the word after the question's
+    last one."""
     paragraphs = []
     for index in range(size):
         words = chance.sample(tiny.WORDS[:24], 14)
         place = chance.randrange(1, 14)
         impossible = version_2 and index % 3 == 2
         answer = {"text": words[place], "answer_start": len(" ".join(words[:place])) + 1}
-        question = {"id": f"q{index}", "question": f"what {words[place - 1]}", "answers": [] if impossible else [answer]}
+        question = {"id": f"q{index}", "question": f"what {words[place - 1]}", "answers": [] if impossible
+                    else [answer]}
         if version_2:
             question["is_impossible"] = impossible
         paragraphs.append({"context": " ".join(words), "qas": [question]})
@@ -39,10 +43,11 @@ class Squad(object):
         self.directory = directory
         chance = random.Random(5)
         self.dev = write_squad(directory / "dev.json", chance, 9, version_2)
-        self.flags = dict(model.flags, bert_config_file=model.shallow, **LENGTHS, train_batch_size=4, learning_rate=0.01,
-                          num_train_epochs=2, save_checkpoints_steps=3, log_steps=1, do_train=True, do_eval=True,
-                          train_file=write_squad(directory / "train.json", chance, 12, version_2), predict_file=self.dev,
-                          version_2_with_negative=version_2)
+        self.flags = dict(model.flags, bert_config_file=model.shallow, **LENGTHS, train_batch_size=4,
+                          learning_rate=0.01, num_train_epochs=2, save_checkpoints_steps=3, log_steps=1,
+                          do_train=True, do_eval=True,
+                          train_file=write_squad(directory / "train.json", chance, 12, version_2),
+                          predict_file=self.dev, version_2_with_negative=version_2)
 
     def run(self, output, **changes):
         flags = {**self.flags, "output_dir": output, **changes}
@@ -73,7 +78,8 @@ def tensors_of(prefix):
 def test_it_writes_the_published_files_and_scores_them(trained):
     version_2 = trained.flags["version_2_with_negative"]
     written = {path.name for path in trained.output.iterdir()}
-    assert written >= {*FILES, "train.tf_record", "eval.tf_record"} and ("null_odds.json" in written) == version_2
+    assert written >= {*FILES, "train.tf_record",
+                       "eval.tf_record"} and ("null_odds.json" in written) == version_2
     answers = json.loads((trained.output / "predictions.json").read_text())
     assert list(answers) == [f"q{index}" for index in range(9)]
     odds = json.loads((trained.output / "null_odds.json").read_text()) if version_2 else None
@@ -85,7 +91,8 @@ def test_it_writes_the_published_files_and_scores_them(trained):
     paragraphs = json.loads(trained.dev.read_text())["data"][0]["paragraphs"]
     for paragraph in paragraphs:
         found = offsets[paragraph["qas"][0]["id"]]
-        assert found["text"] == ("" if found["start"] is None else paragraph["context"][found["start"]:found["end"]])
+        assert found["text"] == ("" if found["start"] is None
+                                 else paragraph["context"][found["start"]:found["end"]])
     report = (trained.output / "predictions.html").read_text()
     assert all(paragraph["qas"][0]["question"] in report for paragraph in paragraphs)
     assert "step 6/6" in trained.finished.err
@@ -98,14 +105,16 @@ def test_the_head_has_the_published_names(trained):
 
 
 _through_another_script = pytest.mark.slow(
-    reason="runs the script again for what test_run_classifier.py shows of scripts and test_accumulation.py of this loss")
+    reason="runs the script again for what test_run_classifier.py shows of scripts and test_accumulation.py "
+    "of this loss")
 
 
 @_through_another_script
 @pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
 def test_what_saves_memory_gives_the_same_losses(trained, tmp_path):
     changed = trained.run(tmp_path, gradient_accumulation_steps=2, recompute="layers", do_eval=None)
-    losses = [[float(text) for text in re.findall(r"step \d+/6  loss (\S+)", run.err)] for run in (trained.finished, changed)]
+    losses = [[float(text) for text in re.findall(r"step \d+/6  loss (\S+)", run.err)]
+              for run in (trained.finished, changed)]
     assert len(losses[0]) == 6
     np.testing.assert_allclose(losses[1], losses[0], rtol=2e-4)
 
@@ -148,7 +157,8 @@ def test_a_threshold_is_for_questions_without_an_answer(trained, tmp_path):
 
 @pytest.mark.parametrize("trained", [True], indirect=True, ids=["v2.0"])
 def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained, tmp_path):
-    """The same questions as JSON Lines, with answers as texts only: the same answers, scores, threshold and report."""
+    """The same questions as JSON Lines, with answers as texts only: the same answers, scores, threshold and
+    report."""
     found = trained.run(trained.output, find_null_threshold=True, do_train=None)
     assert found.code == 0, found.err
     scores = json.loads((trained.output / "eval_results.json").read_text())
@@ -159,7 +169,8 @@ def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained
     questions = tmp_path / "questions.jsonl"
     paragraphs = json.loads(trained.dev.read_text())["data"][0]["paragraphs"]
     lines = [{**paragraph["qas"][0], "context": paragraph["context"],
-              "answers": [answer["text"] for answer in paragraph["qas"][0]["answers"]]} for paragraph in paragraphs]
+              "answers": [answer["text"] for answer in paragraph["qas"][0]["answers"]]}
+             for paragraph in paragraphs]
     questions.write_text("\n".join(map(json.dumps, lines)))
     for name in FILES:
         (trained.output / name).unlink()
@@ -172,7 +183,8 @@ def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained
 @pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
 def test_json_lines_without_answers_are_answered_but_not_scored(trained, tmp_path):
     questions = tmp_path / "questions.jsonl"
-    questions.write_text("".join(json.dumps({"id": f"l{index}", "question": "what a", "context": "the cat sees a bird ."})
+    questions.write_text("".join(json.dumps({"id": f"l{index}", "question": "what a",
+                                             "context": "the cat sees a bird ."})
                                  + "\n" for index in range(2)))
     refused = trained.run(tmp_path / "output", predict_file=questions, do_train=None)
     assert refused.code == 1 and 'questions.jsonl:1: question l0 has no "answers" to score with' in refused.err
@@ -186,7 +198,8 @@ def test_json_lines_without_answers_are_answered_but_not_scored(trained, tmp_pat
 def test_unanswerable_questions_are_pointed_out_where_every_question_is_answered(trained, tmp_path):
     questions = tmp_path / "questions.jsonl"
     questions.write_text("".join(
-        json.dumps({"id": f"l{len(answers)}", "question": "what a", "context": "the cat sees a bird .", "answers": answers})
+        json.dumps({"id": f"l{len(answers)}", "question": "what a", "context": "the cat sees a bird .",
+                    "answers": answers})
         + "\n" for answers in ([], ["cat"])))
     done = trained.run(trained.output, predict_file=questions, do_train=None)
     assert done.code == 0, done.err
@@ -196,7 +209,8 @@ def test_unanswerable_questions_are_pointed_out_where_every_question_is_answered
 
 @pytest.mark.parametrize("changes, complaint", [
     (dict(train_file=None), "--train_file is required"), (dict(predict_file="nowhere.json"), "nowhere.json"),
-    (dict(max_query_length=29), "leaves no room for a context"), (dict(max_seq_length=64), "max_position_embeddings=40"),
+    (dict(max_query_length=29), "leaves no room for a context"),
+    (dict(max_seq_length=64), "max_position_embeddings=40"),
     (dict(do_train=False, do_eval=False), "at least one of"), (dict(use_tpu=True), "TPUs are not supported"),
     (dict(train_batch_size=64), "make no batch")], ids=str)
 def test_what_cannot_be_is_refused_before_anything_is_written(squad_1, tmp_path, changes, complaint):

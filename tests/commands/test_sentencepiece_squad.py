@@ -10,7 +10,8 @@ import tiny
 from bertlib.tasks import squad_data, squad_predictions
 import tokenization
 
-# Contexts, and in each the answers to find: within words, across them, and where characters change their number or case.
+# Contexts, and in each the answers to find: within words, across them, and where characters change their
+# number or case.
 CONTEXTS = {
     "Steve  Smith's café\t(in Oslo), naïve since 1,999, sold ½ cups… and ﬁn.":
         ["Smith", "Oslo", "Steve  Smith", "café", "1,999", "½ cups", "½", "cups", "naïve since", "ﬁn"],
@@ -34,7 +35,8 @@ def spm_model_file(tmp_path_factory):
 def squad_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("squad") / "squad.json"
     paragraphs = [{"context": context, "qas": [
-        {"id": f"{i}.{j}", "question": f"{text}?", "answers": [{"text": text, "answer_start": context.find(text)}]}
+        {"id": f"{i}.{j}", "question": f"{text}?",
+         "answers": [{"text": text, "answer_start": context.find(text)}]}
         for j, text in enumerate(answers)]} for i, (context, answers) in enumerate(CONTEXTS.items())]
     path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
     return path
@@ -77,7 +79,8 @@ def test_the_script_answers(scripts, squad_file, spm_model_file, tmp_path):
         {**tiny.CONFIG, "num_hidden_layers": 1, "vocab_size": size, "max_position_embeddings": 64}))
     done = scripts.run("run_squad.py", *tiny.flags(
         bert_config_file="config.json", spm_model_file=spm_model_file, predict_file=squad_file, do_eval=True,
-        max_seq_length=64, doc_stride=20, max_query_length=16, n_best_size=64, output_dir="out", num_workers=2), cwd=tmp_path)
+        max_seq_length=64, doc_stride=20, max_query_length=16, n_best_size=64, output_dir="out",
+        num_workers=2), cwd=tmp_path)
     assert done.code == 0, done.err
     contexts = list(CONTEXTS)
     answers = json.loads((tmp_path / "out" / "answer_offsets.json").read_text())

@@ -34,7 +34,8 @@ def test_no_cut_has_a_smaller_largest_part(lengths, data):
     found = input_pipeline.cut_by_tokens(lengths, parts)
     assert found.dtype == np.int64 and found[0] == 0 and found[-1] == len(lengths)
     assert len(found) == parts + 1 and (np.diff(found) > 0).all()
-    all_cuts = ([0, *inner, len(lengths)] for inner in itertools.combinations(range(1, len(lengths)), parts - 1))
+    all_cuts = ([0, *inner, len(lengths)] for inner in itertools.combinations(range(1, len(lengths)),
+                                                                              parts - 1))
     assert max(sizes(lengths, found)) == min(max(sizes(lengths, cut)) for cut in all_cuts)
 
 
@@ -54,13 +55,14 @@ def examples(count=25):
     chance = np.random.RandomState(4)
     mask = (np.arange(LENGTH) < chance.randint(1, LENGTH + 1, [count, 1])).astype(np.int32)
     return {"input_ids": mask * chance.randint(1, 30, [count, LENGTH]).astype(np.int32), "input_mask": mask,
-            "segment_ids": mask * (np.arange(LENGTH) > 3).astype(np.int32), "label_ids": np.arange(count, dtype=np.int32)}
+            "segment_ids": mask * (np.arange(LENGTH) > 3).astype(np.int32),
+            "label_ids": np.arange(count, dtype=np.int32)}
 
 
 def make_dataset(**changes):
     return input_pipeline.array_dataset(**{**dict(
-        arrays=examples(), batch_size=BATCH, is_training=True, drop_remainder=True, micro_batches=PARTS, trim=SEQUENCES,
-        unequal_micro_batches=True), **changes})
+        arrays=examples(), batch_size=BATCH, is_training=True, drop_remainder=True, micro_batches=PARTS,
+        trim=SEQUENCES, unequal_micro_batches=True), **changes})
 
 
 def run_batches(fetches, iterator, count, step=0):
@@ -92,14 +94,17 @@ def test_micro_batches_are_the_step_cut_where_it_is_best_each_with_its_weight():
         assert counts == np.diff(input_pipeline.cut_by_tokens(padded, PARTS)).tolist()
         assert [part["input_ids"].size for part in parts] == sizes(padded, np.cumsum([0, *counts]))
         assert {part["label_ids_total"] for part in parts} == {order.sum()}
-        np.testing.assert_allclose([part["micro_batch_weight"] for part in parts], np.array(counts) * PARTS / BATCH)
-    assert len({tuple(len(part["label_ids"]) for part in found[step * PARTS:][:PARTS]) for step in range(4)}) > 1
+        np.testing.assert_allclose([part["micro_batch_weight"] for part in parts],
+                                   np.array(counts) * PARTS / BATCH)
+    assert len({tuple(len(part["label_ids"]) for part in found[step * PARTS:][:PARTS])
+                for step in range(4)}) > 1
 
 
 def test_lengths_are_rounded_up_to_the_length_of_the_features_at_most():
     mask = (np.arange(LENGTH) < np.where(np.arange(BATCH) == 3, 33, 32)[:, None]).astype(np.int32)
     found = take(2, arrays=dict.fromkeys(SEQUENCES, mask), micro_batches=2)
-    assert [part["input_ids"].shape for part in found] == [(5, 33), (5, 32)]  # at 40 tokens it would be 4 and 6
+    # at 40 tokens it would be 4 and 6
+    assert [part["input_ids"].shape for part in found] == [(5, 33), (5, 32)]
 
 
 def test_the_input_goes_on_at_the_global_step():
@@ -135,7 +140,8 @@ def test_dropout_of_parts_of_different_sizes_has_no_number_in_common(graph):
         session.run(tf.global_variables_initializer())
         drawn = [session.run(numbers, {part: index, shape: [size, length]})
                  for index, (size, length) in enumerate([(3, 40), (9, 24), (4, 8)])]
-    assert len(set(np.concatenate([values.ravel() for values in drawn]))) > 0.999 * sum(values.size for values in drawn)
+    assert len(set(np.concatenate([values.ravel() for values in drawn]))) > 0.999 * sum(values.size
+                                                                                        for values in drawn)
 
 
 # --- The gradient ----------------------------------------------------------------------------------------
@@ -143,15 +149,18 @@ def test_dropout_of_parts_of_different_sizes_has_no_number_in_common(graph):
 
 def gradients(**options):
     """Gradients of a step's loss, the mean over its micro-batches."""
-    config = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    config = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_dropout_prob": 0.0,
+                                            "attention_probs_dropout_prob": 0.0,
                                             "num_hidden_layers": 1, "initializer_range": 0.5})
     with tf.Graph().as_default():
         tf.set_random_seed(1)
         tf.train.create_global_step()
         iterator = tf.data.make_initializable_iterator(make_dataset(**options))
         features = iterator.get_next()
-        loss, *_ = run_classifier.create_model(config, False, *(features[name] for name in ("input_ids", "input_mask",
-                                               "segment_ids")), features["label_ids"] % 2, 2, False)
+        loss, *_ = run_classifier.create_model(config, False,
+                                               *(features[name] for name in ("input_ids", "input_mask",
+                                                                             "segment_ids")),
+                                               features["label_ids"] % 2, 2, False)
         loss *= features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
         wanted = [tf.convert_to_tensor(gradient) for gradient in tf.gradients(loss, tf.trainable_variables())]
         parts = run_batches(wanted, iterator, options["micro_batches"])
@@ -180,12 +189,13 @@ launch.run(run_classifier.main)
 def flags(tiny_model, tmp_path_factory):
     """Flags of a training of four steps of 5 examples."""
     here = tmp_path_factory.mktemp("token_batches")
-    (here / "config.json").write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1, "hidden_dropout_prob": 0.0,
+    (here / "config.json").write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1,
+                                                  "hidden_dropout_prob": 0.0,
                                                   "attention_probs_dropout_prob": 0.0}))
     data = tiny.write_task(here, "mrpc", train=20)
-    return dict(tiny_model.flags, bert_config_file=here / "config.json", max_seq_length=30, task_name="mrpc", data_dir=data,
-                do_train=True, train_batch_size=5, num_train_epochs=1, learning_rate=0.01, save_checkpoints_steps=2,
-                log_steps=1)
+    return dict(tiny_model.flags, bert_config_file=here / "config.json", max_seq_length=30, task_name="mrpc",
+                data_dir=data, do_train=True, train_batch_size=5, num_train_epochs=1, learning_rate=0.01,
+                save_checkpoints_steps=2, log_steps=1)
 
 
 def losses(finished):
@@ -202,14 +212,15 @@ def test_the_flag_changes_no_step(scripts, flags, tmp_path):
     script.write_text(WITHOUT_DROPOUT)
 
     def run(output, **changes):
-        finished = scripts.run(script, *tiny.flags(**{**flags, "output_dir": tmp_path / output, **changes}), cwd=tmp_path)
+        finished = scripts.run(script, *tiny.flags(**{**flags, "output_dir": tmp_path / output, **changes}),
+                               cwd=tmp_path)
         assert finished.code == 0, finished.err
         return finished
 
     plain, cut = run("plain"), run("cut", tokens_per_micro_batch=80, recompute="layers")
     assert "gradient_accumulation_steps" not in plain.err
-    assert ("--gradient_accumulation_steps not given: using 3 (so many --tokens_per_micro_batch=80 takes if all 5 examples "
-            "have 30 tokens)") in cut.err
+    assert ("--gradient_accumulation_steps not given: using 3 (so many --tokens_per_micro_batch=80 takes if "
+            "all 5 examples have 30 tokens)") in cut.err
     speeds = re.findall(r"global_step/sec (\S+)  examples/sec (\S+)", cut.err)
     assert [float(examples) / float(steps) for steps, examples in speeds] == [pytest.approx(5, rel=1e-3)] * 4
     assert len(losses(plain)) == 4 and max(losses(plain)) - min(losses(plain)) > 0.01
@@ -221,12 +232,15 @@ def test_the_flag_changes_no_step(scripts, flags, tmp_path):
 
 
 @pytest.mark.parametrize("changes, expected", [
-    (dict(tokens_per_micro_batch=29), "is below --max_seq_length=30: an example may not fit. Pass at least 30."),
+    (dict(tokens_per_micro_batch=29), "is below --max_seq_length=30: an example may not fit. Pass at least "
+     "30."),
     (dict(trim_padding=False), "Leave one of them out."),
     (dict(gradient_accumulation_steps=0), "leave one of them out."),
-    (dict(gradient_accumulation_steps=2), "Pass --gradient_accumulation_steps=3 or --tokens_per_micro_batch=90."),
+    (dict(gradient_accumulation_steps=2), "Pass --gradient_accumulation_steps=3 or "
+     "--tokens_per_micro_batch=90."),
     (dict(gradient_accumulation_steps=6), "--train_batch_size=5 examples make at most 5 micro-batches.")])
-def test_flags_that_contradict_each_other_are_refused_before_anything_is_written(scripts, flags, tmp_path, changes, expected):
+def test_flags_that_contradict_each_other_are_refused_before_anything_is_written(scripts, flags, tmp_path,
+                                                                                 changes, expected):
     given_flags = {**flags, "output_dir": tmp_path / "output", "tokens_per_micro_batch": 80, **changes}
     finished = scripts.run("run_classifier.py", *tiny.flags(**given_flags), cwd=tmp_path)
     assert finished.code == 1 and expected in finished.err and "Traceback" not in finished.err
@@ -235,16 +249,19 @@ def test_flags_that_contradict_each_other_are_refused_before_anything_is_written
 
 @pytest.fixture
 def run_squad(scripts, flags, tmp_path):
-    """Runs run_squad.py(output directory, flags) on contexts of one length: the published loss depends on the padding."""
+    """Runs run_squad.py(output directory, flags) on contexts of one length: the published loss depends on the
+    padding."""
     chance = random.Random(3)
     contexts = [" ".join(["cat", *chance.sample(tiny.WORDS[:24], 8)]) for _ in range(10)]
     data = [{"title": "t", "paragraphs": [{"context": context, "qas": [{
-        "id": context, "question": "who sees", "answers": [{"text": "cat", "answer_start": 0}]}]} for context in contexts]}]
+        "id": context, "question": "who sees", "answers": [{"text": "cat", "answer_start": 0}]}]}
+                                          for context in contexts]}]
     (tmp_path / "train.json").write_text(json.dumps({"version": "1.1", "data": data}))
 
     def run(output, **changes):
         squad = {name: value for name, value in flags.items() if name not in ("task_name", "data_dir")}
-        squad.update(train_file=tmp_path / "train.json", output_dir=tmp_path / output, max_query_length=6, doc_stride=8)
+        squad.update(train_file=tmp_path / "train.json", output_dir=tmp_path / output, max_query_length=6,
+                     doc_stride=8)
         return scripts.run("run_squad.py", *tiny.flags(**squad, **changes), cwd=tmp_path)
 
     return run

@@ -1,4 +1,5 @@
-"""--use_xla changes time and memory, and no number beyond rounding; what is recomputed stays so where XLA compiles."""
+"""--use_xla changes time and memory, and no number beyond rounding; what is recomputed stays so where XLA
+compiles."""
 
 import json
 import sys
@@ -21,14 +22,16 @@ PRODUCTS = 3  # in a layer
 TENSOR = 4 * ROWS * WIDTH / 2**20  # MiB of one
 
 
-# --- Recomputation, in a process of its own: XLA has to be asked for before the first session ------------------
+# --- Recomputation, in a process of its own: XLA has to be asked for before the first session
+# ------------------
 
 
 def layer(index, x):
     """[rows, WIDTH] -> [rows, WIDTH]"""
     with tf.variable_scope(f"layer_{index}"):
         for number in range(PRODUCTS):
-            values = np.random.RandomState(PRODUCTS * index + number).standard_normal([WIDTH, WIDTH]).astype(np.float32)
+            values = np.random.RandomState(PRODUCTS * index
+                                           + number).standard_normal([WIDTH, WIDTH]).astype(np.float32)
             kernel = tf.get_variable(f"kernel_{number}", initializer=0.5 * values)
             x = modeling.dropout(modeling.gelu(tf.matmul(x, kernel)), 0.1)
         return x
@@ -52,7 +55,8 @@ def measure(wrap, config, rows, layers):
         session.run(tf.global_variables_initializer())
         data = np.random.RandomState(0).standard_normal([rows, WIDTH]).astype(np.float32)
         metadata = tf.RunMetadata()
-        found = session.run(gradients, {inputs: data[:FEW]}, tf.RunOptions(output_partition_graphs=True), metadata)
+        found = session.run(gradients, {inputs: data[:FEW]}, tf.RunOptions(output_partition_graphs=True),
+                            metadata)
         compiled = any(node.op == "_XlaRun" for graph in metadata.partition_graphs for node in graph.node)
         assert compiled == (config is not None)
         before = resident("VmRSS")
@@ -63,7 +67,8 @@ def measure(wrap, config, rows, layers):
 
 def run(run_script, rows, layers, cwd):
     """What `main` prints."""
-    done = run_script("tests/commands/test_xla.py", str(rows), str(layers), cwd=cwd, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
+    done = run_script("tests/commands/test_xla.py", str(rows), str(layers), cwd=cwd,
+                      PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
     assert not done.code, done.err
     return json.loads(done.out)
 
@@ -72,28 +77,33 @@ def test_what_is_recomputed_where_xla_compiles_has_the_same_gradients(scripts, t
     assert run(scripts.run, FEW, 2, tmp_path)["difference"] < 1e-4
 
 
-@pytest.mark.slow(reason="measures what a process really allocates, at sizes beside which XLA's own memory is small")
+@pytest.mark.slow(reason="measures what a process really allocates, at sizes beside which XLA's own memory "
+                  "is small")
 def test_what_is_recomputed_is_not_kept_where_xla_compiles(tmp_path):
     found = run(run_fresh, ROWS, LAYERS, tmp_path)
-    # Each layer's input, and what is there while one of them is computed again. With XLA merging the two computations, or
-    # putting the gradients of all kernels off to the end, it would be 30 and more.
+    # Each layer's input, and what is there while one of them is computed again. With XLA merging the two
+    # computations, or putting the gradients of all kernels off to the end, it would be 30 and more.
     assert found["recomputed"] < 20 * TENSOR
-    # Of each product, what goes into gelu and what comes out of dropout, and a mask. With what gelu computes in between,
-    # which its gradient computes again, it would be a half more.
+    # Of each product, what goes into gelu and what comes out of dropout, and a mask. With what gelu computes
+    # in between, which its gradient computes again, it would be a half more.
     assert 2.25 * LAYERS * PRODUCTS * TENSOR < found["kept"] < 45 * TENSOR
     assert found["difference"] < 1e-4
 
 
 def main(*sizes):
-    """Prints as JSON: MiB that a step needs with and without recomputation; the largest relative difference of gradients."""
+    """Prints as JSON: MiB that a step needs with and without recomputation; the largest relative difference
+    of gradients."""
     config = run_config.xla_session_config()
-    pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)  # else a step of a new shape would not be compiled
+    # else a step of a new shape would not be compiled
+    pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)
     # The one that needs less first: memory that was allocated once stays.
     recomputed, before, least = measure(recompute_grad, config, *sizes)
     kept, _, most = measure(lambda function: function, config, *sizes)
     plain, _, _ = measure(lambda function: function, None, FEW, sizes[1])
-    differences = [np.abs(a - b).max() / np.abs(b).max() for found in (recomputed, kept) for a, b in zip(found, plain)]
-    print(json.dumps({"recomputed": least - before, "kept": most - before, "difference": float(max(differences))}))
+    differences = [np.abs(a - b).max() / np.abs(b).max() for found in (recomputed, kept)
+                   for a, b in zip(found, plain)]
+    print(json.dumps({"recomputed": least - before, "kept": most - before,
+                      "difference": float(max(differences))}))
 
 
 # --- The flag --------------------------------------------------------------------------------------------
@@ -101,8 +111,10 @@ def main(*sizes):
 
 def train(scripts, model, directory, output_dir, **flags):
     return scripts.run("run_classifier.py", *tiny.flags(
-        task_name="mrpc", data_dir=directory, do_train=True, output_dir=output_dir, train_batch_size=4, num_train_epochs=1,
-        learning_rate=1e-3, log_steps=1, **{**model.flags, "bert_config_file": model.shallow, **flags}), cwd=directory)
+        task_name="mrpc", data_dir=directory, do_train=True, output_dir=output_dir, train_batch_size=4,
+        num_train_epochs=1,
+        learning_rate=1e-3, log_steps=1, **{**model.flags, "bert_config_file": model.shallow, **flags}),
+                       cwd=directory)
 
 
 @pytest.mark.slow(reason="XLA compiles a whole training step, once for each length of a batch")

@@ -1,4 +1,5 @@
-"""The kernels are the formulas they stand for, with gradients by hand: plain or native, in 32 bits and in 16."""
+"""The kernels are the formulas they stand for, with gradients by hand: plain or native, in 32 bits and in
+16."""
 
 import collections
 import concurrent.futures
@@ -29,7 +30,8 @@ ATTENTION_SHAPES = {"query": [2, 3, 5, 4], "key": [2, 3, 6, 4], "value": [2, 3, 
 # What stays float32 whatever the precision.
 PARAMETERS = {"bias", "bias_2", "kernel", "kernel_2", "gamma", "beta", "score_bias"}
 
-# What makes the kernels: None, TensorFlow's ops; "native", ops for this machine's CPU; "no compiler", what takes their place.
+# What makes the kernels: None, TensorFlow's ops; "native", ops for this machine's CPU; "no compiler", what
+# takes their place.
 MODES = [None, "no compiler", "native"]
 NEEDS_ONE_DNN = pytest.mark.skipif(
     op_def_registry.get("_MklNativeFusedMatMul") is None or not one_dnn.cpu_supports(tf.bfloat16),
@@ -65,7 +67,8 @@ def plain_attention(query, key, value, score_bias=0.0, mask=None):
 
 
 def residual_norm(kernels, inputs, residual, bias, gamma, beta, mask=None):
-    return kernels.residual_norm(inputs, bias, residual, mask, 1.0 if mask is None else KEEP_PROBABILITY, gamma, beta)
+    return kernels.residual_norm(inputs, bias, residual, mask, 1.0 if mask is None else KEEP_PROBABILITY,
+                                 gamma, beta)
 
 
 def attention(kernels, query, key, value, score_bias=None, mask=None):
@@ -81,54 +84,64 @@ def plain_linear_norm(inputs, kernel, bias, residual, gamma, beta):
 
 
 def gelu_norm(kernels, inputs, kernel, bias, kernel_2, bias_2, gamma, beta, approximate=True):
-    return kernels.gelu_norm(inputs, (kernel, bias), (kernel_2, bias_2), inputs, 0.0, (gamma, beta), approximate)
+    return kernels.gelu_norm(inputs, (kernel, bias), (kernel_2, bias_2), inputs, 0.0, (gamma, beta),
+                             approximate)
 
 
 def plain_gelu_norm(inputs, kernel, bias, kernel_2, bias_2, gamma, beta, activation=plain_gelu):
     return plain_norm(inputs + activation(inputs @ kernel + bias) @ kernel_2 + bias_2, gamma, beta)
 
 
-# Kernel, which takes the choice of kernels first; formula; {argument: shape}; whether there is something to compile.
+# Kernel, which takes the choice of kernels first; formula; {argument: shape}; whether there is something to
+# compile.
 Case = collections.namedtuple("Case", ["kernel", "plain", "shapes", "compiles"])
 CASES = {
-    "linear": Case(lambda kernels, inputs, kernel: kernels.linear(inputs, [kernel]), lambda inputs, kernel: inputs @ kernel,
-                   {"inputs": [8, 6], "kernel": [6, 4]}, False),
+    "linear": Case(lambda kernels, inputs, kernel: kernels.linear(inputs, [kernel]),
+                   lambda inputs, kernel: inputs @ kernel, {"inputs": [8, 6], "kernel": [6, 4]}, False),
     "linear-bias": Case(lambda kernels, inputs, kernel, bias: kernels.linear(inputs, [kernel], [bias]),
                         lambda inputs, kernel, bias: inputs @ kernel + bias,
                         {"inputs": [8, 6], "kernel": [6, 4], "bias": [4]}, False),
     "linear-two": Case(
-        lambda kernels, inputs, kernel, kernel_2, bias, bias_2: kernels.linear(inputs, [kernel, kernel_2], [bias, bias_2]),
-        lambda inputs, kernel, kernel_2, bias, bias_2: tf.concat([inputs @ kernel + bias, inputs @ kernel_2 + bias_2], 1),
+        lambda kernels, inputs, kernel, kernel_2, bias,
+        bias_2: kernels.linear(inputs, [kernel, kernel_2], [bias, bias_2]),
+        lambda inputs, kernel, kernel_2, bias,
+        bias_2: tf.concat([inputs @ kernel + bias, inputs @ kernel_2 + bias_2], 1),
         {"inputs": [8, 6], "kernel": [6, 4], "kernel_2": [6, 3], "bias": [4], "bias_2": [3]}, False),
     "gelu": Case(lambda kernels, x: kernels.gelu(x), plain_gelu, {"x": [8, 6]}, True),
     "gelu_linear": Case(lambda kernels, inputs, bias, kernel: kernels.gelu_linear(inputs, bias, kernel),
                         lambda inputs, bias, kernel: plain_gelu(inputs + bias) @ kernel,
                         {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]}, True),
-    "gelu-erf": Case(lambda kernels, x: kernels.gelu(x, approximate=False), plain_gelu_erf, {"x": [8, 6]}, True),
+    "gelu-erf": Case(lambda kernels, x: kernels.gelu(x, approximate=False), plain_gelu_erf, {"x": [8, 6]},
+                     True),
     "gelu_linear-erf": Case(
         lambda kernels, inputs, bias, kernel: kernels.gelu_linear(inputs, bias, kernel, approximate=False),
         lambda inputs, bias, kernel: plain_gelu_erf(inputs + bias) @ kernel,
         {"inputs": [8, 6], "bias": [6], "kernel": [6, 4]}, True),
-    "layer_norm": Case(lambda kernels, inputs, gamma, beta: kernels.layer_norm(inputs, gamma, beta), plain_norm,
-                       {"inputs": [2, 4, 6], **NORM_SHAPES}, True),
+    "layer_norm": Case(lambda kernels, inputs, gamma, beta: kernels.layer_norm(inputs, gamma, beta),
+                       plain_norm, {"inputs": [2, 4, 6], **NORM_SHAPES}, True),
     "residual_norm": Case(residual_norm, plain_residual_norm, RESIDUAL_SHAPES, True),
     "residual_norm-mask": Case(residual_norm, plain_residual_norm, {**RESIDUAL_SHAPES, "mask": [8, 6]}, True),
     "attention": Case(attention, plain_attention, ATTENTION_SHAPES, True),
-    "attention-bias": Case(attention, plain_attention, {**ATTENTION_SHAPES, "score_bias": [2, 1, 1, 6]}, True),
+    "attention-bias": Case(attention, plain_attention, {**ATTENTION_SHAPES, "score_bias": [2, 1, 1, 6]},
+                           True),
     "attention-mask": Case(attention, plain_attention, {**ATTENTION_SHAPES, "mask": [2, 3, 5, 6]}, True),
     "attention-bias-mask": Case(attention, plain_attention, {
         **ATTENTION_SHAPES, "score_bias": [2, 1, 1, 6], "mask": [2, 3, 5, 6]}, True),
 }
 # Several of them, of which inference makes other ops.
-GELU_NORM_SHAPES = {"inputs": [8, 6], "kernel": [6, 4], "bias": [4], "kernel_2": [4, 6], "bias_2": [6], **NORM_SHAPES}
+GELU_NORM_SHAPES = {"inputs": [8, 6], "kernel": [6, 4], "bias": [4], "kernel_2": [4, 6], "bias_2": [6],
+                    **NORM_SHAPES}
 CHAINS = {
-    "linear_norm": Case(linear_norm, plain_linear_norm, {**RESIDUAL_SHAPES, "inputs": [8, 4], "kernel": [4, 6]}, True),
+    "linear_norm": Case(linear_norm, plain_linear_norm,
+                        {**RESIDUAL_SHAPES, "inputs": [8, 4], "kernel": [4, 6]}, True),
     "gelu_norm": Case(gelu_norm, plain_gelu_norm, GELU_NORM_SHAPES, True),
     "gelu_norm-erf": Case(functools.partial(gelu_norm, approximate=False),
-                          functools.partial(plain_gelu_norm, activation=plain_gelu_erf), GELU_NORM_SHAPES, True),
+                          functools.partial(plain_gelu_norm, activation=plain_gelu_erf), GELU_NORM_SHAPES,
+                          True),
 }
 # What inference has of them.
-IN_INFERENCE = ["linear-bias", "linear-two", "gelu", "gelu-erf", "layer_norm", "attention", "attention-bias", *CHAINS]
+IN_INFERENCE = ["linear-bias", "linear-two", "gelu", "gelu-erf", "layer_norm", "attention", "attention-bias",
+                *CHAINS]
 COMPILABLE = [name for name, case in CASES.items() if case.compiles]
 
 
@@ -156,7 +169,8 @@ def made_by(mode):
         pytest.skip("no native kernels on this machine")
     if mode:
         choice.compile_kernels()
-    with contextlib.nullcontext() if mode == "native" else mock.patch.object(native_kernels, "ops", lambda: None):
+    with contextlib.nullcontext() if mode == "native" else mock.patch.object(native_kernels, "ops",
+                                                                             lambda: None):
         yield
 
 
@@ -170,7 +184,8 @@ def native():
 def derivative(function, arrays, dtype=tf.float32, mode=None, check=None):
     """A function of {argument: array} that returns what `differentiate` does, for arrays of these shapes."""
     with tf.Graph().as_default() as graph, tf.Session() as session, made_by(mode):
-        arguments = {name: tf.placeholder(array.dtype if array.dtype == bool or name in PARAMETERS else dtype, array.shape)
+        arguments = {name: tf.placeholder(array.dtype if array.dtype == bool or name in PARAMETERS else dtype,
+                                          array.shape)
                      for name, array in arrays.items()}
         output = function(**arguments)
         forward = graph.get_operations()
@@ -184,7 +199,8 @@ def derivative(function, arrays, dtype=tf.float32, mode=None, check=None):
 
 
 def differentiate(function, arrays, dtype=tf.float32, mode=None, check=None):
-    """{name: array} of the function's output and the gradients of all arguments that have one, in a graph of its own.
+    """{name: array} of the function's output and the gradients of all arguments that have one, in a graph of
+    its own.
 
     Args:
       function: takes the arguments by name.
@@ -204,7 +220,8 @@ def assert_close(ours, expected, tolerance):
     """
     assert ours.keys() == expected.keys()
     expected = {name: values.astype(np.float32) for name, values in expected.items()}
-    largest = {name: np.abs(values).max(initial=0.0, where=np.isfinite(values)) for name, values in expected.items()}
+    largest = {name: np.abs(values).max(initial=0.0, where=np.isfinite(values))
+               for name, values in expected.items()}
     for name, values in expected.items():
         np.testing.assert_allclose(ours[name].astype(np.float32), values, rtol=0, err_msg=name,
                                    atol=tolerance * max(largest[name], 0.1 * max(largest.values())))
@@ -216,11 +233,13 @@ def makers(ops):
     return {"native" for op in ops if op.type.startswith("Bert")}
 
 
-# --- Kernels and formulas ------------------------------------------------------------------------------------
+# --- Kernels and formulas
+# ------------------------------------------------------------------------------------
 
 
 def expect_makers(mode):
-    """A `check` that kernels of the forward pass, and of the backward pass, are native in that of `MODES` alone."""
+    """A `check` that kernels of the forward pass, and of the backward pass, are native in that of `MODES`
+    alone."""
     def check(arguments, gradients, forward):
         made = set(tf.get_default_graph().get_operations()) - set(forward)
         assert [makers(forward), makers(made)] == [{mode} & {"native"}] * 2
@@ -228,7 +247,8 @@ def expect_makers(mode):
 
 
 @pytest.mark.parametrize("name, mode", [
-    *[(name, None) for name in [*CASES, *CHAINS]], *itertools.product([*COMPILABLE, *CHAINS], ["no compiler", "native"])])
+    *[(name, None) for name in [*CASES, *CHAINS]], *itertools.product([*COMPILABLE, *CHAINS],
+                                                                      ["no compiler", "native"])])
 def test_output_and_gradients_are_those_of_the_formula(name, mode):
     case = {**CASES, **CHAINS}[name]
     arrays = arrays_of(case)
@@ -242,7 +262,8 @@ def test_output_and_gradients_are_those_of_the_formula(name, mode):
     *itertools.product(["linear", "linear-two", "gelu_linear", "residual_norm-mask", "attention-bias-mask"],
                        [tf.bfloat16, tf.float16], ["no compiler"]),
     ("attention-bias-mask", tf.float16, "native")])
-def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(name, dtype, mode, monkeypatch):
+def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(name, dtype, mode,
+                                                                                       monkeypatch):
     monkeypatch.setattr(one_dnn, "_CHANNELS", 1)
     case = CASES[name]
     arrays = arrays_of(case)
@@ -276,7 +297,8 @@ def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, gr
 
 
 def kept_by(gradients, forward):
-    """Tensors of the forward pass that gradients are computed from; what only passes them on counts as they do."""
+    """Tensors of the forward pass that gradients are computed from; what only passes them on counts as they
+    do."""
     forward, seen, kept = set(forward), set(), set()
     waiting = [gradient.op for gradient in gradients]
     while waiting:
@@ -298,11 +320,13 @@ def kept_by(gradients, forward):
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_keep_the_inputs_and_of_attention_the_probabilities(name, dtype, graph):
     case = CASES[name]
-    arguments = {name: tf.placeholder(tf.bool if name == "mask" else tf.float32 if name in PARAMETERS else dtype, shape)
+    arguments = {name: tf.placeholder(tf.bool if name == "mask" else tf.float32 if name in PARAMETERS
+                                      else dtype, shape)
                  for name, shape in case.shapes.items()}
     output = trained(case.kernel)(**arguments)
     forward = graph.get_operations()
-    gradients = [gradient for gradient in tf.gradients(output, list(arguments.values())) if gradient is not None]
+    gradients = [gradient for gradient in tf.gradients(output, list(arguments.values()))
+                 if gradient is not None]
     others = kept_by(gradients, forward) - {tensor.ref() for tensor in arguments.values()}
     if "attention" not in name:
         assert not others
@@ -320,14 +344,16 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mod
     found, expected, feed = {}, {}, {}
     for name in IN_INFERENCE:
         case = {**CASES, **CHAINS}[name]
-        arguments = {argument: tf.placeholder(tf.float32, array.shape) for argument, array in arrays_of(case).items()}
+        arguments = {argument: tf.placeholder(tf.float32, array.shape)
+                     for argument, array in arrays_of(case).items()}
         feed.update(zip(arguments.values(), arrays_of(case).values()))
         expected[name] = case.plain(**arguments)
         with made_by(mode):
             found[name] = case.kernel(choice.choose(False, dtype), **{
                 argument: tensor if argument in PARAMETERS else tf.cast(tensor, dtype)
                 for argument, tensor in arguments.items()})
-    assert not makers(graph.get_operations()) and "IdentityN" not in {op.type for op in graph.get_operations()}
+    assert not makers(graph.get_operations()) and "IdentityN" not in {op.type
+                                                                      for op in graph.get_operations()}
     assert bool(tf.local_variables()) == bool(mode)
     with tf.Session() as session:
         session.run(tf.local_variables_initializer(), feed)
@@ -358,12 +384,14 @@ def test_in_inference_a_session_may_run_batches_of_all_sizes(graph):
     chance = np.random.RandomState(0)
     kernel, bias = chance.standard_normal([64, 48]).astype(np.float32), chance.standard_normal([48]).astype(np.float32)
     inputs = tf.placeholder(tf.float32, [None, 64])
-    found = choice.choose(False, tf.bfloat16).linear(tf.cast(inputs, tf.bfloat16), [tf.constant(kernel)], [tf.constant(bias)])
+    found = choice.choose(False, tf.bfloat16).linear(tf.cast(inputs, tf.bfloat16), [tf.constant(kernel)],
+                                                     [tf.constant(bias)])
     with tf.Session() as session:
         session.run(tf.local_variables_initializer())
         for size in (7, 600, 1, 33, 600):
             rows = chance.standard_normal([size, 64]).astype(np.float32)
-            assert_close({"output": session.run(found, {inputs: rows})}, {"output": rows @ kernel + bias}, 2**-6)
+            assert_close({"output": session.run(found, {inputs: rows})}, {"output": rows @ kernel + bias},
+                         2**-6)
 
 
 def training_ops(dtype, width=512):
@@ -392,7 +420,8 @@ def test_without_instructions_for_the_dtype_there_are_no_ops_of_one_dnn(ops, gra
 @pytest.mark.parametrize("name", ["linear-bias", "gelu_linear"])
 def test_the_gradient_of_a_bias_is_summed_in_32_bits(name, dtype, graph):
     # In 16 bits a sum of ones gets no further than 256, or 2048.
-    kernel, bias = tf.ones([6, 1]), tf.fill([1 if name == "linear-bias" else 6], 10.0)  # where gelu is the identity
+    # where gelu is the identity
+    kernel, bias = tf.ones([6, 1]), tf.fill([1 if name == "linear-bias" else 6], 10.0)
     output = trained(CASES[name].kernel)(inputs=tf.zeros([4096, 6], dtype), kernel=kernel, bias=bias)
     gradient, = tf.gradients(tf.cast(output, tf.float32), bias)
     with tf.Session() as session:
@@ -408,7 +437,8 @@ def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
         arrays = {"inputs": x, "bias": np.zeros(4, np.float32), "kernel": np.eye(4, dtype=np.float32)}
     found = differentiate(trained(CASES[name].kernel), arrays, tf.float16)
     np.testing.assert_array_equal(found["output"], [[0, 0, 41, 1000]])
-    np.testing.assert_array_equal(found.get("x", found.get("inputs")), [0, 0, 1, 1] * gradient_for([1, 4]).astype(np.float16))
+    np.testing.assert_array_equal(found.get("x", found.get("inputs")),
+                                  [0, 0, 1, 1] * gradient_for([1, 4]).astype(np.float16))
     in_inference = {
         "gelu": lambda x: choice.choose(False, tf.float16).gelu(x),
         "gelu_linear": lambda inputs, bias, kernel: choice.choose(False, tf.float16).linear(
@@ -420,7 +450,8 @@ def test_normalization_of_large_values_in_fp16_is_finite():
     # Their squares leave float16's range.
     arrays = arrays_of(CASES["residual_norm"])
     arrays["inputs"] *= 1000
-    assert_close(differentiate(trained(residual_norm), arrays, tf.float16), differentiate(plain_residual_norm, arrays), 2**-8)
+    assert_close(differentiate(trained(residual_norm), arrays, tf.float16),
+                 differentiate(plain_residual_norm, arrays), 2**-8)
 
 
 def test_other_graphs_are_not_compiled(graph):
@@ -444,15 +475,18 @@ def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(mode
         return kernels.residual_norm(output, bias, inputs, mask([8, 6]), KEEP_PROBABILITY, gamma, beta)
 
     shapes = {"inputs": [8, 6], "kernel": [6, 6], "bias": [6], **NORM_SHAPES}
-    arrays = {name: np.random.RandomState(1).standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    arrays = {name: np.random.RandomState(1).standard_normal(shape).astype(np.float32)
+              for name, shape in shapes.items()}
     recomputed = recompute_grad(block)
     assert_close(differentiate(lambda **arguments: recomputed(*arguments.values()), arrays, mode=mode),
                  differentiate(block, arrays, mode=mode), 1e-6)
 
 
-# --- Native kernels ------------------------------------------------------------------------------------------
+# --- Native kernels
+# ------------------------------------------------------------------------------------------
 
-# Name of a case, shapes: they fill no vectors, no 64 rows and no 16 of attention. Or have one column, or no rows at all.
+# Name of a case, shapes: they fill no vectors, no 64 rows and no 16 of attention. Or have one column, or no
+# rows at all.
 ODD = [
     ("gelu", {"x": [131, 83]}),
     ("gelu-erf", {"x": [131, 83]}),
@@ -460,19 +494,23 @@ ODD = [
     ("gelu-erf", {"x": [0, 83]}),
     *[(name, {"inputs": [rows, 83], "bias": [83], "kernel": [83, 5]})
       for name in ("gelu_linear", "gelu_linear-erf") for rows in (131, 0)],
-    *[("layer_norm", {"inputs": shape, "gamma": shape[-1:], "beta": shape[-1:]}) for shape in ([131, 1], [3, 5, 83], [0, 83])],
-    *[(name, {**dict.fromkeys(["inputs", "residual"], [rows, width]), **dict.fromkeys(["bias", "gamma", "beta"], [width]),
+    *[("layer_norm", {"inputs": shape, "gamma": shape[-1:], "beta": shape[-1:]})
+      for shape in ([131, 1], [3, 5, 83], [0, 83])],
+    *[(name, {**dict.fromkeys(["inputs", "residual"], [rows, width]),
+              **dict.fromkeys(["bias", "gamma", "beta"], [width]),
               **({"mask": [rows, width]} if "mask" in name else {})})
       for name in ("residual_norm", "residual_norm-mask") for rows, width in ((131, 83), (131, 1), (0, 83))],
     *[("attention" + "-bias" * bool(bias) + "-mask" * masked,
        {"query": [batch, 3, 5, 8], "key": [batch, 3, width, 8], "value": [batch, 3, width, 8],
         **({"score_bias": bias} if bias else {}), **({"mask": [batch, 3, 5, width]} if masked else {})})
       for batch, width, bias, masked in [
-          (2, 37, None, False), (2, 37, None, True), (2, 37, [2, 1, 1, 37], False), (2, 37, [1, 3, 5, 37], True),
-          (2, 37, [2, 3, 1, 37], True), (2, 37, [2, 1, 5, 37], False), (2, 37, [1, 1, 1, 37], True), (2, 1, None, True),
-          (0, 37, [0, 1, 1, 37], True)]],
+          (2, 37, None, False), (2, 37, None, True), (2, 37, [2, 1, 1, 37], False),
+          (2, 37, [1, 3, 5, 37], True),
+          (2, 37, [2, 3, 1, 37], True), (2, 37, [2, 1, 5, 37], False), (2, 37, [1, 1, 1, 37], True),
+          (2, 1, None, True), (0, 37, [0, 1, 1, 37], True)]],
 ]
-WIDE = [(name, shapes) for name, shapes in ODD if all(shape[0] and shape[-1] > 1 for shape in shapes.values())]
+WIDE = [(name, shapes) for name, shapes in ODD
+        if all(shape[0] and shape[-1] > 1 for shape in shapes.values())]
 # Two NaNs, of which the second one has all bits of the mantissa, and infinity.
 NOT_FINITE = np.uint32([0x7fc00000, 0x7fffffff, 0x7f800000, 0xff800000]).view(np.float32)
 
@@ -495,7 +533,8 @@ def test_native_kernels_take_all_shapes(name, shapes):
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
 @pytest.mark.parametrize("name, shapes", WIDE, ids=name_of)
-def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(name, shapes, dtype, monkeypatch):
+def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(name, shapes, dtype,
+                                                                              monkeypatch):
     def softmax(scores):  # TensorFlow's has NaN in one place of the row only
         powers = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
         return powers / tf.reduce_sum(powers, axis=-1, keepdims=True)
@@ -510,8 +549,10 @@ def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(na
             bits = array.view({2: np.uint16, 4: np.uint32}[array.itemsize])
             bits.flat[[3, -1]] = value.view(np.uint32) >> 32 - 8 * array.itemsize
             expected = plain({**arrays, argument: array})
-            assert np.isfinite(expected["output"].astype(np.float32)).all() == (argument == "score_bias" and value == -np.inf)
-            assert_close(native({**arrays, argument: array}), expected, 1e-5 if dtype == tf.float32 else 2**-6)
+            assert np.isfinite(expected["output"].astype(np.float32)).all() == (argument == "score_bias"
+                                                                                and value == -np.inf)
+            assert_close(native({**arrays, argument: array}), expected, 1e-5 if dtype == tf.float32
+                         else 2**-6)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
@@ -529,7 +570,8 @@ def test_what_dropout_drops_may_be_infinite(dtype, native, graph):
     mask = chance.random_sample([2, 3, 5, 37]) < 0.5
     with tf.Session() as session:
         found, expected = session.run([native.bert_softmax_gradient(
-            gradient=tf.cast(np.where(mask, gradient, dropped), dtype), probabilities=tf.cast(probabilities, dtype),
+            gradient=tf.cast(np.where(mask, gradient, dropped), dtype),
+            probabilities=tf.cast(probabilities, dtype),
             mask=[mask], scale=0.5, mask_scale=2.0) for dropped in (np.float32(np.inf), np.float32(0))])
     for ours, theirs in zip(found, expected):
         np.testing.assert_array_equal(ours, theirs)
@@ -548,7 +590,8 @@ def test_native_gelu_of_large_values_is_exact(name, dtype):
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
 def test_native_attention_gives_masked_scores_a_probability_of_zero(dtype):
     # Values of one at one position each, so that the outputs are the probabilities.
-    arrays = {name: np.random.RandomState(0).standard_normal([1, 2, 37, 37]).astype(np.float32) for name in ("query", "key")}
+    arrays = {name: np.random.RandomState(0).standard_normal([1, 2, 37, 37]).astype(np.float32)
+              for name in ("query", "key")}
     masked = np.random.RandomState(1).random_sample([37, 37]) < 0.5
     masked[5], arrays["query"][:, :, 5] = True, 0.0
     arrays.update(value=np.tile(np.eye(37, dtype=np.float32), [1, 2, 1, 1]),
@@ -556,9 +599,11 @@ def test_native_attention_gives_masked_scores_a_probability_of_zero(dtype):
     found = differentiate(trained(attention), arrays, dtype, "native")
     probabilities = found["output"][0].astype(np.float32)
     rows = np.arange(37) != 5
-    assert not probabilities[:, rows][:, masked[rows]].any() and probabilities[:, rows][:, ~masked[rows]].all()
+    assert not probabilities[:, rows][:, masked[rows]].any() and probabilities[:,
+                                                                               rows][:, ~masked[rows]].all()
     np.testing.assert_allclose(probabilities[:, 5], 1 / 37, rtol=1e-6 if dtype == tf.float32 else 2**-8)
-    assert_close(found, differentiate(trained(attention), arrays, dtype), 1e-5 if dtype == tf.float32 else 2**-6)
+    assert_close(found, differentiate(trained(attention), arrays, dtype), 1e-5 if dtype == tf.float32
+                 else 2**-6)
 
 
 def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one():
@@ -575,7 +620,8 @@ def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one
         expected = numbers.astype(bfloat16).astype(np.float32)
     np.testing.assert_array_equal(found["output"].astype(np.float32), np.stack([expected] * 2))
     assert np.isnan(numbers).any()
-    # Where gelu is the identity, a bias comes between the numbers: 257, for one, becomes 256, and 259 becomes 260.
+    # Where gelu is the identity, a bias comes between the numbers: 257, for one, becomes 256, and 259 becomes
+    # 260.
     arrays = {"inputs": np.full([3, 83], 256, np.float32), "bias": np.arange(83, dtype=np.float32),
               "kernel": np.eye(83, dtype=np.float32)}
     for name in ("gelu_linear", "gelu_linear-erf"):
@@ -584,7 +630,8 @@ def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one
 
 
 def _run_native_kernels(numbers_of_threads):
-    """For each number of threads, what native kernels made of the same inputs. For a process that ran no session before."""
+    """For each number of threads, what native kernels made of the same inputs. For a process that ran no
+    session before."""
     # Else all sessions of the process share the first one's threads.
     os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
     tf.disable_v2_behavior()
@@ -603,9 +650,11 @@ def _run_native_kernels(numbers_of_threads):
         # Neither 64 nor 16 are a divisor of the numbers of rows.
         rows, others = [tf.cast(normal(1003, 509), dtype) for _ in range(2)]
         vectors, scores = [normal(509) for _ in range(3)], tf.cast(normal(4, 6, 31, 67), dtype)
-        mask = ops.bert_dropout_mask(shape=[1003, 509], key=fed(np.uint64([12345])), counter=np.uint64([1, 2]), threshold=-20000)
+        mask = ops.bert_dropout_mask(shape=[1003, 509], key=fed(np.uint64([12345])),
+                                     counter=np.uint64([1, 2]), threshold=-20000)
         score_mask = fed(chance.random_sample([4, 6, 31, 67]) < KEEP_PROBABILITY)
-        norm = dict(bias=vectors[:1], residual=[others], mask=[mask], gamma=vectors[1], mask_scale=4 / 3, epsilon=1e-12)
+        norm = dict(bias=vectors[:1], residual=[others], mask=[mask], gamma=vectors[1], mask_scale=4 / 3,
+                    epsilon=1e-12)
         found.append(mask)
         for approximate in (False, True):
             found.append(ops.bert_gelu(rows, vectors[:1], approximate))
@@ -629,16 +678,20 @@ def test_native_kernels_return_the_same_bits_on_any_number_of_threads(native):
         np.testing.assert_array_equal(ours, theirs)
 
 
-# Name: an op of inputs whose shapes are not known before they are fed. f(shape) makes such an input, b(shape) one of booleans.
+# Name: an op of inputs whose shapes are not known before they are fed. f(shape) makes such an input, b(shape)
+# one of booleans.
 WRONG_SIZES = {
     "gelu-bias": lambda ops, f, b: ops.bert_gelu(f([4, 6]), [f([5])], True),
     "gelu_gradient-bias": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 6]), f([4, 6]), [f([7])], True),
     "gelu_gradient-gradient": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 5]), f([4, 6]), [f([6])], True),
-    **{f"norm-{name}": lambda ops, f, b, changed={name: shape}: norm(ops.bert_norm, f, b, {"beta": [6]}, changed)
-       for name, shape in {"bias": [5], "residual": [4, 5], "mask": [3, 6], "gamma": [7], "beta": [5]}.items()},
+    **{f"norm-{name}": lambda ops, f, b, changed={name: shape}: norm(ops.bert_norm, f, b, {"beta": [6]},
+                                                                     changed)
+       for name, shape in {"bias": [5], "residual": [4, 5], "mask": [3, 6], "gamma": [7],
+                           "beta": [5]}.items()},
     **{f"norm_gradient-{name}": lambda ops, f, b, changed={name: shape}: norm(
         ops.bert_norm_gradient, f, b, {"gradient": [4, 6]}, changed)
-       for name, shape in {"bias": [5], "residual": [5, 6], "mask": [4, 5], "gamma": [1], "gradient": [6, 4]}.items()},
+       for name, shape in {"bias": [5], "residual": [5, 6], "mask": [4, 5], "gamma": [1],
+                           "gradient": [6, 4]}.items()},
     "softmax-mask": lambda ops, f, b: ops.bert_softmax(f([2, 3, 5, 4]), [], [b([2, 3, 4, 4])], 1.0, 1.0),
     "softmax-scores": lambda ops, f, b: ops.bert_softmax(f([3, 5, 4]), [], [], 1.0, 1.0),
     **{f"softmax-bias-{'x'.join(map(str, shape))}": lambda ops, f, b, shape=shape: ops.bert_softmax(
@@ -646,7 +699,8 @@ WRONG_SIZES = {
        for shape in ([3, 1, 1, 4], [2, 2, 5, 4], [2, 3, 4, 4], [2, 3, 5, 5], [2, 1, 1, 4, 1], [0, 1, 1, 4])},
     "softmax_gradient-mask": lambda ops, f, b: ops.bert_softmax_gradient(
         f([2, 3, 5, 4]), f([2, 3, 5, 4]), [b([2, 3, 5, 5])], 1.0, 1.0),
-    "softmax_gradient-gradient": lambda ops, f, b: ops.bert_softmax_gradient(f([2, 3, 5, 4]), f([2, 3, 5, 3]), [], 1.0, 1.0),
+    "softmax_gradient-gradient": lambda ops, f, b: ops.bert_softmax_gradient(f([2, 3, 5, 4]), f([2, 3, 5, 3]),
+                                                                             [], 1.0, 1.0),
     "add_bias": lambda ops, f, b: ops.bert_add_bias(f([4, 6]), f([5])),
     "add": lambda ops, f, b: ops.bert_add(f([4, 6]), f([6, 4])),
     "split_heads-width": lambda ops, f, b: ops.bert_split_heads(f([10, 6]), [], [2, 5], number=1, heads=4),
@@ -655,25 +709,32 @@ WRONG_SIZES = {
         f([9, 8]), [tf.cast(f([2, 4]), tf.int32)], [2, 5], number=2, heads=2),
     "merge_heads-inputs": lambda ops, f, b: ops.bert_merge_heads([f([2, 2, 5, 3]), f([2, 2, 4, 3])], []),
     "merge_heads-rank": lambda ops, f, b: ops.bert_merge_heads([f([2, 2, 5])], []),
-    "merge_heads-places": lambda ops, f, b: ops.bert_merge_heads([f([2, 2, 5, 3])], [tf.cast(f([7, 2]), tf.int64) + [2, 0]]),
+    "merge_heads-places": lambda ops, f,
+    b: ops.bert_merge_heads([f([2, 2, 5, 3])], [tf.cast(f([7, 2]), tf.int64) + [2, 0]]),
     "mask-shape": lambda ops, f, b: ops.bert_dropout_mask(
         tf.cast(f([2]) - 1.0, tf.int32), np.uint64([1]), np.uint64([1, 1]), threshold=0),
-    "mask-key": lambda ops, f, b: ops.bert_dropout_mask([3], tf.cast(f([2]), tf.uint64), np.uint64([1, 1]), threshold=0),
-    "mask-counter": lambda ops, f, b: ops.bert_dropout_mask([3], np.uint64([1]), tf.cast(f([1]), tf.uint64), threshold=0),
+    "mask-key": lambda ops, f, b: ops.bert_dropout_mask([3], tf.cast(f([2]), tf.uint64), np.uint64([1, 1]),
+                                                        threshold=0),
+    "mask-counter": lambda ops, f, b: ops.bert_dropout_mask([3], np.uint64([1]), tf.cast(f([1]), tf.uint64),
+                                                            threshold=0),
     **{f"adam_w-{name}": lambda ops, f, b, shapes=shapes: ops.bert_adam_w(
-        *[variable_of(shape) for shape in shapes[:3]], f(shapes[3]), 1.0, 1.0, 0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6)
+        *[variable_of(shape) for shape in shapes[:3]], f(shapes[3]), 1.0, 1.0, 0.0, beta_1=0.9, beta_2=0.999,
+        epsilon=1e-6)
        for name, shapes in {"gradient": [[6], [6], [6], [5]], "shape": [[6, 2], [6, 2], [6, 2], [2, 6]],
                             "slots": [[6], [6], [4], [6]]}.items()},
     "adam_w-rate": lambda ops, f, b: ops.bert_adam_w(
-        *[variable_of([6]) for _ in range(3)], f([6]), 1.0, f([0]), 0.0, beta_1=0.9, beta_2=0.999, epsilon=1e-6),
+        *[variable_of([6]) for _ in range(3)], f([6]), 1.0, f([0]), 0.0, beta_1=0.9, beta_2=0.999,
+        epsilon=1e-6),
 }
 
 
 def norm(op, f, b, shapes, changed):
     """BertNorm or its gradient of inputs of these shapes, but for those that are changed."""
-    shapes = {"inputs": [4, 6], "bias": [6], "residual": [4, 6], "mask": [4, 6], "gamma": [6], **shapes, **changed}
+    shapes = {"inputs": [4, 6], "bias": [6], "residual": [4, 6], "mask": [4, 6], "gamma": [6], **shapes,
+              **changed}
     inputs = {name: b(shape) if name == "mask" else f(shape) for name, shape in shapes.items()}
-    return op(**{name: [tensor] if name in ("bias", "residual", "mask") else tensor for name, tensor in inputs.items()},
+    return op(**{name: [tensor] if name in ("bias", "residual", "mask") else tensor
+                 for name, tensor in inputs.items()},
               mask_scale=1.0, epsilon=1e-12)
 
 
@@ -699,7 +760,8 @@ def test_native_ops_refuse_inputs_that_do_not_fit(name, native, graph):
 
 
 def adam_steps(mode, reads):
-    """{number: the weights before each of three steps and after them, the slots} of a variable that is clipped and decayed.
+    """{number: the weights before each of three steps and after them, the slots} of a variable that is
+    clipped and decayed.
 
     Args:
       mode: of `MODES`.
@@ -723,7 +785,8 @@ def adam_steps(mode, reads):
             else:
                 history.append(session.run(weights).copy())
                 session.run(update, feed)
-        *slots, after = session.run([*sorted(set(tf.global_variables()) - {weights}, key=lambda slot: slot.name), weights])
+        *slots, after = session.run([*sorted(set(tf.global_variables()) - {weights},
+                                             key=lambda slot: slot.name), weights])
         return dict(enumerate([*history, after, *slots]))
 
 
@@ -744,7 +807,8 @@ def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
             randomness.set_part(tf.constant(part))
         if unequal:
             randomness.unequal_micro_batches()
-        mask = choice.choose(True, tf.float32).formulas.dropout_mask(shape, probability, "bert/embeddings/dropout#0")
+        mask = choice.choose(True, tf.float32).formulas.dropout_mask(shape, probability,
+                                                                     "bert/embeddings/dropout#0")
         global_step.load(step, session)
         return session.run(mask)
 
@@ -760,7 +824,8 @@ def test_booleans_are_what_they_were_when_this_was_written(mode):
 def test_booleans_have_their_share(probability):
     mask = draw([100, 1000], probability)
     assert mask.dtype == bool
-    # 0 and 1 are exact, the others within five standard deviations; in all columns, so in all places of a block.
+    # 0 and 1 are exact, the others within five standard deviations; in all columns, so in all places of a
+    # block.
     assert abs(mask.mean() - probability) <= 5 * (probability * (1 - probability) / mask.size)**0.5
     for place in range(8):
         share = mask.reshape(-1, 8)[:, place].mean()
@@ -803,19 +868,22 @@ def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
         randomness.unequal_micro_batches()
     with made_by("native"):
         kernels = choice.choose(True, tf.float32)
-        draws = [make(shape, probability, "dropout#0") for make in (kernels.formulas.dropout_mask, randomness.bernoulli)]
+        draws = [make(shape, probability, "dropout#0") for make in (kernels.formulas.dropout_mask,
+                                                                    randomness.bernoulli)]
         assert makers([draw.op for draw in draws]) == {"native"}
     with tf.Session() as session:
         for now in (0, 3, 2**40 + 1):
             step.load(now, session)
-            for sizes in ([1], [7], [8], [9], [255], [256], [257], [4099], [3, 0, 5], [7, 11, 13], [], [100003]):
+            for sizes in ([1], [7], [8], [9], [255], [256], [257], [4099], [3, 0, 5], [7, 11, 13], [],
+                          [100003]):
                 for number in (0, 1, 5):
                     found, expected = session.run(draws, {shape: sizes, part: number})
                     assert found.shape == tuple(sizes)
                     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("low, high", [(2**64 - 3, 5), (2**64 - 3, 2**64 - 1), (2**32 - 3, 0), (2**63 - 3, 2**32 - 1)])
+@pytest.mark.parametrize("low, high",
+                         [(2**64 - 3, 5), (2**64 - 3, 2**64 - 1), (2**32 - 3, 0), (2**63 - 3, 2**32 - 1)])
 def test_native_booleans_are_those_of_tensorflow_where_the_counter_carries(low, high, native, graph):
     stream = {"key": np.uint64([2**63 + 11]), "counter": np.uint64([low, high])}
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(shape=[400], **stream, alg=1, dtype=tf.uint32)

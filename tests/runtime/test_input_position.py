@@ -22,7 +22,8 @@ def shuffled(batch=3):
 
 
 def fused():
-    return numbers().shuffle(24, seed=5).repeat().apply(tf.data.experimental.map_and_batch(lambda x: x + 0.5, 3))
+    return numbers().shuffle(24,
+                             seed=5).repeat().apply(tf.data.experimental.map_and_batch(lambda x: x + 0.5, 3))
 
 
 def prefetched():
@@ -56,7 +57,8 @@ def two_iterators():
     return one_shot() + tf.data.make_one_shot_iterator(numbers().repeat().batch(3)).get_next()
 
 
-ENDLESS = [shuffled, fused, prefetched, interleaved, python_function, generated, one_shot, own_initializer, two_iterators]
+ENDLESS = [shuffled, fused, prefetched, interleaved, python_function, generated, one_shot, own_initializer,
+           two_iterators]
 
 
 def epoch():
@@ -97,7 +99,8 @@ class Trained(object):
         total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
         loss = tf.reduce_sum(features)
         update = tf.group(tf.assign_add(total, loss), tf.assign_add(tf.train.get_global_step(), 1))
-        return estimator.EstimatorSpec(mode, loss=loss, train_op=update, training_hooks=[_Remember(features, self.seen)])
+        return estimator.EstimatorSpec(mode, loss=loss, train_op=update,
+                                       training_hooks=[_Remember(features, self.seen)])
 
     def train(self, input_fn, **limit):
         """Trains; returns the batches of this run."""
@@ -181,7 +184,8 @@ def test_so_does_an_input_that_cannot_be_wound_back(tmp_path, input_fn):
 # --- Another input ---------------------------------------------------------------------------------------
 
 
-OTHERS = {"batch size": lambda: shuffled(batch=4), "files": lambda: numbers(25).repeat().shuffle(7, seed=5).batch(3, True),
+OTHERS = {"batch size": lambda: shuffled(batch=4),
+          "files": lambda: numbers(25).repeat().shuffle(7, seed=5).batch(3, True),
           "buffer": lambda: numbers().repeat().shuffle(8, seed=5).batch(3, True),
           "seed": lambda: numbers().repeat().shuffle(7, seed=6).batch(3, True),
           "function": lambda: shuffled().map(lambda x: x + 1), "kind": generated}
@@ -250,7 +254,8 @@ def test_training_goes_on_when_a_position_cannot_be_saved(tmp_path, log):
 def test_an_input_that_starts_at_the_global_step_has_no_position(tmp_path):
     def input_fn():
         tf.add_to_collection("input_starts_at_global_step", True)
-        return tf.data.Dataset.range(tf.train.get_global_step(), 100).map(lambda x: tf.cast(x, tf.float32)).batch(1)
+        return tf.data.Dataset.range(tf.train.get_global_step(),
+                                     100).map(lambda x: tf.cast(x, tf.float32)).batch(1)
 
     trained = Trained(tmp_path)
     trained.train(input_fn, max_steps=2)
@@ -270,7 +275,8 @@ def test_a_hook_of_the_users_that_saves_saves_the_position_too(tmp_path):
 # --- Reading before counting -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [lambda step: tf.assign(step, step + 1), lambda step: tf.assign_add(step, 1)],
+@pytest.mark.parametrize("count",
+                         [lambda step: tf.assign(step, step + 1), lambda step: tf.assign_add(step, 1)],
                          ids=["assign", "assign_add"])
 def test_whatever_reads_the_global_step_reads_it_before_it_is_counted(tmp_path, count):
     def model_fn(features, labels, mode, params):

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.usefixtures("graph")
 
 
 def chain(batch_size, variable=256):
-    """A step of three products of a batch with a variable, each of which needs the one before: [B, 256] floats."""
+    """A step of three products of a batch with a variable, each of which needs the one before: [B, 256]
+    floats."""
     tf.train.get_or_create_global_step()
     weights = tf.get_variable("weights", [variable, variable])
     x = tf.placeholder(tf.float32, [batch_size, variable])
@@ -28,7 +29,8 @@ def chain(batch_size, variable=256):
 def trained(**options):
     """A step of BERT's optimizer on 620 weights, which all have a gradient."""
     tf.train.get_or_create_global_step()
-    outputs = tf.placeholder(tf.float32, [2, 30]) @ tf.get_variable("kernel", [30, 20]) + tf.get_variable("bias", [20])
+    outputs = tf.placeholder(tf.float32, [2, 30]) @ tf.get_variable("kernel",
+                                                                    [30, 20]) + tf.get_variable("bias", [20])
     return optimization.create_optimizer(tf.reduce_mean(tf.square(outputs)), 1e-3, 10, 1, False, **options)
 
 
@@ -39,11 +41,13 @@ def test_a_chain_holds_its_input_and_two_products_at_most():
     assert 2 * batch <= found.activations <= 3 * batch + MB
 
 
-@pytest.mark.parametrize("options, times", [({}, 3), (dict(optimizer="sgdm"), 2), (dict(gradient_accumulation_steps=2), 4)],
+@pytest.mark.parametrize("options, times",
+                         [({}, 3), (dict(optimizer="sgdm"), 2), (dict(gradient_accumulation_steps=2), 4)],
                          ids=str)
 def test_variables_count_with_their_slots_and_accumulators(options, times):
     found = memory_planner.predict(lambda: trained(**options)).variables
-    assert found == pytest.approx(times * 620 * 4, abs=100)  # beside them the global step and a few sums of micro-batches
+    # beside them the global step and a few sums of micro-batches
+    assert found == pytest.approx(times * 620 * 4, abs=100)
 
 
 def with_unknown_batch():
@@ -59,7 +63,8 @@ def with_loop():
 
 
 @pytest.mark.parametrize("build, complaint", [
-    (with_unknown_batch, "shape of its output is .*static shapes"), (with_function, "function .* would count for nothing"),
+    (with_unknown_batch, "shape of its output is .*static shapes"),
+    (with_function, "function .* would count for nothing"),
     (with_loop, "a loop would count for one round")], ids=["shape", "function", "loop"])
 def test_what_would_be_predicted_too_small_is_refused(build, complaint):
     with pytest.raises(ValueError, match=complaint):
@@ -99,17 +104,20 @@ def test_the_choice_takes_the_least_time_of_what_fits():
     assert needed.total <= everything * 0.6 and found == step.replace(recompute="attention")
     found, _ = choose(step, int(everything * 0.6), needs_of_step, modes[:1])
     assert found == step.replace(gradient_accumulation_steps=2)
-    with pytest.raises(ValueError, match="are usable, but even recompute=attention with micro-batches of 1 needs"):
+    with pytest.raises(ValueError, match="are usable, but even recompute=attention with micro-batches of 1 "
+                       "needs"):
         choose(step, 10_000, needs_of_step, modes)
 
 
 def test_advice_names_the_flags_that_would_fit():
     step = TrainingStep(train_batch_size=1000, gradient_accumulation_steps=2, recompute="attention")
-    alternatives = {"as it is": step, "wider": step.replace(recompute="none"), "widest": step.replace(recompute="layers")}
+    alternatives = {"as it is": step, "wider": step.replace(recompute="none"),
+                    "widest": step.replace(recompute="layers")}
     usable = memory_planner.predict(chain, 300, WIDTHS["attention"]).total
     first, _, *rows = memory_planner.advice(alternatives, needs_of_step, usable).splitlines()
     assert first.startswith("By simulation a micro-batch of 500 needs")
-    assert rows[0].split() == ["as", "it", "is", "300", "--gradient_accumulation_steps=4"]  # 250 are a quarter of 1000
+    # 250 are a quarter of 1000
+    assert rows[0].split() == ["as", "it", "is", "300", "--gradient_accumulation_steps=4"]
     assert int(rows[1].split()[1]) < 300
     assert rows[2].startswith("  widest    none; a single example needs")
     # It ran out of memory although it should have fit.
@@ -134,11 +142,12 @@ def test_a_step_is_tried(error, sufficed):
 def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1}))
-    flags = tiny.flags(bert_config_file=config, max_seq_length="16,32", gpu_memory_gb=1.002, recompute="layers",
-                       output_file=tmp_path / "chart.svg")
+    flags = tiny.flags(bert_config_file=config, max_seq_length="16,32", gpu_memory_gb=1.002,
+                       recompute="layers", output_file=tmp_path / "chart.svg")
     done = scripts.run("plan_memory.py", *flags, cwd=tmp_path)
     assert done.code == 0, done.err
-    rows = {int(length): int(size) for length, size in re.findall(r"^ +(\d+) +layers +(\d+) ", done.out, re.MULTILINE)}
+    rows = {int(length): int(size) for length, size in re.findall(r"^ +(\d+) +layers +(\d+) ", done.out,
+                                                                  re.MULTILINE)}
     assert set(rows) == {16, 32} and rows[16] > rows[32] > 0
     assert "1 GB of it assumed" in done.out and (tmp_path / "chart.svg").read_text().startswith("<svg")
 
@@ -149,6 +158,7 @@ def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
 def test_the_script_refuses(scripts, tmp_path, changes, complaint):
     config = tmp_path / "config.json"
     config.write_text(json.dumps(tiny.CONFIG))
-    done = scripts.run("plan_memory.py", *tiny.flags(**{"bert_config_file": config, "max_seq_length": "16", **changes}),
+    done = scripts.run("plan_memory.py",
+                       *tiny.flags(**{"bert_config_file": config, "max_seq_length": "16", **changes}),
                        cwd=tmp_path)
     assert done.code == 1 and complaint in done.err and "Traceback" not in done.err

@@ -43,7 +43,8 @@ def test_same_seed_step_and_site_give_the_same_numbers():
     np.testing.assert_array_equal(draw(seed=7, step=3), draw(seed=7, step=3))
 
 
-@pytest.mark.parametrize("change", [{"seed": 8}, {"step": 4}, {"site": "here#1"}], ids=["seed", "step", "site"])
+@pytest.mark.parametrize("change", [{"seed": 8}, {"step": 4}, {"site": "here#1"}],
+                         ids=["seed", "step", "site"])
 def test_another_seed_step_or_site_gives_other_numbers(change):
     base = {"seed": 7, "step": 3, "site": "here#0"}
     assert (draw(**base) != draw(**{**base, **change})).all()
@@ -52,8 +53,9 @@ def test_another_seed_step_or_site_gives_other_numbers(change):
 def test_numbers_are_what_they_were_when_this_was_written():
     # A resumed run must go on with the numbers of the version that began it.
     numbers = draw((4,), "bert/embeddings/dropout#0", seed=12345, step=700)
-    np.testing.assert_array_equal(numbers, np.float32([0.5370358228683472, 0.9231173992156982, 0.9202401638031006,
-                                                       0.8745458126068115]))
+    np.testing.assert_array_equal(numbers,
+                                  np.float32([0.5370358228683472, 0.9231173992156982, 0.9202401638031006,
+                                              0.8745458126068115]))
 
 
 def test_without_a_seed_the_default_one_counts():
@@ -143,7 +145,8 @@ def test_a_repeatable_function_takes_its_sites_once(graph):
         made = getattr(tf.get_default_graph(), "made", False)
         tf.get_default_graph().made = True
         # As a variable's initializer, which takes a site where the variable is made only.
-        return [randomness.new_site(kind) for kind in ("dropout", "dropout") + (() if made else ("initializer",))]
+        return [randomness.new_site(kind) for kind in ("dropout", "dropout")
+                + (() if made else ("initializer",))]
 
     function = randomness.repeatable(function)
     with tf.variable_scope("bert"):
@@ -231,7 +234,8 @@ def test_a_mask_is_not_drawn_before_what_it_applies_to_is_there(graph):
     tf.train.get_or_create_global_step()
     x = tf.placeholder(tf.float32, [2, 3], name="x")
     modeling.dropout(x, 0.5)
-    drawing = [op for op in tf.get_default_graph().get_operations() if op.type == "StatelessRandomUniformFullIntV2"]
+    drawing = [op for op in tf.get_default_graph().get_operations()
+               if op.type == "StatelessRandomUniformFullIntV2"]
     assert [x.op in ancestors(op) for op in drawing] == [True]
 
 
@@ -246,7 +250,8 @@ def initial_values(names, seed=None, step=0):
         variables = {}
         for name in names:
             with tf.variable_scope(name):
-                variables[name] = tf.get_variable("kernel", [100, 50], initializer=modeling.create_initializer(0.02))
+                variables[name] = tf.get_variable("kernel", [100, 50],
+                                                  initializer=modeling.create_initializer(0.02))
         global_step.load(step, session)
         session.run(tf.variables_initializer(variables.values()))
         return session.run(variables)
@@ -279,7 +284,8 @@ def test_a_permutation_holds_every_number_once(size):
 
 
 def test_permutations_differ_by_epoch_and_seed_and_repeat():
-    orders = [randomness.permutation(seed, epoch, 50).tobytes() for seed, epoch in ((1, 0), (1, 1), (2, 0), (11, 0))]
+    orders = [randomness.permutation(seed, epoch, 50).tobytes()
+              for seed, epoch in ((1, 0), (1, 1), (2, 0), (11, 0))]
     assert len(set(orders)) == 4
     assert randomness.permutation(1, 0, 50).tobytes() == orders[0]
 

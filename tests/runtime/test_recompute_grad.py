@@ -33,11 +33,13 @@ def evaluate(tensors, feed=None, **options):
 
 def gradients(target, sources):
     """Dense gradients; None stays None."""
-    return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in tf.gradients(target, sources)]
+    return [None if gradient is None else tf.convert_to_tensor(gradient)
+            for gradient in tf.gradients(target, sources)]
 
 
 def assert_equal(ours, expected, tolerance=1e-6):
-    """Equal up to rounding: `tolerance` of the largest value of an array, or of a tenth of that of all arrays."""
+    """Equal up to rounding: `tolerance` of the largest value of an array, or of a tenth of that of all
+    arrays."""
     assert len(ours) == len(expected)
     largest = [np.abs(b).max() for b in expected]
     for a, b, size in zip(ours, expected, largest):
@@ -45,7 +47,8 @@ def assert_equal(ours, expected, tolerance=1e-6):
 
 
 def weighted_sum(tensor):
-    """A scalar whose gradient differs at all positions. (A normalized layer's sum of squares would have none.)"""
+    """A scalar whose gradient differs at all positions. (A normalized layer's sum of squares would have
+    none.)"""
     weights = np.random.RandomState(1).standard_normal(256).astype(np.float32)
     flat = tf.reshape(tensor, [-1])
     return tf.reduce_sum(flat * tf.tile(weights, [8])[:tf.size(flat)])
@@ -64,7 +67,8 @@ def pooled_loss(model):
 def run_model(mode="none", segment=1, loss=pooled_loss, ids=IDS):
     """(all layers' outputs, {variable's name: gradient}, initial values) in a graph of its own."""
     config = tf.ConfigProto()
-    # It adds in another order where it finds a sum in another shape: without it, all numbers are the same to the bit.
+    # It adds in another order where it finds a sum in another shape: without it, all numbers are the same to
+    # the bit.
     config.graph_options.rewrite_options.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
     with tf.Graph().as_default(), tf.Session(config=config) as session:
         global_step = tf.train.get_or_create_global_step()
@@ -81,7 +85,8 @@ def run_model(mode="none", segment=1, loss=pooled_loss, ids=IDS):
 def assert_same_model(ours, expected, tolerance=0):
     """Equal to the bit, or up to rounding: outputs, gradients and initial weights."""
     assert list(ours[1]) == list(expected[1])
-    assert_equal(*[[*outputs, *found.values(), *weights] for outputs, found, weights in (ours, expected)], tolerance)
+    assert_equal(*[[*outputs, *found.values(), *weights] for outputs, found, weights in (ours, expected)],
+                 tolerance)
 
 
 # --- The encoder --------------------------------------------------------------------------------------------
@@ -124,7 +129,8 @@ def test_an_output_in_a_segment_that_nothing_uses_is_not_kept(graph):
 def test_only_training_is_recomputed(graph):
     def identities(training):
         modeling.BertModel(CONFIG, training, tf.constant(IDS), scope=str(training), recompute="layers")
-        return [op for op in graph.get_operations() if op.type == "IdentityN" and "intermediate" not in op.name]
+        return [op for op in graph.get_operations() if op.type == "IdentityN"
+                and "intermediate" not in op.name]
 
     assert not identities(False) and identities(True)
 
@@ -168,7 +174,8 @@ def test_two_models_in_a_graph_with_the_same_weights(graph):
         with tf.Graph().as_default():
             tf.train.get_or_create_global_step()
             with tf.variable_scope("", reuse=tf.AUTO_REUSE):
-                models = [build_model(mode, ids=ids, config=SHALLOW, scope="bert") for ids in (IDS, IDS[::-1])]
+                models = [build_model(mode, ids=ids, config=SHALLOW, scope="bert")
+                          for ids in (IDS, IDS[::-1])]
             loss = tf.add_n([pooled_loss(model) for model in models])
             return evaluate(gradients(loss, tf.trainable_variables()))
 
@@ -211,7 +218,8 @@ X = np.random.RandomState(0).standard_normal([3, 4]).astype(np.float32)
 
 
 def compare(build, wraps=(recompute_grad, lambda layer: layer)):
-    """Asserts that tensors built with a recomputed `layer` are those built with the plain one. Returns their values."""
+    """Asserts that tensors built with a recomputed `layer` are those built with the plain one. Returns their
+    values."""
     values = []
     for wrap in wraps:
         with tf.Graph().as_default():
@@ -290,7 +298,8 @@ def test_gradients_of_gradients():
 def test_several_outputs_of_which_one_or_another_is_used():
     def build(function, x):
         first, second = function(x)  # a list stays a list
-        return [*loss_and_gradients(second, x), *gradients(tf.gather(first, [1, 1]), [x])]  # the latter a sparse one
+        # the latter a sparse one
+        return [*loss_and_gradients(second, x), *gradients(tf.gather(first, [1, 1]), [x])]
 
     def pair(layer):
         return lambda x: [layer(x, 2), layer(x, 3)]
@@ -361,7 +370,8 @@ def test_random_numbers_with_a_state_are_refused(graph):
         tf.gradients(recompute_grad(lambda x: tf.nn.dropout(x, rate=0.5))(x), x)
 
 
-@pytest.mark.parametrize("function", [lambda x: recompute_grad(layer)(x, 2), lambda x: cube(x, tf.constant(2.0))],
+@pytest.mark.parametrize("function",
+                         [lambda x: recompute_grad(layer)(x, 2), lambda x: cube(x, tf.constant(2.0))],
                          ids=["recomputed", "own gradient"])
 def test_a_graph_can_be_collected(function):
     with tf.Graph().as_default() as graph:
@@ -373,11 +383,13 @@ def test_a_graph_can_be_collected(function):
     assert reference() is None
 
 
-# --- A gradient of one's own -----------------------------------------------------------------------------------
+# --- A gradient of one's own
+# -----------------------------------------------------------------------------------
 
 
 def cube(x, scale):
-    return with_own_gradient(scale * x**3, [x, scale], lambda dy, x, scale: [dy * 3 * scale * x**2, tf.reduce_sum(dy * x**3)])
+    return with_own_gradient(scale * x**3, [x, scale], lambda dy, x,
+                             scale: [dy * 3 * scale * x**2, tf.reduce_sum(dy * x**3)])
 
 
 def test_a_gradient_of_ones_own_can_be_differentiated_again(graph):
@@ -413,7 +425,8 @@ def test_what_the_output_was_computed_from_is_not_kept():
 # --- Memory -------------------------------------------------------------------------------------------------
 
 # Deep and narrow, so that activations are most of the memory.
-SIZES = dict(vocab_size=100, hidden_size=64, num_hidden_layers=4, num_attention_heads=2, intermediate_size=256)
+SIZES = dict(vocab_size=100, hidden_size=64, num_hidden_layers=4, num_attention_heads=2,
+             intermediate_size=256)
 
 
 def simulated(mode):
@@ -435,11 +448,12 @@ def test_simulated_memory():
     assert layers < none / 2
 
 
-@pytest.mark.slow(reason="measures what two processes really allocate, at sizes beside which TensorFlow's own memory is small")
+@pytest.mark.slow(reason="measures what two processes really allocate, at sizes beside which TensorFlow's "
+                  "own memory is small")
 def test_memory_of_a_real_step():
     done = run_fresh("benchmarks/recompute.py", "--memory", "--modes=none,layers", "--num_hidden_layers=6",
-                     "--hidden_size=128", "--num_attention_heads=4", "--intermediate_size=512", "--vocab_size=100",
-                     "--length=128", "--batch=16", cwd=".")
+                     "--hidden_size=128", "--num_attention_heads=4", "--intermediate_size=512",
+                     "--vocab_size=100", "--length=128", "--batch=16", cwd=".")
     assert not done.code, done.err
     none, layers = map(float, re.findall(r"activations +(\d+) MiB", done.out))
     assert none > 100

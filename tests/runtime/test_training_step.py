@@ -12,13 +12,15 @@ from bertlib.runtime.training_step import GB, RECOMPUTE, TrainingStep, choose, e
 
 Needs = collections.namedtuple("Needs", ["total", "activations", "seconds"])
 FLAGS = dict(
-    train_batch_size=32, gradient_accumulation_steps=None, tokens_per_micro_batch=0, max_seq_length=128, trim_padding=True,
-    remove_padding=True, precision="fp32", recompute="none", recompute_segment=1, compile_kernels=True, optimizer="adamw",
-    lr_schedule="linear", adam_bias_correction=False)
+    train_batch_size=32, gradient_accumulation_steps=None, tokens_per_micro_batch=0, max_seq_length=128,
+    trim_padding=True,
+    remove_padding=True, precision="fp32", recompute="none", recompute_segment=1, compile_kernels=True,
+    optimizer="adamw", lr_schedule="linear", adam_bias_correction=False)
 
 
 class Simulation:
-    """A fake: an example takes 1 GB, half with "attention" and a tenth with "layers"; variables 2 GB. Counts its calls."""
+    """A fake: an example takes 1 GB, half with "attention" and a tenth with "layers"; variables 2 GB. Counts
+    its calls."""
 
     def __init__(self):
         self.steps = []
@@ -45,10 +47,12 @@ def test_flags_have_the_same_names_in_the_step():
     step, messages, _ = settled(precision="fp16", recompute="layers", recompute_segment=2, optimizer="lamb",
                                 lr_schedule="cosine", gradient_accumulation_steps=4, max_seq_length=64)
     assert step == TrainingStep(
-        train_batch_size=32, gradient_accumulation_steps=4, tokens_per_micro_batch=0, max_seq_length=64, trim=True,
-        remove_padding=True, precision="fp16", recompute="layers", recompute_segment=2, compile_kernels=True, optimizer="lamb",
-        lr_schedule="cosine")
-    assert (step.micro_batch_size, step.loss_scaling, step.unequal_micro_batches, messages) == (8, True, False, [])
+        train_batch_size=32, gradient_accumulation_steps=4, tokens_per_micro_batch=0, max_seq_length=64,
+        trim=True,
+        remove_padding=True, precision="fp16", recompute="layers", recompute_segment=2, compile_kernels=True,
+        optimizer="lamb", lr_schedule="cosine")
+    assert (step.micro_batch_size, step.loss_scaling, step.unequal_micro_batches,
+            messages) == (8, True, False, [])
 
 
 def test_a_step_cannot_be_changed():
@@ -62,8 +66,9 @@ def test_without_flags_it_is_the_published_step():
     assert settled(trim_padding=False, remove_padding=False, compile_kernels=False)[0] == TrainingStep()
 
 
-@pytest.mark.parametrize("memory_gb, mode, count", [(34, "none", 1), (33.9, "attention", 1), (17.9, "attention", 2),
-                                                    (5.1, "layers", 2), (2.1, "layers", 32)])
+@pytest.mark.parametrize("memory_gb, mode, count",
+                         [(34, "none", 1), (33.9, "attention", 1), (17.9, "attention", 2),
+                          (5.1, "layers", 2), (2.1, "layers", 32)])
 def test_auto_and_0_take_the_fastest_that_fits(memory_gb, mode, count):
     step, messages, _ = settled(memory_gb, recompute="auto", gradient_accumulation_steps=0)
     assert (step.recompute, step.gradient_accumulation_steps) == (mode, count)
@@ -79,7 +84,8 @@ def test_auto_alone_keeps_the_number_of_micro_batches_and_0_alone_the_mode():
 
 
 def test_when_nothing_fits_the_smallest_says_what_it_needs():
-    with pytest.raises(ValueError, match=r"2\.05 GB are usable, but even recompute=layers with micro-batches of 1 needs"):
+    with pytest.raises(ValueError, match=r"2\.05 GB are usable, but even recompute=layers with micro-batches "
+                       r"of 1 needs"):
         settled(2.05, recompute="auto", gradient_accumulation_steps=0)
 
 
@@ -102,7 +108,8 @@ def test_where_there_is_surely_room_nothing_is_simulated():
 
 
 def test_a_batch_that_cannot_be_split_is_refused_with_what_can():
-    with pytest.raises(ValueError, match="32 examples cannot be split into 5 .* Batches of 30 or 35 can; .* into 4 or 8"):
+    with pytest.raises(ValueError, match="32 examples cannot be split into 5 .* Batches of 30 or 35 can; .* "
+                       "into 4 or 8"):
         settled(gradient_accumulation_steps=5)
     assert [equal_micro_batches(12, count) for count in (1, 3, 12)] == [12, 4, 1]
 
@@ -115,7 +122,8 @@ def test_by_tokens_there_are_as_many_micro_batches_as_the_longest_examples_take(
     assert (step.gradient_accumulation_steps, step.unequal_micro_batches) == (5, True)
     assert "--gradient_accumulation_steps not given: using 5" in messages[0][1]
     # They need not divide the batch, and may be more.
-    assert settled(tokens_per_micro_batch=1000, gradient_accumulation_steps=7)[0].gradient_accumulation_steps == 7
+    assert settled(tokens_per_micro_batch=1000,
+                   gradient_accumulation_steps=7)[0].gradient_accumulation_steps == 7
     assert settled(tokens_per_micro_batch=1000, gradient_accumulation_steps=7)[0].micro_batch_size == 5
 
 
@@ -124,7 +132,8 @@ def test_by_tokens_there_are_as_many_micro_batches_as_the_longest_examples_take(
     (dict(tokens_per_micro_batch=100), "is below --max_seq_length=128"),
     (dict(gradient_accumulation_steps=0), "leave one of them out"),
     (dict(gradient_accumulation_steps=33), "make at most 32 micro-batches"),
-    (dict(gradient_accumulation_steps=4), "Pass --gradient_accumulation_steps=5 or --tokens_per_micro_batch=1024")])
+    (dict(gradient_accumulation_steps=4), "Pass --gradient_accumulation_steps=5 or "
+     "--tokens_per_micro_batch=1024")])
 def test_by_tokens_what_contradicts_itself_is_refused(flags, expected):
     with pytest.raises(ValueError, match=expected):
         settled(**{"tokens_per_micro_batch": 1000, **flags})

@@ -1,4 +1,5 @@
-"""Fast featurization: the same tokens, the same bytes, in the same order as plain, in any number of processes."""
+"""Fast featurization: the same tokens, the same bytes, in the same order as plain, in any number of
+processes."""
 
 import json
 import math
@@ -49,7 +50,8 @@ def test_random_texts(text, tokenizers):
     assert_same_tokens(text, tokenizers)
 
 
-@pytest.mark.parametrize("before, after", [("", ""), ("un", "able."), (" ", "Σ "), ("[MASK]", "\x1f"), ("日", "\u0301")])
+@pytest.mark.parametrize("before, after",
+                         [("", ""), ("un", "able."), (" ", "Σ "), ("[MASK]", "\x1f"), ("日", "\u0301")])
 def test_each_special_case(before, after, tokenizers):
     for case in CASES:
         assert_same_tokens(before + case + after, tokenizers)
@@ -162,11 +164,13 @@ FLOATS = st.floats(width=32, allow_nan=False) | st.integers(-5, 5)
 @given(st.lists(FLOATS, max_size=3), st.lists(INTS, max_size=4), INTS, st.lists(INTS, max_size=200))
 def test_rows_are_encoded_as_by_protobuf(weights, ids, label, long):
     row = {"weights": weights, "ids": ids, "label": [label], "ünused": [], "long": long}
-    padded = {field.name: row[field.name] + [0] * (math.prod(field.shape) - len(row[field.name])) for field in FIELDS}
+    padded = {field.name: row[field.name] + [0] * (math.prod(field.shape) - len(row[field.name]))
+              for field in FIELDS}
     expected = record_files.encode(FIELDS, padded)
     encoder = example_encoding.Encoder(FIELDS)
     assert encoder(row) == encoder(padded) == expected
-    assert encoder({**row, "long": example_encoding.varints(long), "ids": example_encoding.varints(ids)}) == expected
+    assert encoder({**row, "long": example_encoding.varints(long),
+                    "ids": example_encoding.varints(ids)}) == expected
     assert example_encoding.count(example_encoding.varints(long)) == len(long)
 
 
@@ -188,7 +192,8 @@ class PlainTokenizer(tokenization.FullTokenizer):
 
 def examples_of(strings):
     """Examples of all kinds: single texts, pairs, to be cut or not, with nothing in them, for padding."""
-    examples = [classifier_data.InputExample(f"train-{i}", text, strings[-i] if i % 3 else None, LABELS[i % 2])
+    examples = [classifier_data.InputExample(f"train-{i}", text, strings[-i] if i % 3 else None,
+                                             LABELS[i % 2])
                 for i, text in enumerate(strings)]
     return [*examples, classifier_data.PaddingInputExample()]
 
@@ -197,7 +202,8 @@ def examples_of(strings):
 def test_serialized_examples_are_those_of_protobuf(length):
     rows = json.loads((DATA / "mrpc_features.json").read_text(encoding="utf-8"))
     strings = [row[name] for row in rows for name in ("text_a", "text_b") if row[name]]
-    strings += [*CASES, *(" ".join(CASES[i:i + 9]) for i in range(len(CASES))), "", "the " * 400, b"caf\xc3\xa9 \xff"]
+    strings += [*CASES, *(" ".join(CASES[i:i + 9]) for i in range(len(CASES))), "", "the " * 400,
+                b"caf\xc3\xa9 \xff"]
     arguments = examples_of(strings), LABELS, length
     plain = list(classifier_data.serialize(*arguments, PlainTokenizer(released_vocab())))
     assert list(classifier_data.serialize(*arguments, tokenization.FullTokenizer(released_vocab()))) == plain
@@ -218,12 +224,13 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
     record = list(classifier_data.serialize(examples_of(["one two"] * 5), LABELS, 8, tokenizer))[4]
     fields = classifier_data.feature_fields(8)
     assert record == record_files.encode(fields, {
-        "input_ids": [0, 1, 2, 3, 4, 5, 6, 0], "input_mask": [1] * 7 + [0], "segment_ids": [0] * 4 + [1] * 3 + [0],
-        "label_ids": 0, "is_real_example": 1})
+        "input_ids": [0, 1, 2, 3, 4, 5, 6, 0], "input_mask": [1] * 7 + [0],
+        "segment_ids": [0] * 4 + [1] * 3 + [0], "label_ids": 0, "is_real_example": 1})
 
 
 @pytest.mark.parametrize("label, length, complaint", [
-    ("9", 8, "example bad: label '9' is not one of 0, 1"), ("1", 2, "example bad: max_seq_length 2 is too short")])
+    ("9", 8, "example bad: label '9' is not one of 0, 1"), ("1", 2, "example bad: max_seq_length 2 is too "
+                                                            "short")])
 def test_errors_are_the_same(label, length, complaint):
     examples = [classifier_data.InputExample("good", "", None, "0")] * 2
     bad = classifier_data.InputExample("bad", "a", "b", label)
@@ -248,17 +255,20 @@ def test_files_are_the_same_for_any_number_of_workers(tmp_path):
         contents.append(path.read_bytes())
     assert contents[0] == contents[1] == contents[2]
     plain = tmp_path / "plain.tf_record"
-    classifier_data.file_based_convert_examples_to_features(examples, LABELS, 24, PlainTokenizer(released_vocab()), str(plain),
+    classifier_data.file_based_convert_examples_to_features(examples, LABELS, 24,
+                                                            PlainTokenizer(released_vocab()), str(plain),
                                                             num_workers=2)
     assert plain.read_bytes() == contents[0]
 
 
 def test_an_error_in_a_worker_is_the_same_error_and_leaves_no_file(tmp_path):
-    examples = [classifier_data.InputExample(f"train-{i}", "a", None, "9" if i >= 1500 else "0") for i in range(2100)]
+    examples = [classifier_data.InputExample(f"train-{i}", "a", None, "9" if i >= 1500 else "0")
+                for i in range(2100)]
     for num_workers in (1, 2):
         with pytest.raises(ValueError) as error:
             classifier_data.file_based_convert_examples_to_features(
-                examples, LABELS, 24, tokenization.FullTokenizer(released_vocab()), str(tmp_path / "file"), num_workers)
+                examples, LABELS, 24, tokenization.FullTokenizer(released_vocab()), str(tmp_path / "file"),
+                num_workers)
         assert str(error.value) == "example train-1500: label '9' is not one of 0, 1"
     assert not os.listdir(tmp_path)
 
@@ -267,7 +277,8 @@ def test_an_error_in_a_worker_is_the_same_error_and_leaves_no_file(tmp_path):
 def test_results_come_in_order(num_workers):
     items = list(range(23))
     for given_items in (items, iter(items)):
-        assert list(workers.ordered_map(operator.neg, given_items, num_workers, chunk_size=2)) == [-i for i in items]
+        assert list(workers.ordered_map(operator.neg, given_items, num_workers,
+                                        chunk_size=2)) == [-i for i in items]
 
 
 def test_items_are_taken_as_they_are_needed():
@@ -310,15 +321,19 @@ def is_running(pid):
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="looks into /proc")
 @pytest.mark.parametrize("number, seconds", [(signal.SIGINT, 60), (signal.SIGKILL, 0.3)])
 def test_workers_end_with_their_process(number, seconds):
-    # A program started in the background of a shell script ignores Ctrl-C, and so would this one if the tests are.
+    # A program started in the background of a shell script ignores Ctrl-C, and so would this one if the tests
+    # are.
     code = ("import signal, time; from bertlib.runtime import workers; signal.signal(signal.SIGINT, "
-            f"signal.default_int_handler); print(list(workers.ordered_map(time.sleep, [{seconds}] * 400, 2, chunk_size=1)))")
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, start_new_session=True)
+            f"signal.default_int_handler); print(list(workers.ordered_map(time.sleep, [{seconds}] * 400, 2, "
+            "chunk_size=1)))")
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE,
+                               start_new_session=True)
     while len(children(process.pid)) < 2:
         time.sleep(0.01)
     started = children(process.pid)
     deadline = time.time() + 20
-    while os.getpgid(process.pid) in map(os.getpgid, started):  # Ctrl-C is not for workers, they would complain
+    # Ctrl-C is not for workers, they would complain
+    while os.getpgid(process.pid) in map(os.getpgid, started):
         assert time.time() < deadline
         time.sleep(0.01)  # the second may just have been forked
     time.sleep(0.3)

@@ -1,4 +1,5 @@
-"""What a new head takes: token tagging, with its data and its metrics, as one would write it (up to the line of tests)."""
+"""What a new head takes: token tagging, with its data and its metrics, as one would write it (up to the line
+of tests)."""
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ SEQUENCES = ("input_mask", "input_ids", "segment_ids", "tag_ids")
 
 
 class Tagger:
-    """A tag for each token; see `head`. Features: tag_ids, int32 [B, F]; what has no word has tag -1, and does not count."""
+    """A tag for each token; see `head`. Features: tag_ids, int32 [B, F]; what has no word has tag -1, and
+    does not count."""
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
     first_token_only = False
@@ -23,7 +25,8 @@ class Tagger:
         self._tags = tags
 
     def shapes(self, bert_config):
-        return {"output_weights": (len(self._tags), bert_config.hidden_size), "output_bias": (len(self._tags),)}
+        return {"output_weights": (len(self._tags), bert_config.hidden_size),
+                "output_bias": (len(self._tags),)}
 
     def build(self, bert_config, model, features, mode, micro_batches):
         del bert_config, micro_batches
@@ -47,7 +50,8 @@ class Tagger:
         found, right = (tf.cast(values > 0, tf.float32) for values in (tags, labels))
         hits = tf.cast(tf.equal(tags, labels), tf.float32) * right
         return {"accuracy": tf.metrics.accuracy(labels, tags, counts),
-                "precision": tf.metrics.mean(hits, found * counts), "recall": tf.metrics.mean(hits, right * counts)}
+                "precision": tf.metrics.mean(hits, found * counts),
+                "recall": tf.metrics.mean(hits, right * counts)}
 
 
 def read_conll(path):
@@ -63,7 +67,9 @@ def features_of(sentences, tokenizer, tags, seq_length):
     for words, names in sentences:
         pieces = [tokenizer.tokenize(word) for word in words]
         tokens = ["[CLS]", *[piece for word in pieces for piece in word], "[SEP]"][:seq_length]
-        ids = [-1, *[tag for word, name in zip(pieces, names) for tag in [tags.index(name), *[-1] * (len(word) - 1)]], -1]
+        ids = [-1,
+               *[tag for word, name in zip(pieces, names)
+                 for tag in [tags.index(name), *[-1] * (len(word) - 1)]], -1]
         padding = [0] * (seq_length - len(tokens))
         arrays["input_ids"].append(tokenizer.convert_tokens_to_ids(tokens) + padding)
         arrays["input_mask"].append([1] * len(tokens) + padding)
@@ -74,8 +80,10 @@ def features_of(sentences, tokenizer, tags, seq_length):
 
 def input_fn_builder(arrays, is_training):
     def input_fn(params):
-        return input_pipeline.array_dataset(arrays, params["batch_size"], is_training, drop_remainder=is_training,
-                                            micro_batches=params.get("gradient_accumulation_steps", 1), trim=SEQUENCES)
+        return input_pipeline.array_dataset(arrays, params["batch_size"], is_training,
+                                            drop_remainder=is_training,
+                                            micro_batches=params.get("gradient_accumulation_steps", 1),
+                                            trim=SEQUENCES)
     return input_fn
 
 
@@ -109,7 +117,8 @@ def trained(arrays, tiny_model, directory, steps=40, **changes):
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1, "hidden_dropout_prob": 0.0,
                                             "attention_probs_dropout_prob": 0.0})
     model_fn = head.model_fn_builder(Tagger(TAGS), config, None, 0.01, steps, 2, False, False, step)
-    tagger = estimator.Estimator(model_fn, config=estimator.RunConfig(model_dir=str(directory), training_step=step),
+    tagger = estimator.Estimator(model_fn,
+                                 config=estimator.RunConfig(model_dir=str(directory), training_step=step),
                                  train_batch_size=16, eval_batch_size=16, predict_batch_size=16)
     return tagger.train(input_fn_builder(arrays, True), max_steps=steps)
 
@@ -126,7 +135,8 @@ def test_a_head_learns_is_evaluated_and_predicts(arrays, tiny_model, tmp_path):
 
 def test_a_mode_that_a_head_does_not_have_is_refused(graph):
     model_fn = head.model_fn_builder(Tagger(TAGS), None, None, 0.01, 1, 0, False, False)
-    with pytest.raises(ValueError, match="This model has the modes 'train', 'eval', 'infer', and not 'other'"):
+    with pytest.raises(ValueError,
+                       match="This model has the modes 'train', 'eval', 'infer', and not 'other'"):
         model_fn({}, None, "other", {})
 
 

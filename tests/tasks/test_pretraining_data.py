@@ -30,12 +30,14 @@ import create_pretraining_data
 import tokenization
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = [f"{word}{number}" for number in range(10) for word in ("red", "blue", "##ish", "##er", "dog", "runs")]
+WORDS = [f"{word}{number}" for number in range(10) for word in ("red", "blue", "##ish", "##er", "dog",
+                                                                "runs")]
 
 
 def corpus(documents, sentences, words):
     """Documents of sentences of different words, so many of each."""
-    return [[" ".join(f"d{d}s{s}w{w}" for w in range(words)) for s in range(sentences)] for d in range(documents)]
+    return [[" ".join(f"d{d}s{s}w{w}" for w in range(words)) for s in range(sentences)]
+            for d in range(documents)]
 
 
 def tokenizer_of(texts, unused=0):
@@ -56,7 +58,8 @@ Instance = collections.namedtuple("Instance", "tokens original positions is_rand
 
 
 def read(paths, tokenizer):
-    """The instances of files, `original` with the masks undone and `texts` what stands between the special tokens."""
+    """The instances of files, `original` with the masks undone and `texts` what stands between the special
+    tokens."""
     found = []
     for path in paths:
         for record in tf.python_io.tf_record_iterator(str(path)):
@@ -71,9 +74,11 @@ def read(paths, tokenizer):
             ids[positions] = values["masked_lm_ids"][:predictions]
             original = tokenizer.convert_ids_to_tokens(ids[:length].tolist())
             assert original[0] == "[CLS]" and original[-1] == "[SEP]"
-            texts = [list(group) for is_special, group in itertools.groupby(original[1:], "[SEP]".__eq__) if not is_special]
-            found.append(Instance(tokenizer.convert_ids_to_tokens(values["input_ids"][:length].tolist()), original,
-                                  positions.tolist(), bool(values["next_sentence_labels"][0]), texts, values))
+            texts = [list(group) for is_special, group in itertools.groupby(original[1:], "[SEP]".__eq__)
+                     if not is_special]
+            found.append(Instance(tokenizer.convert_ids_to_tokens(values["input_ids"][:length].tolist()),
+                                  original, positions.tolist(), bool(values["next_sentence_labels"][0]),
+                                  texts, values))
     return found
 
 
@@ -81,7 +86,8 @@ def stream(directory, texts, recipe=DEFAULTS, files=1, name="out", tokenizer=Non
     """Writes a corpus with `write_training_data`; returns (paths, manifest)."""
     source = write(directory / "corpus.txt", texts)
     paths = [str(directory / f"{name}-{index}") for index in range(files)]
-    manifest = pretraining_stream.write_training_data([source], paths, tokenizer or tokenizer_of(texts), recipe, **arguments)
+    manifest = pretraining_stream.write_training_data([source], paths, tokenizer or tokenizer_of(texts),
+                                                      recipe, **arguments)
     return paths, manifest
 
 
@@ -101,27 +107,31 @@ def values(instance):
 def test_recorded_instances(index):
     recorded = json.loads(gzip.decompress((DATA / "pretraining_instances.json.gz").read_bytes()))[index]
     instances = create_pretraining_data.create_training_instances(
-        [str(DATA / "pretraining.txt")], tokenization.FullTokenizer(released_vocab()), recorded["max_seq_length"],
-        recorded["dupe_factor"], recorded["short_seq_prob"], recorded["masked_lm_prob"], recorded["max_predictions_per_seq"],
+        [str(DATA / "pretraining.txt")], tokenization.FullTokenizer(released_vocab()),
+        recorded["max_seq_length"],
+        recorded["dupe_factor"], recorded["short_seq_prob"], recorded["masked_lm_prob"],
+        recorded["max_predictions_per_seq"],
         random.Random(recorded["rng_seed"]), do_whole_word_mask=recorded["do_whole_word_mask"])
     assert [vars(instance) for instance in instances] == recorded["instances"]
 
 
 def random_texts(seed):
     rng = random.Random(seed)
-    return [[" ".join(rng.choices(WORDS, k=rng.choice([1, 2, 5, 30]))) for _ in range(rng.choice([1, 1, 4, 20]))]
+    return [[" ".join(rng.choices(WORDS, k=rng.choice([1, 2, 5, 30])))
+             for _ in range(rng.choice([1, 1, 4, 20]))]
             for _ in range(12)]
 
 
-@pytest.mark.parametrize("length, short, whole_words", [(5, 0.5, False), (20, 0.3, True), (64, 0.0, True), (64, 1.0, False)])
+@pytest.mark.parametrize("length, short, whole_words",
+                         [(5, 0.5, False), (20, 0.3, True), (64, 0.0, True), (64, 1.0, False)])
 def test_instances_and_records_are_those_of_the_plain_algorithm(tmp_path, length, short, whole_words):
     texts = random_texts(length)
     source = write(tmp_path / "text", texts)
     tokenizer = tokenization.FullTokenizer({word: index for index, word in enumerate([*SPECIAL, *WORDS])})
     settings = length, 3, short, 0.2, 6
     plain = plain_pretraining.create_instances([source], tokenizer, random.Random(7), *settings, whole_words)
-    instances = create_pretraining_data.create_training_instances([source], tokenizer, *settings, random.Random(7),
-                                                                  whole_words)
+    instances = create_pretraining_data.create_training_instances([source], tokenizer, *settings,
+                                                                  random.Random(7), whole_words)
     assert list(map(values, instances)) == plain and len(plain) > 100
     written = [[str(tmp_path / f"{name}{i}") for i in range(3)] for name in ("plain", "ours")]
     plain_pretraining.write(plain, tokenizer, length, 6, written[0])
@@ -136,7 +146,8 @@ def test_the_other_document_is_another_one():
     # The published code gives up after ten draws.
     for seed in range(300):
         documents = [[["a"]], [["b"]]]
-        instance, = create_pretraining_data.create_instances_from_document(documents, 0, 8, 0, 0.1, 1, ["c"], Always(seed))
+        instance, = create_pretraining_data.create_instances_from_document(documents, 0, 8, 0, 0.1, 1, ["c"],
+                                                                           Always(seed))
         assert instance.is_random_next and "b" in instance.tokens + instance.masked_lm_labels
 
 
@@ -189,7 +200,8 @@ def test_pairs(tmp_path):
             # Between a and b only what was cut of either is missing.
             assert documents[0] == documents[1] and place(a[-1]) < place(b[0])
             assert length == 32 or place(b[0])[1] == place(a[-1])[1] + 1
-        assert features["segment_ids"].tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (32 - length)
+        assert features["segment_ids"].tolist() == [0] * (len(a) + 2) + [1] * (len(b)
+                                                                               + 1) + [0] * (32 - length)
         assert features["input_mask"].tolist() == [1] * length + [0] * (32 - length)
         assert features["input_ids"].shape == (32,) and not features["input_ids"][length:].any()
         count = min(4, max(1, round(0.15 * length)))
@@ -206,12 +218,15 @@ def test_pairs(tmp_path):
 
 
 def test_no_document_is_lost_or_doubled(tmp_path):
-    texts = corpus(50, 3, 4)  # a document is a chunk: each pass has one instance that begins with its first word
+    # a document is a chunk: each pass has one instance that begins with its first word
+    texts = corpus(50, 3, 4)
     recipe = Recipe(max_seq_length=64, dupe_factor=3, short_seq_prob=0.0)
     tokenizer = tokenizer_of(texts)
-    paths, manifest = stream(tmp_path, texts, recipe, files=3, tokenizer=tokenizer, shuffle_buffer_documents=8)
+    paths, manifest = stream(tmp_path, texts, recipe, files=3, tokenizer=tokenizer,
+                             shuffle_buffer_documents=8)
     begun = collections.Counter(instance.texts[0][0] for instance in read(paths, tokenizer))
-    assert {name: count for name, count in begun.items() if name.endswith("s0w0")} == {f"d{d}s0w0": 3 for d in range(50)}
+    assert {name: count for name, count in begun.items()
+            if name.endswith("s0w0")} == {f"d{d}s0w0": 3 for d in range(50)}
     assert manifest["documents"] == manifest["statistics"]["documents"] == 50
     assert manifest["sentences"] == manifest["statistics"]["sentences"] == 150
     orders = [[place(instance.texts[0][0])[0] for instance in read([path], tokenizer)] for path in paths]
@@ -222,8 +237,10 @@ def test_no_document_is_lost_or_doubled(tmp_path):
 def test_instances_are_shuffled(tmp_path):
     texts = corpus(30, 3, 4)
     tokenizer = tokenizer_of(texts)
-    paths, _ = stream(tmp_path, texts, Recipe(max_seq_length=64, dupe_factor=2, short_seq_prob=0.0), tokenizer=tokenizer)
-    begun = [instance.texts[0][0] for instance in read(paths, tokenizer) if instance.texts[0][0].endswith("s0w0")]
+    paths, _ = stream(tmp_path, texts, Recipe(max_seq_length=64, dupe_factor=2, short_seq_prob=0.0),
+                      tokenizer=tokenizer)
+    begun = [instance.texts[0][0] for instance in read(paths, tokenizer)
+             if instance.texts[0][0].endswith("s0w0")]
     assert list(dict.fromkeys(begun)) != list(dict.fromkeys(reversed(begun)))[::-1]  # the order of the passes
 
 
@@ -231,7 +248,8 @@ def test_instances_are_shuffled(tmp_path):
 def test_full_sentences(tmp_path, size, short):
     texts = corpus(20, 5, 6)
     texts[7][2] = " ".join(f"d7s2w{word}" for word in range(60))  # longer than an instance
-    recipe = Recipe(max_seq_length=size, dupe_factor=2, next_sentence=False, short_seq_prob=short, max_predictions_per_seq=4)
+    recipe = Recipe(max_seq_length=size, dupe_factor=2, next_sentence=False, short_seq_prob=short,
+                    max_predictions_per_seq=4)
     tokenizer = tokenizer_of(texts)
     paths, manifest = stream(tmp_path, texts, recipe, tokenizer=tokenizer, shuffle_buffer_documents=6)
     instances = read(paths, tokenizer)
@@ -245,12 +263,14 @@ def test_full_sentences(tmp_path, size, short):
             if len({place(word)[0] for word in text}) > 1 or 7 in {place(word)[0] for word in text}:
                 continue
             assert place(text[0])[2] == 0 and place(text[-1])[2] == 5  # whole sentences
-    assert all(len({place(word)[0] for word in text}) == 1 for instance in instances for text in instance.texts)
+    assert all(len({place(word)[0] for word in text}) == 1 for instance in instances
+               for text in instance.texts)
     if not short:
         full = [len(instance.tokens) for instance in instances]
         assert sum(length > size - 8 for length in full) > 0.8 * len(full)
     in_memory = create_pretraining_data.create_training_instances(
-        [str(tmp_path / "corpus.txt")], tokenizer, size, 1, short, 0.15, 4, random.Random(1), next_sentence=False)
+        [str(tmp_path / "corpus.txt")], tokenizer, size, 1, short, 0.15, 4, random.Random(1),
+        next_sentence=False)
     found = collections.Counter()
     for instance in in_memory:
         for position, label in zip(instance.masked_lm_positions, instance.masked_lm_labels):
@@ -262,9 +282,11 @@ def test_full_sentences(tmp_path, size, short):
 def test_what_is_drawn_has_the_distribution_of_the_plain_algorithm(tmp_path):
     texts = corpus(40, 14, 9)
     tokenizer = tokenizer_of(texts)
-    recipe = Recipe(max_seq_length=48, dupe_factor=30, max_predictions_per_seq=20, short_seq_prob=0.3, masked_lm_prob=0.2)
+    recipe = Recipe(max_seq_length=48, dupe_factor=30, max_predictions_per_seq=20, short_seq_prob=0.3,
+                    masked_lm_prob=0.2)
     paths, manifest = stream(tmp_path, texts, recipe, tokenizer=tokenizer)
-    plain = plain_pretraining.create_instances([str(tmp_path / "corpus.txt")], tokenizer, random.Random(5), *recipe[:5])
+    plain = plain_pretraining.create_instances([str(tmp_path / "corpus.txt")], tokenizer, random.Random(5),
+                                               *recipe[:5])
     ours = read(paths, tokenizer)
 
     def samples(instances):
@@ -273,9 +295,10 @@ def test_what_is_drawn_has_the_distribution_of_the_plain_algorithm(tmp_path):
             first = original.index("[SEP]")
             masked = sum(tokens[position] == "[MASK]" for position in positions)
             kept = sum(tokens[position] == original[position] for position in positions)
-            yield (1, len(tokens), first, is_random, len(positions), masked / len(positions), kept / len(positions),
-                   np.mean(positions) / len(tokens), np.var(positions) / len(tokens)**2,
-                   place(original[1])[2], place(original[first - 1])[2], place(original[first + 1])[1])
+            yield (1, len(tokens), first, is_random, len(positions), masked / len(positions),
+                   kept / len(positions), np.mean(positions) / len(tokens),
+                   np.var(positions) / len(tokens)**2, place(original[1])[2], place(original[first - 1])[2],
+                   place(original[first + 1])[1])
 
     def undone(instance):
         original = list(instance[0])
@@ -283,7 +306,8 @@ def test_what_is_drawn_has_the_distribution_of_the_plain_algorithm(tmp_path):
             original[position] = label
         return original
 
-    ours = np.array(list(samples((one.tokens, one.positions, one.original, one.is_random_next) for one in ours)))
+    ours = np.array(list(samples((one.tokens, one.positions, one.original, one.is_random_next)
+                                 for one in ours)))
     theirs = np.array(list(samples((one[0], one[2], undone(one), one[4]) for one in plain)))
     assert abs(len(ours) - len(theirs)) < 0.03 * len(theirs) and len(ours) > 4000
     error = np.sqrt(ours.var(0) / len(ours) + theirs.var(0) / len(theirs)) + 1e-12
@@ -309,15 +333,19 @@ class Pieces(tokenization.FullTokenizer):
 def test_whole_words_are_masked(tmp_path, pieces):
     rng = random.Random(3)
     if pieces:
-        texts = [[" ".join(rng.choice(["cat", "cats", "cate", "catse", "catest"]) for _ in range(12)) for _ in range(6)]
+        texts = [[" ".join(rng.choice(["cat", "cats", "cate", "catse", "catest"]) for _ in range(12))
+                  for _ in range(6)]
                  for _ in range(30)]
         tokenizer = Pieces({token: index for index, token in enumerate([*SPECIAL, "▁cat", "s", "e", "t"])})
     else:
         tokens = ["cat", "##s", "##e", "##t", "dog"]
-        texts = [[" ".join(rng.choice(["cat", "dogs", "cate", "catse", "dogest"]) for _ in range(12)) for _ in range(6)]
+        texts = [[" ".join(rng.choice(["cat", "dogs", "cate", "catse", "dogest"]) for _ in range(12))
+                  for _ in range(6)]
                  for _ in range(30)]
-        tokenizer = tokenization.FullTokenizer({token: index for index, token in enumerate([*SPECIAL, *tokens])})
-    recipe = Recipe(max_seq_length=40, dupe_factor=4, max_predictions_per_seq=8, do_whole_word_mask=True, masked_lm_prob=0.2)
+        tokenizer = tokenization.FullTokenizer({token: index
+                                                for index, token in enumerate([*SPECIAL, *tokens])})
+    recipe = Recipe(max_seq_length=40, dupe_factor=4, max_predictions_per_seq=8, do_whole_word_mask=True,
+                    masked_lm_prob=0.2)
     paths, _ = stream(tmp_path, texts, recipe, tokenizer=tokenizer)
     several = full = 0
     for instance in read(paths, tokenizer):
@@ -335,7 +363,8 @@ def test_whole_words_are_masked(tmp_path, pieces):
         wanted = min(8, round(0.2 * len(instance.tokens)))
         assert len(chosen) <= wanted
         # A word is left out only if it does not fit.
-        assert len(chosen) == wanted or all(len(word) > wanted - len(chosen) for word in words if chosen.isdisjoint(word))
+        assert len(chosen) == wanted or all(len(word) > wanted - len(chosen) for word in words
+                                            if chosen.isdisjoint(word))
         full += len(chosen) == wanted
     assert several > 100 and full > 100
 
@@ -346,7 +375,8 @@ def test_chinese_and_case(tmp_path):
     for lower, expected in ((True, {"日", "本", "語", "ete"}), (False, {"日", "本", "語", "Été", "été"})):
         tokenizer = tokenization.FullTokenizer(vocabulary, do_lower_case=lower)
         paths, _ = stream(tmp_path, texts, name=str(lower), tokenizer=tokenizer)
-        assert {token for instance in read(paths, tokenizer) for text in instance.texts for token in text} == expected
+        assert {token for instance in read(paths, tokenizer) for text in instance.texts
+                for token in text} == expected
 
 
 # --- Streamed: blocks, processes, killing ----------------------------------------------------------------
@@ -366,11 +396,12 @@ def test_documents_are_read_as_they_are_needed():
     assert next(blocks) == list(range(10)) and len(taken) == 12
 
 
-@pytest.mark.parametrize("recipe", [Recipe(max_seq_length=32), Recipe(max_seq_length=32, next_sentence=False)])
+@pytest.mark.parametrize("recipe",
+                         [Recipe(max_seq_length=32), Recipe(max_seq_length=32, next_sentence=False)])
 def test_files_are_the_same_for_any_number_of_workers(tmp_path, recipe):
     texts = corpus(40, 4, 5)
-    written = [contents(stream(tmp_path, texts, recipe, files=2, name=str(workers), shuffle_buffer_documents=7,
-                               num_workers=workers)[0]) for workers in (1, 2, 4)]
+    written = [contents(stream(tmp_path, texts, recipe, files=2, name=str(workers),
+                               shuffle_buffer_documents=7, num_workers=workers)[0]) for workers in (1, 2, 4)]
     assert written[0] == written[1] == written[2]
     for name, other in (("random_seed", 1), ("shuffle_buffer_documents", 8)):
         arguments = {"shuffle_buffer_documents": 7, name: other}
@@ -403,11 +434,13 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             stream(tmp_path, texts, recipe, **arguments)
     assert sorted(os.listdir(tmp_path)) == sorted([
-        "corpus.txt", "out-0.manifest.json", "out-0.partial", "out-1.partial", "whole-0", "whole-0.manifest.json", "whole-1"])
+        "corpus.txt", "out-0.manifest.json", "out-0.partial", "out-1.partial", "whole-0",
+        "whole-0.manifest.json", "whole-1"])
     with pytest.raises(ValueError, match="random_seed was 12345, is 1"):
         stream(tmp_path, texts, recipe, random_seed=1, **arguments)
     made = []
-    monkeypatch.setattr(pretraining_stream._Output, "append", lambda output, *block: made.append(1) or append(output, *block))
+    monkeypatch.setattr(pretraining_stream._Output, "append", lambda output, *block: made.append(1)
+                        or append(output, *block))
     paths, manifest = stream(tmp_path, texts, recipe, num_workers=2, **arguments)
     assert len(made) == manifest["blocks"] - 3 == 3
     assert contents(paths) == contents(expected)
@@ -457,8 +490,8 @@ def documents_of(path):
 
 
 @pytest.mark.parametrize("text", [
-    "one\ntwo\n\nthree\n", "one\ntwo\n\nthree", "\n\n one \r\ntwo\t\n \n\n\nthree\n\n", "\ufeff\none\ntwo\n\u200b\n\nthree",
-    "one\n\ufffd\ntwo\n\n\x07\n\nthree\n"])
+    "one\ntwo\n\nthree\n", "one\ntwo\n\nthree", "\n\n one \r\ntwo\t\n \n\n\nthree\n\n",
+    "\ufeff\none\ntwo\n\u200b\n\nthree", "one\n\ufffd\ntwo\n\n\x07\n\nthree\n"])
 @pytest.mark.parametrize("suffix", [".txt", ".gz"])
 def test_documents(tmp_path, text, suffix):
     path = tmp_path / f"text{suffix}"
@@ -473,8 +506,10 @@ def test_a_file_ends_a_document_in_the_stream(tmp_path):
     # In memory, as published, only a blank line does.
     assert plain_pretraining.read_documents(paths, tokenizer) == [[["one"], ["two"]]]
     settings = 8, 20, 0, 0.1, 1
-    instances = create_pretraining_data.create_training_instances(paths, tokenizer, *settings, random.Random(1))
-    assert list(map(values, instances)) == plain_pretraining.create_instances(paths, tokenizer, random.Random(1), *settings)
+    instances = create_pretraining_data.create_training_instances(paths, tokenizer, *settings,
+                                                                  random.Random(1))
+    assert list(map(values, instances)) == plain_pretraining.create_instances(paths, tokenizer,
+                                                                              random.Random(1), *settings)
 
 
 def test_input_files(tmp_path, monkeypatch):
@@ -499,8 +534,8 @@ def test_input_files(tmp_path, monkeypatch):
 def test_bad_text(tmp_path, name, content, complaint):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=complaint):
-        pretraining_stream.write_training_data([str(tmp_path / name)], [str(tmp_path / "out")], tokenizer_of([["one two"]]),
-                                               Recipe())
+        pretraining_stream.write_training_data([str(tmp_path / name)], [str(tmp_path / "out")],
+                                               tokenizer_of([["one two"]]), Recipe())
     assert os.listdir(tmp_path) == [name]
 
 
@@ -541,7 +576,8 @@ def test_output_that_cannot_be_written(tmp_path):
     if os.getuid():
         (tmp_path / "closed").mkdir(mode=0o500)
         fails(PermissionError, "no permission", str(tmp_path / "closed" / "out"))
-    assert contents([source, file]) == [b"d0s0w0 d0s0w1\nd0s1w0 d0s1w1\n\nd1s0w0 d1s0w1\nd1s1w0 d1s1w1\n\nd2s0w0 d2s0w1\n"
+    assert contents([source, file]) == [b"d0s0w0 d0s0w1\nd0s1w0 d0s1w1\n\nd1s0w0 d1s0w1\nd1s1w0 "
+                                        b"d1s1w1\n\nd2s0w0 d2s0w1\n"
                                         b"d2s1w0 d2s1w1\n", b"\n"]
 
 
@@ -564,8 +600,8 @@ def files(tmp_path):
 
 def test_script(scripts, files):
     write(files / "more.txt", [[sentence] for sentence in itertools.chain(*corpus(60, 6, 6))])
-    flags = ["--input_file=corpus.txt, mor*.txt", "--output_file=a,b", "--vocab_file=vocab.txt", "--max_seq_length=32",
-             "--dupe_factor=2"]
+    flags = ["--input_file=corpus.txt, mor*.txt", "--output_file=a,b", "--vocab_file=vocab.txt",
+             "--max_seq_length=32", "--dupe_factor=2"]
     done = scripts.run("create_pretraining_data.py", *flags, cwd=files)
     assert done.code == 0, done.err
     assert "more.txt: 360 of its 360 documents have one sentence only" in done.err
@@ -595,21 +631,22 @@ def test_script_says_what_is_wrong(scripts, files, flags, complaint):
 
 def test_script_without_mask_in_its_vocabulary_and_with_few_predictions(scripts, files):
     (files / "vocab.txt").write_text((files / "vocab.txt").read_text().replace("[MASK]", "[UNUSED]"))
-    done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a", "--vocab_file=vocab.txt",
-                       cwd=files)
+    done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a",
+                       "--vocab_file=vocab.txt", cwd=files)
     assert done.code == 1 and "vocab.txt has no [MASK]" in done.err
     (files / "vocab.txt").write_text((files / "vocab.txt").read_text().replace("[UNUSED]", "[MASK]"))
-    done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a", "--vocab_file=vocab.txt",
-                       "--max_seq_length=512", "--dupe_factor=1", cwd=files)
+    done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a",
+                       "--vocab_file=vocab.txt", "--max_seq_length=512", "--dupe_factor=1", cwd=files)
     assert done.code == 0 and "To predict that share, pass --max_predictions_per_seq=77" in done.err
 
 
 def test_killed_script_goes_on(scripts, files):
-    flags = ["--input_file=corpus.txt", "--vocab_file=vocab.txt", "--max_seq_length=32", "--shuffle_buffer_documents=3",
-             "--dupe_factor=150"]
+    flags = ["--input_file=corpus.txt", "--vocab_file=vocab.txt", "--max_seq_length=32",
+             "--shuffle_buffer_documents=3", "--dupe_factor=150"]
 
     def stop(name, number):
-        running = scripts.start("create_pretraining_data.py", f"--output_file={name},b", *flags, "--num_workers=1", cwd=files)
+        running = scripts.start("create_pretraining_data.py", f"--output_file={name},b", *flags,
+                                "--num_workers=1", cwd=files)
         deadline = time.time() + 60
         while not (files / f"{name}.manifest.json").exists():
             assert time.time() < deadline

@@ -1,4 +1,5 @@
-"""squad_data.py: reading, windows as recorded (data/squad_*), the same ones fast and in several processes, the samples."""
+"""squad_data.py: reading, windows as recorded (data/squad_*), the same ones fast and in several processes,
+the samples."""
 
 import collections
 import gzip
@@ -81,7 +82,8 @@ def test_windows_maps_and_positions_are_the_recorded_ones(recorded, part, is_tra
         assert tokenizer.convert_tokens_to_ids(feature.tokens) == expected["input_ids"]
         assert feature.token_to_orig_map == places(expected["token_to_orig_map"])
         assert feature.token_is_max_context == places(expected["token_is_max_context"])
-        for name in ("unique_id", "example_index", "doc_span_index", "start_position", "end_position", "is_impossible"):
+        for name in ("unique_id", "example_index", "doc_span_index", "start_position", "end_position",
+                     "is_impossible"):
             assert getattr(feature, name) == expected[name], name
 
 
@@ -95,7 +97,8 @@ def plain_spans(count, room, stride):
 
 
 def plain_answer(example, all_tokens, first_of_word, tokenizer):
-    """The first and last token of the answer: the first, and of these the longest, run of tokens that reads as it does."""
+    """The first and last token of the answer: the first, and of these the longest, run of tokens that reads
+    as it does."""
     first = first_of_word[example.start_position]
     last = (first_of_word + [len(all_tokens)])[example.end_position + 1] - 1
     wanted = " ".join(tokenizer.tokenize(example.orig_answer_text))
@@ -111,7 +114,8 @@ def plain_features(examples, tokenizer, lengths, is_training):
     features = []
     for example_index, example in enumerate(examples):
         question = tokenizer.tokenize(example.question_text)[:lengths.max_query_length]
-        pairs = [(token, i) for i, word in enumerate(example.doc_tokens) for token in tokenizer.tokenize(word)]
+        pairs = [(token, i) for i, word in enumerate(example.doc_tokens)
+                 for token in tokenizer.tokenize(word)]
         all_tokens = [token for token, _ in pairs]
         first_of_word = [sum(i < word for _, i in pairs) for word in range(len(example.doc_tokens))]
         learns = is_training and not example.is_impossible
@@ -128,9 +132,11 @@ def plain_features(examples, tokenizer, lengths, is_training):
             features.append(squad_data.InputFeatures(
                 squad_data._FIRST_UNIQUE_ID + len(features), example_index, i, tokens,
                 {position + offset: pairs[position][1] for position in held},
-                {position + offset: squad_data._check_is_max_context(spans, i, position) for position in held},
+                {position + offset: squad_data._check_is_max_context(spans, i, position)
+                 for position in held},
                 tokenizer.convert_tokens_to_ids(tokens) + padding, [1] * len(tokens) + padding,
-                [0] * (len(question) + 2) + [1] * (span.length + 1) + padding, *positions, example.is_impossible))
+                [0] * (len(question) + 2) + [1] * (span.length + 1) + padding, *positions,
+                example.is_impossible))
     return features
 
 
@@ -141,15 +147,18 @@ def example_of(question, context, rank=0, impossible=False, size=2, qas_id="q"):
         return squad_data.SquadExample(qas_id, question, words, "", -1, -1, True)
     first = rank % len(words)
     last = min(first + size, len(words)) - 1
-    return squad_data.SquadExample(qas_id, question, words, " ".join(words[first:last + 1]).strip(",.()"), first, last)
+    return squad_data.SquadExample(qas_id, question, words, " ".join(words[first:last + 1]).strip(",.()"),
+                                   first, last)
 
 
 @repeatable
-@given(question=texts, context=texts, more=texts, rank=st.integers(0, 99), impossible=st.booleans(), is_training=st.booleans(),
-       room=st.integers(1, 20), doc_stride=st.integers(1, 25), max_query_length=st.integers(0, 6))
-def test_windows_of_any_text(question, context, more, rank, impossible, is_training, room, doc_stride, max_query_length,
-                             tokenizer, plain_tokenizer):
-    examples = [example_of(question, context, rank, impossible), example_of(more, context), example_of(question, more, rank)]
+@given(question=texts, context=texts, more=texts, rank=st.integers(0, 99), impossible=st.booleans(),
+       is_training=st.booleans(), room=st.integers(1, 20), doc_stride=st.integers(1, 25),
+       max_query_length=st.integers(0, 6))
+def test_windows_of_any_text(question, context, more, rank, impossible, is_training, room, doc_stride,
+                             max_query_length, tokenizer, plain_tokenizer):
+    examples = [example_of(question, context, rank, impossible), example_of(more, context),
+                example_of(question, more, rank)]
     examples[1].doc_tokens = examples[0].doc_tokens  # as from a file
     lengths = LENGTHS(max_query_length + 3 + room, doc_stride, max_query_length)
     expected = contents(plain_features(examples, plain_tokenizer, lengths, is_training))
@@ -173,15 +182,16 @@ def test_a_token_has_most_context_in_one_window(lengths):
     flags = squad_data._max_context(spans)
     for position in range(max(span.start + span.length for span in spans)):
         of_windows = [squad_data._check_is_max_context(spans, i, position) for i in range(len(spans))]
-        assert of_windows == [flags[i][position - span.start] if 0 <= position - span.start < span.length else False
-                              for i, span in enumerate(spans)]
+        assert of_windows == [flags[i][position - span.start] if 0 <= position - span.start < span.length
+                              else False for i, span in enumerate(spans)]
         assert sum(of_windows) == 1
     assert not squad_data._check_is_max_context(spans, 0, 10**6)
 
 
 def test_a_window_100_tokens_longer_counts_as_one_token_of_context():
     spans = [squad_data._DocSpan(0, 300), squad_data._DocSpan(180, 130)]
-    best = [[i for i in (0, 1) if squad_data._check_is_max_context(spans, i, position)] for position in range(239, 242)]
+    best = [[i for i in (0, 1) if squad_data._check_is_max_context(spans, i, position)]
+            for position in range(239, 242)]
     assert best == [[0], [0], [1]]  # 60 or 59 tokens at the poorer side, 59 or 60, 58 or 61
 
 
@@ -217,14 +227,16 @@ def test_a_context_without_tokens_makes_no_window_and_a_warning(context, tokeniz
     with caplog.at_level("WARNING", "absl"):
         features = features_of(examples, tokenizer, LENGTHS(10, 2, 2), True)
         assert write(tmp_path / "file", examples, tokenizer, LENGTHS(10, 2, 2), True)[1] == 3
-    assert [(feature.example_index, feature.unique_id - 10**9) for feature in features] == [(0, 0), (1, 1), (3, 2)]
+    assert [(feature.example_index, feature.unique_id - 10**9)
+            for feature in features] == [(0, 0), (1, 1), (3, 2)]
     assert caplog.text.count("Question lost: there is no token in its context") == 2
 
 
 @pytest.mark.parametrize("lengths, complaint", [
     (LENGTHS(8, 0, 2), "doc_stride is 0; it should be at least 1"),
     (LENGTHS(8, 2, -1), "max_query_length is -1"),
-    (LENGTHS(6, 2, 3), "question q: max_seq_length 6 leaves no room for its context beside 3 tokens .* max_query_length")])
+    (LENGTHS(6, 2, 3), "question q: max_seq_length 6 leaves no room for its context beside 3 tokens .* "
+     "max_query_length")])
 def test_lengths_that_make_no_windows_are_refused(lengths, complaint, tokenizer):
     with pytest.raises(ValueError, match=complaint):
         features_of([example_of("one two three", "a b c")], tokenizer, lengths, False)
@@ -241,7 +253,8 @@ def write(path, examples, tokenizer, lengths, is_training, **options):
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp_path, tokenizer, plain_tokenizer):
+def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp_path, tokenizer,
+                                                                plain_tokenizer):
     examples = [example_of(f"{CASES[i % len(CASES)]} {i}", " ".join(CASES[i // 7 % 60:][:12]), i, i % 5 == 0)
                 for i in range(300)]  # two chunks
     lengths = LENGTHS(32, 5, 6)
@@ -251,7 +264,8 @@ def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp
     record_files.write_records(str(plain), fields, ({
         "unique_ids": feature.unique_id, "input_ids": feature.input_ids, "input_mask": feature.input_mask,
         "segment_ids": feature.segment_ids, "start_positions": feature.start_position,
-        "end_positions": feature.end_position, "is_impossible": int(feature.is_impossible)} for feature in features))
+        "end_positions": feature.end_position, "is_impossible": int(feature.is_impossible)}
+                                                    for feature in features))
     writer = squad_data.FeatureWriter(str(tmp_path / "writer.tf_record"), is_training)
     for feature in features:
         writer.process_feature(feature)
@@ -259,23 +273,24 @@ def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp
     writer.close()
     assert (tmp_path / "writer.tf_record").read_bytes() == plain.read_bytes() and writer.num_features == len(features) > 400
     for given_tokenizer, num_workers in ((tokenizer, 1), (tokenizer, 2), (plain_tokenizer, 2)):
-        assert write(tmp_path / "a", iter(examples), given_tokenizer, lengths, is_training, num_workers=num_workers) == (
+        assert write(tmp_path / "a", iter(examples), given_tokenizer, lengths, is_training,
+                     num_workers=num_workers) == (
             plain.read_bytes(), len(features))
 
 
 def test_fields_have_the_published_names():
     names = [field.name for field in squad_data.feature_fields(8, False)]
     assert names == ["unique_ids", "input_ids", "input_mask", "segment_ids"]
-    assert [field.name for field in squad_data.feature_fields(8, True)] == [*names, "start_positions", "end_positions",
-                                                                          "is_impossible"]
+    assert [field.name for field in squad_data.feature_fields(8, True)] == [*names, "start_positions",
+                                                                            "end_positions", "is_impossible"]
 
 
 def test_files_are_read_back(graph, tmp_path, tokenizer):
     examples = squad_data.read_squad_examples(str(SAMPLES / "dev-v1.1.json"), False)
     write(tmp_path / "eval.tf_record", examples, tokenizer, LENGTHS(64, 16, 16), False)
     features = list(squad_data.generate_features(iter(examples), tokenizer, *LENGTHS(64, 16, 16), False))
-    dataset = input_pipeline.record_dataset(str(tmp_path / "eval.tf_record"), squad_data.feature_fields(64, False), 256, False,
-                                            False)
+    dataset = input_pipeline.record_dataset(str(tmp_path / "eval.tf_record"),
+                                            squad_data.feature_fields(64, False), 256, False, False)
     with tf.Session() as session:
         batch = session.run(tf.data.make_one_shot_iterator(dataset).get_next())
     assert batch["unique_ids"].tolist() == [feature.unique_id for feature in features]
@@ -339,7 +354,8 @@ def read(tmp_path):
     """Writes a file of one paragraph, or any text or object, and reads it."""
     def read(content, is_training=True, version_2=False, context="Anna met (Oslo) twice.", **options):
         if isinstance(content, list):
-            content = {"version": "x", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": content}]}]}
+            content = {"version": "x",
+                       "data": [{"title": "t", "paragraphs": [{"context": context, "qas": content}]}]}
         if not isinstance(content, (str, bytes)):
             content = json.dumps(content)
         path = tmp_path / "file"
@@ -372,8 +388,8 @@ def test_an_answer_may_begin_with_the_space_its_context_begins_with(read):
 
 
 @pytest.mark.parametrize("text, start", [
-    ("Oslo", 0), ("Oslo", 22), ("Oslo", 10**9), ("Anna", -3), ("twice.", 18), ("", 0), (" ", 4), ("Bergen", 9),
-    ("twice.x", 16)])
+    ("Oslo", 0), ("Oslo", 22), ("Oslo", 10**9), ("Anna", -3), ("twice.", 18), ("", 0), (" ", 4),
+    ("Bergen", 9), ("twice.x", 16)])
 def test_answers_that_do_not_match_are_reported_and_counted(read, text, start, caplog):
     left_out = ["from before"]
     good = qa_of("good", answers=[answer_of("Anna", 0)])
@@ -396,7 +412,8 @@ def test_an_empty_context(read):
     example, = read([qa_of(is_impossible=True)], True, True, context=" ")
     assert example.is_impossible
     left_out = []
-    examples = read([qa_of("kept", is_impossible=True), qa_of("lost", is_impossible=False, answers=[answer_of("a", 0)])],
+    examples = read([qa_of("kept", is_impossible=True),
+                     qa_of("lost", is_impossible=False, answers=[answer_of("a", 0)])],
                     True, True, context="", left_out=left_out)
     assert [example.qas_id for example in examples] == ["kept"] and left_out == ["lost"]
 
@@ -409,7 +426,8 @@ def test_impossible_questions(read):
     assert impossible.is_impossible and not possible.is_impossible
     examples = read(qas, False, True)
     assert [(example.is_impossible, example.start_position) for example in examples] == [(False, None)] * 2
-    with pytest.raises(ValueError, match="question 1 has 0 answers.*SQuAD 2.0 needs --version_2_with_negative"):
+    with pytest.raises(ValueError,
+                       match="question 1 has 0 answers.*SQuAD 2.0 needs --version_2_with_negative"):
         read(qas)
 
 
@@ -457,7 +475,8 @@ def test_bad_json_lines_say_where(read, second, complaint):
 
 
 def test_version_2_says_which_questions_are_impossible(read):
-    with pytest.raises(ValueError, match="question 1: 'is_impossible' is missing; it should be true or false"):
+    with pytest.raises(ValueError,
+                       match="question 1: 'is_impossible' is missing; it should be true or false"):
         read([qa_of(answers=[answer_of("Anna", 0)])], True, True)
 
 
@@ -473,7 +492,8 @@ def test_json_lines(read, number):
     examples = read(text, False)
     assert [(example.qas_id, example.question_text, example.context) for example in examples] == [
         (str(record["id"]), record["question"], record["context"]) for record in records]
-    assert examples[-1].doc_tokens == ["caf\u00e9\u2028", str((number - 1) // 2)] and examples[-1].word_offsets == [0, 6]
+    assert examples[-1].doc_tokens == ["caf\u00e9\u2028",
+                                       str((number - 1) // 2)] and examples[-1].word_offsets == [0, 6]
 
 
 def test_json_lines_to_train_on(read):
@@ -484,11 +504,13 @@ def test_json_lines_to_train_on(read):
 
 def test_gold_answers_of_json_lines(tmp_path):
     path = tmp_path / "dev.jsonl"
-    marks = [{"answers": ["b c", "z"]}, {"answers": [{"text": "c", "answer_start": 6}, {"text": "c"}], "is_impossible": False},
+    marks = [{"answers": ["b c", "z"]}, {"answers": [{"text": "c", "answer_start": 6}, {"text": "c"}],
+                                         "is_impossible": False},
              {"answers": []}, {"is_impossible": True}]
     path.write_text("\n".join(json.dumps({"id": i, "question": "q", "context": "a b c c", **mark})
                               for i, mark in enumerate(marks)))
-    assert squad_data.read_gold(str(path)) == {"0": [("b c", 2), ("z", -1)], "1": [("c", 6), ("c", 4)], "2": [], "3": []}
+    assert squad_data.read_gold(str(path)) == {"0": [("b c", 2), ("z", -1)], "1": [("c", 6), ("c", 4)],
+                                               "2": [], "3": []}
 
 
 @pytest.mark.parametrize("changes, complaint", [
@@ -496,9 +518,11 @@ def test_gold_answers_of_json_lines(tmp_path):
     ({"is_impossible": False}, "dev.jsonl:2: question 2 has no \"answers\""),
     ({"answers": "b"}, "dev.jsonl:2: 'answers' should be a list, not 'b'"),
     ({"answers": [3]}, "dev.jsonl:2: there should be an object with 'text' here, not 3"),
-    ({"answers": [{"text": "b", "answer_start": "2"}]}, "dev.jsonl:2: 'answer_start' should be an integer")], ids=str)
+    ({"answers": [{"text": "b", "answer_start": "2"}]}, "dev.jsonl:2: 'answer_start' should be an integer")],
+                         ids=str)
 def test_without_gold_answers_their_line_is_named(tmp_path, changes, complaint):
-    lines = [{"id": i, "question": "q", "context": "a b", **given} for i, given in ((1, {"answers": ["a"]}), (2, changes))]
+    lines = [{"id": i, "question": "q", "context": "a b", **given}
+             for i, given in ((1, {"answers": ["a"]}), (2, changes))]
     (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(ValueError, match=complaint):
         squad_data.read_gold(str(tmp_path / "dev.jsonl"))
@@ -506,8 +530,8 @@ def test_without_gold_answers_their_line_is_named(tmp_path, changes, complaint):
 
 def test_examples_are_printed():
     example = squad_data.SquadExample("1", "who?", ["a", "b"], "b", 1, 1)
-    assert str(example) == repr(example) == ("qas_id: 1, question_text: who?, doc_tokens: [a b], start_position: 1, "
-                                             "end_position: 1, is_impossible: False")
+    assert str(example) == repr(example) == ("qas_id: 1, question_text: who?, doc_tokens: [a b], "
+                                             "start_position: 1, end_position: 1, is_impossible: False")
 
 
 # --- The samples -----------------------------------------------------------------------------------------
@@ -523,7 +547,8 @@ def sample(part, version):
 def test_the_sample_has_enough_questions_and_right_offsets(version, caplog):
     train, dev = sample("train", version), sample("dev", version)
     assert len(train) + len(dev) >= 60
-    assert len({qa["id"] for _, qa in train + dev}) == len({qa["question"] for _, qa in train + dev}) == len(train + dev)
+    assert len({qa["id"] for _, qa in train + dev}) == len({qa["question"]
+                                                            for _, qa in train + dev}) == len(train + dev)
     assert not {context for context, _ in train} & {context for context, _ in dev}
     for context, qa in train + dev:
         assert len(context) < 600 and qa["question"].endswith("?")

@@ -54,7 +54,8 @@ def test_files_are_the_recorded_ones_byte_for_byte(recording, tmp_path, version,
                for result in reversed(recording.results(version))]
     squad_predictions.write_predictions(
         recording.examples, recording.features, results, 20, 30, True, *map(str, paths),
-        version_2_with_negative=VERSIONS[version], null_score_diff_threshold=recording.settings["null_score_diff_threshold"])
+        version_2_with_negative=VERSIONS[version],
+        null_score_diff_threshold=recording.settings["null_score_diff_threshold"])
     assert paths[0].read_text() == recording.text(f"{version}/predictions")
     assert paths[1].read_text() == recording.text(f"{version}/nbest")
     if VERSIONS[version]:
@@ -68,43 +69,52 @@ def test_final_texts_are_the_recorded_ones(recording):
         assert squad_predictions.get_final_text(case["pred"], case["orig"], True) == case["final"]
 
 
-@settings(max_examples=300, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, database=None, derandomize=True,
+          suppress_health_check=list(HealthCheck))
 @given(texts, st.booleans(), st.data())
 def test_final_text_is_that_of_the_plain_way(original, do_lower_case, data):
     words = " ".join(plain_squad.tokenization.BasicTokenizer(do_lower_case).tokenize(original))
     start = data.draw(st.integers(0, len(words)))
-    predicted = data.draw(st.just(words[start:start + data.draw(st.integers(0, 20))]) | st.sampled_from(["", " ", "a", "the"]))
+    predicted = data.draw(st.just(words[start:start + data.draw(st.integers(0, 20))])
+                          | st.sampled_from(["", " ", "a", "the"]))
     assert (squad_predictions.get_final_text(predicted, original, do_lower_case)
             == plain_squad.final_text(predicted, original, do_lower_case))
 
 
-WORDS = ["the", "Cat's", "(sat)", "café", "1,000.50", "İstanbul", "\u00adx", "\u200b", "ﬁn", "京都", "a\xa0b", "\ud800"]
+WORDS = ["the", "Cat's", "(sat)", "café", "1,000.50", "İstanbul", "\u00adx", "\u200b", "ﬁn", "京都", "a\xa0b",
+         "\ud800"]
 
 
 def random_questions(rng):
-    """Examples with windows that overlap, some with none, of random words and with logits among which many are equal."""
+    """Examples with windows that overlap, some with none, of random words and with logits among which many
+    are equal."""
     examples, features, results = [], [], []
     tokenizer = plain_squad.tokenization.BasicTokenizer()
     kinds = [["f4"], ["f4", "f8"]][rng.integers(2)]
     for index in range(rng.integers(1, 5)):
         examples.append(example(f"q{index}", "?", " ".join(rng.choice(WORDS, rng.integers(0, 12)))))
         # Words in pieces of up to three characters.
-        pieces = [(place, ("##" if at else "") + word[at:at + 3]) for place, text in enumerate(examples[-1].doc_tokens)
+        pieces = [(place, ("##" if at else "") + word[at:at + 3])
+                  for place, text in enumerate(examples[-1].doc_tokens)
                   for word in tokenizer.tokenize(text) for at in range(0, len(word), 3)]
         for first in range(0, len(pieces), 5):
             part = pieces[first:first + 8]
-            feature = window(index, [piece for _, piece in part], unique_id=len(features), question=rng.integers(0, 3))
-            feature.token_to_orig_map = {place: word for place, (word, _) in zip(feature.token_to_orig_map, part)
+            feature = window(index, [piece for _, piece in part], unique_id=len(features),
+                             question=rng.integers(0, 3))
+            feature.token_to_orig_map = {place: word
+                                         for place, (word, _) in zip(feature.token_to_orig_map, part)
                                          if rng.random() < 0.95}
-            feature.token_is_max_context = {place: bool(rng.random() < 0.8) for place in feature.token_is_max_context
-                                            if rng.random() < 0.95}
+            feature.token_is_max_context = {place: bool(rng.random() < 0.8)
+                                            for place in feature.token_is_max_context if rng.random() < 0.95}
             if rng.random() < 0.2:
                 feature.token_to_orig_map[len(feature.tokens)] = 0
                 feature.token_is_max_context[len(feature.tokens)] = True
             size = len(feature.tokens) + rng.integers(0, 6)
             features.append(feature)
             # Zeros of both signs among them.
-            logits = rng.integers(-3, 4, (2, size)).astype(rng.choice(kinds)) * rng.choice(np.array([-1, 1], "i1"), (2, size))
+            logits = rng.integers(-3, 4,
+                                  (2, size)).astype(rng.choice(kinds)) * rng.choice(np.array([-1, 1], "i1"),
+                                                                                    (2, size))
             results.append(RawResult(feature.unique_id, *logits))
     return examples, features, results
 
@@ -115,9 +125,11 @@ def test_equal_logits_and_odd_windows_give_what_the_plain_way_gives(with_null, m
     rng = np.random.default_rng(0)
     for _ in range(150):
         examples, features, results = random_questions(rng)
-        limits = dict(n_best_size=int(rng.integers(2, 25)), max_answer_length=int(rng.integers(1, 9)), do_lower_case=True)
+        limits = dict(n_best_size=int(rng.integers(2, 25)), max_answer_length=int(rng.integers(1, 9)),
+                      do_lower_case=True)
         predictions = select(examples, features, results, with_null, **limits)
-        listed = [RawResult(result.unique_id, result.start_logits.tolist(), result.end_logits.tolist()) for result in results]
+        listed = [RawResult(result.unique_id, result.start_logits.tolist(), result.end_logits.tolist())
+                  for result in results]
         final, lists, odds = plain_squad.predict(examples, features, listed, *limits.values(), with_null)
         for prediction, entries in zip(predictions, lists.values(), strict=True):
             assert ([(answer.text, answer.start_logit, answer.end_logit) for answer in prediction.nbest]
@@ -130,7 +142,8 @@ def test_equal_logits_and_odd_windows_give_what_the_plain_way_gives(with_null, m
 
 def test_a_distinct_answer_is_found_behind_many_equal_ones():
     question = example("q", "?", "cat " * 60 + "dog")
-    features = [window(0, question.doc_tokens[first:first + 2], first, unique_id=first) for first in range(0, 61, 2)]
+    features = [window(0, question.doc_tokens[first:first + 2], first, unique_id=first)
+                for first in range(0, 61, 2)]
     results = [RawResult(feature.unique_id, *np.full((2, 7), 1.0)) for feature in features]
     results[-1] = RawResult(60, *np.full((2, 7), -1.0))
     nbest = select([question], features, results, n_best_size=7, max_answer_length=1)[0].nbest
@@ -169,9 +182,10 @@ def null_only():
 
 def test_an_nbest_list_without_a_text_is_no_crash():
     first, second = select(*null_only(), version_2_with_negative=True)
-    assert first == Prediction("q0", [Answer("", 2.0, 1.0, 1.0)], Answer("", 2.0, 1.0, 1.0), Answer("", 2.0, 1.0, 1.0),
-                               squad_predictions.NO_ANSWER_ODDS)
-    assert second.nbest == [Answer("", 0.0, 0.0, 1.0)] and second.null_odds == squad_predictions.NO_ANSWER_ODDS
+    assert first == Prediction("q0", [Answer("", 2.0, 1.0, 1.0)], Answer("", 2.0, 1.0, 1.0),
+                               Answer("", 2.0, 1.0, 1.0), squad_predictions.NO_ANSWER_ODDS)
+    assert second.nbest == [Answer("", 0.0, 0.0,
+                                   1.0)] and second.null_odds == squad_predictions.NO_ANSWER_ODDS
     assert [prediction.final_answer(1e9).text for prediction in (first, second)] == ["", ""]
 
 
@@ -222,7 +236,8 @@ def test_logits_are_let_go_example_by_example():
 
 @pytest.mark.parametrize("damage, message", [
     (lambda features, results: results.pop(), "unique_id 1000000169"),
-    (lambda features, results: results[3].start_logits.__setitem__(5, math.nan), "unique_id 1000000003 are NaN"),
+    (lambda features, results: results[3].start_logits.__setitem__(5, math.nan), "unique_id 1000000003 are "
+     "NaN"),
     (lambda features, results: results[3].end_logits.__setitem__(5, math.nan), "end_logits"),
     (lambda features, results: features.reverse(), "sort the features"),
     (lambda features, results: setattr(features[-1], "example_index", 43), "of the 43"),
@@ -246,12 +261,14 @@ def test_a_file_is_there_whole_or_not_at_all(recording, tmp_path):
 
 def test_nbest_file_is_what_json_would_write(tmp_path):
     hard = ["},\n            {", 'a "quoted" \\ text', "\u00bd \U0001f600 \ud800", "[{}]", ""]
-    predictions = [Prediction(f'id "{count}"', [Answer(text, -math.inf, 1e-7, 0.1) for text in hard[:count]], None)
+    predictions = [Prediction(f'id "{count}"', [Answer(text, -math.inf, 1e-7, 0.1) for text in hard[:count]],
+                              None)
                    for count in range(1, len(hard) + 1)]
     for part in ([], predictions[:1], predictions):
         squad_predictions.write_nbest(part, str(tmp_path / "nbest.json"))
         names = ("text", "probability", "start_logit", "end_logit")
-        content = {prediction.qas_id: [{name: getattr(answer, name) for name in names} for answer in prediction.nbest]
+        content = {prediction.qas_id: [{name: getattr(answer, name) for name in names}
+                                       for answer in prediction.nbest]
                    for prediction in part}
         assert (tmp_path / "nbest.json").read_text() == json.dumps(content, indent=4) + "\n"
 
@@ -293,7 +310,8 @@ def test_part_of_a_word_has_its_own_offsets():
 
 
 def test_an_example_without_offsets_gives_none(recording, tmp_path):
-    plain = [SimpleNamespace(qas_id=question.qas_id, doc_tokens=question.doc_tokens) for question in recording.examples]
+    plain = [SimpleNamespace(qas_id=question.qas_id, doc_tokens=question.doc_tokens)
+             for question in recording.examples]
     predictions = select(plain, recording.features, recording.results("v1"))
     recorded = json.loads(recording.text("v1/predictions"))
     assert {prediction.qas_id: prediction.answer.text for prediction in predictions} == recorded
@@ -303,7 +321,8 @@ def test_an_example_without_offsets_gives_none(recording, tmp_path):
 def test_offsets_file(tmp_path):
     cat, null = Answer("cat", 1.0, 2.0, 0.7, 4, 7), Answer("", 0.0, 0.0, 0.3)
     predictions = [Prediction("a", [], cat, null, -1.0), Prediction("b", [], cat, null, 1.0)]
-    texts_by_id = squad_predictions.write_answers(predictions, str(tmp_path / "p"), str(tmp_path / "o"), str(tmp_path / "s"))
+    texts_by_id = squad_predictions.write_answers(predictions, str(tmp_path / "p"), str(tmp_path / "o"),
+                                                  str(tmp_path / "s"))
     assert texts_by_id == json.loads((tmp_path / "p").read_text()) == {"a": "cat", "b": ""}
     assert json.loads((tmp_path / "o").read_text()) == {"a": -1.0, "b": 1.0}
     assert json.loads((tmp_path / "s").read_text()) == {"a": {"text": "cat", "start": 4, "end": 7},
@@ -324,7 +343,8 @@ def test_an_answer_that_cannot_be_found_again_is_logged_if_wanted(monkeypatch):
 
 @pytest.fixture(scope="module")
 def scored():
-    """80 random questions with the scores of torchmetrics 1.9.0 (SQuAD 1.1) and transformers 4.40.2's squad_metrics (2.0)."""
+    """80 random questions with the scores of torchmetrics 1.9.0 (SQuAD 1.1) and transformers 4.40.2's
+    squad_metrics (2.0)."""
     case = json.loads((DATA / "squad_predictions_scores.json").read_text(encoding="utf-8"))
     case["gold"] = {qas_id: [tuple(answer) for answer in answers] for qas_id, answers in case["gold"].items()}
     return case
@@ -336,13 +356,15 @@ def test_squad_1_scores_are_those_of_an_independent_implementation(scored):
             if answers and all(squad_predictions.normalize_answer(text) for text, _ in answers)}
     assert len(gold) == 50
     figures = squad_predictions.evaluate(gold, scored["texts"])
-    assert figures == pytest.approx(scored["torchmetrics_v1"], abs=1e-4) and 40 < figures["exact_match"] < figures["f1"]
+    assert figures == pytest.approx(scored["torchmetrics_v1"],
+                                    abs=1e-4) and 40 < figures["exact_match"] < figures["f1"]
 
 
 def test_squad_2_scores_are_those_of_an_independent_implementation(scored):
     figures = squad_predictions.evaluate(scored["gold"], scored["texts"], True, scored["null_odds"])
     assert figures == pytest.approx(scored["squad_metrics_v2"], abs=1e-9)
-    assert list(figures) == ["exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total", "NoAns_exact", "NoAns_f1",
+    assert list(figures) == ["exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total",
+                             "NoAns_exact", "NoAns_f1",
                              "NoAns_total", "best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"]
 
 
@@ -365,7 +387,8 @@ def test_score_of_an_answer(text, rights, version_2, score):
 def test_a_question_without_a_prediction_scores_0(monkeypatch):
     warned = []
     monkeypatch.setattr(logging, "warning", lambda message, *arguments: warned.append(message % arguments))
-    assert squad_predictions.evaluate({"a": [("x", 0)], "b": [("x", 0)]}, {"a": "x"}) == {"exact_match": 50.0, "f1": 50.0}
+    assert squad_predictions.evaluate({"a": [("x", 0)], "b": [("x", 0)]},
+                                      {"a": "x"}) == {"exact_match": 50.0, "f1": 50.0}
     assert "1 of 2 questions" in warned[0] and "such as b" in warned[0]
 
 
@@ -389,7 +412,8 @@ def test_no_threshold_is_better_than_the_one_found(scored):
 
 def test_threshold_withholds_all_answers_where_that_is_best():
     predictions = [Prediction("q", None, Answer("cat", 0.0, 0.0, 0.5), Answer("", 0.0, 0.0, 0.5), -7.0)]
-    assert predictions[0].final_answer(squad_predictions.find_null_threshold({"q": []}, predictions)).text == ""
+    assert predictions[0].final_answer(squad_predictions.find_null_threshold({"q": []},
+                                                                             predictions)).text == ""
 
 
 def test_gold_answers_of_a_file(recording, tmp_path):
@@ -405,7 +429,8 @@ def test_gold_answers_of_a_file(recording, tmp_path):
 @pytest.mark.parametrize("content, complaint", [
     ("", "dev.json: the file is empty"), ("[]", "dev.json: it should be one JSON object"),
     ('{"data": 3}', "dev.json: 'data' should be a list"),
-    ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q"}]}]}]}', r"dev.json: data.*qas\[0\]: question q has no")])
+    ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q"}]}]}]}', r"dev.json: data.*qas\[0\]: "
+     r"question q has no")])
 def test_a_file_without_gold_answers_is_named(tmp_path, content, complaint):
     (tmp_path / "dev.json").write_text(content)
     with pytest.raises(ValueError, match=complaint):
@@ -416,7 +441,8 @@ def test_a_file_without_gold_answers_is_named(tmp_path, content, complaint):
 
 
 class Page(html.parser.HTMLParser):
-    """What a browser makes of the report: `articles`, with the texts of their parts, and `head`, the text before them."""
+    """What a browser makes of the report: `articles`, with the texts of their parts, and `head`, the text
+    before them."""
 
     VOID = {"meta", "br"}
 
@@ -432,7 +458,8 @@ class Page(html.parser.HTMLParser):
             return
         self._open.append((tag, dict(attributes).get("class", "")))
         if tag == "article":
-            self.articles.append(SimpleNamespace(css=self._open[-1][1], text="", h2="", context="", predicted="", gold=""))
+            self.articles.append(SimpleNamespace(css=self._open[-1][1], text="", h2="", context="",
+                                                 predicted="", gold=""))
 
     def handle_endtag(self, tag):
         assert self._open.pop()[0] == tag
@@ -464,7 +491,8 @@ def test_report_shows_the_worst_first_and_marks_both_answers(tmp_path):
     examples, predictions, gold = questions_to_report()
     squad_report.write_report(str(tmp_path / "report.html"), examples, predictions, gold)
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert [article.h2 for article in page.articles] == ["Who slept?", "What then?", "Who <i>ran</i>?", "Why?"]
+    assert [article.h2 for article in page.articles] == ["Who slept?", "What then?", "Who <i>ran</i>?",
+                                                         "Why?"]
     assert [article.css for article in page.articles] == ["wrong", "partly", "right", "right"]
     for article, predicted, right in zip(page.articles, ['Tom & "Jerry"', "Then they", 'Tom & "Jerry"', ""],
                                          ["they", "they slept", 'Tom & "Jerry"', ""]):
@@ -491,5 +519,6 @@ def test_report_of_the_recording(recording, tmp_path):
     squad_report.write_report(str(tmp_path / "report.html"), recording.examples, predictions,
                               squad_data.read_gold(str(DATA / "squad_v1.json")))
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert {article.predicted for article in page.articles} == {prediction.answer.text for prediction in predictions}
+    assert {article.predicted for article in page.articles} == {prediction.answer.text
+                                                                for prediction in predictions}
     assert all(article.gold for article in page.articles)

@@ -1,7 +1,8 @@
-"""Scripts written for TensorFlow 1.12 (tests/tf1/forks), run as their users run them, with `import tf1 as tf` alone changed.
+"""Scripts written for TensorFlow 1.12 (tests/tf1/forks), run as their users run them, with `import tf1 as tf`
+alone changed.
 
-Each trains, evaluates, predicts and exports. Killed and started again, it ends in the same weights, bit for bit: that is
-tried with `train`, and with `train_and_evaluate` too.
+Each trains, evaluates, predicts and exports. Killed and started again, it ends in the same weights, bit for
+bit: that is tried with `train`, and with `train_and_evaluate` too.
 """
 
 import os
@@ -29,8 +30,8 @@ TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
 
 # --- Data, and the metrics of what was predicted for it ---------------------------------------------------
 #
-# A fork's `examples` are what its files hold, `write` writes them, and `metrics` says what its evaluation must find, given
-# its predictions for the same examples.
+# A fork's `examples` are what its files hold, `write` writes them, and `metrics` says what its evaluation
+# must find, given its predictions for the same examples.
 
 
 def words(chance):
@@ -57,7 +58,8 @@ class Classifier(object):
         return [(index % 3, " ".join(words(chance))) for index in range(size)]
 
     def write(self, directory, part, examples):
-        (directory / f"{part}.tsv").write_text("".join(f"{self._topics[label]}\t{text}\n" for label, text in examples))
+        (directory / f"{part}.tsv").write_text("".join(f"{self._topics[label]}\t{text}\n"
+                                                       for label, text in examples))
 
     def metrics(self, path, examples):
         return class_metrics(probabilities_in(path), [label for label, _ in examples])
@@ -65,8 +67,8 @@ class Classifier(object):
 
 class Pairs(object):
     script = "fork_optimizer/run_pairs.py"
-    flags = dict(train_batch_size=BATCH_SIZE, eval_batch_size=BATCH_SIZE, num_train_steps=LAST_STEP, num_warmup_steps=2,
-                 save_checkpoints_steps=SAVE_STEPS)
+    flags = dict(train_batch_size=BATCH_SIZE, eval_batch_size=BATCH_SIZE, num_train_steps=LAST_STEP,
+                 num_warmup_steps=2, save_checkpoints_steps=SAVE_STEPS)
 
     def examples(self, chance, size):
         return [(index % 2, " ".join(words(chance)), " ".join(words(chance))) for index in range(size)]
@@ -84,7 +86,8 @@ class Multilabel(object):
     _labels = ["toxic", "obscene", "insult"]
 
     def examples(self, chance, size):
-        return [([index % 2, index // 2 % 2, index // 3 % 2], " ".join(words(chance))) for index in range(size)]
+        return [([index % 2, index // 2 % 2, index // 3 % 2], " ".join(words(chance)))
+                for index in range(size)]
 
     def write(self, directory, part, examples):
         lines = [["id", "comment_text", *self._labels]]
@@ -108,14 +111,15 @@ class Multilabel(object):
 
 class Tagger(object):
     script = "fork_tagger.py"
-    flags = dict(batch_size=BATCH_SIZE, num_train_steps=LAST_STEP, num_warmup_steps=2, save_checkpoints_steps=SAVE_STEPS,
-                 learning_rate=0.01)
+    flags = dict(batch_size=BATCH_SIZE, num_train_steps=LAST_STEP, num_warmup_steps=2,
+                 save_checkpoints_steps=SAVE_STEPS, learning_rate=0.01)
 
     def examples(self, chance, size):
         # The tag is a property of the word, and the most frequent one is not O: something can be learned.
         tags = ["B-PER", "B-PER", "I-PER", "B-PER", "O", "B-LOC"]
         sentences = [words(chance) for _ in range(size)]
-        return [[(word, tags[tiny.WORDS.index(word) % len(tags)]) for word in sentence] for sentence in sentences]
+        return [[(word, tags[tiny.WORDS.index(word) % len(tags)]) for word in sentence]
+                for sentence in sentences]
 
     def write(self, directory, part, examples):
         (directory / f"{part}.txt").write_text("\n".join(
@@ -126,7 +130,8 @@ class Tagger(object):
         real = [["O", *(tag for _, tag in sentence), "O"] for sentence in examples]
         found = [line.split(" ") for line in path.read_text().splitlines()]
         assert [len(line) for line in found] == [len(line) for line in real]
-        real, found = (np.array([TAGS.index(tag) for line in lines for tag in line]) for lines in (real, found))
+        real, found = (np.array([TAGS.index(tag) for line in lines for tag in line])
+                       for lines in (real, found))
         hits = ((real > 0) & (found > 0)).sum()
         return {"accuracy": (real == found).mean(), "precision": hits / max((found > 0).sum(), 1),
                 "recall": hits / (real > 0).sum()}
@@ -145,21 +150,25 @@ class Run(object):
         self._scripts = scripts
         chance = random.Random(fork.script)
         self.dev = fork.examples(chance, DEV_SIZE)
-        for part, examples in (("train", fork.examples(chance, TRAIN_SIZE)), ("dev", self.dev), ("test", self.dev)):
+        for part, examples in (("train", fork.examples(chance, TRAIN_SIZE)), ("dev", self.dev),
+                               ("test", self.dev)):
             fork.write(directory, part, examples)
         self.output = directory / "output"
-        self.finished = self.start(self.output, do_train=True, do_eval=True, do_predict=True, do_export=True).wait()
+        self.finished = self.start(self.output, do_train=True, do_eval=True, do_predict=True,
+                                   do_export=True).wait()
 
     def flags(self, output, **changes):
-        return tiny.flags(**{**self.model.flags, "bert_config_file": self.model.shallow, "data_dir": self.directory,
+        return tiny.flags(**{**self.model.flags, "bert_config_file": self.model.shallow,
+                             "data_dir": self.directory,
                              "output_dir": output, "learning_rate": 0.003, **self.fork.flags, **changes})
 
     def start(self, output, **changes):
-        return self._scripts.start("tests/tf1/forks/start.py", self.fork.script, *self.flags(output, **changes),
-                                   cwd=self.directory)
+        return self._scripts.start("tests/tf1/forks/start.py", self.fork.script,
+                                   *self.flags(output, **changes), cwd=self.directory)
 
 
-_MULTILABEL = pytest.param(Multilabel, marks=pytest.mark.slow(reason="a fork's whole run; the others use the same names"))
+_MULTILABEL = pytest.param(Multilabel, marks=pytest.mark.slow(reason="a fork's whole run; the others use the "
+                                                              "same names"))
 
 
 @pytest.fixture(scope="module", params=[Classifier, Pairs, _MULTILABEL, Tagger],
@@ -179,7 +188,8 @@ def tensors_of(prefix):
 
 def steps_in(directory):
     """The steps of the checkpoints there."""
-    return {int(re.search(r"model\.ckpt-(\d+)\.index", path.name).group(1)) for path in directory.glob("model.ckpt-*.index")}
+    return {int(re.search(r"model\.ckpt-(\d+)\.index", path.name).group(1))
+            for path in directory.glob("model.ckpt-*.index")}
 
 
 def assert_same_tensors(first, second):
@@ -215,21 +225,25 @@ def assert_started_with_the_published_weights(trained, directory):
     start, saved = (tensors_of(directory / f"model.ckpt-{step}") for step in (0, SAVE_STEPS))
     weights = {name: values for name, values in trained.model.weights.items() if "layer_1" not in name}
     assert_same_tensors({name: start[name] for name in weights}, weights)
-    assert not np.array_equal(saved["bert/embeddings/word_embeddings"], weights["bert/embeddings/word_embeddings"])
+    assert not np.array_equal(saved["bert/embeddings/word_embeddings"],
+                              weights["bert/embeddings/word_embeddings"])
 
 
-@pytest.mark.parametrize("trained", [Classifier, _MULTILABEL], indirect=True, ids=["classifier", "multilabel"])
+@pytest.mark.parametrize("trained", [Classifier, _MULTILABEL], indirect=True,
+                         ids=["classifier", "multilabel"])
 def test_it_starts_with_the_published_weights(trained):
     assert_started_with_the_published_weights(trained, trained.output)
 
 
 @pytest.mark.parametrize("trained", [Pairs, pytest.param(Tagger, marks=pytest.mark.slow(
-    reason="three more runs; test_estimator.py kills at every moment, test_input_position.py has generators as its input"))],
-    indirect=True, ids=["pairs", "tagger"])
+    reason="three more runs; test_estimator.py kills at every moment, test_input_position.py has generators "
+    "as its input"))],
+                         indirect=True, ids=["pairs", "tagger"])
 def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path):
     state = tmp_path / "checkpoint"
     run = trained.start(tmp_path, do_train=True)
-    while not (state.exists() and f"model.ckpt-{SAVE_STEPS}\"" in state.read_text()) and os.path.exists(f"/proc/{run.pid}"):
+    while not (state.exists()
+               and f"model.ckpt-{SAVE_STEPS}\"" in state.read_text()) and os.path.exists(f"/proc/{run.pid}"):
         time.sleep(0.001)
     os.kill(run.pid, signal.SIGKILL)
     killed = run.wait()
@@ -245,10 +259,12 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path)
     both = steps_in(tmp_path) & steps_in(trained.output)
     assert both >= {SAVE_STEPS, 2 * SAVE_STEPS, LAST_STEP}
     for step in both:
-        assert_same_tensors(*(tensors_of(directory / f"model.ckpt-{step}") for directory in (tmp_path, trained.output)))
+        assert_same_tensors(*(tensors_of(directory / f"model.ckpt-{step}")
+                              for directory in (tmp_path, trained.output)))
 
 
-@pytest.mark.slow(reason="an interpreter of its own; test_rooms.py has a small one with modules that shadow ours")
+@pytest.mark.slow(reason="an interpreter of its own; test_rooms.py has a small one with modules that shadow "
+                  "ours")
 @pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
 def test_a_forks_own_modeling_comes_before_ours(trained, tmp_path):
     """In an interpreter of its own, from its own directory."""
@@ -258,10 +274,12 @@ def test_a_forks_own_modeling_comes_before_ours(trained, tmp_path):
     predicted.unlink()
     path = FORKS / trained.fork.script
     done = subprocess.run(
-        [sys.executable, path.name, *trained.flags(output, do_predict=True)], cwd=path.parent, capture_output=True,
+        [sys.executable, path.name, *trained.flags(output, do_predict=True)], cwd=path.parent,
+        capture_output=True,
         env=running.environment(PYTHONPATH=str(running.ROOT)), encoding="utf-8", timeout=120)
     assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(probabilities_in(predicted), probabilities_in(trained.output / "test_results.tsv"), rtol=1e-6)
+    np.testing.assert_allclose(probabilities_in(predicted),
+                               probabilities_in(trained.output / "test_results.tsv"), rtol=1e-6)
 
 
 @pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
@@ -278,18 +296,19 @@ def test_our_modeling_computes_the_same_from_what_a_forks_own_trained(trained):
         ids[row, :len(tokens)] = [tiny.VOCABULARY.index(token) for token in tokens]
         segments[row, len(first) + 2:len(tokens)] = 1
     with tf.Graph().as_default(), tf.Session() as session:
-        model = modeling.BertModel(modeling.BertConfig.from_json_file(str(trained.model.shallow)), False, tf.constant(ids),
-                                   tf.sign(tf.constant(ids)), tf.constant(segments))
+        model = modeling.BertModel(modeling.BertConfig.from_json_file(str(trained.model.shallow)), False,
+                                   tf.constant(ids), tf.sign(tf.constant(ids)), tf.constant(segments))
         assert {variable.op.name for variable in tf.global_variables()} <= set(arrays)
         probabilities = tf.nn.softmax(model.get_pooled_output() @ arrays["same/kernel"] + arrays["same/bias"])
         session.run(tf.global_variables_initializer())
         for variable in tf.global_variables():
             variable.load(arrays[variable.op.name], session)
-        np.testing.assert_allclose(probabilities_in(trained.output / "test_results.tsv"), session.run(probabilities),
-                                   rtol=1e-4)
+        np.testing.assert_allclose(probabilities_in(trained.output / "test_results.tsv"),
+                                   session.run(probabilities), rtol=1e-4)
 
 
 @pytest.mark.parametrize("trained", [Tagger], indirect=True, ids=["tagger"])
 def test_train_and_evaluate_evaluates_each_checkpoint(trained):
-    events = [event for path in sorted((trained.output / "eval").iterdir()) for event in tf.train.summary_iterator(str(path))]
+    events = [event for path in sorted((trained.output / "eval").iterdir())
+              for event in tf.train.summary_iterator(str(path))]
     assert [event.step for event in events if event.summary.value] == [SAVE_STEPS, 2 * SAVE_STEPS, LAST_STEP]

@@ -1,6 +1,7 @@
 """`import tf1 as tf`: what TensorFlow 2 removed, against NumPy and against counting by hand.
 
-test_tf1_estimator.py has tf.estimator, tf.contrib.tpu and what runs a program; test_forks.py runs whole programs.
+test_tf1_estimator.py has tf.estimator, tf.contrib.tpu and what runs a program; test_forks.py runs whole
+programs.
 """
 
 import importlib
@@ -61,7 +62,8 @@ DROPOUTS = {
     "Layer": lambda x: tf.layers.Dropout(0.25)(x, training=True),
     "Layer_apply": lambda x: tf.layers.Dropout(rate=0.25).apply(x, training=tf.constant(True)),
     "contrib": lambda x: tf.contrib.layers.dropout(x, 0.75),
-    "contrib_tensor": lambda x: tf.contrib.layers.dropout(x, 0.75, is_training=tf.placeholder_with_default(True, []))}
+    "contrib_tensor": lambda x: tf.contrib.layers.dropout(x, 0.75,
+                                                          is_training=tf.placeholder_with_default(True, []))}
 
 
 @pytest.mark.parametrize("dropout", DROPOUTS.values(), ids=DROPOUTS)
@@ -77,7 +79,8 @@ def test_dropout_depends_on_seed_and_step_alone_and_keeps_the_mean(dropout):
         tf.random.uniform([3])  # another op number
         return dropout(tf.constant(x))
     np.testing.assert_array_equal(run(elsewhere, step=7), first)
-    for changed in (run(lambda: dropout(tf.constant(x)), step=8), run(lambda: dropout(tf.constant(x)), step=7, seed=2)):
+    for changed in (run(lambda: dropout(tf.constant(x)), step=8),
+                    run(lambda: dropout(tf.constant(x)), step=7, seed=2)):
         assert 0.5 < (kept == (changed != 0)).mean() < 0.75  # 0.625 if independent
 
 
@@ -85,7 +88,8 @@ def test_dropout_depends_on_seed_and_step_alone_and_keeps_the_mean(dropout):
     lambda x: tf.layers.dropout(x), lambda x: tf.layers.dropout(x, training=tf.constant(False)),
     lambda x: tf.layers.Dropout()(x), lambda x: tf.layers.Dropout()(x, training=tf.constant(False)),
     lambda x: tf.contrib.layers.dropout(x, is_training=False), lambda x: tf.nn.dropout(x, 1.0),
-    lambda x: tf.contrib.layers.dropout(x, is_training=tf.constant(False)), lambda x: tf.nn.dropout(x, tf.constant(1.0))])
+    lambda x: tf.contrib.layers.dropout(x, is_training=tf.constant(False)),
+    lambda x: tf.nn.dropout(x, tf.constant(1.0))])
 def test_without_dropout_nothing_changes(build):
     x = normal(5, 6)
     np.testing.assert_array_equal(run(lambda: build(tf.constant(x))), x)
@@ -113,8 +117,9 @@ def test_dropout_in_a_loop_has_another_mask_each_round():
         assert 0.35 < (first == second).mean() < 0.65
 
 
-@pytest.mark.parametrize("noise_shape", [[4, 1, 300], [None, 1, None], (4, 1, 300), plain.TensorShape([4, 1, 300]),
-                                         np.array([4, 1, 300])])
+@pytest.mark.parametrize("noise_shape",
+                         [[4, 1, 300], [None, 1, None], (4, 1, 300), plain.TensorShape([4, 1, 300]),
+                          np.array([4, 1, 300])])
 def test_noise_shape_is_broadcast(noise_shape):
     mask = run(lambda: tf.nn.dropout(tf.ones([4, 5, 300]), 0.5, noise_shape)) != 0
     np.testing.assert_array_equal(mask, np.broadcast_to(mask[:, :1], mask.shape))
@@ -182,10 +187,13 @@ def test_an_unseeded_shuffle_depends_on_the_graphs_seed_alone(shuffle):
 
 def test_two_shuffles_of_one_pipeline_differ_and_a_given_seed_counts():
     def pair(**seed):
-        return lambda: tf.data.Dataset.zip(tuple(tf.data.Dataset.range(30).shuffle(30, **seed) for _ in range(2))).map(
+        return lambda: tf.data.Dataset.zip(tuple(tf.data.Dataset.range(30).shuffle(30, **seed)
+                                                 for _ in range(2))).map(
             lambda first, second: tf.stack([first, second]))
-    unseeded, seeded, other = (np.transpose(elements(pair(**seed))) for seed in ({}, dict(seed=3), dict(seed=4)))
-    assert (unseeded[0] != unseeded[1]).any() and (seeded[0] == seeded[1]).all() and (other[0] != seeded[0]).any()
+    unseeded, seeded, other = (np.transpose(elements(pair(**seed)))
+                               for seed in ({}, dict(seed=3), dict(seed=4)))
+    assert (unseeded[0] != unseeded[1]).any() and (seeded[0]
+                                                   == seeded[1]).all() and (other[0] != seeded[0]).any()
     fixed = elements(lambda: tf.data.Dataset.range(30).shuffle(30, reshuffle_each_iteration=False).repeat(2))
     assert fixed[:30] == fixed[30:]
 
@@ -200,7 +208,9 @@ def test_parallel_interleave_is_never_sloppy(name):
             return number
         return tf.data.Dataset.range(source, source + 3).map(
             lambda number: tf.reshape(tf.py_func(slow, [number], tf.int64), []))
-    found = elements(lambda: tf.data.Dataset.range(0, 30, 10).apply(module.parallel_interleave(numbers, 3, sloppy=True)))
+    found = elements(lambda: tf.data.Dataset.range(0, 30,
+                                                   10).apply(module.parallel_interleave(numbers, 3,
+                                                                                        sloppy=True)))
     assert found == [0, 10, 20, 1, 11, 21, 2, 12, 22]
 
 
@@ -220,14 +230,16 @@ def normalized(x, axes, epsilon):
 
 
 @pytest.mark.parametrize("options, axes, scope", [
-    ({}, (1, 2), "LayerNorm"), (dict(begin_norm_axis=-1), 2, "LayerNorm"), (dict(begin_norm_axis=2, scope="mine"), 2, "mine"),
+    ({}, (1, 2), "LayerNorm"), (dict(begin_norm_axis=-1), 2, "LayerNorm"),
+    (dict(begin_norm_axis=2, scope="mine"), 2, "mine"),
     (dict(begin_norm_axis=-1, activation_fn=plain.nn.relu), 2, "LayerNorm")])
 def test_layer_norm(options, axes, scope):
     x, gamma, beta = normal(2, 3, 4) * 5 + 2, normal(4), normal(1, 4)[0]
     found = run(lambda: tf.contrib.layers.layer_norm(tf.constant(x), **options),
                 values={f"{scope}/gamma": gamma, f"{scope}/beta": beta})
     expected = normalized(x.astype(np.float64), axes, 1e-12) * gamma + beta
-    np.testing.assert_allclose(found, np.maximum(expected, 0) if "activation_fn" in options else expected, atol=1e-5)
+    np.testing.assert_allclose(found, np.maximum(expected, 0) if "activation_fn" in options else expected,
+                               atol=1e-5)
 
 
 def test_layer_norm_variables(graph):
@@ -255,7 +267,8 @@ def test_batch_norm(shape, mode):
         assert bool(updates) == (mode in ("collected", "tensor"))
         with tf.control_dependencies([outputs, *updates]):
             return outputs, *(variable.read_value() for variable in tf.global_variables()[-2:])
-    outputs, *moving = run(build, values={"BatchNorm/gamma": gamma, "BatchNorm/beta": beta, "BatchNorm/moving_mean": mean,
+    outputs, *moving = run(build, values={"BatchNorm/gamma": gamma, "BatchNorm/beta": beta,
+                                          "BatchNorm/moving_mean": mean,
                                           "BatchNorm/moving_variance": variance})
     expected = normalized(x, axes, 0.01) if training else (x - mean) / np.sqrt(variance + 0.01)
     np.testing.assert_allclose(outputs, expected * gamma + beta, atol=1e-5)
@@ -277,8 +290,8 @@ def test_fully_connected_is_a_relu_by_default():
     relu, linear, normed = run(lambda: [
         tf.contrib.layers.fully_connected(tf.constant(x), 5),
         tf.contrib.layers.fully_connected(tf.constant(x), 5, None, biases_initializer=None, scope="linear"),
-        tf.contrib.layers.fully_connected(tf.constant(x), 5, None, lambda outputs, factor: outputs * factor, dict(factor=2.0),
-                                          scope="linear", reuse=True)], values=values)
+        tf.contrib.layers.fully_connected(tf.constant(x), 5, None, lambda outputs, factor: outputs * factor,
+                                          dict(factor=2.0), scope="linear", reuse=True)], values=values)
     np.testing.assert_allclose(relu, np.maximum(x @ weights + bias, 0), atol=1e-5)
     np.testing.assert_allclose(linear, x @ weights, atol=1e-5)
     np.testing.assert_allclose(normed, x @ weights * 2, atol=1e-5)
@@ -286,8 +299,8 @@ def test_fully_connected_is_a_relu_by_default():
 
 def test_layers_register_their_variables_and_losses(graph):
     outputs = tf.contrib.layers.fully_connected(
-        tf.ones([2, 3]), 5, weights_regularizer=tf.contrib.layers.l2_regularizer(0.1), variables_collections=["mine"],
-        outputs_collections=["outputs"])
+        tf.ones([2, 3]), 5, weights_regularizer=tf.contrib.layers.l2_regularizer(0.1),
+        variables_collections=["mine"], outputs_collections=["outputs"])
     assert tf.get_collection("outputs") == [outputs] and outputs.shape.as_list() == [2, 5]
     assert names(tf.get_collection("mine")) == ["fully_connected/weights", "fully_connected/biases"]
     assert len(tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES)) == 1
@@ -298,7 +311,8 @@ def test_small_layers():
     x = normal(2, 3, 4)
     flat, l1, l2, uniform, gaussian = run(lambda: [
         tf.contrib.layers.flatten(tf.constant(x)), tf.contrib.layers.l1_regularizer(0.5)(tf.constant(x)),
-        tf.contrib.layers.l2_regularizer(0.5)(tf.constant(x)), tf.contrib.layers.xavier_initializer()([100, 200]),
+        tf.contrib.layers.l2_regularizer(0.5)(tf.constant(x)),
+        tf.contrib.layers.xavier_initializer()([100, 200]),
         tf.contrib.layers.xavier_initializer(uniform=False)([100, 200])])
     np.testing.assert_array_equal(flat, x.reshape(2, 12))
     np.testing.assert_allclose([l1, l2], [abs(x).sum() / 2, (x ** 2).sum() / 4], rtol=1e-5)
@@ -309,7 +323,8 @@ def test_small_layers():
 
 # --- contrib.layers.optimize_loss -------------------------------------------------------------------------
 
-W, V, RATE = np.float32([1.0, -2.0]), np.float32([3.0]), 0.1  # the variables; the loss is w² / 2 + 2 v, by default
+# the variables; the loss is w² / 2 + 2 v, by default
+W, V, RATE = np.float32([1.0, -2.0]), np.float32([3.0]), 0.1
 
 
 def optimize(*, rate=RATE, optimizer="SGD", times=1, step=0, read=("w", "v"), **options):
@@ -320,16 +335,18 @@ def optimize(*, rate=RATE, optimizer="SGD", times=1, step=0, read=("w", "v"), **
         trained = tf.contrib.layers.optimize_loss(
             loss, options.pop("global_step", None), rate() if callable(rate) else rate, optimizer, **options)
         with tf.control_dependencies([trained]):
-            return [variable.read_value() for name in read for variable in tf.global_variables() if variable.op.name == name]
+            return [variable.read_value() for name in read for variable in tf.global_variables()
+                    if variable.op.name == name]
     return run(build, step=step, times=times)
 
 
 # One step on w from gradient g.
 FIRST_STEPS = {
-    "SGD": lambda w, g: w - RATE * g, "Momentum": lambda w, g: w - RATE * g, "Adam": lambda w, g: w - RATE * np.sign(g),
-    "Adagrad": lambda w, g: w - RATE * g / np.sqrt(0.1 + g ** 2),
+    "SGD": lambda w, g: w - RATE * g, "Momentum": lambda w, g: w - RATE * g,
+    "Adam": lambda w, g: w - RATE * np.sign(g), "Adagrad": lambda w, g: w - RATE * g / np.sqrt(0.1 + g ** 2),
     "RMSProp": lambda w, g: w - RATE * g / np.sqrt(0.9 + 0.1 * g ** 2),
-    "Ftrl": lambda w, g: -RATE * (g - (np.sqrt(0.1 + g ** 2) - np.sqrt(0.1)) / RATE * w) / np.sqrt(0.1 + g ** 2)}
+    "Ftrl": lambda w, g: -RATE * (g - (np.sqrt(0.1 + g ** 2) - np.sqrt(0.1)) / RATE * w)
+    / np.sqrt(0.1 + g ** 2)}
 
 
 @pytest.mark.parametrize("name", FIRST_STEPS)
@@ -345,12 +362,14 @@ def test_momentum_is_nine_tenths():
 
 
 @pytest.mark.parametrize("options, factor", [
-    (dict(optimizer=plain.train.GradientDescentOptimizer), 1), (dict(optimizer=plain.train.GradientDescentOptimizer(0.3)), 3),
+    (dict(optimizer=plain.train.GradientDescentOptimizer), 1),
+    (dict(optimizer=plain.train.GradientDescentOptimizer(0.3)), 3),
     (dict(optimizer=lambda rate: plain.train.GradientDescentOptimizer(rate * 2)), 2),
     (dict(optimizer=lambda: plain.train.GradientDescentOptimizer(0.2), rate=None), 2),
     (dict(rate=lambda: tf.constant(0.2)), 2), (dict(rate=1), 10),
     (dict(learning_rate_decay_fn=lambda rate, step: rate * tf.cast(step, tf.float32), step=3), 3),
-    (dict(gradient_multipliers={"w": 0.5, "v": 0.5}), 0.5), (dict(gradient_multipliers={"w:0": 0.5, "v:0": 0.5}), 0.5),
+    (dict(gradient_multipliers={"w": 0.5, "v": 0.5}), 0.5),
+    (dict(gradient_multipliers={"w:0": 0.5, "v:0": 0.5}), 0.5),
     (dict(clip_gradients=0.3), 0.3 / 3), (dict(clip_gradients=100.0), 1),
     (dict(clip_gradients=lambda pairs: [(gradient * 4, variable) for gradient, variable in pairs]), 4),
     (dict(gradient_multipliers={"w": 100.0, "v": 100.0}, clip_gradients=0.3), 0.1),
@@ -365,8 +384,9 @@ def test_optimize_loss_trains_what_it_is_told_and_multiplies_by_variable():
     def build():
         w, v = tf.get_variable("w", initializer=W), tf.get_variable("v", initializer=V)
         update = tf.get_variable("update", initializer=0.0).assign_add(1.0)
-        loss = tf.contrib.layers.optimize_loss(tf.reduce_sum(w * v), None, 0.1, "SGD", variables=[w], update_ops=[update],
-                                               gradient_multipliers={w: 2.0}, increment_global_step=False, name="mine")
+        loss = tf.contrib.layers.optimize_loss(tf.reduce_sum(w * v), None, 0.1, "SGD", variables=[w],
+                                               update_ops=[update], gradient_multipliers={w: 2.0},
+                                               increment_global_step=False, name="mine")
         with tf.control_dependencies([loss]):
             return loss, *(variable.read_value() for variable in tf.global_variables())
     loss, step, w, v, updated, rate = run(build, step=4)
@@ -387,12 +407,14 @@ def test_optimize_loss_waits_for_the_collected_updates():
         outputs = tf.contrib.layers.batch_norm(x * w, decay=0.5)
         loss = tf.contrib.layers.optimize_loss(tf.reduce_sum(outputs), None, 0.1, "SGD")
         with tf.control_dependencies([loss]):
-            return next(variable for variable in tf.global_variables() if "moving_mean" in variable.name).read_value()
+            return next(variable for variable in tf.global_variables()
+                        if "moving_mean" in variable.name).read_value()
     np.testing.assert_allclose(run(build), normal(4, 3).mean(axis=0) / 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize("options, message", [
-    (dict(optimizer="Adamax"), "unknown optimizer 'Adamax'; known: Adagrad, Adam,"), (dict(optimizer=3), "3 is no optimizer"),
+    (dict(optimizer="Adamax"), "unknown optimizer 'Adamax'; known: Adagrad, Adam,"),
+    (dict(optimizer=3), "3 is no optimizer"),
     (dict(variables=[]), "depends on no trainable variable|No variables")])
 def test_optimize_loss_refuses(options, message):
     with pytest.raises(ValueError, match=message):
@@ -436,7 +458,8 @@ class Sequences(object):
         return inputs, transitions
 
 
-CASES = {"lengths": Sequences([1, 2, 4]), "full": Sequences([4, 3, 4]), "one_position": Sequences([1, 1, 1], positions=1)}
+CASES = {"lengths": Sequences([1, 2, 4]), "full": Sequences([4, 3, 4]),
+         "one_position": Sequences([1, 1, 1], positions=1)}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -451,7 +474,8 @@ def test_crf_is_what_counting_all_sequences_gives(case):
                 crf.crf_sequence_score(inputs, tf.constant(case.tags), case.lengths, transitions),
                 crf.crf_unary_score(tf.constant(case.tags), case.lengths, inputs)
                 + crf.crf_binary_score(tf.constant(case.tags), case.lengths, transitions),
-                *crf.crf_decode(inputs, transitions, case.lengths), *tf.gradients(likelihood, [inputs, transitions]))
+                *crf.crf_decode(inputs, transitions, case.lengths),
+                *tf.gradients(likelihood, [inputs, transitions]))
     likelihood, log_norm, score, parts, tags, best, *gradients = run(build)
     own = [scores[tags] for scores, tags in zip(case.scores, case.own)]
     np.testing.assert_allclose(log_norm, case.log_norms(), rtol=1e-5)
@@ -485,9 +509,11 @@ def test_crf_makes_the_transitions_and_takes_shapes_that_are_open():
 
     def build():
         inputs = tf.placeholder_with_default(case.inputs, [None, None, N])
-        likelihood, transitions = tf.contrib.crf.crf_log_likelihood(inputs, case.tags.astype(np.int64), case.lengths)
+        likelihood, transitions = tf.contrib.crf.crf_log_likelihood(inputs, case.tags.astype(np.int64),
+                                                                    case.lengths)
         assert names(tf.trainable_variables()) == ["transitions"]
-        return likelihood, tf.contrib.crf.crf_decode(inputs, transitions, tf.constant(case.lengths, tf.int64))[0]
+        return likelihood, tf.contrib.crf.crf_decode(inputs, transitions,
+                                                     tf.constant(case.lengths, tf.int64))[0]
     likelihood, tags = run(build, values={"transitions": case.transitions})
     np.testing.assert_allclose(likelihood, [scores[own] - norm for scores, own, norm in zip(
         case.scores, case.own, case.log_norms())], rtol=1e-4)
@@ -500,7 +526,8 @@ def test_crf_makes_the_transitions_and_takes_shapes_that_are_open():
 
 def flat_cross_entropy(labels, logits):
     """A loss that needs what TF 1 gave it: labels [B · T] and logits [B · T, N]."""
-    return -tf.reduce_sum(tf.one_hot(labels, logits.shape[1].value, axis=1) * tf.nn.log_softmax(logits), axis=1)
+    return -tf.reduce_sum(tf.one_hot(labels, logits.shape[1].value, axis=1) * tf.nn.log_softmax(logits),
+                          axis=1)
 
 
 @pytest.mark.parametrize("over_time, over_batch", [*itertools.product([True, False], repeat=2)])
@@ -512,8 +539,9 @@ def test_sequence_loss(over_time, over_batch, function):
     losses = -np.log(np.take_along_axis(odds, targets[..., None], 2)[..., 0] / odds.sum(2)) * weights
     axes = tuple(axis for axis, wanted in enumerate([over_batch, over_time]) if wanted)
     expected = losses.sum(axes) / weights.sum(axes) if axes else losses
-    found = run(lambda: tf.contrib.seq2seq.sequence_loss(tf.constant(logits), tf.constant(targets), tf.constant(weights),
-                                                         over_time, over_batch, function))
+    found = run(lambda: tf.contrib.seq2seq.sequence_loss(tf.constant(logits), tf.constant(targets),
+                                                         tf.constant(weights), over_time, over_batch,
+                                                         function))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -539,7 +567,8 @@ def test_a_bidirectional_lstm(module):
 
     def build():
         forward, backward = (cells.DropoutWrapper(cells.LSTMCell(5), output_keep_prob=1.0) for _ in range(2))
-        outputs, states = tf.nn.bidirectional_dynamic_rnn(forward, backward, tf.constant(x), lengths, dtype=tf.float32)
+        outputs, states = tf.nn.bidirectional_dynamic_rnn(forward, backward, tf.constant(x), lengths,
+                                                          dtype=tf.float32)
         assert set(names(tf.trainable_variables())) == set(values)
         return tf.concat(outputs, axis=-1), states[0].h
     outputs, last = run(build, values=values)
@@ -558,7 +587,8 @@ def test_the_variables_of_tf_layers_keep_their_names(graph):
     tf.layers.dense(x, 4, name="head")
     with tf.variable_scope("loss"):
         tf.layers.dense(x, 4, use_bias=False)
-    assert names(tf.trainable_variables()) == ["dense/kernel", "dense/bias", "head/kernel", "head/bias", "loss/dense/kernel"]
+    assert names(tf.trainable_variables()) == ["dense/kernel", "dense/bias", "head/kernel", "head/bias",
+                                               "loss/dense/kernel"]
 
 
 # --- Names ------------------------------------------------------------------------------------------------
@@ -568,7 +598,8 @@ def test_the_variables_of_tf_layers_keep_their_names(graph):
 def test_a_missing_name_of_contrib_says_what_to_use(module):
     namespace = getattr(tf.contrib, module)
     assert not hasattr(namespace, "no_such_name")
-    with pytest.raises(AttributeError, match=rf"^tf\.contrib\.{module}\.no_such_name: tf\.contrib is gone\. Use \w+"):
+    with pytest.raises(AttributeError, match=rf"^tf\.contrib\.{module}\.no_such_name: tf\.contrib is gone\. "
+                       r"Use \w+"):
         namespace.no_such_name  # noqa: B018
     assert importlib.import_module(f"tensorflow.contrib.{module}") is namespace
 
@@ -598,4 +629,5 @@ def test_programs_that_bypass_tf_find_the_same():
     assert viterbi_decode is crf.viterbi_decode and layer_norm is contrib_layers.layer_norm
     assert initializers.xavier_initializer is contrib_layers.xavier_initializer
     assert (Estimator, EstimatorSpec, RunConfig, train_and_evaluate) == (
-        tf.estimator.Estimator, tf.estimator.EstimatorSpec, tf.estimator.RunConfig, tf.estimator.train_and_evaluate)
+        tf.estimator.Estimator, tf.estimator.EstimatorSpec, tf.estimator.RunConfig,
+        tf.estimator.train_and_evaluate)

@@ -1,4 +1,5 @@
-"""`import tf1 as tf`: tf.estimator around the Estimator itself, tf.contrib.tpu, predictors, logging and tf.app.
+"""`import tf1 as tf`: tf.estimator around the Estimator itself, tf.contrib.tpu, predictors, logging and
+tf.app.
 
 test_estimator.py has the Estimator, test_tf1.py the rest of `tf`; test_forks.py runs whole programs.
 """
@@ -42,7 +43,8 @@ def once():
 
 
 def estimator_in(directory, losses=(0.0, 5.0, 3.0, 4.0, 2.0, 2.5), warm_start_from=None):
-    config = tf.estimator.RunConfig(save_checkpoints_steps=1, log_step_count_steps=None, save_summary_steps=None)
+    config = tf.estimator.RunConfig(save_checkpoints_steps=1, log_step_count_steps=None,
+                                    save_summary_steps=None)
     return tf.estimator.Estimator(scheduled_model, str(directory), config, {"losses": list(losses)},
                                   warm_start_from=warm_start_from)
 
@@ -86,7 +88,9 @@ def test_train_and_evaluate_evaluates_after_checkpoints_and_at_the_end(tmp_path,
     assert train_and_evaluate(model, 3) == (None, [])
     metrics, _ = train_and_evaluate(model, 5, throttle_secs, name="later")
     assert metrics == {"loss": 2.5, "global_step": 5}
-    assert list(tf.contrib.estimator.read_eval_metrics(model.eval_dir("later"))) == ([4, 5] if throttle_secs == 0 else [5])
+    assert list(tf.contrib.estimator.read_eval_metrics(model.eval_dir("later"))) == ([4, 5]
+                                                                                     if throttle_secs == 0
+                                                                                     else [5])
 
 
 class Recorder(tf.estimator.Exporter):
@@ -103,10 +107,11 @@ class Recorder(tf.estimator.Exporter):
 
 
 @pytest.mark.parametrize("ending, throttle_secs, asked", [
-    ("max_steps", 0, [(1, False), (2, True)]), ("input", 0, [(1, False), (2, False)]), ("hook", 0, [(1, False), (2, False)]),
-    ("hook", 600, [(2, True)])])
+    ("max_steps", 0, [(1, False), (2, True)]), ("input", 0, [(1, False), (2, False)]),
+    ("hook", 0, [(1, False), (2, False)]), ("hook", 600, [(2, True)])])
 def test_the_final_exporter_exports_the_last_step_once(tmp_path, ending, throttle_secs, asked):
-    limits = {"max_steps": dict(max_steps=2), "input": dict(max_steps=None, input_fn=lambda: once().repeat(2)),
+    limits = {"max_steps": dict(max_steps=2),
+              "input": dict(max_steps=None, input_fn=lambda: once().repeat(2)),
               "hook": dict(max_steps=5, hooks=[tf.train.StopAtStepHook(2)])}[ending]
     model = estimator_in(tmp_path)
     recorder = Recorder()
@@ -132,7 +137,8 @@ def test_the_latest_exporter_keeps_the_newest(tmp_path):
 def test_the_best_exporter_knows_what_was_best_before_it(tmp_path, settings, steps):
     for max_steps in (3, 4, 5):  # losses 5, 3, 4; then 2; then 2.5
         time.sleep(1 - time.time() % 1)  # the names of event files tell seconds
-        exporter = tf.estimator.BestExporter("best", raw_receiver, **settings)  # a new one, as in a new process
+        # a new one, as in a new process
+        exporter = tf.estimator.BestExporter("best", raw_receiver, **settings)
         train_and_evaluate(estimator_in(tmp_path), max_steps, exporters=[exporter])
     assert totals_in(tmp_path / "export" / "best") == steps
 
@@ -157,7 +163,8 @@ def evaluated(tmp_path_factory):
     for steps in ((10, 20), (30, 40)):
         with tf.summary.FileWriter(model.eval_dir(), filename_suffix=f".{steps[0]}") as writer:
             for step in steps:
-                writer.add_summary(tf.Summary(value=[tf.Summary.Value(tag="f1", simple_value=HISTORY[step])]), step)
+                writer.add_summary(tf.Summary(value=[tf.Summary.Value(tag="f1", simple_value=HISTORY[step])]),
+                                   step)
     return model
 
 
@@ -179,15 +186,18 @@ def stops(hook):
 @pytest.mark.parametrize("name, limit, options, expected", [
     ("stop_if_higher", 0.85, {}, True), ("stop_if_higher", 0.95, {}, False),
     ("stop_if_higher", 0.85, dict(min_steps=30), False), ("stop_if_higher", 0.75, dict(min_steps=40), True),
-    ("stop_if_lower", 0.6, {}, True), ("stop_if_lower", 0.4, {}, False), ("stop_if_lower", 0.6, dict(min_steps=20), False),
+    ("stop_if_lower", 0.6, {}, True), ("stop_if_lower", 0.4, {}, False),
+    ("stop_if_lower", 0.6, dict(min_steps=20), False),
     ("stop_if_no_increase", 20, {}, True), ("stop_if_no_increase", 21, {}, False),
-    ("stop_if_no_increase", 10, dict(min_steps=30), False), ("stop_if_no_increase", 10, dict(eval_dir="nowhere"), False),
+    ("stop_if_no_increase", 10, dict(min_steps=30), False), ("stop_if_no_increase", 10,
+                                                             dict(eval_dir="nowhere"), False),
     ("stop_if_no_decrease", 30, {}, True), ("stop_if_no_decrease", 31, {}, False),
     ("stop_if_no_decrease", 10, dict(min_steps=30), True)])
 @pytest.mark.parametrize("module", ["estimator", "contrib"])
 def test_early_stopping(evaluated, module, name, limit, options, expected):
     hooks = tf.estimator.experimental if module == "estimator" else tf.contrib.estimator
-    hook = getattr(hooks, f"{name}_hook")(evaluated, "f1", limit, **options, run_every_secs=None, run_every_steps=1)
+    hook = getattr(hooks, f"{name}_hook")(evaluated, "f1", limit, **options, run_every_secs=None,
+                                          run_every_steps=1)
     assert stops(hook) == expected
 
 
@@ -232,7 +242,8 @@ X, Y = np.arange(10), np.arange(10) * 2
 
 
 def test_numpy_input_fn_gives_the_arrays_in_order():
-    features = batches(tf.estimator.inputs.numpy_input_fn({"x": X, "other": -X}, Y, 4, num_epochs=2, shuffle=False))
+    features = batches(tf.estimator.inputs.numpy_input_fn({"x": X, "other": -X}, Y, 4, num_epochs=2,
+                                                          shuffle=False))
     np.testing.assert_array_equal([labels for _, labels in features], np.tile(Y, 2).reshape(5, 4))
     for found, labels in features:
         assert (found["x"] * 2 == labels).all() and (found["other"] == -found["x"]).all()
@@ -253,7 +264,8 @@ def test_numpy_input_fn_shuffles_each_pass_by_the_graphs_seed():
 
 @pytest.mark.parametrize("make, message", [
     (lambda: tf.estimator.inputs.numpy_input_fn(X, Y), "say shuffle=True"),
-    (lambda: tf.estimator.inputs.numpy_input_fn({"x": X}, Y[:9], shuffle=False), r"different numbers of examples: \[9, 10\]"),
+    (lambda: tf.estimator.inputs.numpy_input_fn({"x": X}, Y[:9], shuffle=False), r"different numbers of "
+     r"examples: \[9, 10\]"),
     (lambda: tf.estimator.inputs.pandas_input_fn(Frame(x=X), Y), "say shuffle=True"),
     (lambda: tf.estimator.inputs.pandas_input_fn(Frame(x=X, z=X[:3]), shuffle=False), r"\[3, 10\]")])
 def test_input_fns_refuse(make, message):
@@ -264,7 +276,8 @@ def test_input_fns_refuse(make, message):
 def test_pandas_input_fn_gives_columns():
     (features, labels), = batches(tf.estimator.inputs.pandas_input_fn(Frame(a=X, b=-X), Y, shuffle=False))
     assert features["a"].tolist() == X.tolist() and features["b"].tolist() == (-X).tolist() and labels.tolist() == Y.tolist()
-    (_, labels), = batches(tf.estimator.inputs.pandas_input_fn(Frame(a=X), Frame(first=Y, second=X), shuffle=False))
+    (_, labels), = batches(tf.estimator.inputs.pandas_input_fn(Frame(a=X), Frame(first=Y, second=X),
+                                                               shuffle=False))
     assert labels["first"].tolist() == Y.tolist() and labels["second"].tolist() == X.tolist()
 
 
@@ -273,18 +286,21 @@ def test_pandas_input_fn_gives_columns():
 
 def serialized(*values):
     return [tf.train.Example(features=tf.train.Features(feature={
-        "x": tf.train.Feature(float_list=tf.train.FloatList(value=[value]))})).SerializeToString() for value in values]
+        "x": tf.train.Feature(float_list=tf.train.FloatList(value=[value]))})).SerializeToString()
+            for value in values]
 
 
 @pytest.mark.parametrize("receiver, request_of", [
-    (raw_receiver, lambda *values: {"x": values}), (parsing_receiver, lambda *values: {"examples": serialized(*values)})],
-    ids=["raw", "parsing"])
+    (raw_receiver, lambda *values: {"x": values}),
+    (parsing_receiver, lambda *values: {"examples": serialized(*values)})],
+                         ids=["raw", "parsing"])
 @pytest.mark.parametrize("way", ["from_saved_model", "from_estimator"])
 def test_a_predictor_of_what_was_trained(trained, tmp_path, way, receiver, request_of):
     def predictor(key=None):
         if way == "from_estimator":
             return tf.contrib.predictor.from_estimator(trained, receiver, key)
-        return tf.contrib.predictor.from_saved_model(trained.export_saved_model(str(tmp_path), receiver).decode(), key)
+        return tf.contrib.predictor.from_saved_model(trained.export_saved_model(str(tmp_path),
+                                                                                receiver).decode(), key)
     predict = predictor()
     assert predict(request_of(1.0, 5.0))["sum"].tolist() == [3, 7]
     assert predict(request_of(4.0))["sum"].tolist() == [6]
@@ -317,8 +333,10 @@ def test_a_warm_start_takes_weights_but_not_the_step(trained, tmp_path, settings
 
 
 @pytest.mark.parametrize("make, message", [
-    (lambda: tf.contrib.tpu.TPUEstimator(scheduled_model, use_tpu=True, train_batch_size=2), "use_tpu=True: TPUs are not"),
-    (lambda: tf.contrib.tpu.RunConfig(cluster=object()), "RunConfig.cluster=.*TPUs are not supported.*CPU or GPU"),
+    (lambda: tf.contrib.tpu.TPUEstimator(scheduled_model, use_tpu=True, train_batch_size=2),
+     "use_tpu=True: TPUs are not"),
+    (lambda: tf.contrib.tpu.RunConfig(cluster=object()), "RunConfig.cluster=.*TPUs are not supported.*CPU or "
+     "GPU"),
     (lambda: tf.contrib.cluster_resolver.TPUClusterResolver("grpc://1.2.3.4", zone=None, project=None),
      "TPUClusterResolver.tpu='grpc://1.2.3.4'.: TPUs are not supported, because")])
 def test_tpus_are_refused_and_why(make, message):
@@ -330,7 +348,8 @@ def test_the_settings_of_a_tpu_are_taken_and_change_nothing(tmp_path):
     tpu = tf.contrib.tpu
     settings = tpu.TPUConfig(iterations_per_loop=100, num_shards=8,
                              per_host_input_for_training=tpu.InputPipelineConfig.PER_HOST_V2)
-    config = tpu.RunConfig(cluster=None, master=None, model_dir=str(tmp_path), save_checkpoints_steps=7, tpu_config=settings)
+    config = tpu.RunConfig(cluster=None, master=None, model_dir=str(tmp_path), save_checkpoints_steps=7,
+                           tpu_config=settings)
     assert (config.tpu_config.iterations_per_loop, config.tpu_config.num_shards) == (100, 8)
     assert tpu.TPUConfig(5, 8, None, tpu.InputPipelineConfig.PER_HOST_V1).num_shards == 8
     assert config.replace(save_checkpoints_steps=9).tpu_config == config.tpu_config
@@ -341,7 +360,8 @@ def test_the_settings_of_a_tpu_are_taken_and_change_nothing(tmp_path):
         return tpu.TPUEstimatorSpec(mode, spec.predictions, spec.loss, spec.train_op, (
             lambda x: {"mean_x": tf.metrics.mean(x)}, [features["x"]]), spec.export_outputs)
     model = tpu.TPUEstimator(model_fn, config=config, use_tpu=False, train_batch_size=2, eval_batch_size=3,
-                             predict_batch_size=4, eval_on_tpu=False, export_to_tpu=False, params={"losses": [9.0, 8.0, 7.0]})
+                             predict_batch_size=4, eval_on_tpu=False, export_to_tpu=False,
+                             params={"losses": [9.0, 8.0, 7.0]})
 
     def input_fn(params):
         return tf.data.Dataset.range(params["batch_size"]).batch(params["batch_size"]).map(
@@ -357,7 +377,8 @@ def test_a_tpu_spec_keeps_the_order_of_its_fields(graph):
     spec = tf.contrib.tpu.TPUEstimatorSpec(
         "train", {"x": 1}, tf.constant(2.0), tf.no_op(), None, {"out": 3}, lambda: scaffold,
         (lambda step: called.append(step) or tf.no_op(), [4]), *hooks)
-    assert (spec.mode, spec.predictions, spec.export_outputs, spec.scaffold) == ("train", {"x": 1}, {"out": 3}, scaffold)
+    assert (spec.mode, spec.predictions, spec.export_outputs,
+            spec.scaffold) == ("train", {"x": 1}, {"out": 3}, scaffold)
     assert [spec.training_hooks, spec.evaluation_hooks, spec.prediction_hooks] == hooks and called == [4]
     assert spec.as_estimator_spec() is spec and isinstance(spec, tf.estimator.EstimatorSpec)
     optimizer = tf.train.GradientDescentOptimizer(0.1)
@@ -367,8 +388,9 @@ def test_a_tpu_spec_keeps_the_order_of_its_fields(graph):
 # --- Logging, tf.app, the list of names ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level, absl_level", [("DEBUG", "DEBUG"), ("INFO", "INFO"), ("WARN", "WARNING"), ("ERROR", "ERROR"),
-                                               ("FATAL", "FATAL")])
+@pytest.mark.parametrize("level, absl_level",
+                         [("DEBUG", "DEBUG"), ("INFO", "INFO"), ("WARN", "WARNING"), ("ERROR", "ERROR"),
+                          ("FATAL", "FATAL")])
 def test_set_verbosity_is_also_absls(level, absl_level):
     before = tf.logging.get_verbosity(), absl_logging.get_verbosity()
     try:
@@ -417,16 +439,19 @@ def test_app_run_parses_flags_and_shows_each_message_once(scripts, tmp_path, arg
 
 def test_tf1_lists_its_names(scripts, tmp_path):
     """As `python -m tf1` does, which runs this file."""
-    ours, every = (scripts.run("tf1/__main__.py", "--names", *options, cwd=tmp_path) for options in (["--ours"], []))
+    ours, every = (scripts.run("tf1/__main__.py", "--names", *options, cwd=tmp_path)
+                   for options in (["--ours"], []))
     assert (ours.code, every.code) == (0, 0), ours.err + every.err
     listed = ours.out.splitlines()
-    for name in ("tf.nn.dropout", "tf.contrib.crf.crf_decode", "tf.estimator.train_and_evaluate", "tf.contrib.tpu.TPUConfig"):
+    for name in ("tf.nn.dropout", "tf.contrib.crf.crf_decode", "tf.estimator.train_and_evaluate",
+                 "tf.contrib.tpu.TPUConfig"):
         assert f"{name}  (tf1)" in listed
     for line in listed:
         assert line.endswith("  (tf1)")
         assert operator.attrgetter(line.split()[0].removeprefix("tf."))(tf) is not None
     lines = every.out.splitlines()
-    assert set(listed) < set(lines) and {"tf.matmul", "tf.nn.softmax", "tf.train.Saver", "tf.layers.dense"} <= set(lines)
+    assert set(listed) < set(lines) and {"tf.matmul", "tf.nn.softmax", "tf.train.Saver",
+                                         "tf.layers.dense"} <= set(lines)
     assert len(lines) == len({line.split()[0] for line in lines})
 
 

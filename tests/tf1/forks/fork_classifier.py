@@ -22,7 +22,8 @@ flags.DEFINE_integer("max_seq_length", 64, "Tokens of an example.")
 flags.DEFINE_bool("do_train", False, "Whether to train.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate on dev.tsv.")
 flags.DEFINE_bool("do_predict", False, "Whether to predict test.tsv.")
-flags.DEFINE_bool("do_export", False, "Whether to export the model, and to predict test.tsv with the exported one.")
+flags.DEFINE_bool("do_export", False, "Whether to export the model, and to predict test.tsv with the "
+                  "exported one.")
 flags.DEFINE_integer("train_batch_size", 32, "Examples of a training step.")
 flags.DEFINE_integer("eval_batch_size", 8, "Examples of an evaluation step.")
 flags.DEFINE_integer("predict_batch_size", 8, "Examples of a prediction step.")
@@ -123,8 +124,8 @@ def create_model(bert_config, is_training, features, num_labels, use_one_hot_emb
         return tf.reduce_mean(per_example_loss), per_example_loss, logits, tf.nn.softmax(logits, axis=-1)
 
 
-def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps,
-                     use_tpu, use_one_hot_embeddings):
+def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, num_train_steps,
+                     num_warmup_steps, use_tpu, use_one_hot_embeddings):
     def model_fn(features, labels, mode, params):
         tf.logging.info("*** Features ***")
         for name in sorted(features.keys()):
@@ -151,8 +152,10 @@ def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, nu
                             ", from the checkpoint" if variable.name in initialized_variable_names else "")
 
         if mode == tf.estimator.ModeKeys.TRAIN:
-            train_op = optimization.create_optimizer(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu)
-            return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, loss=loss, train_op=train_op, scaffold_fn=scaffold_fn)
+            train_op = optimization.create_optimizer(loss, learning_rate, num_train_steps, num_warmup_steps,
+                                                     use_tpu)
+            return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, loss=loss, train_op=train_op,
+                                                   scaffold_fn=scaffold_fn)
         if mode == tf.estimator.ModeKeys.EVAL:
             def metric_fn(per_example_loss, label_ids, logits):
                 predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
@@ -160,7 +163,8 @@ def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, nu
                         "eval_loss": tf.metrics.mean(per_example_loss)}
 
             return tf.contrib.tpu.TPUEstimatorSpec(
-                mode=mode, loss=loss, eval_metrics=(metric_fn, [per_example_loss, features["label_ids"], logits]),
+                mode=mode, loss=loss, eval_metrics=(metric_fn,
+                                                    [per_example_loss, features["label_ids"], logits]),
                 scaffold_fn=scaffold_fn)
         return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, predictions={"probabilities": probabilities},
                                                scaffold_fn=scaffold_fn)
@@ -231,8 +235,8 @@ def main(_):
         use_tpu=FLAGS.use_tpu,
         model_fn=model_fn_builder(
             bert_config=bert_config, num_labels=len(label_list), init_checkpoint=FLAGS.init_checkpoint,
-            learning_rate=FLAGS.learning_rate, num_train_steps=num_train_steps, num_warmup_steps=num_warmup_steps,
-            use_tpu=FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu),
+            learning_rate=FLAGS.learning_rate, num_train_steps=num_train_steps,
+            num_warmup_steps=num_warmup_steps, use_tpu=FLAGS.use_tpu, use_one_hot_embeddings=FLAGS.use_tpu),
         config=run_config,
         train_batch_size=FLAGS.train_batch_size,
         eval_batch_size=FLAGS.eval_batch_size,
@@ -245,7 +249,8 @@ def main(_):
 
     if FLAGS.do_train:
         train_file = records(train_examples, "train")
-        tf.logging.info("***** Running training: %d examples, %d steps *****", len(train_examples), num_train_steps)
+        tf.logging.info("***** Running training: %d examples, %d steps *****", len(train_examples),
+                        num_train_steps)
         estimator.train(input_fn=file_based_input_fn_builder(train_file, FLAGS.max_seq_length, True, True),
                         max_steps=num_train_steps)
 

@@ -1,4 +1,5 @@
-"""Comments that may be rude in several ways at once: a head of one's own, Adam by optimize_loss, tensors as input."""
+"""Comments that may be rude in several ways at once: a head of one's own, Adam by optimize_loss, tensors as
+input."""
 
 import csv
 import os
@@ -12,7 +13,8 @@ import tokenization
 flags = tf.app.flags
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("data_dir", "", "Where train.csv, dev.csv and test.csv are: id, comment_text and the labels.")
+flags.DEFINE_string("data_dir", "", "Where train.csv, dev.csv and test.csv are: id, comment_text and the "
+                    "labels.")
 flags.DEFINE_string("output_dir", "", "Where checkpoints and results go.")
 flags.DEFINE_string("bert_config_file", "", "The model's configuration.")
 flags.DEFINE_string("vocab_file", "", "The model's vocabulary.")
@@ -21,7 +23,8 @@ flags.DEFINE_integer("max_seq_length", 64, "Tokens of a comment.")
 flags.DEFINE_boolean("do_train", False, "Whether to train.")
 flags.DEFINE_boolean("do_eval", False, "Whether to evaluate on dev.csv.")
 flags.DEFINE_boolean("do_predict", False, "Whether to predict test.csv.")
-flags.DEFINE_boolean("do_export", False, "Whether to export the model, and to predict test.csv with the exported one.")
+flags.DEFINE_boolean("do_export", False, "Whether to export the model, and to predict test.csv with the "
+                     "exported one.")
 flags.DEFINE_integer("batch_size", 16, "Comments of a step.")
 flags.DEFINE_float("learning_rate", 1e-4, "The first learning rate.")
 flags.DEFINE_integer("num_train_steps", 1000, "Training steps.")
@@ -35,7 +38,8 @@ def load(part, tokenizer):
     length = FLAGS.max_seq_length
     with tf.gfile.GFile(os.path.join(FLAGS.data_dir, part + ".csv")) as reader:
         rows = list(csv.DictReader(reader.read().splitlines()))
-    features = {"input_ids": np.zeros([len(rows), length], np.int32), "input_mask": np.zeros([len(rows), length], np.int32)}
+    features = {"input_ids": np.zeros([len(rows), length], np.int32),
+                "input_mask": np.zeros([len(rows), length], np.int32)}
     for row, ids, mask in zip(rows, features["input_ids"], features["input_mask"]):
         tokens = ["[CLS]"] + tokenizer.tokenize(row["comment_text"])[:length - 2] + ["[SEP]"]
         ids[:len(tokens)] = tokenizer.convert_tokens_to_ids(tokens)
@@ -83,7 +87,8 @@ def model_fn(features, labels, mode, params):
     train_op = tf.contrib.layers.optimize_loss(
         loss=loss, global_step=tf.train.get_global_step(), learning_rate=params["learning_rate"],
         optimizer=lambda rate: tf.train.AdamOptimizer(rate, epsilon=1e-6), clip_gradients=1.0,
-        learning_rate_decay_fn=lambda rate, step: tf.train.polynomial_decay(rate, step, params["num_train_steps"], 0.0),
+        learning_rate_decay_fn=lambda rate, step: tf.train.polynomial_decay(rate, step,
+                                                                            params["num_train_steps"], 0.0),
         summaries=["loss", "learning_rate"])
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
@@ -103,7 +108,8 @@ def serialized(features):
 
 
 def parsing_receiver():
-    spec = {name: tf.FixedLenFeature([FLAGS.max_seq_length], tf.int64) for name in ("input_ids", "input_mask")}
+    spec = {name: tf.FixedLenFeature([FLAGS.max_seq_length], tf.int64)
+            for name in ("input_ids", "input_mask")}
     examples = tf.placeholder(tf.string, [None], name="examples")
     parsed = {name: tf.to_int32(value) for name, value in tf.parse_example(examples, spec).items()}
     return tf.estimator.export.ServingInputReceiver(parsed, {"examples": examples})
@@ -115,7 +121,8 @@ def main(_):
         tf.gfile.MakeDirs(FLAGS.output_dir)
     tokenizer = tokenization.FullTokenizer(FLAGS.vocab_file)
     run_config = tf.estimator.RunConfig().replace(
-        model_dir=FLAGS.output_dir, save_checkpoints_steps=FLAGS.save_checkpoints_steps, save_summary_steps=10)
+        model_dir=FLAGS.output_dir, save_checkpoints_steps=FLAGS.save_checkpoints_steps,
+        save_summary_steps=10)
     estimator = tf.estimator.Estimator(model_fn=model_fn, config=run_config, params={
         "bert_config": modeling.BertConfig.from_json_file(FLAGS.bert_config_file),
         "init_checkpoint": FLAGS.init_checkpoint, "learning_rate": FLAGS.learning_rate,
@@ -123,7 +130,8 @@ def main(_):
 
     if FLAGS.do_train:
         features, labels = load("train", tokenizer)
-        estimator.train(lambda: train_input_fn(features, labels, FLAGS.batch_size), max_steps=FLAGS.num_train_steps)
+        estimator.train(lambda: train_input_fn(features, labels, FLAGS.batch_size),
+                        max_steps=FLAGS.num_train_steps)
     if FLAGS.do_eval:
         features, labels = load("dev", tokenizer)
         result = estimator.evaluate(tf.estimator.inputs.numpy_input_fn(
@@ -136,7 +144,8 @@ def main(_):
         features, _ = load("test", tokenizer)
     if FLAGS.do_predict:
         predictions = estimator.predict(tf.estimator.inputs.numpy_input_fn(
-            x=features, batch_size=FLAGS.batch_size, num_epochs=1, shuffle=False), predict_keys=["probabilities"])
+            x=features, batch_size=FLAGS.batch_size, num_epochs=1, shuffle=False),
+                                        predict_keys=["probabilities"])
         write_probabilities(os.path.join(FLAGS.output_dir, "test_results.tsv"),
                             (prediction["probabilities"] for prediction in predictions))
     if FLAGS.do_export:

@@ -49,16 +49,19 @@ class Encoder(object):
                         x = self._layer(x, closed)
             self.sequence = x
             with tf.variable_scope("pooler"):
-                self.pooled = self._dense(tf.squeeze(x[:, 0:1, :], axis=1), config.hidden_size, activation=tf.tanh)
+                self.pooled = self._dense(tf.squeeze(x[:, 0:1, :], axis=1), config.hidden_size,
+                                          activation=tf.tanh)
 
     def _dense(self, x, units, name="dense", activation=None):
-        return tf.layers.dense(x, units, activation=activation, name=name, kernel_initializer=self._initializer)
+        return tf.layers.dense(x, units, activation=activation, name=name,
+                               kernel_initializer=self._initializer)
 
     def _embed(self, input_ids, segment_ids):
         config = self._config
         width = config.hidden_size
         words = tf.get_variable("word_embeddings", [config.vocab_size, width], initializer=self._initializer)
-        segments = tf.get_variable("token_type_embeddings", [config.type_vocab_size, width], initializer=self._initializer)
+        segments = tf.get_variable("token_type_embeddings", [config.type_vocab_size, width],
+                                   initializer=self._initializer)
         positions = tf.get_variable("position_embeddings", [config.max_position_embeddings, width],
                                     initializer=self._initializer)
         length = input_ids.shape[1].value
@@ -86,7 +89,8 @@ class Encoder(object):
 
         def project(name):
             # [B, N, F, H]
-            projected = tf.reshape(self._dense(x, width, name=name), [shape[0], shape[1], heads, width // heads])
+            projected = tf.reshape(self._dense(x, width, name=name),
+                                   [shape[0], shape[1], heads, width // heads])
             return tf.transpose(projected, [0, 2, 1, 3])
 
         query, key, value = project("query"), project("key"), project("value")

@@ -1,4 +1,5 @@
-"""A fork's own optimizer, in the published form: elementwise updates and slots that are variables of the graph."""
+"""A fork's own optimizer, in the published form: elementwise updates and slots that are variables of the
+graph."""
 
 import re
 

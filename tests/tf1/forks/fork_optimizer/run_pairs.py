@@ -1,4 +1,5 @@
-"""Whether two sentences belong together: TPUEstimator with an encoder, an optimizer and sharded records of one's own."""
+"""Whether two sentences belong together: TPUEstimator with an encoder, an optimizer and sharded records of
+one's own."""
 
 import collections
 import os
@@ -11,7 +12,8 @@ import tokenization
 flags = tf.flags
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("data_dir", None, "Where train.tsv, dev.tsv and test.tsv are: 0 or 1, sentence, sentence.")
+flags.DEFINE_string("data_dir", None,
+                    "Where train.tsv, dev.tsv and test.tsv are: 0 or 1, sentence, sentence.")
 flags.DEFINE_string("output_dir", None, "Where checkpoints, records and results go.")
 flags.DEFINE_string("bert_config_file", None, "The model's configuration.")
 flags.DEFINE_string("vocab_file", None, "The model's vocabulary.")
@@ -20,7 +22,8 @@ flags.DEFINE_integer("max_seq_length", 64, "Tokens of a pair.")
 flags.DEFINE_bool("do_train", False, "Whether to train.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate on dev.tsv.")
 flags.DEFINE_bool("do_predict", False, "Whether to predict test.tsv.")
-flags.DEFINE_bool("do_export", False, "Whether to export the model, and to predict test.tsv with the exported one.")
+flags.DEFINE_bool("do_export", False, "Whether to export the model, and to predict test.tsv with the "
+                  "exported one.")
 flags.DEFINE_integer("train_batch_size", 32, "Pairs of a training step.")
 flags.DEFINE_integer("eval_batch_size", 8, "Pairs of an evaluation or prediction step.")
 flags.DEFINE_float("learning_rate", 5e-5, "The highest learning rate.")
@@ -71,12 +74,14 @@ def write_shards(part, num_shards, tokenizer):
 
 def input_fn_builder(pattern, is_training):
     length = FLAGS.max_seq_length
-    name_to_features = {name: tf.io.FixedLenFeature([length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
+    name_to_features = {name: tf.io.FixedLenFeature([length], tf.int64)
+                        for name in ("input_ids", "input_mask", "segment_ids")}
     name_to_features["label"] = tf.io.FixedLenFeature([], tf.int64)
 
     def decode(record):
         example = tf.parse_single_example(record, name_to_features)
-        return {name: tf.to_int32(value) if value.dtype == tf.int64 else value for name, value in example.items()}
+        return {name: tf.to_int32(value) if value.dtype == tf.int64 else value
+                for name, value in example.items()}
 
     def input_fn(params):
         files = sorted(tf.gfile.Glob(pattern))
@@ -107,7 +112,8 @@ def model_fn_builder(config):
         def scaffold_fn():
             if FLAGS.init_checkpoint:
                 known = {name for name, _ in tf.train.list_variables(FLAGS.init_checkpoint)}
-                assignment_map = {var.op.name: var for var in tf.trainable_variables() if var.op.name in known}
+                assignment_map = {var.op.name: var for var in tf.trainable_variables()
+                                  if var.op.name in known}
                 tf.train.init_from_checkpoint(FLAGS.init_checkpoint, assignment_map)
             return tf.train.Scaffold()
 
@@ -188,7 +194,8 @@ def main(_):
         write_probabilities(os.path.join(FLAGS.output_dir, "test_results.tsv"), (
             one["probabilities"] for one in estimator.predict(input_fn_builder(pattern, is_training=False))))
     if FLAGS.do_export:
-        export_dir = estimator.export_savedmodel(os.path.join(FLAGS.output_dir, "export"), serving_input_receiver_fn)
+        export_dir = estimator.export_savedmodel(os.path.join(FLAGS.output_dir, "export"),
+                                                 serving_input_receiver_fn)
         predict_fn = tf.contrib.predictor.from_saved_model(export_dir.decode("utf-8"))
         write_probabilities(os.path.join(FLAGS.output_dir, "exported_results.tsv"),
                             predict_fn(read_inputs(pattern))["probabilities"])
