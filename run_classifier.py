@@ -96,13 +96,7 @@ def resolve_flags(settings):
     checks.resolve_model_flags(settings)
     if settings.output_dir is None:
         settings.take_default("output_dir", os.path.join("output", task))
-    phases = ("do_train", "do_eval", "do_predict")
-    if not any(getattr(settings, name) for name in phases):
-        if any(settings.given(name) for name in phases):
-            raise ValueError("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be "
-                             "true.")
-        settings.take_default("do_train", True)
-        settings.take_default("do_eval", True)
+    settings.choose_phases()
     return processor
 
 

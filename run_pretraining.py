@@ -110,11 +110,7 @@ def resolve_flags(settings):
       ValueError: a flag is missing or contradicts another.
     """
     checks.refuse_tpus(settings)
-    if not (settings.do_train or settings.do_eval):
-        if settings.given("do_train") or settings.given("do_eval"):
-            raise ValueError("Nothing to do: at least one of --do_train and --do_eval must be true.")
-        settings.take_default("do_train", True)
-        settings.take_default("do_eval", True)
+    settings.choose_phases()
     sampled = settings.input_file is settings.eval_file is settings.bert_config_file is settings.init_checkpoint is None
     if sampled:
         sample = checks.sample("pretraining")

@@ -100,13 +100,7 @@ def resolve_flags(settings):
       ValueError: a flag is missing or contradicts another.
     """
     checks.refuse_tpus(settings)
-    phases = ("do_train", "do_predict", "do_eval")
-    if not any(getattr(settings, name) for name in phases):
-        if any(settings.given(name) for name in phases):
-            raise ValueError("Nothing to do: at least one of --do_train, --do_predict and --do_eval must be "
-                             "true.")
-        settings.take_default("do_train", True)
-        settings.take_default("do_eval", True)
+    settings.choose_phases()
     version = "2.0" if settings.version_2_with_negative else "1.1"
     needed = {"train_file": settings.do_train, "predict_file": settings.do_predict or settings.do_eval}
     sampled = settings.train_file is settings.predict_file is None

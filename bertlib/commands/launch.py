@@ -9,13 +9,10 @@ import sys
 from absl import app, flags, logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import common_flags
+from bertlib.commands import common_flags, settings
 from bertlib.runtime import estimator, training_step
 
 FLAGS = flags.FLAGS
-
-# A command that trains does so by default where none of these is given.
-_PHASES = ("do_train", "do_eval", "do_predict")
 
 # glibc's mallopt parameters (malloc.h).
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
@@ -76,8 +73,7 @@ def run(main, goes_on=False, description=None):
             fewer = f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close" if "recompute" in FLAGS else "Close"
             _fail(f"error: out of RAM ({error}). {fewer} other programs.")
         except KeyboardInterrupt:
-            asked = any(name in FLAGS and FLAGS[name].present for name in _PHASES)
-            training = "do_train" in FLAGS and (FLAGS.do_train or not asked)
+            training = "do_train" in FLAGS and (FLAGS.do_train or not settings.phases_given())
             where = " from the last checkpoint" if training else ""
             _fail("interrupted." + (training or goes_on) * f" The same command goes on{where}.", code=130)
 

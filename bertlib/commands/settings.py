@@ -3,6 +3,14 @@ parsed."""
 
 from absl import flags, logging
 
+# What a command may be asked to do. One that is asked for nothing trains, and evaluates if it can.
+PHASES = ("do_train", "do_eval", "do_predict")
+
+
+def phases_given(flag_values=flags.FLAGS):
+    """Returns the names of the phases that the command line names, be they wanted or not."""
+    return [name for name in PHASES if name in flag_values and flag_values[name].present]
+
 
 class Settings:
     """A copy of the values of all flags, as attributes. A command makes one when it starts and hands it
@@ -19,6 +27,21 @@ class Settings:
     def given(self, name):
         """Whether the flag was on the command line."""
         return name in self._given
+
+    def choose_phases(self):
+        """Trains and evaluates if no phase was named.
+
+        Raises:
+          ValueError: some were, and none is wanted.
+        """
+        phases = [name for name in PHASES if name in self]
+        if any(getattr(self, name) for name in phases):
+            return
+        if any(self.given(name) for name in phases):
+            *others, last = (f"--{name}" for name in phases)
+            raise ValueError(f"Nothing to do: at least one of {', '.join(others)} and {last} must be true.")
+        self.take_default("do_train", True)
+        self.take_default("do_eval", True)
 
     def take_default(self, name, value, why=""):
         """Gives a flag that was not given a value, and says so in one line."""

@@ -139,12 +139,8 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
       trim: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
       unequal_micro_batches: see there; the Estimator's `TrainingStep` says so too then.
     """
-    def input_fn(params):
-        return input_pipeline.record_dataset(
-            input_file, feature_fields(seq_length), params["batch_size"], is_training, drop_remainder,
-            params.get("gradient_accumulation_steps", 1), trim=SEQUENCES if trim else (),
-            unequal_micro_batches=unequal_micro_batches)
-    return input_fn
+    return head.input_fn_builder(input_file, feature_fields(seq_length), is_training, drop_remainder,
+                                 SEQUENCES if trim else (), unequal_micro_batches)
 
 
 def input_fn_builder(features, seq_length, is_training, drop_remainder):

@@ -98,3 +98,18 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         return estimator.EstimatorSpec(mode, predictions={**outputs.predictions, **which}, scaffold=scaffold)
 
     return model_fn
+
+
+def input_fn_builder(input_files, fields, is_training, drop_remainder, trim=(), unequal_micro_batches=False,
+                     batch_totals=(), num_threads=None):
+    """Returns an input_fn that reads TFRecord files in the batches that the Estimator asks for.
+
+    Args:
+      input_files, fields, is_training, drop_remainder, trim, unequal_micro_batches, batch_totals,
+        num_threads: see `input_pipeline.record_dataset`.
+    """
+    def input_fn(params):
+        return input_pipeline.record_dataset(
+            input_files, fields, params["batch_size"], is_training, drop_remainder,
+            params.get("gradient_accumulation_steps", 1), batch_totals, num_threads, trim, unequal_micro_batches)
+    return input_fn

@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import estimator, input_pipeline
+from bertlib.runtime import estimator
 from bertlib.tasks import head, pretraining_data
 import modeling
 
@@ -172,14 +172,10 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
       is_training: shuffle all of them and repeat; else once, in order.
       num_cpu_threads: batches read at the same time; the order is the same.
     """
-    def input_fn(params):
-        return input_pipeline.record_dataset(
-            list(input_files), pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq),
-            params["batch_size"],
-            is_training, drop_remainder=is_training,
-            micro_batches=params.get("gradient_accumulation_steps", 1),
-            batch_totals=BATCH_TOTALS if is_training else (), num_threads=num_cpu_threads)
-    return input_fn
+    return head.input_fn_builder(
+        list(input_files), pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq),
+        is_training, drop_remainder=is_training, batch_totals=BATCH_TOTALS if is_training else (),
+        num_threads=num_cpu_threads)
 
 
 def _decode_record(record, name_to_features):
