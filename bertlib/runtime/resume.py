@@ -66,15 +66,15 @@ def session(scaffold, checkpoint, config, hooks):
       hooks: list of SessionRunHook.
 
     Returns:
-      tf.train.MonitoredSession.
+      tf.train.SingularMonitoredSession: an error ends it. A `MonitoredSession` takes an AbortedError or an
+      UnavailableError for a lost worker, and begins anew for ever.
 
     Raises:
       ValueError: the checkpoint is damaged.
     """
-    creator = tf.train.ChiefSessionCreator(scaffold, config=config.session_config,
-                                           checkpoint_filename_with_path=checkpoint)
     with explaining_damage(checkpoint):
-        opened = tf.train.MonitoredSession(creator, hooks=hooks)
+        opened = tf.train.SingularMonitoredSession(hooks, scaffold, config=config.session_config,
+                                                   checkpoint_filename_with_path=checkpoint)
     directory = config.model_dir.rstrip("/")
     if checkpoint and os.path.dirname(checkpoint) == directory:
         # So that pruning counts the checkpoints of earlier runs; not those of a directory that this is a copy
