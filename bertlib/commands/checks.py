@@ -9,7 +9,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.kernels import one_dnn
-from bertlib.runtime import checkpoints
+from bertlib.runtime import checkpoints, run_config
 import modeling
 import optimization
 import tokenization
@@ -191,7 +191,8 @@ def load_tokenizer(settings, config=None):
 
 
 def refuse_tpus(settings):
-    """Raises a ValueError if --use_tpu asks for one."""
+    """Raises a ValueError if --use_tpu asks for one, or TF_CONFIG for several processes."""
+    run_config.refuse_clusters()
     if settings.use_tpu:
         raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
 

@@ -1,5 +1,6 @@
 """How an Estimator's runs behave besides their model."""
 
+import json
 import os
 
 import tensorflow.compat.v1 as tf
@@ -40,9 +41,10 @@ class RunConfig(object):
             params["batch_size"] is that of the whole.
 
         Raises:
-          ValueError: a strategy has several replicas; both save_checkpoints_steps and save_checkpoints_secs
-            are given, or one is not positive.
+          ValueError: a strategy has several replicas, or TF_CONFIG several processes; both
+            save_checkpoints_steps and save_checkpoints_secs are given, or one is not positive.
         """
+        refuse_clusters()
         if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")
         if save_checkpoints_steps is None and save_checkpoints_secs is None:
@@ -98,6 +100,32 @@ class RunConfig(object):
             if changes.get(given) is not None and other not in changes:
                 settings[other] = None
         return type(self)(**settings)
+
+
+def refuse_clusters(environment=os.environ):
+    """Checks that TF_CONFIG, by which `tf.estimator` learned of other processes, names none but this one.
+
+    Each of several would believe that it is alone, and write into the same directory.
+
+    Raises:
+      ValueError: it names several, or makes this process an evaluator of others, or is not JSON.
+    """
+    text = environment.get("TF_CONFIG", "")
+    try:
+        found = json.loads(text) if text.strip() else {}
+        cluster, task = found.get("cluster") or {}, found.get("task") or {}
+        counts = {job: len(processes) for job, processes in cluster.items()}
+        kind = task.get("type")
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"The environment variable TF_CONFIG is not what TensorFlow understands ({error}): "
+                         '{"cluster": {"worker": ["host:port"]}, "task": {"type": "worker", "index": 0}}. '
+                         "Correct it, or unset it to run on this machine alone.") from error
+    if sum(counts.values()) > 1 or kind == "evaluator":
+        jobs = ", ".join(f"{count} {job}" for job, count in counts.items())
+        raise ValueError(f"The environment variable TF_CONFIG names a cluster of several processes ({jobs}; "
+                         f"this one is {kind or 'unnamed'} {task.get('index', 0)}). Training on several is "
+                         "not supported yet: each would train by itself, in the same directory. Unset "
+                         "TF_CONFIG, and start one process.")
 
 
 def xla_session_config():
