@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_utils
 
-from bertlib.runtime import checkpoints, graph_keys, input_position, randomness, resume, session_hooks
+from bertlib.runtime import checkpoints, graph_keys, input_position, randomness, resume, session_hooks, stopping
 from bertlib.runtime.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  public names here
 from bertlib.runtime.run_config import RunConfig
 from bertlib.runtime.session_hooks import NanLossError  # noqa: F401  what training may raise
@@ -119,6 +119,7 @@ class Estimator(object):
           ValueError: both limits are given, or one is not positive; the checkpoint in model_dir does not fit
             the model.
           NanLossError: the loss became NaN or infinite; the checkpoints are those of before.
+          stopping.Stopped: the configuration's stop_request was made; the last whole step is saved.
         """
         if steps is not None and max_steps is not None:
             raise ValueError("Give steps or max_steps, not both.")
@@ -138,10 +139,14 @@ class Estimator(object):
             hooks.append(tf.train.StopAtStepHook(last_step=last_step))
         self._log_start(checkpoint, start, last_step)
         session_arguments = input_fn, hooks, saving_listeners, checkpoint, last_step
-        if not self._train_session(*session_arguments, continue_input=True):
-            # The checkpoint was written at the input's end: it begins anew.
-            self._train_session(*session_arguments, continue_input=False)
-        tf.summary.FileWriterCache.clear()
+        try:
+            if not self._train_session(*session_arguments, continue_input=True):
+                # The checkpoint was written at the input's end: it begins anew.
+                self._train_session(*session_arguments, continue_input=False)
+        except stopping.Stopped:
+            raise stopping.Stopped(f"The last step is saved in {self.latest_checkpoint()}") from None
+        finally:
+            tf.summary.FileWriterCache.clear()
         return self
 
     def _train_session(self, input_fn, hooks, saving_listeners, checkpoint, last_step, continue_input):
@@ -183,16 +188,23 @@ class Estimator(object):
             tf.gfile.MakeDirs(self._model_dir)
             checkpoints.remove_leftovers(self._model_dir)
 
+            stop = self._config.stop_request
+
             def step(step_context):
                 if keeper:
                     keeper.restore(step_context.session)
-                for _ in range(micro_batches - 1):
-                    step_context.session.run(accumulate)
+                for index in range(micro_batches):
+                    # An input that is not ours is saved where it stands: between two steps.
+                    if stop.made and not (keeper and index):
+                        step_context.request_stop()
+                    if index < micro_batches - 1:
+                        step_context.session.run(accumulate)
                 step_context.run_with_hooks([spec.train_op, spec.loss])
 
-            with resume.session(scaffold, checkpoint, self._config, all_hooks) as session:
+            with stop.looked_at(), resume.session(scaffold, checkpoint, self._config, all_hooks) as session:
                 while not session.should_stop():
                     session.run_step_fn(step)
+            stop.check()
             input_was_at_its_end = position and position.moved and not keeper.trained
             return not input_was_at_its_end
 
@@ -289,6 +301,7 @@ class Estimator(object):
                 with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
                     batches = 0
                     while not session.should_stop() and (steps is None or batches < steps):
+                        self._config.stop_request.check()
                         session.run(update)
                         batches += 1
                         progress.update()
@@ -335,6 +348,7 @@ class Estimator(object):
             session = resume.session(scaffold, checkpoint, self._config, all_hooks)
         with session:
             while not session.should_stop():
+                self._config.stop_request.check()
                 batch = session.run(predictions)
                 if not yield_single_examples:
                     yield batch

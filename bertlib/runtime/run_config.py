@@ -7,6 +7,8 @@ import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow.python.client import pywrap_tf_session
 
+from bertlib.runtime import stopping
+
 
 class RunConfig(object):
     """How a run behaves besides its model: seed, checkpoints, logging, session."""
@@ -16,7 +18,8 @@ class RunConfig(object):
                  keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000, log_step_count_steps=100,
                  train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
                  experimental_distribute=None, experimental_max_worker_delay_secs=None,
-                 session_creation_timeout_secs=7200, gradient_accumulation_steps=1, training_step=None):
+                 session_creation_timeout_secs=7200, gradient_accumulation_steps=1, training_step=None,
+                 stop_request=None):
         """Creates a configuration.
 
         Args:
@@ -39,6 +42,7 @@ class RunConfig(object):
           training_step: a `TrainingStep` that says more of it, in place of the number of micro-batches. If
             these differ in their numbers of examples, the input_fn cuts the training batch, and
             params["batch_size"] is that of the whole.
+          stop_request: a `stopping.StopRequest`. When it is made, a training saves its last whole step.
 
         Raises:
           ValueError: a strategy has several replicas, or TF_CONFIG several processes; both
@@ -68,6 +72,7 @@ class RunConfig(object):
         self.gradient_accumulation_steps = (gradient_accumulation_steps if training_step is None
                                             else training_step.gradient_accumulation_steps)
         self.training_step = training_step
+        self.stop_request = stop_request or stopping.StopRequest()
         self.model_dir = model_dir and os.fspath(model_dir)
         self.tf_random_seed = tf_random_seed
         self.save_summary_steps = save_summary_steps
