@@ -9,7 +9,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.kernels import one_dnn
-from bertlib.runtime import checkpoints, run_config
+from bertlib.runtime import checkpoints, files, run_config
 import modeling
 import optimization
 import tokenization
@@ -201,7 +201,7 @@ def check_output_dir(settings):
     """Checks that --output_dir is a directory or can become one.
 
     Raises:
-      NotADirectoryError, ValueError: it cannot.
+      NotADirectoryError, PermissionError, ValueError: it cannot.
     """
     if not settings.output_dir:
         raise ValueError("--output_dir is empty; name a directory.")
@@ -211,6 +211,10 @@ def check_output_dir(settings):
     if existing and not tf.gfile.IsDirectory(existing):
         raise NotADirectoryError(f"--output_dir={settings.output_dir}: {existing} is not a directory. Use "
                                  "another one.")
+    if not files.is_remote(settings.output_dir) and not os.access(existing or ".", os.W_OK | os.X_OK):
+        raise PermissionError(f"--output_dir={settings.output_dir}: nothing can be written in "
+                              f"{existing or 'this directory'}: it belongs to somebody else, or its file "
+                              "system is read-only. Use another one.")
 
 
 # The least that a GPU's compute capability must be.

@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.commands import checks, common_flags
 from bertlib.commands.settings import Settings
-from bertlib.runtime import checkpoints
+from bertlib.runtime import checkpoints, files
 import modeling
 import tokenization
 
@@ -311,24 +311,25 @@ def write(output, kind, source, names, texts):
     Returns:
       the names of the files.
     """
-    # In the directory or above it, so that moving is renaming.
-    aside = tempfile.mkdtemp(prefix=".convert_checkpoint.", dir=nearest_existing(output))
-    try:
-        if kind == "tensorflow":
-            checkpoints.write_tensorflow(os.path.join(aside, _TENSORFLOW_WEIGHTS), source, names)
-        else:
-            checkpoints.write_safetensors(os.path.join(aside, _HUGGING_FACE_WEIGHTS), source, names)
-        for name, content in texts.items():
-            with open(os.path.join(aside, name), "wb") as writer:
-                writer.write(content)
-        os.makedirs(output, exist_ok=True)
-        new = sorted(os.listdir(aside))
-        for name in new:
-            os.replace(os.path.join(aside, name), os.path.join(output, name))
-        for name in set(in_the_way(output, kind)) - set(new):
-            os.remove(os.path.join(output, name))
-    finally:
-        shutil.rmtree(aside)
+    with files.explaining_disk(output):
+        # In the directory or above it, so that moving is renaming.
+        aside = tempfile.mkdtemp(prefix=".convert_checkpoint.", dir=nearest_existing(output))
+        try:
+            if kind == "tensorflow":
+                checkpoints.write_tensorflow(os.path.join(aside, _TENSORFLOW_WEIGHTS), source, names)
+            else:
+                checkpoints.write_safetensors(os.path.join(aside, _HUGGING_FACE_WEIGHTS), source, names)
+            for name, content in texts.items():
+                with open(os.path.join(aside, name), "wb") as writer:
+                    writer.write(content)
+            os.makedirs(output, exist_ok=True)
+            new = sorted(os.listdir(aside))
+            for name in new:
+                os.replace(os.path.join(aside, name), os.path.join(output, name))
+            for name in set(in_the_way(output, kind)) - set(new):
+                os.remove(os.path.join(output, name))
+        finally:
+            shutil.rmtree(aside)
     return new
 
 

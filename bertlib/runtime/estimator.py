@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_utils
 
-from bertlib.runtime import checkpoints, graph_keys, input_position, randomness, resume, session_hooks, stopping
+from bertlib.runtime import checkpoints, files, graph_keys, input_position, randomness, resume, session_hooks, stopping
 from bertlib.runtime.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  public names here
 from bertlib.runtime.run_config import RunConfig
 from bertlib.runtime.session_hooks import NanLossError  # noqa: F401  what training may raise
@@ -119,6 +119,7 @@ class Estimator(object):
           ValueError: both limits are given, or one is not positive; the checkpoint in model_dir does not fit
             the model.
           NanLossError: the loss became NaN or infinite; the checkpoints are those of before.
+          OSError: the disk cannot be written; the last whole checkpoint is kept.
           stopping.Stopped: the configuration's stop_request was made; the last whole step is saved.
         """
         if steps is not None and max_steps is not None:
@@ -139,14 +140,15 @@ class Estimator(object):
             hooks.append(tf.train.StopAtStepHook(last_step=last_step))
         self._log_start(checkpoint, start, last_step)
         session_arguments = input_fn, hooks, saving_listeners, checkpoint, last_step
-        try:
-            if not self._train_session(*session_arguments, continue_input=True):
-                # The checkpoint was written at the input's end: it begins anew.
-                self._train_session(*session_arguments, continue_input=False)
-        except stopping.Stopped:
-            raise stopping.Stopped(f"The last step is saved in {self.latest_checkpoint()}") from None
-        finally:
-            tf.summary.FileWriterCache.clear()
+        with self._explaining_disk(), session_hooks.quiet_event_writers():
+            try:
+                if not self._train_session(*session_arguments, continue_input=True):
+                    # The checkpoint was written at the input's end: it begins anew.
+                    self._train_session(*session_arguments, continue_input=False)
+            except stopping.Stopped:
+                raise stopping.Stopped(f"The last step is saved in {self.latest_checkpoint()}") from None
+            finally:
+                session_hooks.close_event_files()
         return self
 
     def _train_session(self, input_fn, hooks, saving_listeners, checkpoint, last_step, continue_input):
@@ -199,7 +201,9 @@ class Estimator(object):
                         step_context.request_stop()
                     if index < micro_batches - 1:
                         step_context.session.run(accumulate)
-                step_context.run_with_hooks([spec.train_op, spec.loss])
+                # A file beyond its limit is an OutOfRangeError, which a session takes for the input's end.
+                with self._explaining_disk():
+                    step_context.run_with_hooks([spec.train_op, spec.loss])
 
             with stop.looked_at(), resume.session(scaffold, checkpoint, self._config, all_hooks) as session:
                 while not session.should_stop():
@@ -207,6 +211,10 @@ class Estimator(object):
             stop.check()
             input_was_at_its_end = position and position.moved and not keeper.trained
             return not input_was_at_its_end
+
+    def _explaining_disk(self):
+        return files.explaining_disk(
+            self._model_dir, lambda: f"The last whole checkpoint is {self.latest_checkpoint() or 'none'}.")
 
     def _accumulated(self, spec):
         """Returns (the spec with the loss of the whole batch, micro-batches in it, op that adds a
@@ -314,9 +322,14 @@ class Estimator(object):
                    and key != "global_step"}
         summary = tf.Summary(value=[tf.Summary.Value(tag=key, simple_value=value)
                                     for key, value in scalars.items()])
-        writer = tf.summary.FileWriterCache.get(self.eval_dir(name))
-        writer.add_summary(summary, results["global_step"])
-        writer.flush()
+        with session_hooks.quiet_event_writers():
+            try:
+                writer = tf.summary.FileWriterCache.get(self.eval_dir(name))
+                writer.add_summary(summary, results["global_step"])
+                writer.flush()
+            except session_hooks.EVENT_ERRORS as error:
+                tf.summary.FileWriterCache._cache.pop(self.eval_dir(name), None)
+                session_hooks.warn_of_events(error)
 
     def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
                 yield_single_examples=True):
@@ -543,6 +556,11 @@ def _takes_any(parameters):
 def _new_export_dir(export_dir_base):
     """Gives a directory to fill and the one that it becomes when the block ends; removes it if the block
     fails."""
+    with files.explaining_disk(export_dir_base):
+        yield from _filled_export_dir(export_dir_base)
+
+
+def _filled_export_dir(export_dir_base):
     final_dir = export_utils.get_timestamped_export_dir(export_dir_base)
     temporary_dir = tf.compat.as_str(export_utils.get_temp_export_dir(final_dir))
     try:

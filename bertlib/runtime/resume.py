@@ -9,7 +9,7 @@ import os
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoints, graph_keys
+from bertlib.runtime import checkpoints, files, graph_keys
 
 
 def scaffold_of(spec, checkpoint, config):
@@ -90,6 +90,9 @@ def explaining_damage(checkpoint):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        # Hooks write files when a session begins.
+        if files.disk_problem(error, checkpoint or ""):
+            raise
         raise ValueError(f"The checkpoint {checkpoint} is damaged ({error.message.splitlines()[0]}). Edit "
                          f"{os.path.join(os.path.dirname(checkpoint or ''), 'checkpoint')} to name an older "
                          "one, or remove it to start again.") from error
