@@ -5,6 +5,7 @@ import contextlib
 import errno
 import glob
 import os
+import re
 import shutil
 import sys
 
@@ -144,11 +145,17 @@ def explaining_disk(path, kept=None):
         problem = disk_problem(error, path)
         if problem is None:
             raise
-        name, divider, _ = (getattr(error, "message", None) or str(error)).partition("; ")
-        name = getattr(error, "filename", None) or (name if divider and os.sep in name else path)
+        name = getattr(error, "filename", None) or _named_by_tensorflow(error) or path
         name = path if os.fspath(name).startswith(f"{path}.") else name
         remains = f"{kept()} " if kept else ""
         raise OSError(f"{name} could not be written: {problem[0]}. {remains}{problem[1]}") from error
+
+
+def _named_by_tensorflow(error):
+    """The file in an error's "FILE; No space left on device", less what the names of unfinished files end with."""
+    match = re.search(r"([^\s;][^\n;]*/[^\n;]*); ", getattr(error, "message", None) or str(error))
+    name = match and re.sub(r"^\{\{.*?\}\}\s*", "", match.group(1))
+    return name and re.sub(r"\.(tmp[0-9a-f]{32}|tempstate\d+)$", "", name)
 
 
 @contextlib.contextmanager
