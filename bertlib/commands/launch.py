@@ -84,13 +84,16 @@ def run(main, goes_on=False, description=None):
         finally:
             signals.ignore_request()
 
-    common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
-    keep_freed_memory()
-    # Neither modules while the script runs nor all that is left at its end are worth a search for garbage: it
-    # takes a second.
-    gc.freeze()
-    atexit.register(gc.freeze)
-    app.run(guarded)
+    try:
+        common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
+        keep_freed_memory()
+        # Neither modules while the script runs nor all that is left at its end are worth a search for garbage:
+        # it takes a second.
+        gc.freeze()
+        atexit.register(gc.freeze)
+        app.run(guarded)
+    except KeyboardInterrupt:
+        _fail("interrupted.", code=130)
 
 
 def _what_goes_on(goes_on):

@@ -3,9 +3,12 @@
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
+import scripts as running
 import tensorflow.compat.v1 as tf
 import tiny
 
@@ -79,3 +82,37 @@ def test_features_that_were_half_written_are_gone(scripts, training, tmp_path):
     assert finished.err.splitlines()[-1] == ("run_classifier.py: terminated. The same command goes on from the "
                                              "last checkpoint.")
     assert not list((tmp_path / "output").iterdir())
+
+
+# --- Ctrl-C while modules are loaded ---------------------------------------------------------------------
+
+# Stands for a module that takes seconds to load: it is interrupted when it has begun.
+SLOW = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+AFTER = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
+def run_python(code, here):
+    """Runs a script named command.py that finds the modules of a directory first, then ours."""
+    (here / "command.py").write_text(AFTER + code)
+    return subprocess.run([sys.executable, "command.py"], cwd=here, capture_output=True, encoding="utf-8",
+                          timeout=100, env={**os.environ, "PYTHONPATH": str(running.ROOT)})
+
+
+def test_ctrl_c_while_modules_are_loaded_is_answered_in_one_line(tmp_path):
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "__init__.py").write_text(SLOW)
+    done = run_python("from bertlib.commands import launch\n", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "command.py: interrupted.\n")
+
+
+def test_a_script_of_somebody_else_keeps_its_traceback(tmp_path):
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "compat").mkdir()
+    for name in ("__init__.py", "compat/__init__.py"):
+        (tmp_path / "tensorflow" / name).write_text("")
+    (tmp_path / "tensorflow" / "compat" / "v1.py").write_text(
+        "from types import SimpleNamespace as N\nERROR = 0\nlogging = N(set_verbosity=print, ERROR=0)\n"
+        "disable_v2_behavior = enable_resource_variables = dict\n")
+    done = run_python(f"import bertlib.commands\ndef train():\n  {SLOW.replace(chr(10), chr(10) + '  ')}\ntrain()\n",
+                      tmp_path)
+    assert "Traceback" in done.stderr and "in train" in done.stderr and "interrupted." not in done.stderr
