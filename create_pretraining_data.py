@@ -1,8 +1,9 @@
 """Makes the data that run_pretraining.py trains on: TFRecords of masked text.
 
-    python create_pretraining_data.py --input_file='corpus/*.txt.gz' --output_file=/tmp/data/0.tfrecord,/tmp/data/1.tfrecord \\
-      --vocab_file=$BERT_DIR/vocab.txt --do_lower_case=true --max_seq_length=128 --max_predictions_per_seq=20 \\
-      --masked_lm_prob=0.15 --random_seed=12345 --dupe_factor=5 --num_workers=0
+    python create_pretraining_data.py --input_file='corpus/*.txt.gz' \\
+      --output_file=/tmp/data/0.tfrecord,/tmp/data/1.tfrecord --vocab_file=$BERT_DIR/vocab.txt \\
+      --do_lower_case=true --max_seq_length=128 --max_predictions_per_seq=20 --masked_lm_prob=0.15 \\
+      --random_seed=12345 --dupe_factor=5 --num_workers=0
 
 The text has one sentence a line and a blank line between documents. Killed, the same command goes on where it
 was.

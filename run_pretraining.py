@@ -4,9 +4,10 @@
 
 does it with a tiny model on the sample text, in some minutes. With the records of create_pretraining_data.py:
 
-    python run_pretraining.py --do_train=true --do_eval=true --input_file='/tmp/data/*.tfrecord' --output_dir=/tmp/output/ \\
-      --bert_config_file=$BERT_DIR/bert_config.json --init_checkpoint=$BERT_DIR/bert_model.ckpt --train_batch_size=32 \\
-      --max_seq_length=128 --max_predictions_per_seq=20 --num_train_steps=20 --num_warmup_steps=10 --learning_rate=2e-5
+    python run_pretraining.py --do_train=true --do_eval=true --input_file='/tmp/data/*.tfrecord' \\
+      --output_dir=/tmp/output/ --bert_config_file=$BERT_DIR/bert_config.json \\
+      --init_checkpoint=$BERT_DIR/bert_model.ckpt --train_batch_size=32 --max_seq_length=128 \\
+      --max_predictions_per_seq=20 --num_train_steps=20 --num_warmup_steps=10 --learning_rate=2e-5
 
 Leave --init_checkpoint out to start from random weights.
 """
@@ -93,7 +94,8 @@ def check_records(settings, flag, paths, config):
                     raise ValueError(f"--{length}={getattr(settings, length)}, but {path} was made with "
                                      f"{found}. Pass --{length}={found}, or make it again with "
                                      f"create_pretraining_data.py --{length}={getattr(settings, length)}.")
-            largest = max([0, *features["input_ids"].int64_list.value, *features["masked_lm_ids"].int64_list.value])
+            largest = max([0, *features["input_ids"].int64_list.value,
+                           *features["masked_lm_ids"].int64_list.value])
             if largest >= config.vocab_size:
                 raise ValueError(f"{path} has a token with id {largest}, but vocab_size in "
                                  f"{settings.bert_config_file} is {config.vocab_size}. Take the "
@@ -111,7 +113,8 @@ def resolve_flags(settings):
     """
     checks.refuse_tpus(settings)
     settings.choose_phases()
-    sampled = settings.input_file is settings.eval_file is settings.bert_config_file is settings.init_checkpoint is None
+    sampled = (settings.input_file is settings.eval_file is settings.bert_config_file
+               is settings.init_checkpoint is None)
     if sampled:
         sample = checks.sample("pretraining")
         logging.info("--input_file not given: using %s, a small text made for this repository", sample)

@@ -297,8 +297,9 @@ def _special_names(path, pieces, unk_id):
     missing = [f"{name} ({', '.join(_SPECIAL_PIECES[name])})" for name in REQUIRED_TOKENS
                if found[name] is None]
     if missing:
-        raise ValueError(f"{path} has no piece for {' and none for '.join(missing)}. Train it with --pad_id=0 --unk_id=1 "
-                         "--bos_id=-1 --eos_id=-1 --control_symbols=[CLS],[SEP],[MASK].")
+        raise ValueError(f"{path} has no piece for {' and none for '.join(missing)}. Train it with "
+                         "--pad_id=0 --unk_id=1 --bos_id=-1 --eos_id=-1 "
+                         "--control_symbols=[CLS],[SEP],[MASK].")
     return {piece: name for name, piece in found.items()}
 
 
@@ -481,7 +482,8 @@ class FullTokenizer(_Tokenizer):
         """Returns what tokens depend on, or None if a step is of another class than this file's."""
         basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
         vocab = wordpiece.vocab
-        if type(basic) is not BasicTokenizer or type(wordpiece) is not WordpieceTokenizer or not isinstance(vocab, dict):
+        if (type(basic) is not BasicTokenizer or type(wordpiece) is not WordpieceTokenizer
+                or not isinstance(vocab, dict)):
             return None
         # A token that is added or removed shows in the number or in the last one.
         return (id(basic), basic.do_lower_case, wordpiece.unk_token, wordpiece.max_input_chars_per_word,

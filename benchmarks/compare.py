@@ -1,15 +1,15 @@
-"""This project, Hugging Face's PyTorch and TensorFlow's Model Garden at the same work: CPU seconds, memory,
-utilisation.
+"""CPU seconds, memory and utilisation of this project, PyTorch's transformers and TensorFlow's Model Garden.
 
-    python benchmarks/compare.py --peer_python=PYTHON --data_dir=$GLUE_DIR/MRPC [--garden_python=PYTHON] [--rounds=3]
+    python benchmarks/compare.py --peer_python=PYTHON --data_dir=$GLUE_DIR/MRPC [--garden_python=PYTHON] \\
+      [--rounds=3]
     python benchmarks/compare.py --peer_python=PYTHON --work=step --precisions=fp32
 
 PYTHON has torch and transformers; the Model Garden's is described in benchmarks/peers/model_garden.py. The
-works:
+works are:
 
-    step      a training step of BERT-Base, random weights, no padding; each precision against the same precision
-    finetune  MRPC with the installed model, evaluation included, from start to end, each round with the next seed; quality
-              is printed too
+    step      a training step of BERT-Base, random weights, no padding; each precision against the same
+    finetune  MRPC with the installed model, evaluation included, from start to end, each round with the
+              next seed; quality is printed too
     evaluate  BERT-Base, random weights, on MRPC's dev pairs
     predict   the same, with probabilities as the result
 
@@ -427,7 +427,8 @@ def machine(arguments):
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     packages = [(sys.executable, ["tensorflow"]), (arguments.peer_python, ["torch", "transformers"]),
                 (arguments.garden_python, ["tf-models-official"])]
-    code = "import sys, importlib.metadata as m; print(', '.join(f'{name} {m.version(name)}' for name in sys.argv[1:]))"
+    code = ("import sys, importlib.metadata as m; "
+            "print(', '.join(f'{name} {m.version(name)}' for name in sys.argv[1:]))")
     versions = [run([python, "-c", code, *names]).output.strip() for python, names in packages if python]
     return (f"{len(os.sched_getaffinity(0))} cores of {model}, {memory:.0f} GB; Python "
             f"{sys.version.split()[0]}, {', '.join(versions)}")

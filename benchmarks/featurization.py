@@ -1,8 +1,10 @@
-"""Featurization, fast beside plain: from text pair to serialized tf.train.Example, CPU seconds in one
-process.
+"""Featurization, fast beside plain: CPU seconds from text pair to serialized tf.train.Example in one process.
 
-    python benchmarks/featurization.py --glue_dir=$GLUE_DIR [--rounds=5]     MRPC and CoLA, all splits; wall time of workers
-    python benchmarks/featurization.py --unicode_strings=20000               tokens of random strings and of each code point
+    python benchmarks/featurization.py --glue_dir=$GLUE_DIR [--rounds=5]
+    python benchmarks/featurization.py --unicode_strings=20000
+
+The first takes all splits of MRPC and CoLA and tells the wall time of workers too. The second compares the
+tokens of random strings and of each code point.
 
 Fast and plain take turns, each with a new tokenizer, so that nothing is remembered from before. Exits with 1
 if a token or a byte differs, or if the ratio is below 8.

@@ -1,7 +1,7 @@
-"""Pre-training data, streamed beside the published algorithm: from text to TFRecords, CPU seconds in one
-process.
+"""Pre-training data, streamed beside the published algorithm: CPU seconds from text to TFRecords.
 
-    python benchmarks/pretraining_data.py --input_file=corpus.txt [--max_seq_length=128] [--rounds=5] [--workers]
+    python benchmarks/pretraining_data.py --input_file=corpus.txt [--max_seq_length=128] [--rounds=5] \\
+      [--workers]
 
 Streamed and plain (tests/plain_pretraining.py) take turns, each with a new tokenizer, so that nothing is
 remembered from before. They draw different random numbers, so that what they make of the text agrees in its

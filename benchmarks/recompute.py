@@ -1,8 +1,8 @@
 """What recomputation costs and saves: CPU seconds an example and activation memory, of a training step.
 
-    python benchmarks/recompute.py                      CPU seconds of BERT-Base's layers, length 128, batch 8
-    python benchmarks/recompute.py --memory             activation memory of BERT-Large, length 384, batch 8: 20 GB
-    python benchmarks/recompute.py --memory --num_hidden_layers=6 …      of a smaller model
+    python benchmarks/recompute.py               CPU seconds of BERT-Base's layers, length 128, batch 8
+    python benchmarks/recompute.py --memory      activation memory of BERT-Large, length 384, batch 8: 20 GB
+    python benchmarks/recompute.py --memory --num_hidden_layers=6 …                  of a smaller model
     python benchmarks/recompute.py --modes=none,layers,none+xla,layers+xla           with and without XLA
 
 A mode is "none", "attention", "layers" or "layers:k", for segments of k layers; with "+xla" the whole step is

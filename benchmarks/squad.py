@@ -1,6 +1,7 @@
 """Fine-tunes on SQuAD with several seeds: exact match, F1 and CPU seconds, beside Hugging Face's model.
 
-    python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=0,1,2] [--peer_python=python]
+    python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=0,1,2] \\
+      [--peer_python=python]
     python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses --peer_python=python
 
 Each seed is a run of run_squad.py as a user would start it, trimmed, on train-v1.1.json and dev-v1.1.json,
@@ -174,7 +175,8 @@ def run_seed(task, python, seed, output_dir, start):
     cpu = task.run(output_dir, seed, start)
     yield "run_squad.py", {**task.scores(output_dir), "cpu": cpu}
     if python:
-        steps = tf.train.load_checkpoint(tf.train.latest_checkpoint(output_dir)).get_tensor("global_step").item()
+        steps = tf.train.load_checkpoint(
+            tf.train.latest_checkpoint(output_dir)).get_tensor("global_step").item()
         cpu, found = run_peer(python, output_dir, task.recipe, seed, steps, dropout=True)
         features = task.features()
         results = [squad_predictions.RawResult(feature.unique_id, start, end) for feature, start, end in zip(

@@ -47,9 +47,10 @@ class Questions:
                                             "example_index": count * copy + feature.example_index})
                          for copy in range(copies) for index, feature in enumerate(features)]
         recorded = recording.results("v2")
-        self._logits = [[np.resize(np.roll(np.ravel([getattr(result, name) for result in recorded]), -length * index),
-                                   length).astype(np.float32) for index in range(len(features))]
-                        for name in ("start_logits", "end_logits")]
+        self._logits = [
+            [np.resize(np.roll(np.ravel([getattr(result, name) for result in recorded]), -length * index),
+                       length).astype(np.float32) for index in range(len(features))]
+            for name in ("start_logits", "end_logits")]
 
     def results(self):
         starts, ends = self._logits

@@ -42,7 +42,8 @@ def done(step, warmup):
 
 @pytest.mark.parametrize("num_warmup_steps", [None, 0, 5])
 @pytest.mark.parametrize("name, decay", [
-    ("linear", lambda step, warmup: 1 - min(step, 20) / 20),  # from step 0, as published: it jumps where warm-up ends
+    # From step 0, as published: it jumps where warm-up ends.
+    ("linear", lambda step, warmup: 1 - min(step, 20) / 20),
     ("cosine", lambda step, warmup: (1 + np.cos(np.pi * done(step, warmup))) / 2),
     ("exponential", lambda step, warmup: 0.01 ** done(step, warmup)),
     ("constant", lambda step, warmup: 1)])
@@ -264,7 +265,8 @@ def test_no_variable_is_decayed_unless_asked_for():
 def test_the_published_helpers_of_the_optimizer_are_there():
     optimizer = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.01,
                                                       exclude_from_weight_decay=["bias$"])
-    assert optimizer._get_variable_name("bert/kernel:0") == optimizer._get_variable_name("bert/kernel") == "bert/kernel"
+    assert optimizer._get_variable_name("bert/kernel:0") == "bert/kernel"
+    assert optimizer._get_variable_name("bert/kernel") == "bert/kernel"
     assert optimizer._do_use_weight_decay("bert/kernel")
     assert not optimizer._do_use_weight_decay("bert/bias")
 

@@ -351,8 +351,9 @@ def model_fn(features, labels, mode, params):
     if params["wide"]:
         tf.get_variable("more", initializer=tf.constant([1.0]))
     loss = tf.reduce_sum(weights * features)
-    train_op = optimization.create_optimizer(loss, 0.01, 100, 0, False, loss_scaling=params["loss_scaling"],
-                                             gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
+    train_op = optimization.create_optimizer(
+        loss, 0.01, 100, 0, False, loss_scaling=params["loss_scaling"],
+        gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
     return EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 

@@ -11,8 +11,9 @@ MIN_SIZE = {"train": 200, "dev": 60, "test": 30}
 COLUMNS = ["#1 ID", "#2 ID", "#1 String", "#2 String"]
 # Words that say nothing about what a sentence is about; dropped before pairs are compared.
 STOP_WORDS = set(re.findall(r"\w+", """
-    a about after all an and any are as at be because been but by for from had has have he her his in into is it its more
-    no not of on one or she so than that the their them they this to was were when which who will with"""))
+    a about after all an and any are as at be because been but by for from had has have he her his in into is
+    it its more no not of on one or she so than that the their them they this to was were when which who will
+    with"""))
 
 
 def read_tsv(name):

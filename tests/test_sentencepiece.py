@@ -28,8 +28,8 @@ def train(**options):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES * 3), model_writer=model, minloglevel=2, **{**dict(
-            vocab_size=200, hard_vocab_limit=False, character_coverage=1.0, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
-            control_symbols=["[CLS]", "[SEP]", "[MASK]"]), **options})
+            vocab_size=200, hard_vocab_limit=False, character_coverage=1.0, pad_id=0, unk_id=1, bos_id=-1,
+            eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"]), **options})
     return model.getvalue()
 
 
@@ -224,7 +224,8 @@ def test_features_are_the_same_in_any_number_of_processes(tokenizers):
                 for i in range(2100)]
     for tokenizer in tokenizers:
         assert type(tokenizer) in tokenization.TOKENIZERS
-        assert pickle.loads(pickle.dumps(tokenizer)).tokenize(SENTENCES[0]) == tokenizer.tokenize(SENTENCES[0])
+        copied = pickle.loads(pickle.dumps(tokenizer))
+        assert copied.tokenize(SENTENCES[0]) == tokenizer.tokenize(SENTENCES[0])
     one = list(classifier_data.serialize(examples, ["0", "1"], 40, tokenizer))
     assert len(one) == len(examples)
     assert list(classifier_data.serialize(examples, ["0", "1"], 40, tokenizer, num_workers=2)) == one

@@ -8,8 +8,8 @@ import numpy as np
 from safetensors import numpy as safetensors
 import tensorflow.compat.v1 as tf
 
-_TEXT = """a an the no old new cat dog bird fish man child house garden river train paper song bread stone sees hears
-eats likes finds sells moves breaks quickly slowly today again here there and not of in on"""
+_TEXT = """a an the no old new cat dog bird fish man child house garden river train paper song bread stone
+sees hears eats likes finds sells moves breaks quickly slowly today again here there and not of in on"""
 _STEMS = _TEXT.split()
 WORDS = [*_STEMS, "un", "##s", "##ed", "##ing", "##ly", ".", ","]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

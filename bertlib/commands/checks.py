@@ -43,7 +43,8 @@ def resolve_model_flags(settings):
     Raises:
       ValueError: a file is neither given nor found.
     """
-    if settings.init_checkpoint is settings.bert_config_file is settings.vocab_file is settings.spm_model_file is None:
+    if (settings.init_checkpoint is settings.bert_config_file is settings.vocab_file
+            is settings.spm_model_file is None):
         directory = installed_model()
         if directory is None:
             raise ValueError("No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or "
@@ -65,7 +66,8 @@ def resolve_model_flags(settings):
         found = next((path for path in beside if tf.gfile.Exists(path)), None)
         if found is None:
             files = " or ".join(candidates)
-            where = f": there is no {files} beside --init_checkpoint={settings.init_checkpoint}" if beside else ""
+            where = (f": there is no {files} beside --init_checkpoint={settings.init_checkpoint}" if beside
+                     else "")
             raise ValueError(f"--{name} is required{where}.")
         settings.take_default(name, found)
 

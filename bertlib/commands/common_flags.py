@@ -72,7 +72,8 @@ def _help_of(flag):
     form = f"--[no]{flag.name}" if flag.flag_type() == "bool" else f"--{flag.name}"
     if isinstance(flag, flags.EnumFlag):
         form += f"=<{'|'.join(flag.parser.enum_values)}>"
-    default = "" if flag.default is None else f" (default: {str(flag.default).lower() if flag.boolean else flag.default})"
+    default = "" if flag.default is None else (
+        f" (default: {str(flag.default).lower() if flag.boolean else flag.default})")
     # absl put the values before it
     text = flag.help.split(">: ", 1)[-1] if isinstance(flag, flags.EnumFlag) else flag.help
     return [f"  {form}", *textwrap.wrap(text + default, _HELP_WIDTH, initial_indent=6 * " ",

@@ -54,7 +54,8 @@ def run(main, goes_on=False, description=None):
         _set_up_logging()
         try:
             if len(argv) > 1:
-                raise ValueError(f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
+                raise ValueError(
+                    f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
             main(argv)
         except (ValueError, OSError, estimator.NanLossError) as error:
             if FLAGS.traceback:
@@ -70,7 +71,8 @@ def run(main, goes_on=False, description=None):
             if FLAGS.traceback:
                 raise
             by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch
-            fewer = f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close" if "recompute" in FLAGS else "Close"
+            fewer = (f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close"
+                     if "recompute" in FLAGS else "Close")
             _fail(f"error: out of RAM ({error}). {fewer} other programs.")
         except KeyboardInterrupt:
             training = "do_train" in FLAGS and (FLAGS.do_train or not settings.phases_given())

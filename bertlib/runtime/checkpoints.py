@@ -329,7 +329,8 @@ def _probable_cause(found, expected, missing, differing):
     words = next((name for name in differing if name.endswith("/word_embeddings")), None)
     if not any(name in found for name in expected):
         examples = ", ".join(sorted(name for name in found if not _TRAINING_STATE.search(name))[:3])
-        return f"Probably this is a checkpoint of something else: none of the names agree (it holds {examples}, …)."
+        return ("Probably this is a checkpoint of something else: none of the names agree "
+                f"(it holds {examples}, …).")
     if any(name.endswith("LayerNorm/gamma") for name in differing):
         return ("Probably the configuration is that of a model of another size: use the bert_config.json "
                 "that came with the checkpoint.")

@@ -100,7 +100,8 @@ class RecordFile(object):
             with self._lock:
                 return np.array([self._reader.read(self._offsets[index])[0] for index in indices],
                                 dtype=object)
-        number, starts, ends = self._file.fileno(), self._offsets[indices], self._offsets[np.asarray(indices) + 1]
+        number = self._file.fileno()
+        starts, ends = self._offsets[indices], self._offsets[np.asarray(indices) + 1]
         return np.array([os.pread(number, end - start - _HEAD - _FOOT, start + _HEAD)
                          for start, end in zip(starts.tolist(), ends.tolist())], dtype=object)
 
@@ -276,9 +277,11 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
         # The last, smaller batch keeps its examples: a mean over batches is then that of the unsorted ones.
         whole = num_examples - num_examples % batch_size
         many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
-        dataset = many.flat_map(lambda examples: tf.data.Dataset.from_tensor_slices(examples).batch(batch_size))
+        dataset = many.flat_map(
+            lambda examples: tf.data.Dataset.from_tensor_slices(examples).batch(batch_size))
         if whole < num_examples and not drop_remainder:
-            dataset = dataset.concatenate(tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
+            dataset = dataset.concatenate(
+                tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
     if unequal_micro_batches:
         dataset = dataset.flat_map(functools.partial(_split_by_tokens, parts=micro_batches, trim=trim,
                                                      totals=batch_totals))

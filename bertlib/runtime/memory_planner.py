@@ -53,7 +53,8 @@ class Prediction(collections.namedtuple("Prediction", ["variables", "activations
 
 
 Largest = collections.namedtuple("Largest", ["batch_size", "prediction", "next"])
-Largest.__doc__ = """The largest batch that fits, its `Prediction` (None for a batch of 0) and that of one example more."""
+Largest.__doc__ = \
+    """The largest batch that fits, its `Prediction` (None for a batch of 0) and that of one example more."""
 
 
 # --- One graph -------------------------------------------------------------------------------------------

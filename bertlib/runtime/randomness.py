@@ -6,7 +6,7 @@ Philox stream (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"
 
     key            64 bits   a hash of (seed, site)
     counter, high  64 bits   the optimizer step
-    counter, low   64 bits   the position of the draw's first value in the effective batch, in blocks of 128 bits
+    counter, low   64 bits   where the draw's first value is in the effective batch, in blocks of 128 bits
 
 The seed is the graph's (`tf.set_random_seed`), the step its global step. A *site* names one place in the
 model where numbers are drawn. Numbers for part k of an effective batch split into equal parts are the k-th

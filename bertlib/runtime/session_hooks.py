@@ -336,7 +336,8 @@ def _table_of(times, rows=10):
     ordered = sorted(times.items(), key=lambda item: -item[1][0])
     table = [(kind, *values) for kind, values in ordered[:rows]]
     if ordered[rows:]:
-        table.append((f"{len(ordered) - rows} other types", *map(sum, zip(*(values for _, values in ordered[rows:])))))
+        table.append((f"{len(ordered) - rows} other types",
+                      *map(sum, zip(*(values for _, values in ordered[rows:])))))
     return "\n".join(f"  {seconds / total:6.1%}  {seconds:9.4f} s  {calls:7d} calls  {kind}"
                      for kind, seconds, calls in table)
 

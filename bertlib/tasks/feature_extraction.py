@@ -65,7 +65,8 @@ def generate_examples(input_file):
                 text = line.decode("utf-8").strip()
             except UnicodeDecodeError as error:
                 raise ValueError(f"{input_file}:{index + 1}: byte {error.start + 1} of the line, "
-                                 f"{error.object[error.start]:#04x}, is not UTF-8. Convert the file to UTF-8.") from None
+                                 f"{error.object[error.start]:#04x}, is not UTF-8. "
+                                 "Convert the file to UTF-8.") from None
             pair = re.match(r"(.*) \|\|\| (.*)$", text)
             yield InputExample(index, *(pair.groups() if pair else (text, None)))
 
@@ -179,7 +180,8 @@ def _windows(features, batch_size, tokens):
 def write_jsonl(path, rows, layer_indexes):
     """Writes JSON Lines in the published layout; the pooled one has no tokens.
 
-        {"linex_index": 0, "features": [{"token": "[CLS]", "layers": [{"index": -1, "values": [0.123456, …]}, …]}, …]}
+        {"linex_index": 0, "features": [
+            {"token": "[CLS]", "layers": [{"index": -1, "values": [0.123456, …]}, …]}, …]}
         {"linex_index": 0, "layers": [{"index": -1, "values": [0.123456, …]}, …]}
 
     Args:

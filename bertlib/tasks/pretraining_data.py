@@ -1,6 +1,7 @@
 """Documents to instances of masked tokens and sentence pairs, and those to records.
 
-    documents --shuffle--> chunks of sentences --pair, cut--> [CLS] a [SEP] b [SEP] --mask--> instances --shuffle--> records
+    documents --shuffle--> chunks of sentences --pair, cut--> [CLS] a [SEP] b [SEP]
+              --mask--> instances --shuffle--> records
 
 Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1 and appendix A.1. Masks are static: each
 pass over the documents (`dupe_factor`) draws them anew, and training then sees them as they are.

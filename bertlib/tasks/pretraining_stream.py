@@ -127,8 +127,10 @@ class _BlockMaker:
         rows, positions = np.nonzero(self._choose(ids, present, totals, rng))
         labels = ids[rows, positions]
         chance = _random_numbers(rng, len(rows))
-        ids[rows, positions] = np.where(chance < 0.8 * 2**32, self._mask, np.where(
-            chance < 0.9 * 2**32, labels, self._word_ids[_random_numbers(rng, len(rows)) % len(self._word_ids)]))
+        ids[rows, positions] = np.where(
+            chance < 0.8 * 2**32, self._mask, np.where(
+                chance < 0.9 * 2**32, labels,
+                self._word_ids[_random_numbers(rng, len(rows)) % len(self._word_ids)]))
         predictions = np.bincount(rows, minlength=len(batch))
         there = np.arange(recipe.max_predictions_per_seq) < predictions[:, None]
         padded = np.zeros((2, *there.shape), int)
@@ -185,7 +187,8 @@ def _truncate(spans, room, rng):
     from_longer = np.minimum(excess, abs(a - b))
     rest = excess - from_longer
     cuts = np.stack([(a > b) * from_longer + rest // 2, (a <= b) * from_longer + (rest + 1) // 2], 1)
-    fronts = np.array([rng.getrandbits(cut).bit_count() for cut in cuts.reshape(-1).tolist()]).reshape(cuts.shape)
+    fronts = np.array([rng.getrandbits(cut).bit_count()
+                       for cut in cuts.reshape(-1).tolist()]).reshape(cuts.shape)
     spans[..., 0] += fronts
     spans[..., 1] -= cuts - fronts
 

@@ -1,6 +1,7 @@
 """From start and end logits to answers, their files and their scores.
 
-    answers = select_answers(examples, features, results, n_best_size=20, max_answer_length=30, do_lower_case=True)
+    answers = select_answers(examples, features, results, n_best_size=20, max_answer_length=30,
+                             do_lower_case=True)
     predictions = write_nbest(answers, "nbest_predictions.json")
     texts = write_answers(predictions, "predictions.json")
     evaluate(squad_data.read_gold("dev-v1.1.json"), texts)        # {"exact_match": 80.8, "f1": 88.5}
@@ -227,7 +228,8 @@ def _spans(windows, starts, ends, max_answer_length):
     has_max_context = _look_up(starts, [feature.token_is_max_context.get for feature, _ in windows])
     is_start = in_context[:, :starts.shape[1]] & np.fromiter(has_max_context, bool,
                                                              starts.size).reshape(starts.shape)
-    is_end = in_context[:, starts.shape[1]:] & (ends < np.array([len(feature.tokens) for feature, _ in windows])[:, None])
+    is_end = in_context[:, starts.shape[1]:] & (
+        ends < np.array([len(feature.tokens) for feature, _ in windows])[:, None])
     window, i = np.nonzero(is_start)
     start = starts[window, i]  # [K]
     # -1, before all starts, is what cannot be an end.
@@ -396,7 +398,8 @@ class _Context:
         """
         first_character = self._starts[first]
         original = self._original[first_character:self._starts[last + 1] - 1]
-        normalized = self._normalized[self._normalized_starts[first]:max(self._normalized_starts[last + 1] - 1, 0)]
+        normalized = self._normalized[
+            self._normalized_starts[first]:max(self._normalized_starts[last + 1] - 1, 0)]
         if predicted == normalized and offsets is not None:  # often, and then there is nothing to look for
             return original, offsets[first], offsets[last] + len(self.words[last])
         start, end = _align(" ".join(predicted.split()), original, normalized, self._verbose_logging)

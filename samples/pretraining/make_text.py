@@ -149,7 +149,8 @@ class Storyteller:
 
     def market(self):
         yield "On {day} there was a market [in front of the church|beside the bridge|in the square]."
-        yield "{A} [brought {goods} from {place}|put {her} {goods} on a table|sold {goods}, as {she} did every week]."
+        yield ("{A} [brought {goods} from {place}|put {her} {goods} on a table|"
+               "sold {goods}, as {she} did every week].")
         yield "[The {goods} cost {price}.|\"Only {price},\" said {A}, \"and not one coin less.\"]"
         yield ("{other_A}, who was a {other_trade}, paid with {other_goods} "
                "[because {other_she} had no coins|instead of coins].")
@@ -162,7 +163,8 @@ class Storyteller:
         self.words["hour"] = self.chance.choice(NUMBERS)
         yield "{A} the {trade} had lost {her} {animal}."
         yield "{She} looked [behind {place}|along {street}|under every cart], but the {animal} was not there."
-        yield "{She} asked {other_A}, [who lived in {other_street}|who was on the way to {other_place}|the {other_trade}]."
+        yield ("{She} asked {other_A}, [who lived in {other_street}|who was on the way to {other_place}|"
+               "the {other_trade}].")
         yield "\"I heard something that {sound} at {hour} o'clock,\" said {other_A}."
         yield "[So {A} took {food} and called|{A} put {food} on the ground and waited]."
         yield "And there it was: the {animal} had slept {bed}."
@@ -181,7 +183,8 @@ class Storyteller:
 
     def letter(self):
         yield "Dear {other_A},"
-        yield "[thank you for the {other_goods}|the {other_goods} came on {day}|I have your {other_goods} in front of me]."
+        yield ("[thank you for the {other_goods}|the {other_goods} came on {day}|"
+               "I have your {other_goods} in front of me].")
         yield "[Is your {other_animal} well?|Does the {other_animal} still sleep {other_bed}?]"
         yield "Here at {place} there is [much|little|always enough] to do, and I need a new {tool}."
         yield "[My {animal} sleeps {bed}.|I give my {animal} {food} every day.]"
@@ -195,9 +198,11 @@ class Storyteller:
         yield "In {season} {A} makes soup of {fruit}."
         yield "Take {count} {colour} {fruit} from the {where} and wash them in cold water."
         yield "Cut the {fruit} into [small|thin|even] pieces and put them into a pot."
-        yield "Add salt, water and [a spoon of honey from Martha|a little butter from Lucy|some flour from Thomas]."
+        yield ("Add salt, water and [a spoon of honey from Martha|a little butter from Lucy|"
+               "some flour from Thomas].")
         yield "Let the pot stand on the fire until the {fruit} are soft."
-        yield "[Eat the soup with bread from Anna.|{other_A} says that it tastes best from a bowl that Ruth made.]"
+        yield ("[Eat the soup with bread from Anna.|"
+               "{other_A} says that it tastes best from a bowl that Ruth made.]")
 
     def broken(self):
         yield "The {tool} of {A} the {trade} was broken."

@@ -197,7 +197,8 @@ def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp
                                                                     "weight_map": weight_map}))
     shutil.copy(tiny_model.hugging_face / "config.json", start)
     ids = {word: index for index, word in enumerate(tiny.VOCABULARY)}
-    (start / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": dict(reversed(ids.items()))}}))
+    (start / "tokenizer.json").write_text(json.dumps({
+        "model": {"type": "WordPiece", "vocab": dict(reversed(ids.items()))}}))
     log = convert(input=start, output=tmp_path / "out")
     assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), {
         name: array.astype(ml_dtypes.bfloat16).astype(np.float32) for name,
@@ -282,7 +283,8 @@ def test_nothing_is_replaced_without_force(convert, refusal, tiny_model, tmp_pat
     for name in (*old, "README.md"):
         (out / name).write_text("old")
     message = refusal(input=tiny_model.checkpoint, output=out)
-    assert f"--output={out} holds files that would be replaced: {', '.join(old)}. " in message and "--force" in message
+    assert f"--output={out} holds files that would be replaced: {', '.join(old)}. " in message
+    assert "--force" in message
 
     convert(input=tiny_model.checkpoint, output=out, force=True)
     assert {path.name for path in out.iterdir()} == {

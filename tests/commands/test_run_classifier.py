@@ -215,7 +215,8 @@ def test_records_have_the_published_features(mrpc, name, examples):
     assert len(records) == examples
     for features in records:
         assert {key: len(feature.int64_list.value) for key, feature in features.items()} == {
-            "input_ids": length, "input_mask": length, "segment_ids": length, "label_ids": 1, "is_real_example": 1}
+            "input_ids": length, "input_mask": length, "segment_ids": length, "label_ids": 1,
+            "is_real_example": 1}
         ids, mask, segments = (list(features[key].int64_list.value)
                                for key in ("input_ids", "input_mask", "segment_ids"))
         used = sum(mask)
@@ -322,7 +323,8 @@ def test_task(task, part_with_labels, scripts, tiny_model, tmp_path):
     assert (run.output / "test_predictions.tsv").read_text().splitlines()[1:] == [
         f"{index}\t{labels[best]}" for index, best in enumerate(probabilities.argmax(axis=1))]
     results = results_of(run.output / "eval_results.txt")
-    assert np.sum(results["eval_confusion_matrix"]) == 5 and len(results["eval_confusion_matrix"]) == len(labels)
+    assert np.sum(results["eval_confusion_matrix"]) == 5
+    assert len(results["eval_confusion_matrix"]) == len(labels)
     assert (run.output / "test_eval_results.txt").exists() == bool(part_with_labels)
     if part_with_labels:
         assert_results(run.output / "test_eval_results.txt", probabilities, labels_in(test_file, 1, name),
@@ -351,7 +353,8 @@ def evaluated(scripts, tiny_model, tmp_path_factory):
 
 
 def test_evaluation_alone_uses_the_starting_weights(evaluated):
-    warning = f"WARNING: There is no checkpoint in {evaluated.output}: evaluating with the weights that training"
+    warning = (f"WARNING: There is no checkpoint in {evaluated.output}: "
+               "evaluating with the weights that training")
     assert warning in evaluated.finished.err
     assert evaluated.results["global_step"] == 0
     assert not list(evaluated.output.glob("model.ckpt*"))
@@ -455,7 +458,8 @@ def test_interrupted_it_says_whether_the_same_command_goes_on(phase, goes_on, sc
         time.sleep(0.001)
     os.kill(run.pid, signal.SIGINT)
     finished = run.wait()
-    assert finished.code == 130 and finished.err.splitlines()[-1] == f"run_classifier.py: interrupted.{goes_on}"
+    assert finished.code == 130
+    assert finished.err.splitlines()[-1] == f"run_classifier.py: interrupted.{goes_on}"
 
 
 @pytest.mark.slow(reason="loads TensorFlow in an interpreter of its own, to show that `scripts`, which "
@@ -595,7 +599,8 @@ def test_what_saves_memory_is_found_and_trains_the_same_model(scripts, uninterru
     mode, steps, size, needed = re.search(r"=(\w+) .*=(\d+): a micro-batch of (\d+) needs ([\d.]+) MB",
                                           found).groups()
     assert mode == recompute or recompute == "auto"
-    assert int(steps) > 1 and int(steps) * int(size) == training["train_batch_size"] and float(needed) <= TIGHT_GB * 1000
+    assert int(steps) > 1 and int(steps) * int(size) == training["train_batch_size"]
+    assert float(needed) <= TIGHT_GB * 1000
     assert_starts_alike(run, uninterrupted)
     assert not [name for name in tensors_of(run.output / "model.ckpt-4") if "accumul" in name
                 or "micro" in name]
@@ -605,7 +610,8 @@ def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training
     flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=0.00001,
                  gradient_accumulation_steps=0)
     finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
-    assert finished.code == 1 and "with micro-batches of 1 needs" in finished.err and "Traceback" not in finished.err
+    assert finished.code == 1 and "with micro-batches of 1 needs" in finished.err
+    assert "Traceback" not in finished.err
     assert not list(tmp_path.iterdir())
 
 
@@ -637,7 +643,8 @@ def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(scripts,
                  num_train_epochs=0.125, fake_gpu=True)
     finished = scripts.run("tests/tight_memory.py", *tiny.flags(**flags, most=1), cwd=tmp_path)
     assert finished.code == 0, finished.err
-    assert "A micro-batch of 2 ran out of memory: --gradient_accumulation_steps=2 instead of 1." in finished.err
+    assert ("A micro-batch of 2 ran out of memory: --gradient_accumulation_steps=2 instead of 1."
+            in finished.err)
     assert "--gradient_accumulation_steps=2: a micro-batch of 1" in finished.err
 
 

@@ -221,7 +221,8 @@ def metrics_by_hand(checkpoint, config, chosen):
         tf.train.Saver().restore(session, str(checkpoint))
         (_, losses, words), (_, next_losses, answers) = session.run([masked, following])
     real = INSTANCES["masked_lm_weights"][chosen].ravel() == 1
-    ids, labels = INSTANCES["masked_lm_ids"][chosen].ravel()[real], INSTANCES["next_sentence_labels"][chosen].ravel()
+    ids = INSTANCES["masked_lm_ids"][chosen].ravel()[real]
+    labels = INSTANCES["next_sentence_labels"][chosen].ravel()
     return {"masked_lm_accuracy": np.mean(words.argmax(-1)[real] == ids),
             "masked_lm_loss": losses[real].mean(),
             "masked_lm_baseline": np.bincount(ids).max() / len(ids), "next_sentence_loss": next_losses.mean(),
@@ -293,7 +294,8 @@ def test_the_curve_of_a_resumed_run_goes_on(tmp_path):
     for step in (0, 3, 6, 3, 5):
         curve = learning_curve.LearningCurve(str(tmp_path), lambda: next(found), "title", {"b": "B"})
         curve.after_save(None, step)
-    assert (tmp_path / "learning_curve.tsv").read_text() == "a\tb\tglobal_step\n0.5\t0.0\t0\n0.5\t0.3\t3\n0.5\t0.5\t5\n"
+    assert (tmp_path / "learning_curve.tsv").read_text() == (
+        "a\tb\tglobal_step\n0.5\t0.0\t0\n0.5\t0.3\t3\n0.5\t0.5\t5\n")
     assert "B: 50.0 %" in (tmp_path / "learning_curve.svg").read_text()
 
 

@@ -100,7 +100,8 @@ def test_it_writes_the_published_files_and_scores_them(trained):
 
 def test_the_head_has_the_published_names(trained):
     tensors = tensors_of(trained.output / "model.ckpt-6")
-    assert tensors["cls/squad/output_weights"].shape == (2, 16) and tensors["cls/squad/output_bias"].shape == (2,)
+    assert tensors["cls/squad/output_weights"].shape == (2, 16)
+    assert tensors["cls/squad/output_bias"].shape == (2,)
     assert "cls/squad/output_weights/adam_m" in tensors
 
 
@@ -163,7 +164,8 @@ def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained
     assert found.code == 0, found.err
     scores = json.loads((trained.output / "eval_results.json").read_text())
     assert scores["f1"] == pytest.approx(scores["best_f1"])
-    assert f"Best --null_score_diff_threshold on {trained.dev}: {scores['null_score_diff_threshold']}" in found.err
+    assert (f"Best --null_score_diff_threshold on {trained.dev}: {scores['null_score_diff_threshold']}"
+            in found.err)
 
     written = {name: (trained.output / name).read_text() for name in FILES}
     questions = tmp_path / "questions.jsonl"
@@ -187,7 +189,8 @@ def test_json_lines_without_answers_are_answered_but_not_scored(trained, tmp_pat
                                              "context": "the cat sees a bird ."})
                                  + "\n" for index in range(2)))
     refused = trained.run(tmp_path / "output", predict_file=questions, do_train=None)
-    assert refused.code == 1 and 'questions.jsonl:1: question l0 has no "answers" to score with' in refused.err
+    assert refused.code == 1
+    assert 'questions.jsonl:1: question l0 has no "answers" to score with' in refused.err
     assert not (tmp_path / "output").exists()
     done = trained.run(trained.output, predict_file=questions, do_train=None, do_eval=None, do_predict=True)
     assert done.code == 0, done.err

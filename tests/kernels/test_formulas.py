@@ -281,7 +281,8 @@ def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, gr
     # As pixels of 1, 2, 4 and 8 images; 523 rows stay one.
     choice.compile_kernels()
     chance = np.random.RandomState(0)
-    kernel, bias = chance.standard_normal([512, 576]).astype(np.float32), chance.standard_normal([576]).astype(np.float32)
+    kernel = chance.standard_normal([512, 576]).astype(np.float32)
+    bias = chance.standard_normal([576]).astype(np.float32)
     inputs, targets = tf.placeholder(tf.float32, [None, 512]), tf.placeholder(tf.float32, [None, 576])
     arguments = [tf.cast(inputs, dtype), tf.constant(kernel), tf.constant(bias)]
     outputs = choice.choose(True, dtype).linear(arguments[0], arguments[1:2], arguments[2:])
@@ -371,7 +372,7 @@ def inference_ops(dtype):
 
 
 @NEEDS_ONE_DNN
-def test_in_inference_products_with_weights_and_what_follows_are_one_op_that_keeps_the_weights_in_order(graph):
+def test_in_inference_a_product_and_what_follows_are_one_op_that_keeps_the_weights_in_order(graph):
     assert inference_ops(tf.bfloat16).count("_MklNativeFusedMatMul") == 2
     for op in graph.get_operations():
         if op.type == "_MklNativeFusedMatMul":
@@ -382,7 +383,8 @@ def test_in_inference_a_session_may_run_batches_of_all_sizes(graph):
     # oneDNN chooses the order of the weights by the size of the first.
     choice.compile_kernels()
     chance = np.random.RandomState(0)
-    kernel, bias = chance.standard_normal([64, 48]).astype(np.float32), chance.standard_normal([48]).astype(np.float32)
+    kernel = chance.standard_normal([64, 48]).astype(np.float32)
+    bias = chance.standard_normal([48]).astype(np.float32)
     inputs = tf.placeholder(tf.float32, [None, 64])
     found = choice.choose(False, tf.bfloat16).linear(tf.cast(inputs, tf.bfloat16), [tf.constant(kernel)],
                                                      [tf.constant(bias)])
@@ -406,8 +408,9 @@ def training_ops(dtype, width=512):
 @pytest.mark.parametrize("width, convolutions, products", [(512, 1, 2), (504, 0, 4)])
 def test_in_training_many_channels_are_multiplied_by_convolutions(width, convolutions, products, graph):
     found = training_ops(tf.bfloat16, width)
-    assert [found.count(name) for name in ("_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput", "MatMul")
-            ] == [convolutions, convolutions, products]  # the gradients of the kernel and of the bias are products
+    names = ["_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput", "MatMul"]
+    # The gradients of the kernel and of the bias are products.
+    assert [found.count(name) for name in names] == [convolutions, convolutions, products]
 
 
 @pytest.mark.parametrize("ops", [inference_ops, training_ops])
@@ -564,7 +567,8 @@ def test_what_dropout_drops_may_be_infinite(dtype, native, graph):
                            for dropped in (np.float32(np.inf), np.float32(0))]
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name])
-    assert np.isfinite(found["output"].astype(np.float32)).all() and not found["inputs"][~arrays["mask"]].any()
+    assert np.isfinite(found["output"].astype(np.float32)).all()
+    assert not found["inputs"][~arrays["mask"]].any()
     chance = np.random.RandomState(0)
     gradient, probabilities = chance.random_sample([2, 2, 3, 5, 37]).astype(np.float32)
     mask = chance.random_sample([2, 3, 5, 37]) < 0.5
@@ -862,7 +866,8 @@ def test_unequal_parts_share_no_booleans():
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.9, 1.0])
 @pytest.mark.parametrize("unequal", [False, True])
 def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
-    step, shape, part = tf.train.get_or_create_global_step(), tf.placeholder(tf.int32, [None]), tf.placeholder(tf.int32, [])
+    step = tf.train.get_or_create_global_step()
+    shape, part = tf.placeholder(tf.int32, [None]), tf.placeholder(tf.int32, [])
     randomness.set_part(part)
     if unequal:
         randomness.unequal_micro_batches()

@@ -44,7 +44,8 @@ sys.stdout.flush()
 if child:
     os.waitpid(child, 0)
 """
-NO_COMPILER = r"INFO No C\+\+ compiler found \(g\+\+, c\+\+, .* CXX .*plain ops take the place of the kernels.*"
+NO_COMPILER = (r"INFO No C\+\+ compiler found \(g\+\+, c\+\+, .* CXX "
+               r".*plain ops take the place of the kernels.*")
 BUILDING = "INFO Building the kernels for this CPU, once, with {}: about ten seconds."
 
 Compiler = collections.namedtuple("Compiler", ["path", "calls"])
@@ -194,7 +195,8 @@ def test_another_machine_has_another_library(change, machine, copying):
 def test_a_cache_that_cannot_be_written(cache, machine, copying):
     had, log = machine.probe(XDG_CACHE_HOME=cache)
     assert had and len(log) == 2 and log[0] == BUILDING.format("g++")
-    assert log[1].startswith("WARNING The kernels are built for this run alone") and cache in log[1] and "XDG_CACHE" in log[1]
+    assert log[1].startswith("WARNING The kernels are built for this run alone")
+    assert cache in log[1] and "XDG_CACHE" in log[1]
     assert len(copying.calls()) == 3 and not machine.kept()  # nor a temporary file
 
 
@@ -219,8 +221,8 @@ ERRORS = ["echo In file included from here:", "echo '  a.h:3: error: no such thi
     (["kill -9 $$"], "died with <Signals.SIGKILL: 9>."),
     ([], "library.so: .* No such file or directory"),  # it did not write one
     (["echo In file included from errors.h:3:", *ERRORS, "exit 1"], "a.h:3: error: no such thing"),
-    (["echo /bin/ld: no room", "echo collect2: error: ld returned 1 exit status", "echo /bin/ld: no room", "exit 1"],
-     "/bin/ld: no room"),
+    (["echo /bin/ld: no room", "echo collect2: error: ld returned 1 exit status", "echo /bin/ld: no room",
+      "exit 1"], "/bin/ld: no room"),
     ([r"printf '\377: error'", "exit 1"], ".: error")])
 def test_a_compiler_that_fails_is_tried_again_by_the_next_process(lines, said, machine):
     compiler, before = write_compiler(machine.path / "g++", *lines), 0

@@ -103,7 +103,8 @@ def test_the_encoder_computes_the_same_without_padding(options):
 
 @pytest.mark.parametrize(("remove_padding", "options"), [
     (False, {}), (True, {}), (True, {"first_token_only": True}), (True, {"recompute": "layers"})], ids=str)
-def test_with_kernels_for_this_machine_the_encoder_computes_the_same_with_the_same_dropout(remove_padding, options):
+def test_with_kernels_for_this_machine_the_encoder_computes_the_same_with_the_same_dropout(
+        remove_padding, options):
     found, expected = (run_model(remove_padding, 0.2, compile_kernels=compiled, **options)
                        for compiled in (True, False))
     for ours, theirs in zip(found, expected):

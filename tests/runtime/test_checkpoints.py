@@ -133,7 +133,8 @@ def test_the_names_gamma_and_beta_of_old_conversions_are_understood(tmp_path):
     ("cls.seq_relationship.bias", "cls/seq_relationship/output_bias", False),
 ])
 def test_heads_have_their_published_names_and_orientation(tmp_path, theirs, ours, transposed):
-    values = np.arange(6, dtype=np.float32).reshape(2, 3) if theirs.endswith("weight") else np.ones(3, np.float32)
+    values = (np.arange(6, dtype=np.float32).reshape(2, 3) if theirs.endswith("weight")
+              else np.ones(3, np.float32))
     save_file({theirs: values}, tmp_path / "model.safetensors")
     assert_holds(checkpoints.open_checkpoint(tmp_path), {ours: values.T if transposed else values})
 
@@ -412,12 +413,14 @@ def test_another_size_is_recognized():
     assert "bert/embeddings/word_embeddings: the checkpoint has [7, 4], the model [7, 8]" in message
     # heading, differences, rest, cause
     assert "… and " in message and len(message.splitlines()) == 1 + 12 + 1 + 1
-    assert message.splitlines()[-1].startswith("Probably the configuration is that of a model of another size")
+    assert message.splitlines()[-1].startswith(
+        "Probably the configuration is that of a model of another size")
 
 
 def test_another_number_of_layers_is_recognized():
     message = misfit(shapes(num_hidden_layers=3), shapes())
-    assert "bert/encoder/layer_2/attention/self/query/kernel: not in the checkpoint; the model has [4, 4]" in message
+    assert ("bert/encoder/layer_2/attention/self/query/kernel: not in the checkpoint; the model has [4, 4]"
+            in message)
     assert message.endswith("num_hidden_layers is wrong in the configuration: it says 3, the checkpoint has "
                             "2 layers.")
 

@@ -318,7 +318,7 @@ X, Y = np.float32([1, 2]), np.float32([3, 4])
     (lambda: tf.data.Dataset.from_tensors({"x": X}), None),
     (lambda: tf.data.Dataset.from_tensors(({"x": X}, Y)), Y),
     (lambda: tf.data.Dataset.from_tensors((X, Y)), Y),
-    (lambda: tensorflow.data.Dataset.from_tensors(({"x": X}, Y)), Y),  # of `import tensorflow`, not of compat.v1
+    (lambda: tensorflow.data.Dataset.from_tensors(({"x": X}, Y)), Y),  # not of compat.v1
     (lambda: {"x": tf.constant(X)}, None),
     (lambda: ({"x": tf.constant(X)}, tf.constant(Y)), Y),
     (lambda: [tf.constant(X), {"y": tf.constant(Y)}], {"y": Y}),
@@ -356,7 +356,8 @@ class InputObject:
 @pytest.mark.parametrize("input_fn", [
     lambda: {"x": tf.fill([2], 5.0)},
     lambda params: {"x": tf.fill([2], params["value"])},
-    lambda params, mode, config: {"x": tf.fill([2], params["value"] + (mode != "eval") + config.tf_random_seed - 99)},
+    lambda params, mode, config: {
+        "x": tf.fill([2], params["value"] + (mode != "eval") + config.tf_random_seed - 99)},
     lambda mode: {"x": tf.fill([2], 5.0 if mode == ModeKeys.EVAL else 0.0)},
     lambda config: {"x": tf.fill([2], 5.0 if config.tf_random_seed == 99 else 0.0)},
     lambda **everything: {"x": tf.fill([2], everything["params"]["value"])},

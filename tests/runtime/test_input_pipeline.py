@@ -388,7 +388,8 @@ def test_micro_batches_of_a_step_are_sorted_by_length():
         assert_trimmed(batch, 4)
         assert batch["label_ids_total"] == sum(batch["label_ids"].sum() for batch in step)
     lengths = LENGTHS[np.concatenate([batch["label_ids"] for batch in step])]
-    assert list(lengths) == sorted(lengths, reverse=True) and step[0]["input_ids"].shape[1] > step[-1]["input_ids"].shape[1]
+    assert list(lengths) == sorted(lengths, reverse=True)
+    assert step[0]["input_ids"].shape[1] > step[-1]["input_ids"].shape[1]
 
 
 @pytest.mark.parametrize("drop_remainder", [True, False])

@@ -352,7 +352,8 @@ def test_workers_end_with_their_process(number, seconds):
 
 
 def test_workers_do_without_tensorflow():
-    code = "import sys; from bertlib.tasks import classifier_data; assert not {'tensorflow', 'numpy'} & set(sys.modules)"
+    code = ("import sys; from bertlib.tasks import classifier_data; "
+            "assert not {'tensorflow', 'numpy'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

@@ -209,7 +209,8 @@ def test_pairs(tmp_path):
         assert all(instance.original[position] not in SPECIAL for position in instance.positions)
         assert features["masked_lm_weights"].tolist() == [1.0] * count + [0.0] * (4 - count)
         assert features["masked_lm_weights"].shape == features["masked_lm_ids"].shape == (4,)
-        assert not features["masked_lm_ids"][count:].any() and not features["masked_lm_positions"][count:].any()
+        assert not features["masked_lm_ids"][count:].any()
+        assert not features["masked_lm_positions"][count:].any()
     # Random next sentences come from documents of the same block.
     blocks = list(blocks_of(range(30), 12))
     assert blocks == [list(range(12)), list(range(12, 24)), list(range(24, 30))]
@@ -371,7 +372,8 @@ def test_whole_words_are_masked(tmp_path, pieces):
 
 def test_chinese_and_case(tmp_path):
     texts = [["Été 日本語", "日本"], ["語 été", "Été"], ["日 語", "été"]]
-    vocabulary = {token: index for index, token in enumerate([*SPECIAL, "日", "本", "語", "ete", "Été", "été"])}
+    vocabulary = {token: index for index, token in enumerate(
+        [*SPECIAL, "日", "本", "語", "ete", "Été", "été"])}
     for lower, expected in ((True, {"日", "本", "語", "ete"}), (False, {"日", "本", "語", "Été", "été"})):
         tokenizer = tokenization.FullTokenizer(vocabulary, do_lower_case=lower)
         paths, _ = stream(tmp_path, texts, name=str(lower), tokenizer=tokenizer)
@@ -479,7 +481,8 @@ def test_other_settings_input_or_files_are_refused(tmp_path):
     refused("vocabulary was", tokenizer=tokenizer_of([*texts, ["more"]]))
     assert contents(paths) == before
     manifest = json.loads((tmp_path / "out-0.manifest.json").read_text())
-    assert manifest["settings"]["max_seq_length"] == 32 and manifest["settings"]["max_predictions_per_seq"] == 20
+    assert manifest["settings"]["max_seq_length"] == 32
+    assert manifest["settings"]["max_predictions_per_seq"] == 20
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -606,7 +609,8 @@ def test_script(scripts, files):
     assert done.code == 0, done.err
     assert "more.txt: 360 of its 360 documents have one sentence only" in done.err
     assert "corpus.txt:" not in done.err
-    assert ("--max_predictions_per_seq=20 is more than can be used: --masked_lm_prob=0.15 of 32 tokens are 5") in done.err
+    assert ("--max_predictions_per_seq=20 is more than can be used: --masked_lm_prob=0.15 of 32 tokens are 5"
+            in done.err)
     assert "420 documents, 720 sentences" in done.err and "random word" in done.err and "[CLS]" in done.err
     written = contents([files / "a", files / "b"])
     assert all(written)

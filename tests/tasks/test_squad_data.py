@@ -78,7 +78,8 @@ def test_windows_maps_and_positions_are_the_recorded_ones(recorded, part, is_tra
         padding = [0] * (lengths.max_seq_length - length)
         assert feature.input_ids == expected["input_ids"] + padding
         assert feature.input_mask == [1] * length + padding
-        assert feature.segment_ids == [0] * (length - expected["segment_sum"]) + [1] * expected["segment_sum"] + padding
+        assert feature.segment_ids == (
+            [0] * (length - expected["segment_sum"]) + [1] * expected["segment_sum"] + padding)
         assert tokenizer.convert_tokens_to_ids(feature.tokens) == expected["input_ids"]
         assert feature.token_to_orig_map == places(expected["token_to_orig_map"])
         assert feature.token_is_max_context == places(expected["token_is_max_context"])
@@ -271,7 +272,8 @@ def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp
         writer.process_feature(feature)
     assert not (tmp_path / "writer.tf_record").exists()
     writer.close()
-    assert (tmp_path / "writer.tf_record").read_bytes() == plain.read_bytes() and writer.num_features == len(features) > 400
+    assert (tmp_path / "writer.tf_record").read_bytes() == plain.read_bytes()
+    assert writer.num_features == len(features) > 400
     for given_tokenizer, num_workers in ((tokenizer, 1), (tokenizer, 2), (plain_tokenizer, 2)):
         assert write(tmp_path / "a", iter(examples), given_tokenizer, lengths, is_training,
                      num_workers=num_workers) == (
@@ -334,7 +336,8 @@ def test_words_may_change_between_examples(tokenizer):
 
 
 def test_workers_do_without_tensorflow():
-    code = "import sys; from bertlib.tasks import squad_data; assert not {'tensorflow', 'numpy'} & set(sys.modules)"
+    code = ("import sys; from bertlib.tasks import squad_data; "
+            "assert not {'tensorflow', 'numpy'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

@@ -481,9 +481,12 @@ def questions_to_report():
         ["Who <i>ran</i>?", "What then?", "Who slept?", "Why?"])]
     gold = {"q0": [('Tom & "Jerry"', 3)], "q1": [("they slept", 31)], "q2": [("they", 31)], "q3": []}
     spans = [(3, 16), (26, 35), (3, 16), None]
-    predictions = [Prediction(question.qas_id, None, *([Answer(context[span[0]:span[1]], 0.0, 0.0, probability, *span)] if span
-                              else [Answer("", 0.0, 0.0, probability)]), Answer("", 0.0, 0.0, 0.1), -1.0 if span else 2.0)
-                   for question, span, probability in zip(examples, spans, [0.9, 0.8, 0.7, 0.6])]
+    predictions = [
+        Prediction(question.qas_id, None,
+                   *([Answer(context[span[0]:span[1]], 0.0, 0.0, probability, *span)] if span
+                     else [Answer("", 0.0, 0.0, probability)]),
+                   Answer("", 0.0, 0.0, 0.1), -1.0 if span else 2.0)
+        for question, span, probability in zip(examples, spans, [0.9, 0.8, 0.7, 0.6])]
     return examples, predictions, gold
 
 

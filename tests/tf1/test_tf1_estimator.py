@@ -60,7 +60,8 @@ def raw_receiver():
 
 
 def parsing_receiver():
-    return tf.estimator.export.build_parsing_serving_input_receiver_fn({"x": tf.FixedLenFeature([], tf.float32)})()
+    return tf.estimator.export.build_parsing_serving_input_receiver_fn(
+        {"x": tf.FixedLenFeature([], tf.float32)})()
 
 
 def totals_in(directory):
@@ -131,9 +132,10 @@ def test_the_latest_exporter_keeps_the_newest(tmp_path):
 
 @pytest.mark.parametrize("settings, steps", [
     ({}, [1, 2, 4]),
-    (dict(compare_fn=lambda best_eval_result, current_eval_result: current_eval_result["loss"] > best_eval_result["loss"]),
-     [1]), pytest.param(dict(event_file_pattern=None, exports_to_keep=2), [4, 5],
-                        marks=pytest.mark.slow(reason="trains and exports a third time, for two further settings"))])
+    (dict(compare_fn=lambda best_eval_result, current_eval_result: (
+        current_eval_result["loss"] > best_eval_result["loss"])), [1]),
+    pytest.param(dict(event_file_pattern=None, exports_to_keep=2), [4, 5], marks=pytest.mark.slow(
+        reason="trains and exports a third time, for two further settings"))])
 def test_the_best_exporter_knows_what_was_best_before_it(tmp_path, settings, steps):
     for max_steps in (3, 4, 5):  # losses 5, 3, 4; then 2; then 2.5
         time.sleep(1 - time.time() % 1)  # the names of event files tell seconds
@@ -275,7 +277,8 @@ def test_input_fns_refuse(make, message):
 
 def test_pandas_input_fn_gives_columns():
     (features, labels), = batches(tf.estimator.inputs.pandas_input_fn(Frame(a=X, b=-X), Y, shuffle=False))
-    assert features["a"].tolist() == X.tolist() and features["b"].tolist() == (-X).tolist() and labels.tolist() == Y.tolist()
+    assert features["a"].tolist() == X.tolist() and features["b"].tolist() == (-X).tolist()
+    assert labels.tolist() == Y.tolist()
     (_, labels), = batches(tf.estimator.inputs.pandas_input_fn(Frame(a=X), Frame(first=Y, second=X),
                                                                shuffle=False))
     assert labels["first"].tolist() == Y.tolist() and labels["second"].tolist() == X.tolist()
