@@ -51,8 +51,8 @@ FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Task"):
-        flags.DEFINE_string("task_name", None, f"The task: {', '.join(sorted(PROCESSORS))}, in any letter "
-                            "case.")
+        flags.DEFINE_string("task_name", None,
+                            f"The task: {', '.join(sorted(PROCESSORS))}, in any letter case.")
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
         flags.DEFINE_bool("do_train", False, "Train.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
@@ -89,8 +89,8 @@ def resolve_flags(settings):
         if not os.path.isdir(sample):
             raise ValueError("--data_dir is required: there is a sample of MRPC only, not of "
                              f"{settings.task_name}.")
-        settings.take_default("data_dir", sample, "a small sample made for this repository, not the real "
-                              "corpus")
+        settings.take_default("data_dir", sample,
+                              "a small sample made for this repository, not the real corpus")
     if not files.is_directory(settings.data_dir):
         raise NotADirectoryError(f"--data_dir={settings.data_dir}: there is no such directory.")
     checks.resolve_model_flags(settings)
@@ -101,8 +101,7 @@ def resolve_flags(settings):
 
 
 def read_examples(settings, processor):
-    """Reads what the flags ask for: {"train", "dev", "test": list of `InputExample`}, and whether test has
-    labels."""
+    """Reads what flags ask for: {"train", "dev", "test": list of `InputExample`}, whether test has labels."""
     examples, test_has_labels = {}, False
     if settings.do_train:
         examples["train"] = processor.get_train_examples(settings.data_dir)
@@ -178,8 +177,7 @@ def main(_):
 
 
 def write_predictions(settings, predictions, label_list):
-    """Writes test_results.tsv, one row of probabilities an example, and test_predictions.tsv, its most
-    probable label."""
+    """Writes test_results.tsv, probabilities, and test_predictions.tsv, labels, with a row an example."""
     rows = [prediction["probabilities"] for prediction in predictions]
     probabilities = os.path.join(settings.output_dir, "test_results.tsv")
     files.write_text(probabilities, "".join("\t".join(map(str, row)) + "\n" for row in rows))

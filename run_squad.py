@@ -78,8 +78,8 @@ def define_flags():
                            "the score of none is above that of the best by more than this.")
         flags.DEFINE_bool("find_null_threshold", False, "With version 2 and --do_eval: use the threshold "
                           "that is best on --predict_file, and write it down.")
-        flags.DEFINE_bool("verbose_logging", False, "Log answers that cannot be found again in the context's "
-                          "spelling.")
+        flags.DEFINE_bool("verbose_logging", False,
+                          "Log answers that cannot be found again in the context's spelling.")
     common_flags.define_model_flags(max_seq_length=384)
     common_flags.define_tokenizer_flags()
     common_flags.define_training_flags()
@@ -142,14 +142,12 @@ def validate_flags_or_throw(bert_config, settings=None):
 
 
 def train_steps(settings, examples):
-    """The number of steps in which the flags' epochs are done; as published, an epoch has as many windows as
-    questions."""
+    """The number of steps of the flags' epochs; as published, an epoch has as many windows as questions."""
     return int(len(examples) / settings.train_batch_size * settings.num_train_epochs)
 
 
 def read_examples(settings):
-    """Reads what the flags ask for: {"train", "eval": list of `SquadExample`}, and the right answers, or
-    None."""
+    """Reads what flags ask for: {"train", "eval": list of `SquadExample`}, and the right answers, or None."""
     examples, gold = {}, None
     if settings.do_train:
         examples["train"] = read_squad_examples(settings.train_file, True, settings.version_2_with_negative)
@@ -217,8 +215,7 @@ def main(_):
 
 
 def _padded(logits, length):
-    """Logits of a trimmed sequence [≤ F] as those of a whole one, with hardly any chance for what was cut
-    off."""
+    """Logits of a trimmed sequence [≤ F] as of a whole one, with hardly any chance for what was cut off."""
     return np.pad(logits, (0, length - len(logits)), constant_values=_CUT_OFF)
 
 

@@ -34,8 +34,7 @@ _PADDING_STEPS = (8, 16, 32, 64, 128)
 CONTINUATION = "##"
 WORD_START = "▁"
 
-# What SentencePiece models call the special tokens, the likeliest first. Of what stands for the unknown, they
-# say so.
+# What SentencePiece models call the special tokens, the likeliest first. They mark [UNK] themselves.
 _SPECIAL_PIECES = {
     "[PAD]": ("[PAD]", "<pad>"),
     "[UNK]": ("[UNK]",),
@@ -119,8 +118,8 @@ def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
 def _raise_wrong_case(path, model_name, flag, trained_on, remedy):
     raise ValueError(
         f"--do_lower_case={flag} does not suit --init_checkpoint={path}: {model_name} was "
-        f"trained on {trained_on} text. Pass --do_lower_case={remedy}, or start from another "
-        "checkpoint."
+        f"trained on {trained_on} text. "
+        f"Pass --do_lower_case={remedy}, or start from another checkpoint."
     )
 
 
@@ -468,8 +467,7 @@ class FullTokenizer(_Tokenizer):
         return None if self._state() is None else _Chunks(self, convert)
 
     def _chunks_of(self, text):
-        """Returns the parts of a text that can be tokenized one by one: no step of this file looks across
-        white space."""
+        """Returns parts of a text to tokenize one by one: no step of this file looks across white space."""
         # The first test costs next to nothing and tells of most texts.
         if not text.isprintable() and _GAPLESS_SPACE.search(text):
             return [text]
@@ -531,8 +529,8 @@ class SentencePieceTokenizer(_Tokenizer):
         if beyond_words or not self._model.normalize("a").startswith(WORD_START):
             raise ValueError(
                 f'{path}: its pieces go beyond words, or words do not begin with "▁". Train it with '
-                "--split_by_whitespace=true, --add_dummy_prefix=true and --treat_whitespace_as_suffix=false, "
-                "the defaults."
+                "--split_by_whitespace=true, "
+                "--add_dummy_prefix=true and --treat_whitespace_as_suffix=false, the defaults."
             )
         self._protect(never_split)
         self._remembered = _Chunks(self)
@@ -578,8 +576,7 @@ class SentencePieceTokenizer(_Tokenizer):
                     or _SPACELESS.match(token))
 
     def chunks(self, convert):
-        """Returns an object whose of(text) yields convert(tokens) part by part of a text; see
-        `FullTokenizer`."""
+        """Returns an object whose of(text) yields convert(tokens) part by part; see `FullTokenizer`."""
         return _Chunks(self, convert)
 
     def _chunks_of(self, text):
@@ -604,8 +601,7 @@ class SentencePieceTokenizer(_Tokenizer):
         return found
 
     def _encoded(self, text):
-        """Yields (id, piece, start, end) of a text; as in ALBERT, a comma after a digit is a piece of its
-        own."""
+        """Yields (id, piece, start, end) of a text; as in ALBERT, a comma after a digit is its own piece."""
         mapping = self._model.encode_as_offset_mapping(text)
         for index, piece, (start, end) in zip(mapping["ids"], mapping["pieces"], mapping["offsets"]):
             if not _DIGIT_AND_COMMA.search(piece):

@@ -47,8 +47,7 @@ class PlainTokenizer(tokenization.FullTokenizer):
 
 
 def cpu_seconds(make_tokenizer, function):
-    """Returns what a function makes of a new tokenizer, and its CPU seconds, the tokenizer's making not
-    included."""
+    """Returns what a function makes of a new tokenizer, and its CPU seconds without making the tokenizer."""
     for classify in (tokenization._is_whitespace, tokenization._is_control, tokenization._is_punctuation):
         classify.cache_clear()
     tokenizer = make_tokenizer()
@@ -60,8 +59,7 @@ def cpu_seconds(make_tokenizer, function):
 
 
 def compare(name, vocab_file, rounds, function):
-    """Prints the CPU seconds of both paths, the best of the rounds; returns (ratio, whether the results are
-    equal)."""
+    """Prints both paths' CPU seconds, the best of the rounds; returns (ratio, whether results agree)."""
     seconds, equal = {PlainTokenizer: [], tokenization.FullTokenizer: []}, True
     for _ in range(rounds):
         results = []
@@ -98,8 +96,7 @@ def time_workers(examples, vocab_file, repeat):
 
 
 def check_strings(vocab_file, count):
-    """Tokenizes random strings and each code point in both ways and cases; returns the number of
-    differences."""
+    """Tokenizes random strings and each code point in both ways and cases; returns how many differ."""
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
     from texts import texts
 
@@ -132,8 +129,8 @@ def main():
     parser.add_argument("--glue_dir", help="directory that holds MRPC and CoLA")
     parser.add_argument("--vocab_file", default=os.path.join(checks.installed_model() or "", "vocab.txt"))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--repeat", type=int, default=16, help="how often the long file of the workers has "
-                        "each example")
+    parser.add_argument("--repeat", type=int, default=16, help="how often the long file of "
+                        "the workers has each example")
     parser.add_argument("--unicode_strings", type=int, default=0)
     arguments = parser.parse_args()
     logging.set_verbosity(logging.ERROR)

@@ -92,8 +92,8 @@ def main():
     slow, fast = (min(column) for column in zip(*seconds))
     ratios = [one / other for one, other in seconds]
     ratio = statistical.median(ratios)
-    print(f"plain    {slow:6.2f} s of {counts[0]:,} instances, {counts[1]:,} tokens: {counts[0] / slow:,.0f} "
-          "instances/s")
+    print(f"plain    {slow:6.2f} s of {counts[0]:,} instances, {counts[1]:,} tokens: "
+          f"{counts[0] / slow:,.0f} instances/s")
     print(f"streamed {fast:6.2f} s of {statistics['instances']:,} instances, {statistics['tokens']:,} "
           f"tokens: {statistics['instances'] / fast:,.0f} instances/s")
     print(f"CPU seconds, best of {flags.rounds}; ratio {ratio:.1f} ({min(ratios):.1f} to {max(ratios):.1f})")

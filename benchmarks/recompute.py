@@ -58,8 +58,7 @@ def resident(field):
 
 
 def serve(sizes, mode, pipe):
-    """Builds the model, then answers each request with (CPU seconds, peak MiB) of a step; the first answer is
-    a 0."""
+    """Builds the model, sends a 0, then answers each request with (CPU seconds, peak MiB) of a step."""
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     mode, _, compiler = mode.partition("+")

@@ -54,8 +54,7 @@ class Task:
         self.examples = squad_data.read_squad_examples(self.dev_file, False, self.version_2)
 
     def run(self, output_dir, seed, start=None, **changes):
-        """Runs run_squad.py, from the installed model or the training in the directory `start`; returns its
-        CPU seconds."""
+        """Runs run_squad.py from the installed model or the training in `start`; returns its CPU seconds."""
         if start:
             model = checks.installed_model()
             changes = {"init_checkpoint": start, "bert_config_file": os.path.join(model, "config.json"),

@@ -125,8 +125,7 @@ def peak_memory(function, questions):
 
 
 def compare(name, functions, questions, rounds):
-    """Prints the CPU seconds of both functions, the best of the rounds; returns (ratio, whether the results
-    are equal)."""
+    """Prints both functions' CPU seconds, the best of the rounds; returns (ratio, whether results agree)."""
     seconds, equal = {function: [] for function in functions}, True
     for _ in range(rounds):
         results = []

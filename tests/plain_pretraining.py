@@ -32,8 +32,7 @@ def read_documents(paths, tokenizer):
 
 def create_instances(paths, tokenizer, rng, length=128, dupes=10, short=0.1, share=0.15, most=20,
                      whole_words=False):
-    """Instances of text files. The arguments after rng are those of `pretraining_data.Recipe`, in its
-    order."""
+    """Instances of text files. After rng the arguments are those of `pretraining_data.Recipe`, in order."""
     documents = read_documents(paths, tokenizer)
     words = list(tokenizer.vocab)
     rng.shuffle(documents)

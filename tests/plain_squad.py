@@ -1,5 +1,4 @@
-"""n-best selection the plain way, by loops over pairs and characters: what `squad_predictions` has to
-equal."""
+"""Plain n-best selection, by loops over pairs and characters: what `squad_predictions` has to equal."""
 
 import collections
 import json

@@ -20,8 +20,7 @@ SESSION = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_th
 
 
 def effective_batch():
-    """{feature: array}: the same 32 examples in every step, each with another number of weights that
-    count."""
+    """{feature: array}: the same 32 examples in every step, each with another number of weights."""
     chance = np.random.RandomState(3)
     counted = np.arange(LENGTH) < chance.randint(1, LENGTH + 1, [BATCH, 1])
     return {"ids": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]),
@@ -162,8 +161,7 @@ def test_the_weights_would_differ_if_micro_batches_shared_their_dropout_masks(mo
 
 
 def small(steps, use_resource=None, loss=1.0):
-    """(placeholder of the loss's factor, the Accumulation or None, train op) of two variables, one looked up
-    by rows."""
+    """(placeholder of the loss's factor, Accumulation or None, train op) of two variables, one of rows."""
     kernel = tf.get_variable("dense/kernel", initializer=tf.ones([2, 3]), use_resource=use_resource)
     table = tf.get_variable("table", initializer=tf.ones([4, 2]), use_resource=use_resource)
     tf.get_variable("pooler/kernel", initializer=tf.ones([2]), use_resource=use_resource)

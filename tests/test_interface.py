@@ -86,8 +86,7 @@ def defined_flags(script):
 @pytest.mark.parametrize("script, name",
                          [(script, name) for script in SCRIPTS for name in INTERFACE[script]["flags"]])
 def test_flag_has_its_published_type_and_default(script, name):
-    # Not its "required": what was required has a default now, or is asked for when the script has seen the
-    # others.
+    # Not its "required": what was so has a default now, or is asked for when the script has seen the others.
     published = INTERFACE[script]["flags"][name]
     flag = defined_flags(script)[name]
     assert flag.flag_type() == {"integer": "int"}.get(published["type"], published["type"])

@@ -1,5 +1,4 @@
-"""The optimizers against the recording of the published code and against NumPy, and their order in the
-graph."""
+"""The optimizers against the published code's recording and NumPy, and their order in the graph."""
 
 import json
 
@@ -117,8 +116,7 @@ NOT_DECAYED = ("dense/bias", "block/LayerNorm/gamma", "layer_norm_1/beta")
 
 
 def build_problem(use_resource=None):
-    """({name: variable}, loss, size); the loss is linear: its gradients are size · SLOPES, of the table size
-    · ROWS."""
+    """({name: variable}, loss, size) of a linear loss: its gradients are size · SLOPES, a table's · ROWS."""
     variables = {name: tf.get_variable(name, initializer=values.astype(np.float32), use_resource=use_resource)
                  for name, values in START.items()}
     size = tf.placeholder_with_default(tf.constant(1.0), [])
@@ -282,8 +280,7 @@ def test_tpus_are_refused():
 WEIGHTS = {**START, "block/kernel": np.linspace(-1.0, 1.0, 12).reshape(2, 3, 2),
            "zero/kernel": np.zeros([2, 2])}
 CURVES = {name: np.linspace(-0.5, 1.5, values.size).reshape(values.shape) for name, values in WEIGHTS.items()}
-# For each of 12 steps the factors of its micro-batches' losses. The smaller ones leave the gradient below the
-# clipping norm.
+# The factors of the micro-batches' losses in 12 steps. Smaller ones stay below the clipping norm.
 FACTORS = [[size, 2.0 * size, 0.5 * size] for size in (1.0, 0.7, 0.01, 1.3, 0.02, 2.0, 0.9, 1e-4, 0.5, 1.1,
                                                        0.03, 0.8)]
 

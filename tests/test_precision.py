@@ -1,5 +1,4 @@
-"""Mixed precision: encoder layers in 16 bits, all else in 32; the loss scaled for fp16. And the last layer at
-[CLS] only."""
+"""Mixed precision: encoder layers in 16 bits, all else in 32; loss scaling; the last layer at [CLS] only."""
 
 import functools
 import io
@@ -248,8 +247,7 @@ class Linear(object):
             initialize(self._session)
 
     def step(self, *gradients):
-        """Takes a step with these gradients, one a micro-batch; returns its norm and the number skipped in a
-        row."""
+        """Takes a step with a gradient a micro-batch; returns its norm and the number skipped in a row."""
         assert len(gradients) == self._micro_batches
         for gradient in gradients[:-1]:
             self._session.run(self._accumulation[0].accumulate_op, {self._gradient: gradient})

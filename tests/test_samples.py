@@ -23,8 +23,7 @@ def read_tsv(name):
 
 
 def read_split(split):
-    """Pairs of one split as (label, first sentence, second sentence); the test labels come from their own
-    file."""
+    """Pairs of one split as (label, first sentence, second sentence); the test labels have their own file."""
     rows = read_tsv(split)[1:]
     labels = [row[1] for row in read_tsv("test_labels")[1:]] if split == "test" else [row[0] for row in rows]
     return [(int(label), row[3], row[4]) for label, row in zip(labels, rows, strict=True)]
@@ -98,8 +97,7 @@ def test_no_sentence_occurs_twice():
 
 
 def test_no_two_pairs_from_one_template():
-    """Sentences of different pairs share neither their wording (all words) nor their matter (content
-    words)."""
+    """Different pairs' sentences have neither wording (all words) nor matter (content words) in common."""
     pairs = [pair for split in MIN_SIZE for _, *pair in read_split(split)]
     bags = [(number, sentence, words(sentence), words(sentence) - STOP_WORDS)
             for number, pair in enumerate(pairs) for sentence in pair]

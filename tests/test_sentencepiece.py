@@ -1,5 +1,4 @@
-"""Tests of tokenization.SentencePieceTokenizer and --spm_model_file, with models trained here on a few
-sentences."""
+"""tokenization.SentencePieceTokenizer and --spm_model_file, with models trained here on a few sentences."""
 
 import io
 import pickle

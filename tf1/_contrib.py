@@ -14,8 +14,7 @@ import tensorflow.compat.v1 as tf
 
 def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, variables_collections=None,
                outputs_collections=None, trainable=True, begin_norm_axis=1, begin_params_axis=-1, scope=None):
-    """Layer normalization (Ba et al. 2016, arXiv:1607.06450), with variables LayerNorm/beta and
-    LayerNorm/gamma.
+    """Layer normalization (Ba et al. 2016, arXiv:1607.06450), variables LayerNorm/beta, LayerNorm/gamma.
 
     Args:
       inputs: float tensor.
@@ -93,8 +92,7 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
 
 
 def _bessel(inputs):
-    """n / (n - 1) for n values of a channel. The kernel that TensorFlow took for two and four dimensions
-    averaged so."""
+    """n / (n - 1) for n values of a channel. TensorFlow's kernel for two and four dimensions averaged so."""
     count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), inputs.dtype)
     return count / tf.maximum(count - 1, 1)
 
@@ -103,8 +101,7 @@ def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn
                     weights_initializer=None, weights_regularizer=None, biases_initializer="zeros",
                     biases_regularizer=None, reuse=None, variables_collections=None, outputs_collections=None,
                     trainable=True, scope=None):
-    """activation_fn(inputs · weights + biases) over the last dimension, with variables
-    fully_connected/weights and biases.
+    """activation_fn(inputs · fully_connected/weights + fully_connected/biases) over the last dimension.
 
     Defaults are a ReLU, Xavier weights and zero biases; biases_initializer=None or a normalizer_fn leaves the
     biases out.
@@ -294,16 +291,14 @@ def crf_sequence_score(inputs, tag_indices, sequence_lengths, transition_params)
 
 
 def crf_log_norm(inputs, sequence_lengths, transition_params):
-    """Returns the logarithm of the partition function, float [B], 0 for length 0; arguments of
-    `crf_log_likelihood`."""
+    """Returns the log partition function, float [B], 0 for length 0; arguments of `crf_log_likelihood`."""
     def forward(state, position):
         scores, mask = position
         following = tf.reduce_logsumexp(state[:, :, None] + transition_params[None], axis=1) + scores
         return tf.where(mask > 0, following, state)
 
     mask = _mask(sequence_lengths, inputs)
-    # The loop passes the first position too, without effect: a loop over nothing, if T is 1, would have no
-    # gradient.
+    # The loop takes the first position too, without effect: an empty loop (T = 1) would have no gradient.
     later = tf.concat([tf.zeros_like(mask[:, :1]), mask[:, 1:]], axis=1)
     wide = tf.tile(later[:, :, None], [1, 1, tf.shape(inputs)[2]])
     final = tf.foldl(forward, (tf.transpose(inputs, [1, 0, 2]), tf.transpose(wide, [1, 0, 2])), inputs[:, 0])

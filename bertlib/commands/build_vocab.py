@@ -33,8 +33,8 @@ _REPEATED = 10000
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Vocabulary"):
-        flags.DEFINE_string("input_file", None, "Text files, UTF-8, .gz or not: paths and globs, separated "
-                            "by commas.")
+        flags.DEFINE_string("input_file", None,
+                            "Text files, UTF-8, .gz or not: paths and globs, separated by commas.")
         flags.DEFINE_string("output_file", None, "The vocabulary to write, one token a line.")
         flags.DEFINE_integer("vocab_size", 30522, "Entries of the vocabulary, special tokens and single "
                              "characters included.",
@@ -51,8 +51,7 @@ def define_flags():
 
 
 def count_words(lines, do_lower_case):
-    """Returns how often the words of some lines occur: Counter of str, without what is too long to be looked
-    up."""
+    """Counts how often words of some lines occur: Counter of str, without those too long to be looked up."""
     tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
     chunks, words = collections.Counter(), collections.Counter()
     for line in itertools.chain(lines, [None]):
@@ -101,8 +100,8 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
                          f"{len(given)} entries. Raise it, or raise --min_frequency={min_frequency} to leave "
                          "out rarer characters.")
     unknown = sum(words.values()) - sum(known.values())
-    logging.info("%d words, %d different ones, %d characters. %d words have a rarer character and will be "
-                 "[UNK].",
+    logging.info("%d words, %d different ones, %d characters. "
+                 "%d words have a rarer character and will be [UNK].",
                  sum(words.values()), len(words), len(alphabet), unknown)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()

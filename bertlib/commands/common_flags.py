@@ -86,14 +86,14 @@ def _help_of(flag):
 def define_model_flags(max_seq_length):
     """Defines the flags that say which model to use, and on how long sequences."""
     with section("Model"):
-        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json, or a Hugging Face "
-                            "config.json.")
+        flags.DEFINE_string("bert_config_file", None,
+                            "The model's bert_config.json, or a Hugging Face config.json.")
         flags.DEFINE_string("init_checkpoint", None,
                             "Where weights start: a TensorFlow checkpoint prefix, a Hugging Face BERT "
                             "directory or a .safetensors file. A checkpoint in output_dir goes before it.")
         flags.DEFINE_integer("max_seq_length", max_seq_length,
-                             "WordPieces of an input, [CLS] and [SEP] included. Longer ones are cut, shorter "
-                             "ones padded.",
+                             "WordPieces of an input, [CLS] and [SEP] included. "
+                             "Longer ones are cut, shorter ones padded.",
                              lower_bound=3)
     with section("Memory and speed"):
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
@@ -138,8 +138,8 @@ def define_training_flags():
     with section("Training"):
         flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
         flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
-        flags.DEFINE_float("learning_rate", 5e-5, "Learning rate that warm-up rises towards and that decays "
-                           "from there.")
+        flags.DEFINE_float("learning_rate", 5e-5,
+                           "Learning rate that warm-up rises towards and that decays from there.")
         flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
                           "The optimizer; adamw is the published one.")
         flags.DEFINE_bool("adam_bias_correction", False,
@@ -158,8 +158,8 @@ def define_training_flags():
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
                           "What the backward pass computes again instead of keeping it in memory: attention "
                           "saves most of the memory of long sequences for little time, layers saves all but "
-                          "each layer's input for a third more time. auto: the fastest that fits, found out "
-                          "by simulation.")
+                          "each layer's input for a third more time. auto: "
+                          "the fastest that fits, found out by simulation.")
         flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: layers that are computed "
                              "again together.",
                              lower_bound=1)
@@ -194,8 +194,8 @@ def define_epoch_flags():
     """Defines the flags of how long to train, as passes over the data."""
     with section("Training"):
         flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training data; a fraction is allowed.")
-        flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps in which the learning rate "
-                           "rises.")
+        flags.DEFINE_float("warmup_proportion", 0.1,
+                           "Share of the training steps in which the learning rate rises.")
     _require_positive("num_train_epochs")
     flags.register_validator("warmup_proportion", lambda value: value is not None and 0 <= value <= 1,
                              "must be a number from 0 to 1")

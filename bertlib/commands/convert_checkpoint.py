@@ -23,8 +23,7 @@ from bertlib.runtime import checkpoints
 import modeling
 import tokenization
 
-# The head of each class of Hugging Face's, in the published scripts' names. The first that is complete gives
-# the class.
+# The head of each Hugging Face class, in the published names. The first complete one gives the class.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
               "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
               "cls/predictions/transform/LayerNorm/beta")
@@ -39,8 +38,7 @@ _ARCHITECTURES = {
 }
 # Published names of activations -> Hugging Face's; `modeling.BertConfig.from_dict` has the opposite.
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
-# What is written, and what stands in the way: old files that would be read together with the new ones, or
-# before them.
+# What is written, and what stands in the way: old files that would be read with the new ones, or first.
 _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
 _CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
 _VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", "tokenizer_config.json", "tokenizer.json"
@@ -89,8 +87,7 @@ def open_input(given):
         if not getattr(given, name):
             raise ValueError(f"--{name} is required.")
     path = given.input
-    # The published downloads, and what this script writes, have no file `checkpoint` to name their one
-    # checkpoint.
+    # Published downloads, and what this script writes, have no file `checkpoint` to name the one they hold.
     prefixes = tf.gfile.Glob(os.path.join(path, "*.index")) if tf.gfile.IsDirectory(path) else []
     if len(prefixes) == 1 and not any(tf.gfile.Glob(os.path.join(path, name))
                                       for name in ("checkpoint", "*.safetensors")):
@@ -116,8 +113,7 @@ def directory_of(source):
 
 
 def file_of(given, source, flag, *candidates):
-    """The path that a flag gives or, by default, the first of the candidates that is beside the input; None
-    if none is."""
+    """The path that a flag gives, else the first candidate that is beside the input; None if none is."""
     path = getattr(given, flag)
     if path is None:
         beside = (os.path.join(directory_of(source), name) for name in candidates)
@@ -138,8 +134,8 @@ def read_settings(given, source):
     settings = checks.json_object(path)
     problems = checks.config_problems(settings)
     if settings.get("tie_word_embeddings", True) is not True:
-        problems.append("tie_word_embeddings=false is not supported: the published masked LM shares the word "
-                        "embeddings.")
+        problems.append("tie_word_embeddings=false is not supported: "
+                        "the published masked LM shares the word embeddings.")
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
@@ -177,8 +173,7 @@ def read_vocabulary(given, source, vocab_size):
 
 
 def read_tokenizer_settings(given, source, settings):
-    """The content of tokenizer_config.json, a dict; None if nothing is known about letter case and nothing
-    has to be."""
+    """The content of tokenizer_config.json, a dict; None if letter case is unknown and need not be known."""
     path = next((path for path in (os.path.join(directory, _TOKENIZER_CONFIG) for directory in
                                    (os.path.dirname(given.vocab_file), directory_of(source)))
                  if tf.gfile.Exists(path)), None)
@@ -220,8 +215,8 @@ def check_output(given, source):
                                     "must be written.")
     if blocking and not given.force:
         raise FileExistsError(f"--output={given.output} holds files that would be replaced: "
-                              f"{', '.join(blocking)}. Use another directory, or pass --force to replace "
-                              "them.")
+                              f"{', '.join(blocking)}. "
+                              "Use another directory, or pass --force to replace them.")
 
 
 def nearest_existing(path):
@@ -240,8 +235,7 @@ def in_the_way(output, kind):
 
 
 def hugging_face_config(settings, source, names):
-    """Translates a published configuration, a dict; the class and its number of labels are read off the
-    tensors."""
+    """Translates a published configuration, a dict; the tensors give the class and its number of labels."""
     activation = (settings["hidden_act"] or "").lower()
     theirs = _ACTIVATIONS.get(activation, activation)
     if theirs != activation:
@@ -285,8 +279,7 @@ def translate(given, source):
 
 
 def strip(given, source):
-    """What --weights_only writes: (names of the tensors, {file name: content in bytes}), the files as they
-    are."""
+    """What --weights_only writes: (tensors' names, {file name: content in bytes}), the files unchanged."""
     paths = {_CONFIG["tensorflow"]: file_of(given, source, "bert_config_file", _CONFIG["tensorflow"]),
              _VOCABULARY: file_of(given, source, "vocab_file", _VOCABULARY),
              _TOKENIZER_CONFIG: os.path.join(directory_of(source), _TOKENIZER_CONFIG)}

@@ -110,8 +110,7 @@ class Encoder:
 
 
 def example(*parts):
-    """Returns the serialized `tf.train.Example` of what `Encoder.part` returned, in the order of the fields'
-    names."""
+    """Returns the serialized `tf.train.Example` of what `Encoder.part` returned, by the fields' names."""
     return _message(b"\x0a", b"".join(parts))
 
 

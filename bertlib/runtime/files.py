@@ -1,5 +1,4 @@
-"""Files, local or on a file system of TensorFlow's, written whole or not at all. Loads no TensorFlow for
-local ones."""
+"""Files, local or on TensorFlow's file systems, whole or not at all. Loads no TensorFlow for local ones."""
 
 import contextlib
 import glob
@@ -74,8 +73,7 @@ def find(pattern):
 
 @contextlib.contextmanager
 def replacing(path):
-    """Gives the name of a file that takes the place of `path` when the block ends, and is removed if the
-    block fails."""
+    """Gives the name of a file that replaces `path` when the block ends, and is removed if it fails."""
     partial = f"{path}.partial"
     try:
         yield partial
@@ -96,8 +94,7 @@ def write_text(path, text):
 
 
 def with_progress(items, total, doing, every=10000):
-    """Yields the items and shows how many they were: a bar on a terminal if it takes longer, else a line in
-    the log.
+    """Yields the items and shows how many they were: a bar on a terminal if it takes long, else a log line.
 
     Args:
       items: iterable.

@@ -64,8 +64,7 @@ class InputPosition(object):
                 for name, handle in zip(states, handles)])
 
     def restore(self, session, checkpoint, step, batches_per_step=1):
-        """Brings the input to where it was when a checkpoint was saved, or says why not and leaves it at its
-        beginning.
+        """Brings the input to where a checkpoint was saved, or says why not and leaves it at its beginning.
 
         Args:
           session: a raw session whose iterators are initialized.
@@ -90,8 +89,7 @@ class InputPosition(object):
                 session.run(self._batches)
 
     def _start_in(self, checkpoint):
-        """The global step at which the input of a checkpoint was at its beginning; None if it is not this
-        input."""
+        """The global step at which a checkpoint's input was at its beginning; None of another input."""
         path = _path_beside(checkpoint)
         if not tf.train.checkpoint_exists(path):
             return None
@@ -103,8 +101,7 @@ class InputPosition(object):
         return int(found.get_tensor("start"))
 
     def save(self, session, checkpoint):
-        """Saves where the input is, before the checkpoint itself is there; does nothing before `restore` was
-        called."""
+        """Saves where the input is, before the checkpoint is there; does nothing before `restore`."""
         if self._start is None:
             return
         path = _path_beside(checkpoint)

@@ -1,5 +1,4 @@
-"""Hooks of a training session: where its input starts, broken losses, whole checkpoints, progress,
-profiles."""
+"""Hooks of a training session: where input starts, broken losses, whole checkpoints, progress, profiles."""
 
 import collections
 import contextlib
@@ -80,8 +79,7 @@ class PositionListener(tf.train.CheckpointSaverListener):
 
 
 class StopOnNanHook(tf.train.SessionRunHook):
-    """Ends training when the loss, or another scalar that is logged, such as the gradient's norm, is not
-    finite.
+    """Ends training when the loss, or another logged scalar, such as the gradient's norm, is not finite.
 
     A scaled loss skips such steps by itself; then training ends when it has skipped too many in a row.
     """
@@ -289,8 +287,7 @@ class ProfileHook(tf.train.SessionRunHook):
 
 
 def op_times(space):
-    """Returns what a trace says of ops: {type: (seconds without those of ops inside it, calls)}. One is
-    "(compiled by XLA)".
+    """Returns a trace's {op type: (seconds without those of ops inside it, calls)}, "(compiled by XLA)" too.
 
     Args:
       space: an XSpace. If ops ran on GPUs, those count alone: what their launch took is in parallel.

@@ -57,8 +57,7 @@ class TrainingStep:
 
     @property
     def micro_batch_size(self):
-        """Examples of a micro-batch; if they differ, the number that needs the most memory, at full
-        length."""
+        """Examples of a micro-batch; if they differ, the number that needs most memory, at full length."""
         return math.ceil(self.train_batch_size / self.gradient_accumulation_steps)
 
     def replace(self, **changes):

@@ -16,8 +16,7 @@ _HEAD_DROPOUT = 0.1
 
 
 class Classifier:
-    """One of `num_labels` classes; see `head`. Features: label_ids, int32 [B], and is_real_example, 0 for
-    padding."""
+    """`num_labels` classes; see `head`. Features: label_ids, int32 [B]; is_real_example, 0 in padding."""
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
     first_token_only = True

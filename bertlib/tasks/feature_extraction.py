@@ -53,8 +53,7 @@ class InputFeatures(object):
 
 
 def generate_examples(input_file):
-    """Yields an `InputExample` for each line of a text file; "a ||| b" is two texts. An empty line is an
-    empty text.
+    """Yields an `InputExample` a line of a text file; "a ||| b" is two texts, an empty line an empty one.
 
     Raises:
       ValueError: a line is not UTF-8.
@@ -86,8 +85,7 @@ def generate_features(examples, seq_length, tokenizer):
 
 
 def arrays_of(features, seq_length):
-    """Returns what the model_fn takes of a list of `InputFeatures`, cut to that length: {name: int32
-    array}."""
+    """Returns a model_fn's input, {name: int32 array}, from a list of `InputFeatures`, cut to that length."""
     return {"unique_ids": np.array([feature.unique_id for feature in features], np.int32),
             **{name: np.array([getattr(feature, name)[:seq_length] for feature in features], np.int32)
                for name in ("input_ids", "input_mask", "input_type_ids")}}
@@ -161,8 +159,7 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
 
 
 def _windows(features, batch_size, tokens):
-    """Cuts features into lists of whole batches with at least so many tokens; the last one takes what is
-    left."""
+    """Cuts features into lists of whole batches with at least so many tokens; the last takes the rest."""
     window, size = [], 0
     for feature in features:
         window.append(feature)
@@ -241,8 +238,7 @@ def write_npz(path, rows, layer_indexes, shape, dtype):
 
 
 def write_tfrecord(path, rows, layer_indexes):
-    """Writes a `tf.train.Example` a line: `linex_index`, `input_ids`, `layers` (the indexes), `shape` and
-    `values`.
+    """Writes a `tf.train.Example` a line: `linex_index`, `input_ids`, `layers` (indexes), `shape`, `values`.
 
     float32 values are a float list, float16 ones a string of little-endian bytes (`tf.io.decode_raw`), as
     Examples have no 16-bit numbers.

@@ -14,8 +14,7 @@ BATCH_TOTALS = ("masked_lm_weights",)
 
 
 class Pretraining:
-    """The masked words and whether the second text follows the first; see `head`. The loss is the sum of
-    both.
+    """The masked words and whether the second text follows the first; see `head`. The loss is their sum.
 
     Features: masked_lm_positions, masked_lm_ids, int32 [B, P], masked_lm_weights, float [B, P], and
     next_sentence_labels, int32 [B, 1].
@@ -50,8 +49,7 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
 
 def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights,
                          total_weight=None, micro_batches=1):
-    """Predicts the masked words: dense, activation, layer normalization, then the word embeddings again as
-    output weights.
+    """Predicts the masked words: dense, activation, layer normalization, word embeddings as output weights.
 
     Args:
       bert_config: a `modeling.BertConfig`.
@@ -80,8 +78,7 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
             inputs = modeling.layer_norm(activation(inputs) if activation else inputs)
         bias = tf.get_variable("output_bias", [bert_config.vocab_size], initializer=tf.zeros_initializer())
         logits = tf.nn.bias_add(tf.matmul(inputs, output_weights, transpose_b=True), bias)
-        # Keeps one matrix of B·P rows and vocab_size columns for the backward pass, where the formula would
-        # keep three.
+        # Holds one matrix [B·P, vocab_size] for the backward pass, where the formula would hold three.
         per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(label_ids, [-1]),
                                                                           logits=logits)
         weights = tf.cast(tf.reshape(label_weights, [-1]), tf.float32)

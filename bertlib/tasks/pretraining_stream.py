@@ -1,5 +1,4 @@
-"""Text to records of pre-training data, in a stream: any amount of text, several processes, and killed runs
-go on.
+"""Text to pre-training records, in a stream: any amount of text, several processes; killed runs go on.
 
     documents → blocks of documents --workers--> records of each block → output files and their manifest
 
@@ -34,8 +33,7 @@ _NO_WORD = 1 << 48
 
 
 class _BlockMaker:
-    """Makes the records of a block of documents, as `create_training_instances` and
-    `write_instance_to_example_files` would.
+    """Makes a block's records, as `create_training_instances` and `write_instance_to_example_files` would.
 
     All the block's tokens are ids in one array, and a sentence is a range of it.
     """
@@ -77,8 +75,7 @@ class _BlockMaker:
         return records, statistics
 
     def _tokenize(self, texts):
-        """Returns the tokens of all documents (ids [tokens], the first is [SEP]), and the documents, lists of
-        ranges."""
+        """Returns all documents' tokens (ids [tokens], first [SEP]), and the documents, lists of ranges."""
         ids, documents = [self._sep], []
         for text in texts:
             documents.append([])
@@ -92,8 +89,7 @@ class _BlockMaker:
         return np.array(ids, np.int32), documents
 
     def _spans(self, documents, rng):
-        """Yields ([start, stop, of each text], is_random_next) of each instance. The texts may be too
-        long."""
+        """Yields ([start, stop, of each text], is_random_next) of each instance; texts may be too long."""
         recipe = self._arguments[1]
         for _ in range(recipe.dupe_factor):
             if not recipe.next_sentence:
@@ -149,8 +145,7 @@ class _BlockMaker:
                         *map(self._pack_rows, padded), predictions.tolist(), is_random_next))
 
     def _choose(self, ids, present, totals, rng):
-        """Returns what to predict, bool [instances, max_seq_length], as `create_masked_lm_predictions` does
-        for one."""
+        """Returns what to predict, bool [instances, length], as `create_masked_lm_predictions` does."""
         recipe = self._arguments[1]
         wanted = np.minimum(np.maximum(np.rint(totals * recipe.masked_lm_prob).astype(int), 1),
                             recipe.max_predictions_per_seq)
@@ -180,8 +175,7 @@ class _BlockMaker:
 
 
 def _truncate(spans, room, rng):
-    """`create_pretraining_data.truncate_seq_pair` for many: changes spans, [instances, a and b, start and
-    stop]."""
+    """`create_pretraining_data.truncate_seq_pair` for many: changes spans [instances, 2 texts, 2 ends]."""
     a, b = np.diff(spans)[..., 0].T
     excess = np.maximum(a + b - room, 0)
     from_longer = np.minimum(excess, abs(a - b))
@@ -233,8 +227,7 @@ class _RowPacker:
 
 def write_training_data(input_files, output_files, tokenizer, recipe, random_seed=12345,
                         shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None):
-    """Writes pre-training data of any amount of text, and goes on where a killed run of the same arguments
-    ended.
+    """Writes pre-training data of any amount of text, and goes on where a killed run of the same ended.
 
     The text is cut into blocks of documents. Each is by itself what
     `create_pretraining_data.create_training_instances` works on: documents are shuffled and random next
@@ -312,8 +305,8 @@ def _check_output_files(input_files, output_files):
     for path in output_files:
         directory = os.path.dirname(path) or "."
         if "://" in path:
-            raise ValueError(f"Output file {path}: only local files, as they are written in parts. Copy them "
-                             "afterwards.")
+            raise ValueError(f"Output file {path}: only local files, as they are written in parts. "
+                             "Copy them afterwards.")
         if output_files.count(path) > 1 or path in input_files:
             raise ValueError(f"Output file {path} is named twice, or is an input file too.")
         if os.path.isdir(path):
@@ -324,8 +317,8 @@ def _check_output_files(input_files, output_files):
             raise type(error)(f"Output file {path} cannot be written: {directory} is no directory and cannot "
                               f"become one ({error.strerror}).") from error
         if not os.access(directory, os.W_OK | os.X_OK):
-            raise PermissionError(f"Output file {path} cannot be written: no permission to write in "
-                                  f"{directory}.")
+            raise PermissionError(f"Output file {path} cannot be written: "
+                                  f"no permission to write in {directory}.")
 
 
 class _Output:
@@ -425,21 +418,21 @@ def _has(path, size, complete):
 
 
 def describe(statistics):
-    """Returns the statistics of `write_training_data`'s manifest as text, with the shares the paper gives."""
+    """Returns the statistics of `write_training_data`'s manifest as text, with the paper's fractions."""
     found = collections.Counter(statistics)
     instances, predictions = max(1, found["instances"]), max(1, found["predictions"])
 
-    def share(name, of):
+    def fraction(name, of):
         return f"{found[name]:,} ({100 * found[name] / of:.1f} %)"
 
     return "\n".join([
-        f"{found['instances']:,} instances of {found['documents']:,} documents, {found['sentences']:,} "
-        "sentences",
-        f"  random next sentence {share('random_next', instances)}",
+        f"{found['instances']:,} instances of {found['documents']:,} documents, "
+        f"{found['sentences']:,} sentences",
+        f"  random next sentence {fraction('random_next', instances)}",
         f"  tokens               {found['tokens']:,}, {found['tokens'] / instances:.1f} an instance",
-        f"  to predict           {share('predictions', max(1, found['tokens']))} of the tokens",
-        f"    [MASK]             {share('masked', predictions)}",
-        f"    unchanged          {share('kept', predictions)}",
-        f"    random word        {share('replaced', predictions)}",
+        f"  to predict           {fraction('predictions', max(1, found['tokens']))} of the tokens",
+        f"    [MASK]             {fraction('masked', predictions)}",
+        f"    unchanged          {fraction('kept', predictions)}",
+        f"    random word        {fraction('replaced', predictions)}",
         f"  sentences longer than an instance: {found['long_sentences']:,}",
     ])

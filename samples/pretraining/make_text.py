@@ -1,5 +1,4 @@
-"""Writes train.txt and dev.txt: small stories of one village, a sentence a line, a blank line between
-stories.
+"""Writes train.txt and dev.txt: small stories of one village, a sentence a line, a blank line after each.
 
     python make_text.py
 
@@ -35,8 +34,8 @@ Felix, he, cheesemaker, the cellar, knife, cheese, seven, goat, outside the cell
 """.strip().splitlines()]
 
 WORK = {
-    "baker": ["lit the oven", "kneaded the dough", "set the loaves on the shelf", "swept the flour from the "
-              "floor"],
+    "baker": ["lit the oven", "kneaded the dough", "set the loaves on the shelf",
+              "swept the flour from the floor"],
     "smith": ["blew the fire until it was white", "bent the iron on the anvil",
               "cooled the shoe in the water", "hung the hammer on its nail"],
     "weaver": ["wound the red wool", "threw the shuttle through the threads", "cut the blanket from the loom",
@@ -76,8 +75,8 @@ FOOD = {"cat": "a saucer of milk", "dog": "a bone", "goat": "a handful of salt",
         "donkey": "an apple", "rabbit": "a carrot", "cow": "fresh hay", "canary": "a few seeds",
         "sheep": "green grass", "owl": "a mouse"}
 WEATHER = [
-    ("It rained [all day|without a break|from morning till night].", "The river rose to the second step of "
-     "the bridge.",
+    ("It rained [all day|without a break|from morning till night].",
+     "The river rose to the second step of the bridge.",
      "{A} took {her} umbrella and jumped over the puddles.",
      "In the evening the rain stopped, and the street was full of mud."),
     ("Snow fell [in the night|on the roofs|over the valley].", "The river was frozen from bank to bank.",
@@ -88,8 +87,8 @@ WEATHER = [
      "{A} wore {her} straw hat and sat down in the shade.", "In the evening everyone swam below the mill."),
     ("A storm came [from the sea|in the afternoon|over the hills].", "The river foamed, and the boats pulled "
      "at their ropes.",
-     "{A} closed the shutters and held {her} hat with both hands.", "In the morning a tree lay across the "
-     "road."),
+     "{A} closed the shutters and held {her} hat with both hands.",
+     "In the morning a tree lay across the road."),
     ("Fog hung [over the river|between the houses|in the valley].", "The river could be heard but not seen.",
      "{A} lit {her} lantern and walked slowly along the wall.", "At noon the fog lifted, and the church "
      "tower came out."),

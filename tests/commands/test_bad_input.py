@@ -1,5 +1,4 @@
-"""Bad input gets an answer: exit code 1 and one message that says what, where and what to do. Nothing is
-written.
+"""Bad input gets exit code 1 and one message that says what, where and what to do. Nothing is written.
 
 A case is a function that spoils the input of a run that would train, evaluate and predict. Its decorator says
 what must be in the message; {data}, {model}, {output} and {here} stand for directories.
@@ -65,8 +64,7 @@ CASES = []
 
 
 def case(*expected, **arguments):
-    """Decorates a function that spoils an `Input`: what the message must contain. Arguments go to the
-    function."""
+    """Decorates a function that spoils an `Input`: what the message must contain. It gets the arguments."""
     def register(spoil):
         label = " ".join([spoil.__name__, *(f"{name}={value}" for name, value in arguments.items())]).strip()
         CASES.append(pytest.param(spoil, arguments, expected, id=label))
@@ -301,8 +299,8 @@ def checkpoint_that_lacks_variables(given):
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("bert/embeddings/LayerNorm/gamma: the checkpoint has [16], the model [24]", "bert_config.json that "
-      "came with",
+@case("bert/embeddings/LayerNorm/gamma: the checkpoint has [16], the model [24]",
+      "bert_config.json that came with",
       hidden_size=24)
 @case("bert/encoder/layer_1/intermediate/dense/kernel: the checkpoint has [16, 24], the model [16, 32]",
       "the configuration is not the one that came with the checkpoint", intermediate_size=32)
@@ -351,8 +349,8 @@ def checkpoint_without_data(given):
     (given.model / "bert_model.ckpt.data-00000-of-00001").unlink()
 
 
-@case("The checkpoint {model}/bert_model.ckpt cannot be read", "truncated or damaged: copy or download it "
-      "again")
+@case("The checkpoint {model}/bert_model.ckpt cannot be read",
+      "truncated or damaged: copy or download it again")
 def checkpoint_with_truncated_index(given):
     truncate(given.model / "bert_model.ckpt.index")
 
@@ -462,8 +460,8 @@ def output_of_another_task(given):
     given.train_there(num_labels=3)
 
 
-@case("--output_dir={output} holds checkpoints that do not fit this run", "the checkpoint has [16], the "
-      "model [24]")
+@case("--output_dir={output} holds checkpoints that do not fit this run",
+      "the checkpoint has [16], the model [24]")
 def output_of_another_configuration(given):
     given.train_there()
     given.configure(hidden_size=24)

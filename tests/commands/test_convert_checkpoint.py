@@ -1,5 +1,4 @@
-"""convert_checkpoint.py as a user runs it: what arrives at the other side and comes back, and what is
-refused."""
+"""convert_checkpoint.py as a user runs it: what arrives, what comes back, what is refused."""
 
 import json
 import pathlib
@@ -89,8 +88,7 @@ def convert(scripts, tmp_path):
 
 @pytest.fixture
 def refusal(scripts, tmp_path):
-    """Runs the script, which must end with one message and leave every file as it was; returns the
-    message."""
+    """Runs the script, which must end with one message and change no file; returns the message."""
     def run(**flags):
         before = snapshot(tmp_path)
         finished = scripts.run("convert_checkpoint.py", *tiny.flags(**flags), cwd=tmp_path)
@@ -343,8 +341,7 @@ CASES = []
 
 
 def case(*expected, kind="hugging_face"):
-    """Decorates a function that spoils a `Given`: what the message must contain, {model} and {here} being
-    directories."""
+    """Decorates a function that spoils a `Given`: what the message must contain, with {model} and {here}."""
     def register(spoil):
         CASES.append(pytest.param(spoil, kind, expected, id=spoil.__name__))
         return spoil

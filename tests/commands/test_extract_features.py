@@ -1,5 +1,4 @@
-"""`extract_features.py`: recorded vectors, the published layout, the other ones, order, streaming, bad
-input."""
+"""`extract_features.py`: recorded vectors, published and other layouts, order, streaming, bad input."""
 
 import json
 import types

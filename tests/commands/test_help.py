@@ -6,8 +6,7 @@ from helpers import ROOT
 import pytest
 from test_rooms import OUR_COMMANDS, PUBLISHED_COMMANDS
 
-# Prints the names of the flags that a command defines, and of those that absl and the test's server define
-# without it.
+# Prints the names of the flags that a command defines, and of those of absl and the test's server.
 PROBE = """
 import runpy, sys
 from absl import app, flags

@@ -27,8 +27,7 @@ Step = collections.namedtuple("Step", ["number", "last", "values"])
 
 
 def log_of(finished):
-    """The messages that a run logged, each a line or several; it must have succeeded and printed nothing
-    else."""
+    """The messages that a run logged, of one line or more; it must have succeeded and printed only these."""
     assert finished.code == 0, finished.err
     assert finished.out == ""
     messages = []
@@ -45,8 +44,7 @@ def log_of(finished):
 
 
 def steps_of(text):
-    """The steps in a log, as `Step`: number, last step, {name: value as it was printed} without speed and
-    memory."""
+    """The steps in a log, as `Step`: number, last step, {name: printed value} without speed and memory."""
     found = re.findall(r"step (\d+)/(\d+)  (.*)", text)
     return [Step(int(number), int(last), {name: value for name, value in re.findall(r"(\S+) (\S+)", values)
                                           if "/sec" not in name and name != "peak_memory_gb"})
@@ -100,8 +98,7 @@ def expected_results(probabilities, labels, batch_size):
         found, real = sum(predicted == label), sum(labels == label)
         precision, recall = hits / found if found else 0, hits / real if real else 0
         f1.append(2 * precision * recall / (precision + recall) if hits else 0)
-    # Matthews' coefficient is the correlation of the indicators of prediction and label, summed over the
-    # classes.
+    # Matthews' coefficient is the correlation of prediction's and label's indicators, summed over classes.
     x, y = np.eye(classes)[predicted], np.eye(classes)[labels]
     x, y = x - x.mean(axis=0), y - y.mean(axis=0)
     deviation = np.sqrt((x * x).sum() * (y * y).sum())
@@ -291,8 +288,8 @@ def test_workers_and_protected_tokens(scripts, tiny_model, tmp_path):
 # --- All tasks -------------------------------------------------------------------------------------------
 
 
-_repeated = pytest.mark.slow(reason="once more through all phases; test_classifier_data.py has what differs "
-                             "between tasks")
+_repeated = pytest.mark.slow(reason="once more through all phases; "
+                             "test_classifier_data.py has what differs between tasks")
 
 
 @pytest.mark.parametrize("task, part_with_labels", [
@@ -332,8 +329,7 @@ def test_task(task, part_with_labels, scripts, tiny_model, tmp_path):
 
 
 class Evaluation(object):
-    """A run of the script that evaluates starting weights alone: its `output` directory and end
-    (`finished`)."""
+    """A run of the script that only evaluates starting weights: its `output` and its end (`finished`)."""
 
     def __init__(self, scripts, here, **flags):
         data = tiny.write_task(here / "data", "mrpc", dev=3)
@@ -416,8 +412,8 @@ def test_a_task_name_is_enough(scripts):
         written = os.listdir(os.path.join(here, "output", "mrpc"))
     messages = log_of(finished)
     assert defaults_in(finished.err) == DEFAULTS
-    assert message(messages, "Starting weights: ").startswith("Starting weights: 103 of 105 variables from "
-                                                              f"{MODEL};")
+    assert message(messages, "Starting weights: ").startswith("Starting weights: 103 "
+                                                              f"of 105 variables from {MODEL};")
     assert len(steps_of(finished.err)) == 1
     assert "eval_accuracy = " in message(messages, "Results, in output/mrpc/eval_results.txt:")
     assert {"eval_results.txt", "model.ckpt-1.index", "train.tf_record", "eval.tf_record"} <= set(written)
@@ -431,8 +427,7 @@ LAST_STEP, SAVE_STEPS = 12, 2
 
 @pytest.fixture(scope="module")
 def training(tiny_model, tmp_path_factory):
-    """The flags of a training of 12 steps, but for its output directory. Untrimmed: micro-batches draw the
-    same masks."""
+    """Flags of a training of 12 steps, but for the output directory. Untrimmed: parts draw equal masks."""
     data = tiny.write_task(tmp_path_factory.mktemp("training"), "mrpc", train=16, dev=3)
     return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data,
                 do_train=True, train_batch_size=4, num_train_epochs=3, learning_rate=0.01,
@@ -446,8 +441,8 @@ def uninterrupted(scripts, training, tmp_path_factory):
 
 
 @pytest.mark.parametrize("phase, goes_on", [({}, " The same command goes on from the last checkpoint."),
-                                            (dict(do_train=True), " The same command goes on from the last "
-                                             "checkpoint."),
+                                            (dict(do_train=True),
+                                             " The same command goes on from the last checkpoint."),
                                             (dict(do_eval=True), "")], ids=["by default", "train", "eval"])
 def test_interrupted_it_says_whether_the_same_command_goes_on(phase, goes_on, scripts, training, tmp_path):
     flags = {name: value for name, value in training.items() if name != "do_train"}
@@ -493,8 +488,7 @@ def test_another_seed_is_another_run(uninterrupted, other):
 
 @pytest.fixture(scope="module")
 def resumed(scripts, training, tmp_path_factory):
-    """A run that was killed between two checkpoints, `killed` by its log, and was started again, and
-    evaluated."""
+    """A run that was killed between checkpoints, `killed` by its log, started again and evaluated."""
     here = tmp_path_factory.mktemp("resumed")
     flags = dict(training, output_dir=here / "output", do_eval=True)
     killed = scripts.start("run_classifier.py", *tiny.flags(**flags), cwd=here)
@@ -518,8 +512,8 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(resumed, uninterru
     start = len(expected) - len(after)
     # what is done twice
     assert after == expected[start:] and len(before) - SAVE_STEPS <= start <= len(before)
-    message(resumed.messages, f"Resuming from {resumed.output}/model.ckpt-{start}: step {start} to step "
-            f"{LAST_STEP}.")
+    message(resumed.messages,
+            f"Resuming from {resumed.output}/model.ckpt-{start}: step {start} to step {LAST_STEP}.")
     assert not any(text.startswith("Starting weights") for text in resumed.messages)
 
 
@@ -540,8 +534,8 @@ def test_the_same_command_again_only_evaluates(scripts, resumed, tmp_path):
 # --- Checkpoints of TensorFlow 1 -------------------------------------------------------------------------
 
 
-@pytest.mark.slow(reason="a whole run for what test_checkpoints.py shows of the optimizer's state of "
-                  "TensorFlow 1")
+@pytest.mark.slow(reason="a whole run for what test_checkpoints.py shows "
+                  "of the optimizer's state of TensorFlow 1")
 def test_a_training_of_tensorflow_1_is_resumed_at_its_step(scripts, tiny_model, training, tmp_path):
     output = tmp_path / "output"
     encoder = {name: array for name, array in tiny_model.weights.items() if "layer_1" not in name}
@@ -588,8 +582,8 @@ def test_padding_is_left_out_of_training_unless_it_is_not_to_be_trimmed(mrpc, un
 
 
 @pytest.mark.parametrize("recompute", ["layers", pytest.param("auto", marks=pytest.mark.slow(
-    reason="simulates a step for each mode and number of micro-batches; test_memory_planner.py has small "
-    "graphs"))])
+    reason="simulates a step for each mode and number of micro-batches; "
+    "test_memory_planner.py has small graphs"))])
 def test_what_saves_memory_is_found_and_trains_the_same_model(scripts, uninterrupted, training, tmp_path,
                                                               recompute):
     """Micro-batches and recomputation change no number: once through a script."""

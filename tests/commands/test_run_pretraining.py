@@ -1,5 +1,4 @@
-"""`run_pretraining.py`: its heads, shards, training, evaluation, curve, resumption and refusals, on a tiny
-model."""
+"""`run_pretraining.py`: heads, shards, training, evaluation, curve, resumption, refusals, on a tiny model."""
 
 import json
 import re
@@ -245,8 +244,8 @@ def assert_metrics(found, output, model, chosen):
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.slow(reason="a run for what test_run_classifier.py shows of scripts, and test_estimator.py of "
-                  "all training")
+@pytest.mark.slow(reason="a run for what test_run_classifier.py shows of scripts, "
+                  "and test_estimator.py of all training")
 def test_going_on_after_a_kill_changes_nothing(trained, tmp_path):
     """As after a kill: the checkpoints of the last steps are gone."""
     for path in trained.output.glob("model.ckpt-[03]*"):

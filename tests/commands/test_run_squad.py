@@ -1,5 +1,4 @@
-"""`run_squad.py` as its users run it: what it writes, scores, resumes and refuses, on a tiny model and a few
-questions."""
+"""`run_squad.py` as its users run it: what it writes, scores, resumes, refuses, on tiny data."""
 
 import json
 import random
@@ -18,8 +17,7 @@ FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "p
 
 
 def write_squad(path, chance, size, version_2):
-    """Questions about contexts of the tiny vocabulary's words; the answer is the word after the question's
-    last one."""
+    """Questions about contexts of the tiny vocabulary; the answer is the word after the question's last."""
     paragraphs = []
     for index in range(size):
         words = chance.sample(tiny.WORDS[:24], 14)
@@ -158,8 +156,7 @@ def test_a_threshold_is_for_questions_without_an_answer(trained, tmp_path):
 
 @pytest.mark.parametrize("trained", [True], indirect=True, ids=["v2.0"])
 def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained, tmp_path):
-    """The same questions as JSON Lines, with answers as texts only: the same answers, scores, threshold and
-    report."""
+    """The same questions as JSON Lines, answers as texts only: the same answers, scores and report."""
     found = trained.run(trained.output, find_null_threshold=True, do_train=None)
     assert found.code == 0, found.err
     scores = json.loads((trained.output / "eval_results.json").read_text())

@@ -232,8 +232,8 @@ def test_the_flag_changes_no_step(scripts, flags, tmp_path):
 
 
 @pytest.mark.parametrize("changes, expected", [
-    (dict(tokens_per_micro_batch=29), "is below --max_seq_length=30: an example may not fit. Pass at least "
-     "30."),
+    (dict(tokens_per_micro_batch=29),
+     "is below --max_seq_length=30: an example may not fit. Pass at least 30."),
     (dict(trim_padding=False), "Leave one of them out."),
     (dict(gradient_accumulation_steps=0), "leave one of them out."),
     (dict(gradient_accumulation_steps=2), "Pass --gradient_accumulation_steps=3 or "
@@ -249,8 +249,7 @@ def test_flags_that_contradict_each_other_are_refused_before_anything_is_written
 
 @pytest.fixture
 def run_squad(scripts, flags, tmp_path):
-    """Runs run_squad.py(output directory, flags) on contexts of one length: the published loss depends on the
-    padding."""
+    """Runs run_squad.py(output directory, flags) on contexts of one length: the loss depends on padding."""
     chance = random.Random(3)
     contexts = [" ".join(["cat", *chance.sample(tiny.WORDS[:24], 8)]) for _ in range(10)]
     data = [{"title": "t", "paragraphs": [{"context": context, "qas": [{

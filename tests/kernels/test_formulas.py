@@ -1,5 +1,4 @@
-"""The kernels are the formulas they stand for, with gradients by hand: plain or native, in 32 bits and in
-16."""
+"""The kernels are their formulas, gradients by hand included: plain or native, in 32 and 16 bits."""
 
 import collections
 import concurrent.futures
@@ -92,8 +91,7 @@ def plain_gelu_norm(inputs, kernel, bias, kernel_2, bias_2, gamma, beta, activat
     return plain_norm(inputs + activation(inputs @ kernel + bias) @ kernel_2 + bias_2, gamma, beta)
 
 
-# Kernel, which takes the choice of kernels first; formula; {argument: shape}; whether there is something to
-# compile.
+# Kernel, which takes the choice of kernels first; formula; {argument: shape}; whether it is compiled.
 Case = collections.namedtuple("Case", ["kernel", "plain", "shapes", "compiles"])
 CASES = {
     "linear": Case(lambda kernels, inputs, kernel: kernels.linear(inputs, [kernel]),
@@ -199,8 +197,7 @@ def derivative(function, arrays, dtype=tf.float32, mode=None, check=None):
 
 
 def differentiate(function, arrays, dtype=tf.float32, mode=None, check=None):
-    """{name: array} of the function's output and the gradients of all arguments that have one, in a graph of
-    its own.
+    """{name: array} of the function's output and all gradients of arguments, in a graph of its own.
 
     Args:
       function: takes the arguments by name.
@@ -238,8 +235,7 @@ def makers(ops):
 
 
 def expect_makers(mode):
-    """A `check` that kernels of the forward pass, and of the backward pass, are native in that of `MODES`
-    alone."""
+    """A `check` that kernels of the forward and of the backward pass are native in that of `MODES` alone."""
     def check(arguments, gradients, forward):
         made = set(tf.get_default_graph().get_operations()) - set(forward)
         assert [makers(forward), makers(made)] == [{mode} & {"native"}] * 2
@@ -298,8 +294,7 @@ def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, gr
 
 
 def kept_by(gradients, forward):
-    """Tensors of the forward pass that gradients are computed from; what only passes them on counts as they
-    do."""
+    """The forward pass's tensors that gradients are computed from; what passes them on counts as they do."""
     forward, seen, kept = set(forward), set(), set()
     waiting = [gradient.op for gradient in gradients]
     while waiting:
@@ -624,8 +619,7 @@ def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one
         expected = numbers.astype(bfloat16).astype(np.float32)
     np.testing.assert_array_equal(found["output"].astype(np.float32), np.stack([expected] * 2))
     assert np.isnan(numbers).any()
-    # Where gelu is the identity, a bias comes between the numbers: 257, for one, becomes 256, and 259 becomes
-    # 260.
+    # Where gelu is the identity, a bias comes between the numbers: 257 becomes 256, and 259 becomes 260.
     arrays = {"inputs": np.full([3, 83], 256, np.float32), "bias": np.arange(83, dtype=np.float32),
               "kernel": np.eye(83, dtype=np.float32)}
     for name in ("gelu_linear", "gelu_linear-erf"):
@@ -634,8 +628,7 @@ def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one
 
 
 def _run_native_kernels(numbers_of_threads):
-    """For each number of threads, what native kernels made of the same inputs. For a process that ran no
-    session before."""
+    """What native kernels made of the same inputs, by number of threads. For a process without a session."""
     # Else all sessions of the process share the first one's threads.
     os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
     tf.disable_v2_behavior()
@@ -764,8 +757,7 @@ def test_native_ops_refuse_inputs_that_do_not_fit(name, native, graph):
 
 
 def adam_steps(mode, reads):
-    """{number: the weights before each of three steps and after them, the slots} of a variable that is
-    clipped and decayed.
+    """{number: weights before and after each of three steps, slots} of a clipped and decayed variable.
 
     Args:
       mode: of `MODES`.
@@ -828,8 +820,7 @@ def test_booleans_are_what_they_were_when_this_was_written(mode):
 def test_booleans_have_their_share(probability):
     mask = draw([100, 1000], probability)
     assert mask.dtype == bool
-    # 0 and 1 are exact, the others within five standard deviations; in all columns, so in all places of a
-    # block.
+    # 0 and 1 are exact, the others within five standard deviations; at all columns, so at all of a block.
     assert abs(mask.mean() - probability) <= 5 * (probability * (1 - probability) / mask.size)**0.5
     for place in range(8):
         share = mask.reshape(-1, 8)[:, place].mean()

@@ -29,8 +29,7 @@ def is_row():
 
 @functools.cache
 def run_model(remove_padding, dropout=0.0, **options):
-    """({name: array} of a model's outputs; that of the gradients of a loss that looks at them where they are
-    real)."""
+    """({name: array} of a model's outputs; that of the gradients of a loss of the real ones)."""
     config = modeling.BertConfig.from_dict({
         **CONFIG.to_dict(), "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout})
     with tf.Graph().as_default(), tf.Session() as session:

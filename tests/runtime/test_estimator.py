@@ -1,5 +1,4 @@
-"""`estimator`: TensorFlow's published semantics on models of a few numbers; what killed processes and full
-disks leave.
+"""`estimator`: TensorFlow's semantics on models of a few numbers; what killed processes, full disks leave.
 
 `counting_model` counts its steps in a variable, so its weight tells what was trained. `regression_model` has
 an optimizer with slots, and data that depend on the step, as the scripts have.
@@ -76,8 +75,7 @@ def adding_model(features, labels, mode, params):
 
 
 def regression_model(features, labels, mode, params):
-    """Linear regression on 4 numbers under BERT's optimizer. `ballast` more numbers make the checkpoint
-    bigger."""
+    """Linear regression on 4 numbers under BERT's optimizer. `ballast` enlarges the checkpoint by so many."""
     weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
     bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
     if params.get("ballast"):
@@ -650,8 +648,8 @@ def test_a_checkpoint_in_model_dir_beats_init_checkpoint(counting, trained_dir, 
     log.clear()
     model = counting({"init_checkpoint": str(trained_dir / "model.ckpt-3")}).train(endless, steps=1)
     assert model.get_variable_value("total") == 2
-    assert (f"Resuming from {model.model_dir}/model.ckpt-1: step 1 to step 2. init_checkpoint, if given, is "
-            "not used."
+    assert (f"Resuming from {model.model_dir}/model.ckpt-1: "
+            "step 1 to step 2. init_checkpoint, if given, is not used."
             in log.text)
     assert "Starting weights" not in log.text
 
@@ -1023,8 +1021,8 @@ def test_a_checkpoint_of_another_model_is_refused_by_the_names_of_its_variables(
     before = snapshot(trained.model_dir)
     with pytest.raises(ValueError, match="does not fit the model") as error:
         call(Estimator(model_fn, trained.model_dir))
-    for line in ("total: the checkpoint has [], the model [7]", "added: not in the checkpoint; the model has "
-                 "[2, 3]",
+    for line in ("total: the checkpoint has [], the model [7]",
+                 "added: not in the checkpoint; the model has [2, 3]",
                  "other/total: not in the checkpoint; the model has []"):
         assert line in str(error.value)
     assert snapshot(trained.model_dir) == before
@@ -1066,8 +1064,8 @@ def test_naming_an_older_checkpoint_gets_past_a_damaged_one(trained):
 
 def test_a_missing_checkpoint_is_named(trained):
     os.remove(f"{trained.model_dir}/model.ckpt-3.index")
-    with pytest.raises(FileNotFoundError, match=r"names model.ckpt-3, but there is no model.ckpt-3.index "
-                       r"beside it"):
+    with pytest.raises(FileNotFoundError, match=r"names model.ckpt-3, "
+                       r"but there is no model.ckpt-3.index beside it"):
         trained.train(endless, steps=1)
 
 
@@ -1311,8 +1309,7 @@ def exit_code_of(function, *arguments):
 
 
 def killable(model_dir, **settings):
-    """The Estimator of this section: a regression with optimizer slots, a checkpoint every 2 steps, the last
-    2 kept."""
+    """This section's Estimator: a regression with optimizer slots, checkpoints every 2 steps, the last 2."""
     config = RunConfig(**{"save_checkpoints_steps": SAVE_STEPS, "keep_checkpoint_max": KEPT, **settings})
     return Estimator(regression_model, str(model_dir), config, train_batch_size=2)
 
@@ -1534,8 +1531,7 @@ def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_
 
 
 def accumulating_model(features, labels, mode, params):
-    """`regression_model` with a loss of 1 + |difference|², so that clipping is active, accumulated as params
-    say."""
+    """`regression_model` with a loss of 1 + |difference|², to have clipping; accumulated as params say."""
     weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
     loss = 1.0 + 100.0 * tf.reduce_mean(tf.square(tf.linalg.matvec(features["x"], weights) - labels))
     params["losses"].append(loss)
@@ -1621,6 +1617,6 @@ def test_a_batch_that_does_not_divide_is_refused_with_sizes_that_do(tmp_path):
 def test_a_train_op_that_does_not_accumulate_as_asked_is_refused(tmp_path):
     model = Estimator(counting_model, str(tmp_path), RunConfig(gradient_accumulation_steps=4),
                       train_batch_size=8)
-    with pytest.raises(ValueError, match="gradient_accumulation_steps=4, the model_fn's train_op accumulates "
-                       "1"):
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=4, "
+                       "the model_fn's train_op accumulates 1"):
         model.train(endless, steps=1)

@@ -35,8 +35,7 @@ def path(tmp_path):
 
 
 def batches(dataset, count=None, step=None):
-    """The dataset's batches, at most `count`, in a session whose global step is `step` when the iterator
-    starts."""
+    """The dataset's batches, at most `count`, in a session with global step `step` as the iterator starts."""
     iterator = tf.data.make_initializable_iterator(dataset)
     following = iterator.get_next()
     taken = []

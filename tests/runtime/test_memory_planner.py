@@ -16,8 +16,7 @@ pytestmark = pytest.mark.usefixtures("graph")
 
 
 def chain(batch_size, variable=256):
-    """A step of three products of a batch with a variable, each of which needs the one before: [B, 256]
-    floats."""
+    """A step of three products of a batch and a variable, each of which needs the last: [B, 256] floats."""
     tf.train.get_or_create_global_step()
     weights = tf.get_variable("weights", [variable, variable])
     x = tf.placeholder(tf.float32, [batch_size, variable])
@@ -104,8 +103,8 @@ def test_the_choice_takes_the_least_time_of_what_fits():
     assert needed.total <= everything * 0.6 and found == step.replace(recompute="attention")
     found, _ = choose(step, int(everything * 0.6), needs_of_step, modes[:1])
     assert found == step.replace(gradient_accumulation_steps=2)
-    with pytest.raises(ValueError, match="are usable, but even recompute=attention with micro-batches of 1 "
-                       "needs"):
+    with pytest.raises(ValueError, match="are usable, but even recompute=attention "
+                       "with micro-batches of 1 needs"):
         choose(step, 10_000, needs_of_step, modes)
 
 

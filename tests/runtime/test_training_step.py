@@ -19,8 +19,7 @@ FLAGS = dict(
 
 
 class Simulation:
-    """A fake: an example takes 1 GB, half with "attention" and a tenth with "layers"; variables 2 GB. Counts
-    its calls."""
+    """A fake that counts calls. Examples take 1 GB, "attention" half, "layers" a tenth; variables 2 GB."""
 
     def __init__(self):
         self.steps = []

@@ -58,8 +58,7 @@ Instance = collections.namedtuple("Instance", "tokens original positions is_rand
 
 
 def read(paths, tokenizer):
-    """The instances of files, `original` with the masks undone and `texts` what stands between the special
-    tokens."""
+    """The instances of files, `original` without masks and `texts` what is between the special tokens."""
     found = []
     for path in paths:
         for record in tf.python_io.tf_record_iterator(str(path)):

@@ -1,5 +1,4 @@
-"""squad_data.py: reading, windows as recorded (data/squad_*), the same ones fast and in several processes,
-the samples."""
+"""squad_data.py: reading, windows as recorded (data/squad_*), also fast and in processes, the samples."""
 
 import collections
 import gzip
@@ -98,8 +97,7 @@ def plain_spans(count, room, stride):
 
 
 def plain_answer(example, all_tokens, first_of_word, tokenizer):
-    """The first and last token of the answer: the first, and of these the longest, run of tokens that reads
-    as it does."""
+    """The answer's first and last token: the first, of these the longest, run of tokens that reads as it."""
     first = first_of_word[example.start_position]
     last = (first_of_word + [len(all_tokens)])[example.end_position + 1] - 1
     wanted = " ".join(tokenizer.tokenize(example.orig_answer_text))

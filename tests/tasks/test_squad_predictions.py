@@ -86,8 +86,7 @@ WORDS = ["the", "Cat's", "(sat)", "café", "1,000.50", "İstanbul", "\u00adx", "
 
 
 def random_questions(rng):
-    """Examples with windows that overlap, some with none, of random words and with logits among which many
-    are equal."""
+    """Examples of random words: windows that overlap, some without any, and many equal logits."""
     examples, features, results = [], [], []
     tokenizer = plain_squad.tokenization.BasicTokenizer()
     kinds = [["f4"], ["f4", "f8"]][rng.integers(2)]
@@ -236,8 +235,8 @@ def test_logits_are_let_go_example_by_example():
 
 @pytest.mark.parametrize("damage, message", [
     (lambda features, results: results.pop(), "unique_id 1000000169"),
-    (lambda features, results: results[3].start_logits.__setitem__(5, math.nan), "unique_id 1000000003 are "
-     "NaN"),
+    (lambda features, results: results[3].start_logits.__setitem__(5, math.nan),
+     "unique_id 1000000003 are NaN"),
     (lambda features, results: results[3].end_logits.__setitem__(5, math.nan), "end_logits"),
     (lambda features, results: features.reverse(), "sort the features"),
     (lambda features, results: setattr(features[-1], "example_index", 43), "of the 43"),
@@ -343,8 +342,7 @@ def test_an_answer_that_cannot_be_found_again_is_logged_if_wanted(monkeypatch):
 
 @pytest.fixture(scope="module")
 def scored():
-    """80 random questions with the scores of torchmetrics 1.9.0 (SQuAD 1.1) and transformers 4.40.2's
-    squad_metrics (2.0)."""
+    """80 random questions, scored by torchmetrics 1.9.0 (1.1) and transformers 4.40.2 (2.0)."""
     case = json.loads((DATA / "squad_predictions_scores.json").read_text(encoding="utf-8"))
     case["gold"] = {qas_id: [tuple(answer) for answer in answers] for qas_id, answers in case["gold"].items()}
     return case
@@ -441,8 +439,7 @@ def test_a_file_without_gold_answers_is_named(tmp_path, content, complaint):
 
 
 class Page(html.parser.HTMLParser):
-    """What a browser makes of the report: `articles`, with the texts of their parts, and `head`, the text
-    before them."""
+    """The report in a browser: `articles`, with the texts of their parts, and `head`, the text above."""
 
     VOID = {"meta", "br"}
 

@@ -1,5 +1,4 @@
-"""`import tf1 as tf`: tf.estimator around the Estimator itself, tf.contrib.tpu, predictors, logging and
-tf.app.
+"""`import tf1 as tf`: tf.estimator around the Estimator itself, tf.contrib.tpu, predictors, logging, tf.app.
 
 test_estimator.py has the Estimator, test_tf1.py the rest of `tf`; test_forks.py runs whole programs.
 """
@@ -338,8 +337,8 @@ def test_a_warm_start_takes_weights_but_not_the_step(trained, tmp_path, settings
 @pytest.mark.parametrize("make, message", [
     (lambda: tf.contrib.tpu.TPUEstimator(scheduled_model, use_tpu=True, train_batch_size=2),
      "use_tpu=True: TPUs are not"),
-    (lambda: tf.contrib.tpu.RunConfig(cluster=object()), "RunConfig.cluster=.*TPUs are not supported.*CPU or "
-     "GPU"),
+    (lambda: tf.contrib.tpu.RunConfig(cluster=object()),
+     "RunConfig.cluster=.*TPUs are not supported.*CPU or GPU"),
     (lambda: tf.contrib.cluster_resolver.TPUClusterResolver("grpc://1.2.3.4", zone=None, project=None),
      "TPUClusterResolver.tpu='grpc://1.2.3.4'.: TPUs are not supported, because")])
 def test_tpus_are_refused_and_why(make, message):
