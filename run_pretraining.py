@@ -148,8 +148,8 @@ def make_sample(settings):
 
 def files_of_flag(settings, name):
     """Returns the files that a flag names."""
-    return corpus.find_input_files([pattern.strip() for pattern in getattr(settings, name).split(",")
-                                    if pattern.strip()])
+    return corpus.find_input_files(
+        [pattern.strip() for pattern in getattr(settings, name).split(",") if pattern.strip()])
 
 
 def main(_):

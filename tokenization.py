@@ -560,8 +560,8 @@ class SentencePieceTokenizer(_Tokenizer):
         found = []
         for word in _BETWEEN_SPACES.finditer(text):
             start = word.start()
-            for index, part in enumerate(self._special.split(word.group()) if self._special
-                                         else [word.group()]):
+            for index, part in enumerate(
+                    self._special.split(word.group()) if self._special else [word.group()]):
                 places = [(0, len(part))] if index % 2 else [place for _, *place in self._located(part)]
                 found.extend((start + first, start + last) for first, last in places)
                 start += len(part)
@@ -596,8 +596,8 @@ class SentencePieceTokenizer(_Tokenizer):
             if start == end < len(origins) - 1 and piece != WORD_START:
                 end += 1  # one of several pieces of one character
             # An end is where the next character begins, so that accents stay with their letter.
-            found.append((index, origins[start], max(origins[end], origins[end - 1] + 1) if start < end
-                          else origins[start]))
+            found.append((index, origins[start],
+                          max(origins[end], origins[end - 1] + 1) if start < end else origins[start]))
         return found
 
     def _encoded(self, text):

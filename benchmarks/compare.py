@@ -434,8 +434,8 @@ def works(arguments, directory):
             yield from (Step(arguments, directory, precision)
                         for precision in arguments.precisions.split(","))
         else:
-            yield FineTuning(arguments, directory) if name == "finetune" else Inference(arguments, directory,
-                                                                                        name)
+            yield (FineTuning(arguments, directory) if name == "finetune"
+                   else Inference(arguments, directory, name))
 
 
 def parse_arguments():

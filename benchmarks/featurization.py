@@ -144,8 +144,8 @@ def main():
         _, equal = compare("tokens", arguments.vocab_file, arguments.rounds,
                            lambda tokenizer: [tokenizer.tokenize(text) for text in texts])
         ratio, same_bytes = compare("text pair to serialized", arguments.vocab_file, arguments.rounds,
-                                    lambda tokenizer: list(classifier_data.serialize(examples, LABELS, LENGTH,
-                                                                                     tokenizer)))
+                                    lambda tokenizer: list(classifier_data.serialize(
+                                        examples, LABELS, LENGTH, tokenizer)))
         failed |= not equal or not same_bytes or ratio < WANTED_RATIO
         failed |= not time_workers(examples, arguments.vocab_file, arguments.repeat)
     sys.exit(failed)

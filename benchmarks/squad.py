@@ -154,8 +154,8 @@ def losses_agree(task, python, seed=0):
         num_questions = len(squad_data.read_squad_examples(task.train_file, True, task.version_2))
         task.run(output_dir, seed, do_eval=False, bert_config_file=config_file, init_checkpoint=model,
                  log_steps=1, vocab_file=os.path.join(model, "vocab.txt"),
-                 num_train_epochs=(STEPS_AT_DROPOUT_0 + 0.5) * task.recipe["train_batch_size"]
-                 / num_questions)
+                 num_train_epochs=(
+                     (STEPS_AT_DROPOUT_0 + 0.5) * task.recipe["train_batch_size"] / num_questions))
         _, found = run_peer(python, output_dir, task.recipe, seed, STEPS_AT_DROPOUT_0, dropout=False)
         ours = {event.step: value.simple_value for path in tf.gfile.Glob(os.path.join(output_dir, "events*"))
                 for event in tf.train.summary_iterator(path) for value in event.summary.value

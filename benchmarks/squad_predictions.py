@@ -77,8 +77,8 @@ def select_plainly(questions, directory):
 def select_fast(questions, directory):
     windows = squad_predictions._with_results(questions.features, questions.results())
     return [list(itertools.islice(candidates, N_BEST_SIZE))
-            for groups in squad_predictions._chunks(squad_predictions._by_example(questions.examples,
-                                                                                  windows))
+            for groups in squad_predictions._chunks(squad_predictions._by_example(
+                    questions.examples, windows))
             for _, candidates in squad_predictions._rank([group for _, group in groups], N_BEST_SIZE,
                                                          MAX_ANSWER_LENGTH, True)]
 

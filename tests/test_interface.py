@@ -38,8 +38,8 @@ def default_of(source, module):
 
 def assert_signature(function, published, module):
     parameters = list(inspect.signature(function).parameters.values())
-    assert [parameter.name for parameter in parameters[:len(published)]] == [text.split("=")[0]
-                                                                             for text in published]
+    assert [parameter.name for parameter in parameters[:len(published)]] == [
+        text.split("=")[0] for text in published]
     for parameter, text in zip(parameters, published):
         _, has_default, source = text.partition("=")
         assert parameter.kind == parameter.POSITIONAL_OR_KEYWORD

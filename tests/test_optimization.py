@@ -239,8 +239,8 @@ def test_a_fork_may_clip_itself_and_call_apply_gradients(use_resource):
     variables, loss, _ = build_problem(use_resource)
     global_step = tf.train.get_or_create_global_step()
     optimizer = optimization.AdamWeightDecayOptimizer(
-        learning_rate=0.05, weight_decay_rate=0.1, exclude_from_weight_decay=["LayerNorm", "layer_norm",
-                                                                              "bias"])
+        learning_rate=0.05, weight_decay_rate=0.1, exclude_from_weight_decay=[
+            "LayerNorm", "layer_norm", "bias"])
     assert isinstance(optimizer, tf.train.Optimizer)
     tvars = list(variables.values())
     grads, _ = tf.clip_by_global_norm(tf.gradients(loss, tvars), clip_norm=0.5)

@@ -48,8 +48,7 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
                **unsupported):
     """Batch normalization over the last dimension (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
-    Variables: BatchNorm/beta, gamma, moving_mean and moving_variance. Arguments are those of `layer_norm`,
-    and
+    Variables: BatchNorm/beta, gamma, moving_mean, moving_variance. Arguments are those of `layer_norm`, and
 
       decay: of the moving averages.
       epsilon: added to the variance.
@@ -196,8 +195,8 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
     """
     global_step = tf.train.get_global_step() if global_step is None else global_step
     with tf.variable_scope(name, "OptimizeLoss", [loss, global_step]):
-        with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS) if update_ops is None
-                                     else update_ops):
+        with tf.control_dependencies(
+                tf.get_collection(tf.GraphKeys.UPDATE_OPS) if update_ops is None else update_ops):
             loss = tf.identity(loss)
         rate = learning_rate
         if isinstance(rate, (int, float)):
@@ -498,8 +497,8 @@ def streaming_pearson_correlation(predictions, labels, weights=None, metrics_col
         weights = tf.ones_like(x) if weights is None else tf.reshape(tf.cast(weights, tf.float64), [-1])
         sums = tf.get_variable("sums", [6], tf.float64, tf.zeros_initializer(), trainable=False,
                                collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
-        batch = tf.stack([tf.reduce_sum(weights * terms) for terms in (tf.ones_like(x), x, y, x * x, y * y,
-                                                                       x * y)])
+        batch = tf.stack([tf.reduce_sum(weights * terms) for terms in (
+            tf.ones_like(x), x, y, x * x, y * y, x * y)])
 
         def correlation(sums):
             count, x, y, xx, yy, xy = tf.unstack(sums)

@@ -190,8 +190,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
 
     def _export(self, exporter, is_the_final_export):
         return exporter.export(
-            estimator=self._estimator, export_path=os.path.join(self._estimator.model_dir, "export",
-                                                                exporter.name),
+            estimator=self._estimator, export_path=os.path.join(
+                self._estimator.model_dir, "export", exporter.name),
             checkpoint_path=self._estimator.latest_checkpoint(), eval_result=self.metrics,
             is_the_final_export=is_the_final_export)
 

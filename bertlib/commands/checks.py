@@ -66,8 +66,8 @@ def resolve_model_flags(settings):
         found = next((path for path in beside if tf.gfile.Exists(path)), None)
         if found is None:
             files = " or ".join(candidates)
-            where = (f": there is no {files} beside --init_checkpoint={settings.init_checkpoint}" if beside
-                     else "")
+            where = (f": there is no {files} beside --init_checkpoint={settings.init_checkpoint}"
+                     if beside else "")
             raise ValueError(f"--{name} is required{where}.")
         settings.take_default(name, found)
 

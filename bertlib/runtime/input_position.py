@@ -156,8 +156,8 @@ class _Digest(object):
     def of_iterators(self, handles):
         """Returns the digest (an int of 63 bits) of what the iterators read from."""
         makers = [op for handle in handles for op in _consumers(handle.op, "MakeIterator")]
-        digest = _hash([self._op(handle.op) for handle in handles] + [self._op(op.inputs[0].op)
-                                                                      for op in makers])
+        digest = _hash([self._op(handle.op) for handle in handles]
+                       + [self._op(op.inputs[0].op) for op in makers])
         return int(digest, 16) >> 1
 
     def _op(self, op):

@@ -57,9 +57,9 @@ def read_lines(path):
                 number += 1
                 yield line.decode("utf-8").strip()
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}, line {number}: byte {error.start + 1} of it, "
-                             f"{error.object[error.start]:#04x}, is not UTF-8. Convert the file to UTF-8."
-                             ) from None
+            raise ValueError(
+                f"{path}, line {number}: byte {error.start + 1} of it, {error.object[error.start]:#04x}, "
+                "is not UTF-8. Convert the file to UTF-8.") from None
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path}, after line {number}: damaged or not gzip ({error}).") from error
 

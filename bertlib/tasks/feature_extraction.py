@@ -313,8 +313,8 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": pool(layers[layer], mask, pooling)
                        for index, layer in enumerate(layer_indexes)}
-        return estimator.EstimatorSpec(mode, predictions={"unique_id": tf.identity(features["unique_ids"]),
-                                                          **predictions},
-                                       scaffold=scaffold)
+        return estimator.EstimatorSpec(
+            mode, predictions={"unique_id": tf.identity(features["unique_ids"]), **predictions},
+            scaffold=scaffold)
 
     return model_fn

@@ -79,8 +79,8 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
         bias = tf.get_variable("output_bias", [bert_config.vocab_size], initializer=tf.zeros_initializer())
         logits = tf.nn.bias_add(tf.matmul(inputs, output_weights, transpose_b=True), bias)
         # Holds one matrix [B·P, vocab_size] for the backward pass, where the formula would hold three.
-        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(label_ids, [-1]),
-                                                                          logits=logits)
+        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.reshape(label_ids, [-1]), logits=logits)
         weights = tf.cast(tf.reshape(label_weights, [-1]), tf.float32)
         total_weight = tf.reduce_sum(weights) if total_weight is None else total_weight
         loss = micro_batches * tf.reduce_sum(weights * per_example_loss) / (total_weight + 1e-5)
@@ -103,8 +103,8 @@ def get_next_sentence_output(bert_config, input_tensor, labels):
                                   initializer=modeling.create_initializer(bert_config.initializer_range))
         bias = tf.get_variable("output_bias", [2], initializer=tf.zeros_initializer())
         logits = tf.nn.bias_add(tf.matmul(input_tensor, weights, transpose_b=True), bias)
-        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(labels, [-1]),
-                                                                          logits=logits)
+        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.reshape(labels, [-1]), logits=logits)
         return tf.reduce_mean(per_example_loss), per_example_loss, tf.nn.log_softmax(logits)
 
 

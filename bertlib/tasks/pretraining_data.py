@@ -177,9 +177,8 @@ class Serializer:
                                                             fields["next_sentence_labels"]])
         self._segments = example_encoding.Encoder([fields["segment_ids"]])
         remember = functools.lru_cache(_REMEMBERED_LENGTHS)
-        self._mask_of, self._label_of, self._segments_of = map(remember,
-                                                               (self._mask_of, self._label_of,
-                                                                self._segments_of))
+        self._mask_of, self._label_of, self._segments_of = map(
+            remember, (self._mask_of, self._label_of, self._segments_of))
 
     def __call__(self, ids, first, second, positions, labels, predictions, is_random_next):
         """Returns a record.

@@ -291,9 +291,9 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
 
 def _log(record, tokenizer):
     features = record_files.features_of(record)
-    ids, mask, labels, weights = (features[name].int64_list.value or features[name].float_list.value
-                                  for name in (
-        "input_ids", "input_mask", "masked_lm_ids", "masked_lm_weights"))
+    ids, mask, labels, weights = (
+        features[name].int64_list.value or features[name].float_list.value
+        for name in ("input_ids", "input_mask", "masked_lm_ids", "masked_lm_weights"))
     logging.info("Instance, %s: %s; to predict: %s",
                  "random next sentence" if features["next_sentence_labels"].int64_list.value[0]
                  else "no random next sentence", " ".join(tokenizer.convert_ids_to_tokens(ids[:sum(mask)])),

@@ -144,8 +144,8 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False, 
         if context_here != context:
             context = context_here
             matches = list(_WORD.finditer(context))
-            doc_tokens, word_offsets = [match.group() for match in matches], [match.start()
-                                                                              for match in matches]
+            doc_tokens, word_offsets = (
+                [match.group() for match in matches], [match.start() for match in matches])
         example = SquadExample(str(_get(qa, "id", place, str, int)), _get(qa, "question", place, str),
                                doc_tokens, context=context, word_offsets=word_offsets)
         _note_place(example.qas_id, place, places, is_training)
@@ -470,8 +470,8 @@ class _Featurizer:
         beginnings = itertools.accumulate((len(word) + 1 for word in words), initial=0)
         spans = [(beginning + left, beginning + right) for beginning, word in zip(beginnings, words)
                  for left, right in self._spans(word)]
-        inside = [start + i for i, (left, right) in enumerate(spans) if left < first + len(answer)
-                  and first < right]
+        inside = [start + i for i, (left, right) in enumerate(spans)
+                  if left < first + len(answer) and first < right]
         return (inside[0], inside[-1]) if inside and first >= 0 else (start, end)
 
     def _document(self, words):

@@ -6,8 +6,7 @@
     texts = write_answers(predictions, "predictions.json")
     evaluate(squad_data.read_gold("dev-v1.1.json"), texts)        # {"exact_match": 80.8, "f1": 88.5}
 
-`write_predictions` is the published function: the first three steps in one. Logits are scored as they arrive
-and then let go.
+`write_predictions` is the published function: the first three steps in one. Logits are let go when scored.
 
 SQuAD 1.1: Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250; 2.0, with questions that have no answer:
 Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822. Null score: Devlin et al. 2018,
@@ -448,8 +447,7 @@ _ENTRIES = json.JSONEncoder(separators=(",\n            ", ": "))
 
 
 def write_nbest(predictions, path):
-    """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]} as the predictions come, whole
-    or not at all.
+    """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]} as predictions come, or nothing.
 
     Returns:
       list of `Prediction`, without their n-best lists.

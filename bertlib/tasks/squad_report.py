@@ -104,8 +104,8 @@ def _article(example, prediction, answer, gold, scores):
         exact, f1 = scores[prediction.qas_id]
         css_class = _class((exact, f1))
         details = [css_class, f"exact match {exact:.0f}", f"F1 {f1:.3f}", *details]
-        rights = " · right: " + (" | ".join(html.escape(text) for text in dict.fromkeys(dict(own)))
-                                 or "no answer")
+        rights = " · right: " + (
+            " | ".join(html.escape(text) for text in dict.fromkeys(dict(own))) or "no answer")
     return (f'<article class="{css_class}">\n<h2>{html.escape(example.question_text)}</h2>\n'
             f'<p>predicted: <b>{html.escape(answer.text) or "no answer"}</b>{rights}</p>\n'
             f'<p class="context">{_marked(context, spans)}</p>\n'

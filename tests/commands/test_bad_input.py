@@ -101,8 +101,8 @@ def message_of(finished):
 
 
 @pytest.mark.parametrize("spoil, arguments, expected", CASES)
-def test_bad_input_is_refused_in_one_message_before_anything_is_written(spoil, arguments, expected, scripts,
-                                                                        tiny_model, tmp_path):
+def test_bad_input_is_refused_in_one_message_before_anything_is_written(
+        spoil, arguments, expected, scripts, tiny_model, tmp_path):
     given = Input(tmp_path, tiny_model)
     spoil(given, **arguments)
     before = snapshot(tmp_path)

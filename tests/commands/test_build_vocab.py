@@ -65,8 +65,8 @@ def test_words_that_are_always_unknown_are_not_counted():
 
 def test_words_of_many_chunks_are_all_counted(monkeypatch):
     monkeypatch.setattr(build_vocab, "_CHUNKS", 3)
-    assert build_vocab.count_words(["a b c d e a", "a-b"] * 5, True) == dict(a=15, b=10, c=5, d=5, e=5,
-                                                                             **{"-": 5})
+    assert build_vocab.count_words(["a b c d e a", "a-b"] * 5, True) == dict(
+        a=15, b=10, c=5, d=5, e=5, **{"-": 5})
 
 
 # --- Learning --------------------------------------------------------------------------------------------

@@ -191,8 +191,8 @@ def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp
     for file in set(weight_map.values()):
         safetensors.save_file({name: theirs[name] for name in theirs if weight_map[name] == file},
                               start / file)
-    (start / "model.safetensors.index.json").write_text(json.dumps({"metadata": {},
-                                                                    "weight_map": weight_map}))
+    (start / "model.safetensors.index.json").write_text(json.dumps({
+        "metadata": {}, "weight_map": weight_map}))
     shutil.copy(tiny_model.hugging_face / "config.json", start)
     ids = {word: index for index, word in enumerate(tiny.VOCABULARY)}
     (start / "tokenizer.json").write_text(json.dumps({
@@ -226,8 +226,8 @@ def training(tmp_path):
     return tmp_path / "training", {name: written[name] for name in (*weights, *CLASSIFIER, *own)}
 
 
-def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_variables(convert, training,
-                                                                                       tmp_path):
+def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_variables(
+        convert, training, tmp_path):
     directory, model = training
     log = convert(input=directory, output=tmp_path / "out", weights_only=True)
     assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), model)
@@ -237,8 +237,8 @@ def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_var
     assert f"{len(model)} of " in log[-1] and str(directory / "model.ckpt-3") in log[-1]
 
 
-def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(convert, training, tiny_model,
-                                                                           tmp_path):
+def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(
+        convert, training, tiny_model, tmp_path):
     directory, _ = training
     (directory / "bert_config.json").write_text('{"of": "a fork"}')
     (directory / "tokenizer_config.json").write_text('{"do_lower_case":   true}')
@@ -249,8 +249,8 @@ def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(conve
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
 
 
-def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_named(convert, training,
-                                                                                      tiny_model, tmp_path):
+def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_named(
+        convert, training, tiny_model, tmp_path):
     directory, model = training
     log = convert(input=directory, output=tmp_path / "out", vocab_file=tiny_model.vocab, to="hugging_face",
                   bert_config_file=tiny_model.config, do_lower_case=False, weights_only=True)

@@ -356,8 +356,8 @@ def test_evaluation_alone_uses_the_starting_weights(evaluated):
     assert not list(evaluated.output.glob("model.ckpt*"))
 
 
-def test_the_same_weights_from_tensorflow_and_hugging_face_give_the_same_results(scripts, tiny_model,
-                                                                                 evaluated, tmp_path):
+def test_the_same_weights_from_tensorflow_and_hugging_face_give_the_same_results(
+        scripts, tiny_model, evaluated, tmp_path):
     """Given the same gelu: Hugging Face's is the erf form, the published one the tanh form."""
     published = {**json.loads(tiny_model.shallow.read_text()), "hidden_act": "gelu_erf"}
     theirs = {**json.loads((tiny_model.hugging_face / "config.json").read_text()), "num_hidden_layers": 1}
@@ -596,8 +596,8 @@ def test_what_saves_memory_is_found_and_trains_the_same_model(scripts, uninterru
     assert int(steps) > 1 and int(steps) * int(size) == training["train_batch_size"]
     assert float(needed) <= TIGHT_GB * 1000
     assert_starts_alike(run, uninterrupted)
-    assert not [name for name in tensors_of(run.output / "model.ckpt-4") if "accumul" in name
-                or "micro" in name]
+    assert not [name for name in tensors_of(run.output / "model.ckpt-4")
+                if "accumul" in name or "micro" in name]
 
 
 def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training, tmp_path):
@@ -615,9 +615,8 @@ def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training
     ("layers", {"as it is", "--optimizer=adafactor"}),
     ("attention", {"as it is", "--recompute=layers", "--recompute=layers --optimizer=adafactor"})],
     ids=["layers", "attention"])
-def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(scripts, training,
-                                                                                        tmp_path, recompute,
-                                                                                        changes):
+def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(
+        scripts, training, tmp_path, recompute, changes):
     # Less than four examples need, more than one needs in either mode.
     flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=TIGHT_GB, train_batch_size=4,
                  recompute=recompute)

@@ -96,8 +96,8 @@ def test_heads_compute_the_published_formulas():
     inputs = np.concatenate([vectors[positions]
                              for vectors, positions in zip(sequence, batch["masked_lm_positions"])])
     inputs = np.maximum(inputs @ kernel + bias, 0.0)
-    inputs = (inputs - inputs.mean(-1, keepdims=True)) / np.sqrt(inputs.var(-1, keepdims=True)
-                                                                 + 1e-12) * gamma + beta
+    inputs = ((inputs - inputs.mean(-1, keepdims=True)) / np.sqrt(inputs.var(-1, keepdims=True) + 1e-12)
+              * gamma + beta)
     expected = log_softmax(inputs @ table.T + output_bias)
     losses = -expected[np.arange(3 * PREDICTIONS), batch["masked_lm_ids"].ravel()]
     counted = batch["masked_lm_weights"].ravel()
@@ -118,8 +118,8 @@ def first_batches(paths, is_training, step, threads, count=9):
         tf.train.get_or_create_global_step().load(step, session)
         params = {"batch_size": 3, "gradient_accumulation_steps": 2 if is_training else 1}
         builder = run_pretraining.input_fn_builder if isinstance(paths, list) else one_file
-        iterator = tf.data.make_initializable_iterator(builder(paths, LENGTH, PREDICTIONS, is_training,
-                                                               threads)(params))
+        iterator = tf.data.make_initializable_iterator(builder(
+            paths, LENGTH, PREDICTIONS, is_training, threads)(params))
         following = iterator.get_next()
         session.run(iterator.initializer)
         found = []
@@ -136,8 +136,8 @@ def one_file(path, *arguments):
 
 
 @pytest.mark.parametrize("is_training, step", [(True, 0), (True, 5), (False, 0)])
-def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(shards, tmp_path, is_training,
-                                                                                step):
+def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(
+        shards, tmp_path, is_training, step):
     whole = str(tmp_path / "whole.tfrecord")
     record_files.write_records(whole, FIELDS, rows(0, sum(SHARDS)))
     expected = first_batches(whole, is_training, step, None)
@@ -258,8 +258,8 @@ def test_going_on_after_a_kill_changes_nothing(trained, tmp_path):
         np.testing.assert_array_equal(second[name], values, err_msg=name)
 
 
-def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(trained, tiny_model,
-                                                                                 tmp_path):
+def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(
+        trained, tiny_model, tmp_path):
     changed = trained.run(tmp_path, gradient_accumulation_steps=4, do_eval=True)
     found = {name: float(value) for name, value in results_of(tmp_path).items()}
     assert_metrics(found, tmp_path, tiny_model, slice(None))  # without --eval_file, all of --input_file once

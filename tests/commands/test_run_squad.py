@@ -24,8 +24,8 @@ def write_squad(path, chance, size, version_2):
         place = chance.randrange(1, 14)
         impossible = version_2 and index % 3 == 2
         answer = {"text": words[place], "answer_start": len(" ".join(words[:place])) + 1}
-        question = {"id": f"q{index}", "question": f"what {words[place - 1]}", "answers": [] if impossible
-                    else [answer]}
+        question = {"id": f"q{index}", "question": f"what {words[place - 1]}",
+                    "answers": [] if impossible else [answer]}
         if version_2:
             question["is_impossible"] = impossible
         paragraphs.append({"context": " ".join(words), "qas": [question]})
@@ -49,8 +49,8 @@ class Squad(object):
 
     def run(self, output, **changes):
         flags = {**self.flags, "output_dir": output, **changes}
-        return self.scripts.run("run_squad.py", *tiny.flags(**{name: value for name, value in flags.items()
-                                                               if value is not None}), cwd=self.directory)
+        return self.scripts.run("run_squad.py", *tiny.flags(**{
+            name: value for name, value in flags.items() if value is not None}), cwd=self.directory)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["v1.1", "v2.0"])

@@ -34,8 +34,8 @@ def test_no_cut_has_a_smaller_largest_part(lengths, data):
     found = input_pipeline.cut_by_tokens(lengths, parts)
     assert found.dtype == np.int64 and found[0] == 0 and found[-1] == len(lengths)
     assert len(found) == parts + 1 and (np.diff(found) > 0).all()
-    all_cuts = ([0, *inner, len(lengths)] for inner in itertools.combinations(range(1, len(lengths)),
-                                                                              parts - 1))
+    all_cuts = ([0, *inner, len(lengths)] for inner in itertools.combinations(
+        range(1, len(lengths)), parts - 1))
     assert max(sizes(lengths, found)) == min(max(sizes(lengths, cut)) for cut in all_cuts)
 
 
@@ -140,8 +140,8 @@ def test_dropout_of_parts_of_different_sizes_has_no_number_in_common(graph):
         session.run(tf.global_variables_initializer())
         drawn = [session.run(numbers, {part: index, shape: [size, length]})
                  for index, (size, length) in enumerate([(3, 40), (9, 24), (4, 8)])]
-    assert len(set(np.concatenate([values.ravel() for values in drawn]))) > 0.999 * sum(values.size
-                                                                                        for values in drawn)
+    assert len(set(np.concatenate([values.ravel() for values in drawn]))) > (
+        0.999 * sum(values.size for values in drawn))
 
 
 # --- The gradient ----------------------------------------------------------------------------------------
@@ -239,8 +239,8 @@ def test_the_flag_changes_no_step(scripts, flags, tmp_path):
     (dict(gradient_accumulation_steps=2), "Pass --gradient_accumulation_steps=3 or "
      "--tokens_per_micro_batch=90."),
     (dict(gradient_accumulation_steps=6), "--train_batch_size=5 examples make at most 5 micro-batches.")])
-def test_flags_that_contradict_each_other_are_refused_before_anything_is_written(scripts, flags, tmp_path,
-                                                                                 changes, expected):
+def test_flags_that_contradict_each_other_are_refused_before_anything_is_written(
+        scripts, flags, tmp_path, changes, expected):
     given_flags = {**flags, "output_dir": tmp_path / "output", "tokens_per_micro_batch": 80, **changes}
     finished = scripts.run("run_classifier.py", *tiny.flags(**given_flags), cwd=tmp_path)
     assert finished.code == 1 and expected in finished.err and "Traceback" not in finished.err

@@ -167,8 +167,8 @@ def made_by(mode):
         pytest.skip("no native kernels on this machine")
     if mode:
         choice.compile_kernels()
-    with contextlib.nullcontext() if mode == "native" else mock.patch.object(native_kernels, "ops",
-                                                                             lambda: None):
+    with (contextlib.nullcontext() if mode == "native"
+          else mock.patch.object(native_kernels, "ops", lambda: None)):
         yield
 
 
@@ -243,8 +243,8 @@ def expect_makers(mode):
 
 
 @pytest.mark.parametrize("name, mode", [
-    *[(name, None) for name in [*CASES, *CHAINS]], *itertools.product([*COMPILABLE, *CHAINS],
-                                                                      ["no compiler", "native"])])
+    *[(name, None) for name in [*CASES, *CHAINS]], *itertools.product(
+        [*COMPILABLE, *CHAINS], ["no compiler", "native"])])
 def test_output_and_gradients_are_those_of_the_formula(name, mode):
     case = {**CASES, **CHAINS}[name]
     arrays = arrays_of(case)
@@ -258,8 +258,8 @@ def test_output_and_gradients_are_those_of_the_formula(name, mode):
     *itertools.product(["linear", "linear-two", "gelu_linear", "residual_norm-mask", "attention-bias-mask"],
                        [tf.bfloat16, tf.float16], ["no compiler"]),
     ("attention-bias-mask", tf.float16, "native")])
-def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(name, dtype, mode,
-                                                                                       monkeypatch):
+def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(
+        name, dtype, mode, monkeypatch):
     monkeypatch.setattr(one_dnn, "_CHANNELS", 1)
     case = CASES[name]
     arrays = arrays_of(case)
@@ -316,9 +316,10 @@ def kept_by(gradients, forward):
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_keep_the_inputs_and_of_attention_the_probabilities(name, dtype, graph):
     case = CASES[name]
-    arguments = {name: tf.placeholder(tf.bool if name == "mask" else tf.float32 if name in PARAMETERS
-                                      else dtype, shape)
-                 for name, shape in case.shapes.items()}
+    arguments = {
+        name: tf.placeholder(
+            tf.bool if name == "mask" else tf.float32 if name in PARAMETERS else dtype, shape)
+        for name, shape in case.shapes.items()}
     output = trained(case.kernel)(**arguments)
     forward = graph.get_operations()
     gradients = [gradient for gradient in tf.gradients(output, list(arguments.values()))
@@ -348,8 +349,8 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mod
             found[name] = case.kernel(choice.choose(False, dtype), **{
                 argument: tensor if argument in PARAMETERS else tf.cast(tensor, dtype)
                 for argument, tensor in arguments.items()})
-    assert not makers(graph.get_operations()) and "IdentityN" not in {op.type
-                                                                      for op in graph.get_operations()}
+    assert not makers(graph.get_operations()) and "IdentityN" not in {
+        op.type for op in graph.get_operations()}
     assert bool(tf.local_variables()) == bool(mode)
     with tf.Session() as session:
         session.run(tf.local_variables_initializer(), feed)
@@ -531,8 +532,8 @@ def test_native_kernels_take_all_shapes(name, shapes):
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
 @pytest.mark.parametrize("name, shapes", WIDE, ids=name_of)
-def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(name, shapes, dtype,
-                                                                              monkeypatch):
+def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(
+        name, shapes, dtype, monkeypatch):
     def softmax(scores):  # TensorFlow's has NaN in one place of the row only
         powers = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
         return powers / tf.reduce_sum(powers, axis=-1, keepdims=True)
@@ -547,10 +548,10 @@ def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(na
             bits = array.view({2: np.uint16, 4: np.uint32}[array.itemsize])
             bits.flat[[3, -1]] = value.view(np.uint32) >> 32 - 8 * array.itemsize
             expected = plain({**arrays, argument: array})
-            assert np.isfinite(expected["output"].astype(np.float32)).all() == (argument == "score_bias"
-                                                                                and value == -np.inf)
-            assert_close(native({**arrays, argument: array}), expected, 1e-5 if dtype == tf.float32
-                         else 2**-6)
+            assert np.isfinite(expected["output"].astype(np.float32)).all() == (
+                argument == "score_bias" and value == -np.inf)
+            assert_close(native({**arrays, argument: array}), expected,
+                         1e-5 if dtype == tf.float32 else 2**-6)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
@@ -598,11 +599,11 @@ def test_native_attention_gives_masked_scores_a_probability_of_zero(dtype):
     found = differentiate(trained(attention), arrays, dtype, "native")
     probabilities = found["output"][0].astype(np.float32)
     rows = np.arange(37) != 5
-    assert not probabilities[:, rows][:, masked[rows]].any() and probabilities[:,
-                                                                               rows][:, ~masked[rows]].all()
+    assert not probabilities[:, rows][:, masked[rows]].any()
+    assert probabilities[:, rows][:, ~masked[rows]].all()
     np.testing.assert_allclose(probabilities[:, 5], 1 / 37, rtol=1e-6 if dtype == tf.float32 else 2**-8)
-    assert_close(found, differentiate(trained(attention), arrays, dtype), 1e-5 if dtype == tf.float32
-                 else 2**-6)
+    assert_close(found, differentiate(trained(attention), arrays, dtype),
+                 1e-5 if dtype == tf.float32 else 2**-6)
 
 
 def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one():
@@ -681,8 +682,8 @@ WRONG_SIZES = {
     "gelu-bias": lambda ops, f, b: ops.bert_gelu(f([4, 6]), [f([5])], True),
     "gelu_gradient-bias": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 6]), f([4, 6]), [f([7])], True),
     "gelu_gradient-gradient": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 5]), f([4, 6]), [f([6])], True),
-    **{f"norm-{name}": lambda ops, f, b, changed={name: shape}: norm(ops.bert_norm, f, b, {"beta": [6]},
-                                                                     changed)
+    **{f"norm-{name}": lambda ops, f, b, changed={name: shape}: norm(
+        ops.bert_norm, f, b, {"beta": [6]}, changed)
        for name, shape in {"bias": [5], "residual": [4, 5], "mask": [3, 6], "gamma": [7],
                            "beta": [5]}.items()},
     **{f"norm_gradient-{name}": lambda ops, f, b, changed={name: shape}: norm(
@@ -696,8 +697,8 @@ WRONG_SIZES = {
        for shape in ([3, 1, 1, 4], [2, 2, 5, 4], [2, 3, 4, 4], [2, 3, 5, 5], [2, 1, 1, 4, 1], [0, 1, 1, 4])},
     "softmax_gradient-mask": lambda ops, f, b: ops.bert_softmax_gradient(
         f([2, 3, 5, 4]), f([2, 3, 5, 4]), [b([2, 3, 5, 5])], 1.0, 1.0),
-    "softmax_gradient-gradient": lambda ops, f, b: ops.bert_softmax_gradient(f([2, 3, 5, 4]), f([2, 3, 5, 3]),
-                                                                             [], 1.0, 1.0),
+    "softmax_gradient-gradient": lambda ops, f, b: ops.bert_softmax_gradient(
+        f([2, 3, 5, 4]), f([2, 3, 5, 3]), [], 1.0, 1.0),
     "add_bias": lambda ops, f, b: ops.bert_add_bias(f([4, 6]), f([5])),
     "add": lambda ops, f, b: ops.bert_add(f([4, 6]), f([6, 4])),
     "split_heads-width": lambda ops, f, b: ops.bert_split_heads(f([10, 6]), [], [2, 5], number=1, heads=4),
@@ -803,8 +804,8 @@ def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
             randomness.set_part(tf.constant(part))
         if unequal:
             randomness.unequal_micro_batches()
-        mask = choice.choose(True, tf.float32).formulas.dropout_mask(shape, probability,
-                                                                     "bert/embeddings/dropout#0")
+        mask = choice.choose(True, tf.float32).formulas.dropout_mask(
+            shape, probability, "bert/embeddings/dropout#0")
         global_step.load(step, session)
         return session.run(mask)
 
@@ -864,8 +865,8 @@ def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
         randomness.unequal_micro_batches()
     with made_by("native"):
         kernels = choice.choose(True, tf.float32)
-        draws = [make(shape, probability, "dropout#0") for make in (kernels.formulas.dropout_mask,
-                                                                    randomness.bernoulli)]
+        draws = [make(shape, probability, "dropout#0") for make in (
+            kernels.formulas.dropout_mask, randomness.bernoulli)]
         assert makers([draw.op for draw in draws]) == {"native"}
     with tf.Session() as session:
         for now in (0, 3, 2**40 + 1):

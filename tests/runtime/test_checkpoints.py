@@ -105,8 +105,8 @@ def test_a_hugging_face_model_is_read(tmp_path, layout, scope):
                       for index, name in enumerate(theirs)}
         for file in set(weight_map.values()):
             save_file({name: theirs[name] for name in theirs if weight_map[name] == file}, tmp_path / file)
-        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {},
-                                                                           "weight_map": weight_map}))
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({
+            "metadata": {}, "weight_map": weight_map}))
     assert_holds(checkpoints.open_checkpoint(path), arrays)
 
 
@@ -403,8 +403,8 @@ def test_a_checkpoint_with_more_than_the_model_needs_fits():
 def test_optional_variables_may_be_missing_but_not_differ():
     checkpoints.check_fits(checkpoints.Checkpoint("x", shapes(), None), {**shapes(), **HEAD}, optional=HEAD)
     found = {**shapes(), **HEAD, "output_bias": (3,)}
-    assert "output_bias: the checkpoint has [3], the model [2]" in misfit({**shapes(), **HEAD}, found,
-                                                                          optional=HEAD)
+    assert "output_bias: the checkpoint has [3], the model [2]" in misfit(
+        {**shapes(), **HEAD}, found, optional=HEAD)
 
 
 def test_another_size_is_recognized():

@@ -135,8 +135,8 @@ def summaries_in(directory):
 
 def snapshot(directory):
     """{file: (content, time)} below a directory."""
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in pathlib.Path(directory).rglob("*")
-            if path.is_file()}
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns)
+            for path in pathlib.Path(directory).rglob("*") if path.is_file()}
 
 
 class Recorder(tf.train.SessionRunHook):
@@ -376,10 +376,10 @@ def labelled(labels, mode, extra):
     lambda features, labels: labelled(labels, "eval", 5.0),
     lambda features, labels, mode: labelled(labels, mode, 5.0),
     lambda features, labels, mode, params: labelled(labels, mode, params["value"]),
-    lambda features, labels, mode, params,
-    config: labelled(labels, mode, params["value"] + config.tf_random_seed - 99),
-    lambda features, labels, mode, config: labelled(labels, mode, 5.0 if config.tf_random_seed == 99
-                                                    else 0.0),
+    lambda features, labels, mode, params, config: labelled(
+        labels, mode, params["value"] + config.tf_random_seed - 99),
+    lambda features, labels, mode, config: labelled(
+        labels, mode, 5.0 if config.tf_random_seed == 99 else 0.0),
     lambda features, **rest: labelled(rest["labels"], rest["mode"], rest["params"]["value"]),
     lambda features, params, mode, labels: labelled(labels, mode, params["value"]),
 ], ids=["labels", "mode", "params", "all", "config", "kwargs", "reordered"])
@@ -665,8 +665,8 @@ def test_a_loss_that_is_not_finite_ends_training_and_reaches_no_checkpoint(count
         model.train(batches([1.0], [1.0], [bad], [1.0]), max_steps=4)
     assert steps_of(model.model_dir) == kept
     for step in kept:
-        assert checkpoint_values(f"{model.model_dir}/model.ckpt-{step}") == {"total": step,
-                                                                             "global_step": step}
+        assert checkpoint_values(f"{model.model_dir}/model.ckpt-{step}") == {
+            "total": step, "global_step": step}
     model.train(endless, max_steps=4)
     assert model.get_variable_value("global_step") == 4
 
@@ -718,8 +718,8 @@ def test_evaluation_reads_the_checkpoint_asked_for_and_saves_none(trained):
 @pytest.mark.parametrize("name, directory", [(None, "eval"), ("", "eval"), ("dev", "eval_dev")])
 def test_evaluation_writes_a_summary_under_its_name(trained, name, directory):
     trained.evaluate(batches([1.0], [2.0]), name=name)
-    assert summaries_in(os.path.join(trained.model_dir, directory)) == {"loss": [(3, 1.5)],
-                                                                        "mean_x": [(3, 1.5)]}
+    assert summaries_in(os.path.join(trained.model_dir, directory)) == {
+        "loss": [(3, 1.5)], "mean_x": [(3, 1.5)]}
     assert [path for path in os.listdir(trained.model_dir) if path.startswith("eval")] == [directory]
 
 
@@ -1467,8 +1467,8 @@ def test_a_full_disk_costs_no_whole_checkpoint(tmp_path):
         r"is "
         rf"{model_dir}/model\.ckpt-2\. Make room on the disk, then run the same command again\.",
         report.read_text())
-    assert not [name for name in os.listdir(model_dir) if "ckpt-4" in name or ".tmp" in name
-                or "temp" in name]
+    assert not [name for name in os.listdir(model_dir)
+                if "ckpt-4" in name or ".tmp" in name or "temp" in name]
     assert steps_of(model_dir) == [0, 2]
     assert checkpoint_values(f"{model_dir}/model.ckpt-2")["global_step"] == 2
     whole = with_ballast(tmp_path / "whole").train(examples_from_step, max_steps=LAST_STEP)

@@ -28,8 +28,8 @@ def chain(batch_size, variable=256):
 def trained(**options):
     """A step of BERT's optimizer on 620 weights, which all have a gradient."""
     tf.train.get_or_create_global_step()
-    outputs = tf.placeholder(tf.float32, [2, 30]) @ tf.get_variable("kernel",
-                                                                    [30, 20]) + tf.get_variable("bias", [20])
+    outputs = (tf.placeholder(tf.float32, [2, 30]) @ tf.get_variable("kernel", [30, 20])
+               + tf.get_variable("bias", [20]))
     return optimization.create_optimizer(tf.reduce_mean(tf.square(outputs)), 1e-3, 10, 1, False, **options)
 
 
@@ -145,8 +145,8 @@ def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
                        recompute="layers", output_file=tmp_path / "chart.svg")
     done = scripts.run("plan_memory.py", *flags, cwd=tmp_path)
     assert done.code == 0, done.err
-    rows = {int(length): int(size) for length, size in re.findall(r"^ +(\d+) +layers +(\d+) ", done.out,
-                                                                  re.MULTILINE)}
+    rows = {int(length): int(size) for length, size in re.findall(
+        r"^ +(\d+) +layers +(\d+) ", done.out, re.MULTILINE)}
     assert set(rows) == {16, 32} and rows[16] > rows[32] > 0
     assert "1 GB of it assumed" in done.out and (tmp_path / "chart.svg").read_text().startswith("<svg")
 

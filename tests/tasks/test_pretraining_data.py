@@ -30,8 +30,8 @@ import create_pretraining_data
 import tokenization
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = [f"{word}{number}" for number in range(10) for word in ("red", "blue", "##ish", "##er", "dog",
-                                                                "runs")]
+WORDS = [f"{word}{number}" for number in range(10) for word in (
+    "red", "blue", "##ish", "##er", "dog", "runs")]
 
 
 def corpus(documents, sentences, words):
@@ -129,8 +129,8 @@ def test_instances_and_records_are_those_of_the_plain_algorithm(tmp_path, length
     tokenizer = tokenization.FullTokenizer({word: index for index, word in enumerate([*SPECIAL, *WORDS])})
     settings = length, 3, short, 0.2, 6
     plain = plain_pretraining.create_instances([source], tokenizer, random.Random(7), *settings, whole_words)
-    instances = create_pretraining_data.create_training_instances([source], tokenizer, *settings,
-                                                                  random.Random(7), whole_words)
+    instances = create_pretraining_data.create_training_instances(
+        [source], tokenizer, *settings, random.Random(7), whole_words)
     assert list(map(values, instances)) == plain and len(plain) > 100
     written = [[str(tmp_path / f"{name}{i}") for i in range(3)] for name in ("plain", "ours")]
     plain_pretraining.write(plain, tokenizer, length, 6, written[0])
@@ -145,8 +145,8 @@ def test_the_other_document_is_another_one():
     # The published code gives up after ten draws.
     for seed in range(300):
         documents = [[["a"]], [["b"]]]
-        instance, = create_pretraining_data.create_instances_from_document(documents, 0, 8, 0, 0.1, 1, ["c"],
-                                                                           Always(seed))
+        instance, = create_pretraining_data.create_instances_from_document(
+            documents, 0, 8, 0, 0.1, 1, ["c"], Always(seed))
         assert instance.is_random_next and "b" in instance.tokens + instance.masked_lm_labels
 
 
@@ -199,8 +199,8 @@ def test_pairs(tmp_path):
             # Between a and b only what was cut of either is missing.
             assert documents[0] == documents[1] and place(a[-1]) < place(b[0])
             assert length == 32 or place(b[0])[1] == place(a[-1])[1] + 1
-        assert features["segment_ids"].tolist() == [0] * (len(a) + 2) + [1] * (len(b)
-                                                                               + 1) + [0] * (32 - length)
+        assert features["segment_ids"].tolist() == (
+            [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (32 - length))
         assert features["input_mask"].tolist() == [1] * length + [0] * (32 - length)
         assert features["input_ids"].shape == (32,) and not features["input_ids"][length:].any()
         count = min(4, max(1, round(0.15 * length)))
@@ -508,10 +508,10 @@ def test_a_file_ends_a_document_in_the_stream(tmp_path):
     # In memory, as published, only a blank line does.
     assert plain_pretraining.read_documents(paths, tokenizer) == [[["one"], ["two"]]]
     settings = 8, 20, 0, 0.1, 1
-    instances = create_pretraining_data.create_training_instances(paths, tokenizer, *settings,
-                                                                  random.Random(1))
-    assert list(map(values, instances)) == plain_pretraining.create_instances(paths, tokenizer,
-                                                                              random.Random(1), *settings)
+    instances = create_pretraining_data.create_training_instances(
+        paths, tokenizer, *settings, random.Random(1))
+    assert list(map(values, instances)) == plain_pretraining.create_instances(
+        paths, tokenizer, random.Random(1), *settings)
 
 
 def test_input_files(tmp_path, monkeypatch):

@@ -252,8 +252,8 @@ def write(path, examples, tokenizer, lengths, is_training, **options):
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp_path, tokenizer,
-                                                                plain_tokenizer):
+def test_files_are_those_of_protobuf_in_any_number_of_processes(
+        is_training, tmp_path, tokenizer, plain_tokenizer):
     examples = [example_of(f"{CASES[i % len(CASES)]} {i}", " ".join(CASES[i // 7 % 60:][:12]), i, i % 5 == 0)
                 for i in range(300)]  # two chunks
     lengths = LENGTHS(32, 5, 6)
@@ -281,8 +281,8 @@ def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp
 def test_fields_have_the_published_names():
     names = [field.name for field in squad_data.feature_fields(8, False)]
     assert names == ["unique_ids", "input_ids", "input_mask", "segment_ids"]
-    assert [field.name for field in squad_data.feature_fields(8, True)] == [*names, "start_positions",
-                                                                            "end_positions", "is_impossible"]
+    assert [field.name for field in squad_data.feature_fields(8, True)] == [
+        *names, "start_positions", "end_positions", "is_impossible"]
 
 
 def test_files_are_read_back(graph, tmp_path, tokenizer):

@@ -112,8 +112,8 @@ def random_questions(rng):
             features.append(feature)
             # Zeros of both signs among them.
             logits = rng.integers(-3, 4,
-                                  (2, size)).astype(rng.choice(kinds)) * rng.choice(np.array([-1, 1], "i1"),
-                                                                                    (2, size))
+                                  (2, size)).astype(rng.choice(kinds)) * rng.choice(
+                                      np.array([-1, 1], "i1"), (2, size))
             results.append(RawResult(feature.unique_id, *logits))
     return examples, features, results
 
@@ -410,8 +410,8 @@ def test_no_threshold_is_better_than_the_one_found(scored):
 
 def test_threshold_withholds_all_answers_where_that_is_best():
     predictions = [Prediction("q", None, Answer("cat", 0.0, 0.0, 0.5), Answer("", 0.0, 0.0, 0.5), -7.0)]
-    assert predictions[0].final_answer(squad_predictions.find_null_threshold({"q": []},
-                                                                             predictions)).text == ""
+    assert predictions[0].final_answer(squad_predictions.find_null_threshold(
+        {"q": []}, predictions)).text == ""
 
 
 def test_gold_answers_of_a_file(recording, tmp_path):
@@ -519,6 +519,6 @@ def test_report_of_the_recording(recording, tmp_path):
     squad_report.write_report(str(tmp_path / "report.html"), recording.examples, predictions,
                               squad_data.read_gold(str(DATA / "squad_v1.json")))
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert {article.predicted for article in page.articles} == {prediction.answer.text
-                                                                for prediction in predictions}
+    assert {article.predicted for article in page.articles} == {
+        prediction.answer.text for prediction in predictions}
     assert all(article.gold for article in page.articles)

@@ -88,9 +88,8 @@ def test_train_and_evaluate_evaluates_after_checkpoints_and_at_the_end(tmp_path,
     assert train_and_evaluate(model, 3) == (None, [])
     metrics, _ = train_and_evaluate(model, 5, throttle_secs, name="later")
     assert metrics == {"loss": 2.5, "global_step": 5}
-    assert list(tf.contrib.estimator.read_eval_metrics(model.eval_dir("later"))) == ([4, 5]
-                                                                                     if throttle_secs == 0
-                                                                                     else [5])
+    assert list(tf.contrib.estimator.read_eval_metrics(model.eval_dir("later"))) == (
+        [4, 5] if throttle_secs == 0 else [5])
 
 
 class Recorder(tf.estimator.Exporter):
@@ -278,8 +277,8 @@ def test_pandas_input_fn_gives_columns():
     (features, labels), = batches(tf.estimator.inputs.pandas_input_fn(Frame(a=X, b=-X), Y, shuffle=False))
     assert features["a"].tolist() == X.tolist() and features["b"].tolist() == (-X).tolist()
     assert labels.tolist() == Y.tolist()
-    (_, labels), = batches(tf.estimator.inputs.pandas_input_fn(Frame(a=X), Frame(first=Y, second=X),
-                                                               shuffle=False))
+    (_, labels), = batches(tf.estimator.inputs.pandas_input_fn(
+        Frame(a=X), Frame(first=Y, second=X), shuffle=False))
     assert labels["first"].tolist() == Y.tolist() and labels["second"].tolist() == X.tolist()
 
 
@@ -301,8 +300,8 @@ def test_a_predictor_of_what_was_trained(trained, tmp_path, way, receiver, reque
     def predictor(key=None):
         if way == "from_estimator":
             return tf.contrib.predictor.from_estimator(trained, receiver, key)
-        return tf.contrib.predictor.from_saved_model(trained.export_saved_model(str(tmp_path),
-                                                                                receiver).decode(), key)
+        return tf.contrib.predictor.from_saved_model(trained.export_saved_model(
+            str(tmp_path), receiver).decode(), key)
     predict = predictor()
     assert predict(request_of(1.0, 5.0))["sum"].tolist() == [3, 7]
     assert predict(request_of(4.0))["sum"].tolist() == [6]

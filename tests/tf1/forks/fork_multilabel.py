@@ -86,8 +86,8 @@ def model_fn(features, labels, mode, params):
     train_op = tf.contrib.layers.optimize_loss(
         loss=loss, global_step=tf.train.get_global_step(), learning_rate=params["learning_rate"],
         optimizer=lambda rate: tf.train.AdamOptimizer(rate, epsilon=1e-6), clip_gradients=1.0,
-        learning_rate_decay_fn=lambda rate, step: tf.train.polynomial_decay(rate, step,
-                                                                            params["num_train_steps"], 0.0),
+        learning_rate_decay_fn=lambda rate, step: tf.train.polynomial_decay(
+            rate, step, params["num_train_steps"], 0.0),
         summaries=["loss", "learning_rate"])
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
