@@ -154,7 +154,7 @@ class BertModel(object):
         if token_type_ids is None:
             token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
         if remove_padding:
-            # micro-batches differ in their numbers of rows, whatever their shapes
+            # Micro-batches differ in their numbers of rows, whatever their shapes.
             randomness.unequal_micro_batches()
 
         with tf.variable_scope(scope, default_name="bert"):
@@ -569,7 +569,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
 
     mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]
     outputs = [packing.pack(input_tensor) if packing else reshape_to_matrix(input_tensor)]     # [R, W]
-    # without recomputation, just groups of layers
+    # Without recomputation, just groups of layers.
     for first in range(0, num_hidden_layers, recompute_segment):
         segment = functools.partial(_layers, encoder, first)
         if recompute == "layers":

@@ -63,7 +63,7 @@ def serve(sizes, mode, pipe):
     tf.enable_resource_variables()
     mode, _, compiler = mode.partition("+")
     options = run_config.xla_session_config() if compiler else tf.ConfigProto()
-    # else a new shape is compiled in its second step only
+    # Else a new shape is compiled in its second step only.
     pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)
     options.intra_op_parallelism_threads = options.inter_op_parallelism_threads = sizes.threads
     with tf.Graph().as_default(), tf.Session(config=options) as session:

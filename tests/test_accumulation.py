@@ -31,8 +31,7 @@ def effective_batch():
             "weights_total": np.full([BATCH], counted.sum(), np.float32)}
 
 
-# --- Losses
-# ----------------------------------------------------------------------------------------------------
+# --- Losses ----------------------------------------------------------------------------------------------
 
 
 def cross_entropy(labels, logits):
@@ -68,8 +67,7 @@ def masked_lm(model, features, steps):
     return steps * tf.reduce_sum(features["weights"] * losses) / (features["weights_total"][0] + 1e-5)
 
 
-# --- Training by hand, as a loop does it
-# -----------------------------------------------------------------------
+# --- Training by hand, as a loop does it -----------------------------------------------------------------
 
 
 def make_index():
@@ -130,8 +128,7 @@ def trained(loss_fn, steps, **options):
         return before, weights_in(session), *np.transpose(seen)
 
 
-# --- The same weights
-# ------------------------------------------------------------------------------------------
+# --- The same weights ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss_fn, steps, options", [
@@ -156,8 +153,7 @@ def test_the_weights_would_differ_if_micro_batches_shared_their_dropout_masks(mo
     assert np.linalg.norm(split - whole) > 0.01 * np.linalg.norm(whole - start)
 
 
-# --- Accumulators
-# ----------------------------------------------------------------------------------------------
+# --- Accumulators ----------------------------------------------------------------------------------------
 
 
 def small(steps, use_resource=None, loss=1.0):
@@ -267,8 +263,7 @@ def test_a_step_takes_at_least_one_micro_batch(steps):
     assert tf.global_variables() == tf.trainable_variables()
 
 
-# --- Memory
-# ----------------------------------------------------------------------------------------------------
+# --- Memory ----------------------------------------------------------------------------------------------
 
 
 WIDTH, DEPTH = 200, 10

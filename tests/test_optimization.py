@@ -274,8 +274,7 @@ def test_tpus_are_refused():
         optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 1, use_tpu=True)
 
 
-# --- Every optimizer: a problem with changing gradients, and the same in NumPy
-# ---------------------------------
+# --- Every optimizer: a problem with changing gradients, and the same in NumPy ---------------------------
 
 WEIGHTS = {**START, "block/kernel": np.linspace(-1.0, 1.0, 12).reshape(2, 3, 2),
            "zero/kernel": np.zeros([2, 2])}
@@ -440,8 +439,7 @@ def test_unknown_choices_are_refused_before_anything_is_built(options, message):
     assert tf.train.get_global_step() is None
 
 
-# --- Slots in checkpoints
-# ---------------------------------------------------------------------------------------
+# --- Slots in checkpoints --------------------------------------------------------------------------------
 
 BERT_BASE_LAYER = {"kernel": (768, 3072), "bias": [3072], "scalar": ()}
 

@@ -80,8 +80,7 @@ def assert_close(ours, expected, tolerance):
         np.testing.assert_allclose(ours[name], values, rtol=0, atol=tolerance * size, err_msg=name)
 
 
-# --- The model
-# -----------------------------------------------------------------------------------------------
+# --- The model -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("precision", IN_16_BITS)
@@ -171,8 +170,7 @@ def test_the_first_token_suffices_where_batch_and_length_are_unknown(graph):
     np.testing.assert_allclose(first, full, rtol=1e-5, atol=1e-6)
 
 
-# --- Training by hand, as a loop does it
-# ---------------------------------------------------------------------
+# --- Training by hand, as a loop does it -----------------------------------------------------------------
 
 
 def train_model(steps, precision):
@@ -219,8 +217,7 @@ def test_the_planner_predicts_that_16_bits_take_less_memory(whole_one_dnn):
     assert predictions["fp16"] == pytest.approx(predictions["bf16"], rel=0.1)
 
 
-# --- Scaled losses
-# -------------------------------------------------------------------------------------------
+# --- Scaled losses ---------------------------------------------------------------------------------------
 
 
 class Linear(object):
@@ -338,8 +335,7 @@ def test_the_norm_is_that_of_the_unscaled_gradient():
     assert Linear(2).step(GOOD, GOOD)[0] == pytest.approx(np.linalg.norm(GOOD))
 
 
-# --- Scaled losses in an Estimator
-# -----------------------------------------------------------------------------
+# --- Scaled losses in an Estimator -----------------------------------------------------------------------
 
 
 def model_fn(features, labels, mode, params):
@@ -440,8 +436,7 @@ def test_other_variables_may_not_be_missing(tmp_path):
     assert "loss_scale" not in str(error.value)
 
 
-# --- Flags
-# ---------------------------------------------------------------------------------------------------
+# --- Flags -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("precision, flags, warns", [
@@ -460,8 +455,7 @@ def test_a_precision_that_the_processor_does_not_support_is_announced(
             for record in caplog.records] == [f"--precision={precision}"] * warns
 
 
-# --- Scripts
-# -------------------------------------------------------------------------------------------------
+# --- Scripts ---------------------------------------------------------------------------------------------
 
 
 class Classifier(object):

@@ -20,7 +20,7 @@ OUR_COMMANDS = {"build_vocab", "convert_checkpoint", "plan_memory"}
 EVERYTHING = {"bertlib.commands", "bertlib.serving", "bertlib.tasks", "bertlib.kernels", "bertlib.runtime",
               *MODEL}
 
-# room: the rooms that it may import, besides itself.
+# Room: the rooms that it may import, besides itself.
 TABLE = {
     **dict.fromkeys(MODEL, {"bertlib.kernels", "bertlib.runtime"}),
     **dict.fromkeys(PUBLISHED_COMMANDS, EVERYTHING),

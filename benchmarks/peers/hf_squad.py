@@ -79,7 +79,7 @@ def main():
     torch.manual_seed(recorded["seed"].item())
     dropout = {} if recorded["dropout"] else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = BertForQuestionAnswering.from_pretrained(model_dir, **dropout)
-    # else [PAD], which the loss depends on, would not be trained
+    # Else [PAD], which the loss depends on, would not be trained.
     model.bert.embeddings.word_embeddings.padding_idx = None
     head_in_fp32(model)
     results = {"losses": train(model, recorded)}

@@ -19,7 +19,7 @@ _HELP_WIDTH = 110
 # Heading of a section -> the names of its flags, in the order of their definition.
 _sections = {}
 
-# the flags belong to the command that calls these functions, which absl's --helpshort goes by
+# The flags belong to the command that calls these functions; absl's --helpshort goes by that.
 flags.disclaim_key_flags()
 
 

@@ -221,7 +221,7 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
     """
     predictions = {}
     fits, too_large = 0, limit + 1
-    # large, so that the first line is a good one; a simulation takes as long for any size
+    # Large, so that the first line is a good one; a simulation takes as long for any size.
     guess = min(256, limit)
     while too_large - fits > 1:
         predictions[guess] = needs(guess)

@@ -120,7 +120,7 @@ def blocks_of(documents, size):
     block = []
     for document in documents:
         block.append(document)
-        # so that none is left alone: it would have no other for a random next sentence
+        # A document left alone would have no other for a random next sentence.
         if len(block) == size + 2:
             yield block[:size]
             block = block[size:]

@@ -215,7 +215,7 @@ class _RowPacker:
         ends = np.cumsum(self._sizes.take(flat))
         starts = ends - self._sizes.take(flat)
         packed = np.empty(ends[-1] + len(self._bytes), np.uint8)
-        # what is beyond a number's last byte, the next ones overwrite
+        # The next numbers overwrite what is beyond a number's last byte.
         for place in reversed(range(len(self._bytes))):
             packed[starts + place] = self._bytes[place].take(flat)
         packed, ends = packed.tobytes(), ends[numbers.shape[1] - 1::numbers.shape[1]].tolist()
@@ -383,7 +383,7 @@ class _Output:
         first, sizes = total["instances"], []
         for index, path in enumerate(self._paths):
             block = _partial(path) + ".block"
-            # it cannot append; files of records can be put together
+            # The writer cannot append; files of records can be put together.
             with record_files.writer(block) as writer:
                 for record in records[(index - first) % len(self._paths)::len(self._paths)]:
                     writer.write(record)

@@ -107,7 +107,7 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
         ranked = _rank([windows for _, windows in groups], n_best_size, max_answer_length,
                        version_2_with_negative)
         for (example, windows), (null_logits, candidates) in zip(groups, ranked):
-            # questions about a context come together
+            # Questions about a context come together.
             if context is None or context.words is not example.doc_tokens:
                 context = _Context(example.doc_tokens, normalize, verbose_logging)
             yield _select(example, context, windows, null_logits, candidates, n_best_size,

@@ -13,7 +13,7 @@ import re
 # File: (seed, number of stories).
 SIZES = {"train.txt": (2, 1000), "dev.txt": (3, 120)}
 
-# name, she or he, trade, where, tool, what is made, its price in coins, animal, where it sleeps, street
+# Name, she or he, trade, where, tool, what is made, its price in coins, animal, where it sleeps, street.
 PEOPLE = [row.split(", ") for row in """
 Anna, she, baker, the bakery, oven, bread, three, cat, on the flour sacks, Mill Lane
 Peter, he, smith, the forge, hammer, horseshoes, nine, dog, beside the anvil, Bridge Street

@@ -510,7 +510,7 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(resumed, uninterru
     before, after = steps_of(resumed.killed.err), steps_of(resumed.finished.err)
     assert before == expected[:len(before)] and len(before) >= 3
     start = len(expected) - len(after)
-    # what is done twice
+    # The steps since the last checkpoint are done again.
     assert after == expected[start:] and len(before) - SAVE_STEPS <= start <= len(before)
     message(resumed.messages,
             f"Resuming from {resumed.output}/model.ckpt-{start}: step {start} to step {LAST_STEP}.")

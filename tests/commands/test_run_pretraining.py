@@ -39,7 +39,7 @@ def make_instances(count):
     weights = (np.arange(PREDICTIONS) < chance.randint(1, PREDICTIONS + 1,
                                                        size=[count, 1])).astype(np.float32)
     real = weights.astype(np.int32)
-    # few words, so that predicting one of them pays
+    # Few words, so that predicting one of them pays.
     labels = 5 + chance.randint(4, size=[count, PREDICTIONS])
     return {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(LENGTH) > 5) * mask,
             "masked_lm_positions": positions * real, "masked_lm_ids": labels * real,

@@ -103,7 +103,7 @@ def test_micro_batches_are_the_step_cut_where_it_is_best_each_with_its_weight():
 def test_lengths_are_rounded_up_to_the_length_of_the_features_at_most():
     mask = (np.arange(LENGTH) < np.where(np.arange(BATCH) == 3, 33, 32)[:, None]).astype(np.int32)
     found = take(2, arrays=dict.fromkeys(SEQUENCES, mask), micro_batches=2)
-    # at 40 tokens it would be 4 and 6
+    # At 40 tokens it would be 4 and 6.
     assert [part["input_ids"].shape for part in found] == [(5, 33), (5, 32)]
 
 

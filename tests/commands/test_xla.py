@@ -91,7 +91,7 @@ def test_what_is_recomputed_is_not_kept_where_xla_compiles(tmp_path):
 def main(*sizes):
     """Prints as JSON: a step's MiB with and without recomputation; the gradients' relative difference."""
     config = run_config.xla_session_config()
-    # else a step of a new shape would not be compiled
+    # Else a step of a new shape would not be compiled.
     pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)
     # The one that needs less first: memory that was allocated once stays.
     recomputed, before, least = measure(recompute_grad, config, *sizes)

@@ -230,8 +230,7 @@ def makers(ops):
     return {"native" for op in ops if op.type.startswith("Bert")}
 
 
-# --- Kernels and formulas
-# ------------------------------------------------------------------------------------
+# --- Kernels and formulas --------------------------------------------------------------------------------
 
 
 def expect_makers(mode):
@@ -481,8 +480,7 @@ def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(mode
                  differentiate(block, arrays, mode=mode), 1e-6)
 
 
-# --- Native kernels
-# ------------------------------------------------------------------------------------------
+# --- Native kernels --------------------------------------------------------------------------------------
 
 # Name of a case, shapes: they fill no vectors, no 64 rows and no 16 of attention. Or have one column, or no
 # rows at all.

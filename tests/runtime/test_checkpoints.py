@@ -410,7 +410,7 @@ def test_optional_variables_may_be_missing_but_not_differ():
 def test_another_size_is_recognized():
     message = misfit(shapes(hidden_size=8), shapes())
     assert "bert/embeddings/word_embeddings: the checkpoint has [7, 4], the model [7, 8]" in message
-    # heading, differences, rest, cause
+    # Heading, differences, rest, cause.
     assert "… and " in message and len(message.splitlines()) == 1 + 12 + 1 + 1
     assert message.splitlines()[-1].startswith(
         "Probably the configuration is that of a model of another size")

@@ -578,7 +578,7 @@ def test_checkpoints_are_saved_at_the_start_every_n_steps_and_at_the_end(countin
     for step in (0, 2, 4, 5):
         values = checkpoint_values(f"{model.model_dir}/model.ckpt-{step}")
         assert values == {"total": step, "global_step": step}
-    # so that it can be moved
+    # The directory can be moved.
     assert model.model_dir not in pathlib.Path(model.model_dir, "checkpoint").read_text()
 
 

@@ -45,7 +45,7 @@ def test_a_chain_holds_its_input_and_two_products_at_most():
                          ids=str)
 def test_variables_count_with_their_slots_and_accumulators(options, times):
     found = memory_planner.predict(lambda: trained(**options)).variables
-    # beside them the global step and a few sums of micro-batches
+    # Beside them the global step and a few sums of micro-batches.
     assert found == pytest.approx(times * 620 * 4, abs=100)
 
 

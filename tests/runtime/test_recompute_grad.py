@@ -294,7 +294,7 @@ def test_gradients_of_gradients():
 def test_several_outputs_of_which_one_or_another_is_used():
     def build(function, x):
         first, second = function(x)  # a list stays a list
-        # the latter a sparse one
+        # The latter a sparse one.
         return [*loss_and_gradients(second, x), *gradients(tf.gather(first, [1, 1]), [x])]
 
     def pair(layer):
@@ -379,8 +379,7 @@ def test_a_graph_can_be_collected(function):
     assert reference() is None
 
 
-# --- A gradient of one's own
-# -----------------------------------------------------------------------------------
+# --- A gradient of one's own -----------------------------------------------------------------------------
 
 
 def cube(x, scale):

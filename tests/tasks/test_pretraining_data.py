@@ -218,7 +218,7 @@ def test_pairs(tmp_path):
 
 
 def test_no_document_is_lost_or_doubled(tmp_path):
-    # a document is a chunk: each pass has one instance that begins with its first word
+    # A document is a chunk: each pass has one instance that begins with its first word.
     texts = corpus(50, 3, 4)
     recipe = Recipe(max_seq_length=64, dupe_factor=3, short_seq_prob=0.0)
     tokenizer = tokenizer_of(texts)

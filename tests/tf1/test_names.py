@@ -323,7 +323,7 @@ def test_small_layers():
 
 # --- contrib.layers.optimize_loss -------------------------------------------------------------------------
 
-# the variables; the loss is w² / 2 + 2 v, by default
+# The variables; the loss is w² / 2 + 2 v, by default.
 W, V, RATE = np.float32([1.0, -2.0]), np.float32([3.0]), 0.1
 
 

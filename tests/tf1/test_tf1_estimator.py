@@ -137,7 +137,7 @@ def test_the_latest_exporter_keeps_the_newest(tmp_path):
 def test_the_best_exporter_knows_what_was_best_before_it(tmp_path, settings, steps):
     for max_steps in (3, 4, 5):  # losses 5, 3, 4; then 2; then 2.5
         time.sleep(1 - time.time() % 1)  # the names of event files tell seconds
-        # a new one, as in a new process
+        # A new one, as in a new process.
         exporter = tf.estimator.BestExporter("best", raw_receiver, **settings)
         train_and_evaluate(estimator_in(tmp_path), max_steps, exporters=[exporter])
     assert totals_in(tmp_path / "export" / "best") == steps
