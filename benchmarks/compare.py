@@ -7,7 +7,7 @@
 PYTHON has torch and transformers; the Model Garden's is described in benchmarks/peers/model_garden.py. The
 works are:
 
-    step      a training step of BERT-Base, random weights, no padding; each precision against the same
+    step      a training step of BERT-Base, random weights, no padding, precision by precision
     finetune  MRPC with the installed model, evaluation included, from start to end, each round with the
               next seed; quality is printed too
     evaluate  BERT-Base, random weights, on MRPC's dev pairs
