@@ -247,7 +247,7 @@ def _accumulate(loss, gradients, variables, steps):
     scalars = [_local_variable("accumulated_loss", [], loss.dtype)]
     adds.append(scalars[0].assign_add(loss, read_value=False))
     if slices:
-        # As published, and as in one large batch: the norm takes rows before those of an index are added.
+        # As published, and as in one large batch: the norm takes rows before equal indices are added up.
         scalars.append(_local_variable("accumulated_slice_squares", [], slices[0].dtype))
         squares = 2.0 * tf.add_n([tf.nn.l2_loss(rows) for rows in slices])
         adds.append(scalars[1].assign_add(squares, read_value=False))

@@ -177,7 +177,7 @@ def main(_):
 
 
 def write_predictions(settings, predictions, label_list):
-    """Writes test_results.tsv, probabilities, and test_predictions.tsv, labels, with a row an example."""
+    """Writes test_results.tsv, probabilities, and test_predictions.tsv, likeliest labels, by example."""
     rows = [prediction["probabilities"] for prediction in predictions]
     probabilities = os.path.join(settings.output_dir, "test_results.tsv")
     files.write_text(probabilities, "".join("\t".join(map(str, row)) + "\n" for row in rows))

@@ -236,7 +236,7 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
 
 
 def _crossing(predictions, usable_bytes):
-    """Where a line through the two sizes next to the limit meets it; of one size, in proportion."""
+    """Where a line through two sizes next to the limit meets it; of one, activations are proportional."""
     room = {size: usable_bytes - prediction.total for size, prediction in predictions.items()}
     if len(room) == 1:
         (size, prediction), = predictions.items()

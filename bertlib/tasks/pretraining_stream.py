@@ -175,7 +175,7 @@ class _BlockMaker:
 
 
 def _truncate(spans, room, rng):
-    """`create_pretraining_data.truncate_seq_pair` for many: changes spans [instances, 2 texts, 2 ends]."""
+    """`truncate_seq_pair` for many: changes spans, [instances, a and b, start and stop]."""
     a, b = np.diff(spans)[..., 0].T
     excess = np.maximum(a + b - room, 0)
     from_longer = np.minimum(excess, abs(a - b))
@@ -227,7 +227,7 @@ class _RowPacker:
 
 def write_training_data(input_files, output_files, tokenizer, recipe, random_seed=12345,
                         shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None):
-    """Writes pre-training data of any amount of text, and goes on where a killed run of the same ended.
+    """Writes pre-training data of any amount of text; goes on where a killed run of the same arguments ended.
 
     The text is cut into blocks of documents. Each is by itself what
     `create_pretraining_data.create_training_instances` works on: documents are shuffled and random next

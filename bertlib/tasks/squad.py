@@ -9,7 +9,7 @@ import modeling
 
 
 class Span:
-    """An answer's start and end; see `head`. Labels: start_positions and end_positions, int32 [B]."""
+    """An answer's start and end; see `head`. In training: start_positions, end_positions, int32 [B]."""
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
     first_token_only = False

@@ -447,7 +447,7 @@ _ENTRIES = json.JSONEncoder(separators=(",\n            ", ": "))
 
 
 def write_nbest(predictions, path):
-    """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]} as predictions come, or nothing.
+    """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]} as they come, whole or not.
 
     Returns:
       list of `Prediction`, without their n-best lists.
@@ -544,7 +544,7 @@ def score_answers(gold, texts, version_2_with_negative=False):
 
 
 def _f1(words, right_words, empty_may_be_right):
-    """Harmonic mean of words' precision and recall. Two empty texts have 0 by the script for 1.1, else 1."""
+    """Harmonic mean of words' precision and recall. Two empty texts have 0 in SQuAD 1.1 and 1 in 2.0."""
     if empty_may_be_right and not (words and right_words):
         return float(words == right_words)
     common = sum((collections.Counter(words) & collections.Counter(right_words)).values())
