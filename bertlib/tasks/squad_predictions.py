@@ -447,7 +447,7 @@ _ENTRIES = json.JSONEncoder(separators=(",\n            ", ": "))
 
 
 def write_nbest(predictions, path):
-    """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]} as they come, whole or not.
+    """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]} as they come; all or nothing.
 
     Returns:
       list of `Prediction`, without their n-best lists.
