@@ -245,7 +245,7 @@ class RunRecord:
         if not newest:
             self._new = self._now if self._trains else None
             return
-        step = _step_of(newest)
+        step = _step_of(newest) if self._trains else None
         trains = self._trains and step < self._last_step
         if found is None:
             logging.info("%s has no %s: what trained its checkpoints is not known, and not compared with this run.",
@@ -277,6 +277,8 @@ class RunRecord:
         Raises:
           ValueError: another run wrote there meanwhile, which cannot be gone on with.
         """
+        if not self._trains:
+            return
         if (checkpoints.latest_checkpoint(self._directory), read(self._directory)) != self._seen:
             self._compare()
         if self._new is not None:

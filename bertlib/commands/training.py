@@ -284,6 +284,12 @@ def writing(settings, record):
     with contextlib.ExitStack() as stack:
         for directory in directories:
             files.make_directories(directory)
-            stack.enter_context(locks.directory(directory))
+            try:
+                stack.enter_context(locks.directory(directory))
+            except locks.InUseError as error:
+                if settings.do_train:
+                    raise
+                raise locks.InUseError(f"{error} With --results_dir=DIRECTORY, evaluation and prediction write "
+                                       "there, and go on meanwhile.") from error
         record.write()
         yield

@@ -10,8 +10,8 @@ import pytest
 from test_run_squad import write_squad
 import tiny
 
-from bertlib.commands import run_record
-from bertlib.runtime import locks
+from bertlib.commands import build_vocab, convert_checkpoint, run_record
+from bertlib.runtime import checkpoints, locks
 
 STEPS = 4
 
@@ -68,9 +68,10 @@ def test_a_second_run_is_refused_and_changes_nothing(mrpc, tmp_path):
         for changes in ({}, dict(do_train=None, do_eval=True)):
             refused = mrpc.run(output, **changes)
             assert refused.code == 1 and contents(output) == before
+            hint = r" With --results_dir=DIRECTORY, .*" if changes else ""
             assert re.search(rf"\nrun_classifier\.py: error: {re.escape(str(output))} is in use: process {os.getpid()} on "
                              r"\S+, since \d{4}-.* writes there\. Wait until that has ended, or stop it, or name another "
-                             r"place\.\n$", refused.err), refused.err
+                             rf"place\.{hint}\n$", refused.err), refused.err
     assert mrpc.run(output).code == 0
 
 
@@ -328,3 +329,70 @@ def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
                                   "adam_bias_correction", "protect_special_tokens"])
 def test_what_shapes_the_weights_is_recorded(mrpc, name):
     assert name in json.loads((mrpc.output / "run.json").read_text())["settings"]
+
+
+# --- Files -----------------------------------------------------------------------------------------------
+
+
+def test_two_at_once_do_not_write_the_same_pretraining_data(scripts, tiny_model, tmp_path):
+    """Also where they share but one of the files. The second one leaves the first one's work alone."""
+    chance = random.Random(1)
+    (tmp_path / "text").write_text("\n\n".join("\n".join(tiny.sentence(chance) for _ in range(4)) for _ in range(9)))
+
+    def run(*names, **changes):
+        flags = dict(input_file="text", output_file=",".join(names), vocab_file=tiny_model.vocab, max_seq_length=20,
+                     max_predictions_per_seq=3, dupe_factor=2, shuffle_buffer_documents=3, **changes)
+        return scripts.run("create_pretraining_data.py", *tiny.flags(**flags), cwd=tmp_path)
+
+    assert run("a", "b").code == 0
+    before = contents(tmp_path)
+    assert set(before) == {"a", "b", "a.manifest.json", "text"}
+    with locks.file(tmp_path / "b"):
+        for names in (("a", "b"), ("b",)):
+            refused = run(*names)
+            assert refused.code == 1 and f"error: b is in use: process {os.getpid()} on " in refused.err
+        assert run("c").code == 0
+    assert contents(tmp_path) == {**contents(tmp_path), **before}
+
+
+def test_two_at_once_do_not_write_the_same_vectors(scripts, tiny_model, tmp_path):
+    (tmp_path / "text").write_text("a cat sees a bird .\n")
+    flags = dict(tiny_model.flags, input_file="text", output_file="vectors.jsonl", layers=-1)
+    with locks.file(tmp_path / "vectors.jsonl"):
+        refused = scripts.run("extract_features.py", *tiny.flags(**flags), cwd=tmp_path)
+        assert refused.code == 1 and "error: vectors.jsonl is in use: process" in refused.err
+        assert not (tmp_path / "vectors.jsonl").exists()
+    assert scripts.run("extract_features.py", *tiny.flags(**flags), cwd=tmp_path).code == 0
+    assert sorted(contents(tmp_path)) == ["text", "vectors.jsonl"]
+
+
+def test_two_at_once_do_not_write_the_same_vocabulary(tmp_path, monkeypatch):
+    path = str(tmp_path / "vocab.txt")
+    with pytest.raises(ValueError, match=r"vocab\.txt exists, and models may depend on its ids"):
+        with monkeypatch.context() as patch:
+            # Another process is faster.
+            patch.setattr(build_vocab.files, "make_directories", lambda _: (tmp_path / "vocab.txt").write_text("x\n"))
+            build_vocab.write_vocab(path, tiny.VOCABULARY)
+    assert contents(tmp_path) == {"vocab.txt": b"x\n"}
+
+
+def test_two_at_once_do_not_mix_their_models(scripts, tiny_model, tmp_path, monkeypatch):
+    flags = tiny.flags(input=tiny_model.checkpoint, output=tmp_path / "model", to="hugging_face")
+    assert scripts.run("convert_checkpoint.py", *flags, cwd=tmp_path).code == 0
+    before = contents(tmp_path)
+    with locks.directory(tmp_path / "model"):
+        refused = scripts.run("convert_checkpoint.py", *flags, "--force", cwd=tmp_path)
+        assert refused.code == 1 and f"error: {tmp_path}/model is in use" in refused.err
+    assert contents(tmp_path) == before
+
+    # Another process wrote there after it was seen to be free.
+    source = checkpoints.open_checkpoint(tiny_model.checkpoint)
+
+    def write_meanwhile(path, *_):
+        (tmp_path / "new").mkdir()
+        (tmp_path / "new" / "vocab.txt").write_text("theirs")
+
+    monkeypatch.setattr(convert_checkpoint.checkpoints, "write_safetensors", write_meanwhile)
+    with pytest.raises(FileExistsError, match="another process wrote there meanwhile"):
+        convert_checkpoint.write(str(tmp_path / "new"), "hugging_face", source, [], {"vocab.txt": b"ours"})
+    assert contents(tmp_path) == {**before, "new/vocab.txt": b"theirs"}
