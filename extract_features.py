@@ -18,7 +18,7 @@ import numpy as np
 
 from bertlib.commands import checks, common_flags, launch
 from bertlib.commands.settings import Settings
-from bertlib.runtime import checkpoints, files
+from bertlib.runtime import checkpoints, files, locks
 from bertlib.runtime.training_step import TrainingStep
 from bertlib.tasks import feature_extraction
 from bertlib.tasks.classifier_data import _truncate_seq_pair  # noqa: F401  a public name of this script that lives there
@@ -149,7 +149,7 @@ def main(_):
     model_fn = model_fn_builder(config, settings.init_checkpoint, indexes, settings.use_tpu,
                                 settings.use_one_hot_embeddings, settings.pooling,
                                 TrainingStep(precision=settings.precision))
-    with feature_extraction.running(model_fn) as run:
+    with locks.file(settings.output_file), feature_extraction.running(model_fn) as run:
         rows = feature_extraction.extract(generate_features(), run, len(indexes), settings.batch_size,
                                           vector_bytes, settings.output_dtype)
         rows = files.with_progress(rows, lines, "Extracting line")

@@ -17,9 +17,9 @@ import os
 
 from absl import flags, logging
 
-from bertlib.commands import checks, common_flags, launch, learning_curve, results, training
+from bertlib.commands import checks, common_flags, launch, learning_curve, results, run_record, training
 from bertlib.commands.settings import Settings
-from bertlib.runtime import files, record_files
+from bertlib.runtime import files, locks, record_files
 from bertlib.tasks import corpus, pretraining_data, pretraining_stream
 from bertlib.tasks.pretraining import (  # noqa: F401  public names of this script that live there
     BATCH_TOTALS,
@@ -134,16 +134,19 @@ def resolve_flags(settings):
 
 
 def make_sample(settings):
-    """Turns the sample text into records in output_dir: flags input_file and eval_file."""
-    sample = checks.sample("pretraining")
+    """Turns the sample text into records, in the directory that the run writes to: flags input_file and
+    eval_file."""
+    sample, directory = checks.sample("pretraining"), settings.output_dir if settings.do_train else settings.results_dir
     tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))
-    for part, flag, passes in (("train", "input_file", 10), ("dev", "eval_file", 2)):
-        path = os.path.join(settings.output_dir, f"{part}.tf_record")
-        recipe = pretraining_data.Recipe(max_seq_length=settings.max_seq_length, dupe_factor=passes,
-                                         max_predictions_per_seq=settings.max_predictions_per_seq)
-        pretraining_stream.write_training_data([os.path.join(sample, f"{part}.txt")], [path], tokenizer,
-                                               recipe)
-        setattr(settings, flag, path)
+    files.make_directories(directory)
+    with locks.directory(directory):
+        for part, flag, passes in (("train", "input_file", 10), ("dev", "eval_file", 2)):
+            path = os.path.join(directory, f"{part}.tf_record")
+            recipe = pretraining_data.Recipe(max_seq_length=settings.max_seq_length, dupe_factor=passes,
+                                             max_predictions_per_seq=settings.max_predictions_per_seq)
+            pretraining_stream.write_training_data([os.path.join(sample, f"{part}.txt")], [path], tokenizer,
+                                                   recipe)
+            setattr(settings, flag, path)
 
 
 def files_of_flag(settings, name):
@@ -172,28 +175,31 @@ def main(_):
         settings.num_warmup_steps, settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
     fields = functools.partial(pretraining_data.feature_fields,
                                max_predictions_per_seq=settings.max_predictions_per_seq)
+    record = run_record.RunRecord(
+        settings, settings.num_train_steps, command="run_pretraining.py", task="pre-training", config=config,
+        train_data=run_record.of_files(paths_of["input_file"]) if settings.do_train else None)
     trainer, _ = training.create_estimator(settings,
                                            training.Model(config, build_model_fn, fields, BATCH_TOTALS),
                                            settings.eval_batch_size, num_train_steps=settings.num_train_steps)
     lengths = settings.max_seq_length, settings.max_predictions_per_seq
-    files.make_directories(settings.output_dir)
 
     def evaluate():
         return trainer.evaluate(input_fn_builder(paths_of["eval_file"], *lengths, is_training=False),
                                 settings.max_eval_steps)
 
-    if settings.do_train:
-        shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
-        listeners = [learning_curve.LearningCurve(settings.output_dir, evaluate, "Words predicted correctly, "
-                                                  "of those masked",
-                                                  shown)]
-        logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]),
-                     settings.num_train_steps, settings.train_batch_size)
-        trainer.train(input_fn_builder(paths_of["input_file"], *lengths, is_training=True),
-                      max_steps=settings.num_train_steps, saving_listeners=listeners
-                      if settings.eval_each_checkpoint else None)
-    if settings.do_eval:
-        results.write_results(settings.output_dir, "eval_results.txt", evaluate())
+    with training.writing(settings, record):
+        if settings.do_train:
+            shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
+            listeners = [learning_curve.LearningCurve(settings.output_dir, evaluate, "Words predicted correctly, "
+                                                      "of those masked",
+                                                      shown)]
+            logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]),
+                         settings.num_train_steps, settings.train_batch_size)
+            trainer.train(input_fn_builder(paths_of["input_file"], *lengths, is_training=True),
+                          max_steps=settings.num_train_steps, saving_listeners=listeners
+                          if settings.eval_each_checkpoint else None)
+        if settings.do_eval:
+            results.write_results(settings.results_dir, "eval_results.txt", evaluate())
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import os
 from absl import flags, logging
 import numpy as np
 
-from bertlib.commands import checks, common_flags, launch, training
+from bertlib.commands import checks, common_flags, launch, run_record, training
 from bertlib.commands.settings import Settings
 from bertlib.runtime import files, input_pipeline
 from bertlib.tasks import squad_predictions, squad_report
@@ -186,14 +186,18 @@ def main(_):
         use_one_hot_embeddings=settings.use_tpu)
     model = training.Model(bert_config, build_model_fn, functools.partial(feature_fields, is_training=True),
                            trims_training=False)
+    record = run_record.RunRecord(
+        settings, num_train_steps, command="run_squad.py", config=bert_config, tokenizer=tokenizer,
+        task=f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
+        train_data=run_record.of_files([settings.train_file]) if settings.do_train else None,
+        trim_padding=training.trims_training(settings, model))
     reader, step = training.create_estimator(settings, model, predict_batch_size=settings.predict_batch_size,
                                              num_train_steps=num_train_steps)
-    files.make_directories(settings.output_dir)
     lengths = settings.max_seq_length, settings.doc_stride, settings.max_query_length
 
     def input_fn(part, is_training):
-        """Writes the part's windows to output_dir; returns the input_fn that reads them."""
-        path = os.path.join(settings.output_dir, f"{part}.tf_record")
+        """Writes the part's windows; returns the input_fn that reads them."""
+        path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{part}.tf_record")
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training,
                                                           path, settings.num_workers)
         logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
@@ -201,17 +205,18 @@ def main(_):
                                 trim=step.trim if is_training else settings.trim_padding is not False,
                                 unequal_micro_batches=is_training and step.unequal_micro_batches)
 
-    if settings.do_train:
-        logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,
-                     settings.train_batch_size)
-        reader.train(input_fn("train", True), max_steps=num_train_steps)
-    if "eval" in examples:
-        logging.info("Answering %d questions.", len(examples["eval"]))
-        results = (RawResult(int(result["unique_ids"]), *(_padded(result[name], settings.max_seq_length)
-                                                          for name in ("start_logits", "end_logits")))
-                   for result in input_pipeline.in_order(reader.predict(input_fn("eval", False))))
-        features = generate_features(examples["eval"], tokenizer, *lengths, is_training=False, report=False)
-        write_answers(settings, examples["eval"], features, results, gold)
+    with training.writing(settings, record):
+        if settings.do_train:
+            logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,
+                         settings.train_batch_size)
+            reader.train(input_fn("train", True), max_steps=num_train_steps)
+        if "eval" in examples:
+            logging.info("Answering %d questions.", len(examples["eval"]))
+            results = (RawResult(int(result["unique_ids"]), *(_padded(result[name], settings.max_seq_length)
+                                                              for name in ("start_logits", "end_logits")))
+                       for result in input_pipeline.in_order(reader.predict(input_fn("eval", False))))
+            features = generate_features(examples["eval"], tokenizer, *lengths, is_training=False, report=False)
+            write_answers(settings, examples["eval"], features, results, gold)
 
 
 def _padded(logits, length):
@@ -220,7 +225,7 @@ def _padded(logits, length):
 
 
 def write_answers(settings, examples, features, results, gold):
-    """Writes the answers to output_dir, and with the right answers, the scores and a report to look at.
+    """Writes the answers to results_dir, and with the right answers, the scores and a report to look at.
 
     Args:
       examples: list of `SquadExample`.
@@ -229,7 +234,7 @@ def write_answers(settings, examples, features, results, gold):
       gold: see `squad_data.read_gold`, or None.
     """
     def path(name):
-        return os.path.join(settings.output_dir, name)
+        return os.path.join(settings.results_dir, name)
 
     version_2, threshold = settings.version_2_with_negative, settings.null_score_diff_threshold
     answers = squad_predictions.select_answers(examples, features, results, settings.n_best_size,

@@ -18,7 +18,7 @@ import tokenizers
 
 from bertlib.commands import common_flags
 from bertlib.commands.settings import Settings
-from bertlib.runtime import files
+from bertlib.runtime import files, locks
 from bertlib.tasks import corpus
 import tokenization
 
@@ -123,13 +123,21 @@ def _repeated(words):
 
 
 def write_vocab(path, vocab):
-    """Writes a vocabulary, checked, whole or not at all."""
+    """Writes a vocabulary to a new file, checked, whole or not at all."""
     if os.path.dirname(path):
         files.make_directories(os.path.dirname(path))
-    with files.replacing(path) as partial:
+    with locks.file(path), files.replacing(path) as partial:
+        check_is_new(path)  # another process may have written it meanwhile
         with files.opened(partial, "w") as writer:
             writer.write("".join(f"{token}\n" for token in vocab))
         tokenization.check_vocab(partial, len(vocab))
+
+
+def check_is_new(path):
+    """Raises a ValueError if there is a file already."""
+    if files.exists(path):
+        raise ValueError(f"--output_file={path} exists, and models may depend on its ids. Name another file, or "
+                         "remove it.")
 
 
 def main(_):
@@ -138,9 +146,7 @@ def main(_):
     for name in ("input_file", "output_file"):
         if not getattr(settings, name):
             raise ValueError(f"--{name} is required.")
-    if files.exists(settings.output_file):
-        raise ValueError(f"--output_file={settings.output_file} exists, and models may depend on its ids. "
-                         "Name another file, or remove it.")
+    check_is_new(settings.output_file)
     paths = corpus.find_input_files([path.strip() for path in settings.input_file.split(",")])
     lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))
     words = count_words(lines, settings.do_lower_case)

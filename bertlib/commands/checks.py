@@ -199,19 +199,22 @@ def refuse_tpus(settings):
 
 
 def check_output_dir(settings):
-    """Checks that --output_dir is a directory or can become one.
+    """Checks that --output_dir and --results_dir are directories or can become some. The latter is the former
+    if it was not given.
 
     Raises:
-      NotADirectoryError, ValueError: it cannot.
+      NotADirectoryError, ValueError: one cannot.
     """
-    if not settings.output_dir:
-        raise ValueError("--output_dir is empty; name a directory.")
-    existing = settings.output_dir
-    while existing and not tf.gfile.Exists(existing):
-        existing = os.path.dirname(existing)
-    if existing and not tf.gfile.IsDirectory(existing):
-        raise NotADirectoryError(f"--output_dir={settings.output_dir}: {existing} is not a directory. Use "
-                                 "another one.")
+    if settings.results_dir is None:
+        settings.results_dir = settings.output_dir
+    for name in ("output_dir", "results_dir"):
+        existing = directory = getattr(settings, name)
+        if not directory:
+            raise ValueError(f"--{name} is empty; name a directory.")
+        while existing and not tf.gfile.Exists(existing):
+            existing = os.path.dirname(existing)
+        if existing and not tf.gfile.IsDirectory(existing):
+            raise NotADirectoryError(f"--{name}={directory}: {existing} is not a directory. Use another one.")
 
 
 # The least that a GPU's compute capability must be.

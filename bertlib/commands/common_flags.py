@@ -80,6 +80,11 @@ def _help_of(flag):
                                         subsequent_indent=6 * " ")]
 
 
+def names():
+    """Returns the names of all flags that a section has."""
+    return [name for names in _sections.values() for name in names if name in FLAGS]
+
+
 # --- Flags -----------------------------------------------------------------------------------------------
 
 
@@ -137,6 +142,9 @@ def define_training_flags():
     """Defines the flags of the optimizer, the schedule and the checkpoints."""
     with section("Training"):
         flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
+        flags.DEFINE_string("results_dir", None, "Directory of the results of evaluation and prediction, and of "
+                            "their TFRecords; by default output_dir. Without training, output_dir is then only "
+                            "read: another process may train there meanwhile.")
         flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
         flags.DEFINE_float("learning_rate", 5e-5,
                            "Learning rate that warm-up rises towards and that decays from there.")

@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.commands import checks, common_flags
 from bertlib.commands.settings import Settings
-from bertlib.runtime import checkpoints
+from bertlib.runtime import checkpoints, locks
 import modeling
 import tokenization
 
@@ -303,7 +303,20 @@ def write(output, kind, source, names, texts):
 
     Returns:
       the names of the files.
+
+    Raises:
+      FileExistsError: another process wrote there meanwhile.
+      locks.InUseError: it is writing there.
     """
+    if os.path.isdir(output):
+        with locks.directory(output):
+            return _write(output, kind, source, names, texts)
+    return _write(output, kind, source, names, texts)
+
+
+def _write(output, kind, source, names, texts):
+    """`write`, into a directory that is locked or not there yet."""
+    before = in_the_way(output, kind)
     # In the directory or above it, so that moving is renaming.
     aside = tempfile.mkdtemp(prefix=".convert_checkpoint.", dir=nearest_existing(output))
     try:
@@ -316,10 +329,14 @@ def write(output, kind, source, names, texts):
                 writer.write(content)
         os.makedirs(output, exist_ok=True)
         new = sorted(os.listdir(aside))
-        for name in new:
-            os.replace(os.path.join(aside, name), os.path.join(output, name))
-        for name in set(in_the_way(output, kind)) - set(new):
-            os.remove(os.path.join(output, name))
+        with locks.directory(output):
+            if in_the_way(output, kind) != before:
+                raise FileExistsError(f"--output={output}: another process wrote there meanwhile. Use another "
+                                      "directory, or start again.")
+            for name in new:
+                os.replace(os.path.join(aside, name), os.path.join(output, name))
+            for name in set(before) - set(new):
+                os.remove(os.path.join(output, name))
     finally:
         shutil.rmtree(aside)
     return new

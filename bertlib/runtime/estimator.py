@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_utils
 
-from bertlib.runtime import checkpoints, graph_keys, input_position, randomness, resume, session_hooks
+from bertlib.runtime import checkpoints, graph_keys, input_position, locks, randomness, resume, session_hooks
 from bertlib.runtime.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  public names here
 from bertlib.runtime.run_config import RunConfig
 from bertlib.runtime.session_hooks import NanLossError  # noqa: F401  what training may raise
@@ -102,7 +102,7 @@ class Estimator(object):
     # --- Training
 
     def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
-        """Trains the model until the input ends or a limit is reached.
+        """Trains the model until the input ends or a limit is reached. No other process can train in model_dir.
 
         Args:
           input_fn: returns a dataset of features or (features, labels), or the tensors themselves; may take
@@ -119,21 +119,28 @@ class Estimator(object):
           ValueError: both limits are given, or one is not positive; the checkpoint in model_dir does not fit
             the model.
           NanLossError: the loss became NaN or infinite; the checkpoints are those of before.
+          locks.InUseError: another process trains there.
         """
         if steps is not None and max_steps is not None:
             raise ValueError("Give steps or max_steps, not both.")
         for name, value in (("steps", steps), ("max_steps", max_steps)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
+        tf.gfile.MakeDirs(self._model_dir)
+        with locks.directory(self._model_dir):
+            self._train_from_newest(input_fn, list(hooks or []), steps, max_steps, saving_listeners)
+        return self
+
+    def _train_from_newest(self, input_fn, hooks, steps, max_steps, saving_listeners):
+        """`train`, in a directory that is there and locked."""
         checkpoint = self.latest_checkpoint()
         start = self._step_of(checkpoint)
         if max_steps is not None and start >= max_steps:
             logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start,
                          max_steps)
-            return self
+            return
 
         last_step = max_steps if max_steps is not None else start + steps if steps is not None else None
-        hooks = list(hooks or [])
         if last_step is not None:
             hooks.append(tf.train.StopAtStepHook(last_step=last_step))
         self._log_start(checkpoint, start, last_step)
@@ -142,7 +149,6 @@ class Estimator(object):
             # The checkpoint was written at the input's end: it begins anew.
             self._train_session(*session_arguments, continue_input=False)
         tf.summary.FileWriterCache.clear()
-        return self
 
     def _train_session(self, input_fn, hooks, saving_listeners, checkpoint, last_step, continue_input):
         """Trains in one session.
@@ -180,9 +186,7 @@ class Estimator(object):
                 examples *= micro_batches
             all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint,
                                              last_step, examples)
-            tf.gfile.MakeDirs(self._model_dir)
             checkpoints.remove_leftovers(self._model_dir)
-
             def step(step_context):
                 if keeper:
                     keeper.restore(step_context.session)

@@ -19,7 +19,7 @@ import shutil
 from absl import logging
 import numpy as np
 
-from bertlib.runtime import files, record_files, workers
+from bertlib.runtime import files, locks, record_files, workers
 from bertlib.tasks import corpus, pretraining_data
 import tokenization
 
@@ -234,7 +234,7 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
     sentences drawn within it, and its instances shuffled. Instances go to the output files in turn, as
     published, in the order of the blocks. So files grow together and are complete together; until then their
     names end in ".partial", and a manifest says after each block how long they are, which is where the next
-    run goes on.
+    run goes on. Meanwhile they are locked.
 
     Args:
       input_files: list of paths, see `corpus.find_input_files`.
@@ -252,10 +252,19 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
     Raises:
       ValueError: there is no text, only one document for pairs, or the manifest is of other settings or
         input.
-      OSError: a file cannot be read or written.
+      OSError: a file cannot be read or written, or (locks.InUseError) another process writes it.
     """
-
     _check_output_files(input_files, output_files)
+    with contextlib.ExitStack() as stack:
+        for path in output_files:
+            stack.enter_context(locks.file(path))
+        return _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents,
+                             num_workers, tokenizer_settings)
+
+
+def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents, num_workers,
+                  tokenizer_settings):
+    """`write_training_data`, with the locks of the output files."""
     text = corpus.survey(input_files, tokenizer)
     if recipe.next_sentence and text.documents == 1:
         raise ValueError(f"{', '.join(input_files)}: one document only, so that there is no other to take a "

@@ -234,7 +234,7 @@ def test_a_run_leaves_these_files(mrpc):
     checkpoints = {f"model.ckpt-{step}.{suffix}" for step in (0, 4, 6)
                    for suffix in ("data-00000-of-00001", "index", "meta")}
     assert names == checkpoints | {
-        "checkpoint", "graph.pbtxt", "events.out.tfevents", "eval", "eval_test", "train.tf_record",
+        "checkpoint", "graph.pbtxt", "run.json", "events.out.tfevents", "eval", "eval_test", "train.tf_record",
         "eval.tf_record",
         "predict.tf_record", "eval_results.txt", "test_results.tsv", "test_predictions.tsv",
         "test_eval_results.txt"}
@@ -671,7 +671,9 @@ def test_a_training_goes_on_with_its_own_optimizer(scripts, other, tmp_path):
     """Once through the script; each optimizer is tested in tests/test_optimization.py."""
     output = tmp_path / "output"
     shutil.copytree(other.output, output)
+    (output / "run.json").unlink()  # it would list the change
     run = Run(scripts, tmp_path, dict(other.flags, output_dir=output, num_train_epochs=0.5))
+    message(run.messages, f"{output} has no run.json: what trained its checkpoints is not known")
     message(run.messages, f"Resuming from {output}/model.ckpt-1: step 1 to step 2.")
     # The schedule is the one asked for: the published one would end in a lower rate.
     assert steps_of(run.finished.err)[-1].values["learning_rate"] == "0.01"
