@@ -351,8 +351,8 @@ def checkpoint_without_data(given):
     (given.model / "bert_model.ckpt.data-00000-of-00001").unlink()
 
 
-@case("The checkpoint {model}/bert_model.ckpt cannot be read", "truncated or damaged: copy or download it "
-      "again")
+@case("The checkpoint {model}/bert_model.ckpt cannot be read", "truncated or damaged. Copy or download "
+      "the checkpoint again")
 def checkpoint_with_truncated_index(given):
     truncate(given.model / "bert_model.ckpt.index")
 
@@ -378,7 +378,7 @@ def checkpoint_with_nan(given):
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "copy or download it again",
+@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "Copy or download the checkpoint",
       left=0.5)
 @case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0.01)
 @case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0)
