@@ -59,6 +59,12 @@ def files_of(prefix):
     return [path for path in in_directory(directory, "") if pattern.fullmatch(os.path.basename(path))]
 
 
+def saved_at(prefix):
+    """Returns when a checkpoint was written, in seconds since 1970."""
+    index = prefix + ".index"
+    return tf.gfile.Stat(index if tf.gfile.Exists(index) else prefix).mtime_nsec / 1e9
+
+
 def remove(prefix):
     """Removes a checkpoint's files, the index first: without it there is no checkpoint."""
     for path in sorted(files_of(prefix), key=lambda path: not path.endswith(".index")):

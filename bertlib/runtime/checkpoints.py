@@ -572,15 +572,16 @@ def all_checkpoints(model_dir):
 def _unlisted(model_dir):
     """`all_checkpoints` of a directory whose `checkpoint` file was lost; most such directories hold none."""
     prefixes = checkpoint_files.of_training(model_dir)
+    if not prefixes or checkpoint_files.step_of(prefixes[-1]) == 0:  # from there or anew is the same
+        return []
     whole = list(prefixes)
     while whole and damage(whole[-1]):
         whole.pop()
-    if whole:
-        _say_that_the_list_is_gone(model_dir, os.path.basename(whole[-1]))
-    elif prefixes and checkpoint_files.step_of(prefixes[-1]):  # of step 0 there is nothing to lose
+    if not whole:
         raise ValueError(f"{model_dir} holds checkpoints, but no file `checkpoint` that names them, and none is "
                          f"whole. The newest: {damage(prefixes[-1])} Restore its files from a copy, or use "
                          "another directory to start again.")
+    _say_that_the_list_is_gone(model_dir, os.path.basename(whole[-1]))
     return whole
 
 

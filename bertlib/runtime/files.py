@@ -85,10 +85,16 @@ def json_object(path):
 
 
 def find(pattern):
-    """Returns the files that a path or a glob names, sorted; none if there are none."""
+    """Returns the files that a path or a glob names, sorted; none if there are none.
+
+    What exists as it stands is no glob: neither a file of that name nor the directory that a glob is in.
+    """
     if is_remote(pattern):
         return [pattern] if exists(pattern) else sorted(_remote().glob(pattern))
-    return [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
+    if os.path.exists(pattern):
+        return [pattern]
+    directory, name = os.path.split(pattern)
+    return sorted(glob.glob(os.path.join(glob.escape(directory), name) if os.path.isdir(directory) else pattern))
 
 
 @contextlib.contextmanager

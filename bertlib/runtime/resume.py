@@ -83,8 +83,9 @@ def session(scaffold, checkpoint, config, hooks):
     if checkpoint and os.path.dirname(checkpoint) == directory:
         # So that pruning counts the checkpoints of earlier runs; not those of a directory that this is a copy
         # of.
-        scaffold.saver.recover_last_checkpoints(
-            [path for path in checkpoints.all_checkpoints(directory) if os.path.dirname(path) == directory])
+        scaffold.saver.set_last_checkpoints_with_time(
+            [(path, checkpoint_files.saved_at(path)) for path in checkpoints.all_checkpoints(directory)
+             if os.path.dirname(path) == directory])
     return opened
 
 
@@ -94,5 +95,7 @@ def explaining_damage(checkpoint):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        raise checkpoints.DamagedError(checkpoint or "", f"The checkpoint {checkpoint} is damaged "
-                                       f"({error.message.splitlines()[0]}).") from error
+        what = checkpoint and checkpoints.damage(checkpoint)  # which names the tensor
+        if not what:
+            raise
+        raise checkpoints.DamagedError(checkpoint, what) from error
