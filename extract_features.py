@@ -109,6 +109,7 @@ def layer_indexes(settings, config):
 def check_weights(settings, config):
     """Checks that --init_checkpoint fits the model and can be read."""
     found, expected = checkpoints.open_checkpoint(settings.init_checkpoint), modeling.variable_shapes(config)
+    checkpoints.check_types(found, expected)
     checkpoints.check_fits(found, expected, optional=[name for name in expected if "/pooler/" in name])
     checkpoints.check_readable(found, expected)
 

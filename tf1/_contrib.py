@@ -4,10 +4,13 @@ The functions keep the arguments, the variable names and the results of TensorFl
 """
 
 import contextlib
+import os
 import tempfile
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+
+from bertlib.runtime import checkpoint_files
 
 # --- contrib.layers --------------------------------------------------------------------------------------
 
@@ -422,7 +425,8 @@ def from_saved_model(export_dir, signature_def_key=None, signature_def=None, inp
     with session.graph.as_default():
         loaded = tf.saved_model.loader.load(session,
                                             (tags or tf.saved_model.tag_constants.SERVING).split(","),
-                                            export_dir)
+                                            checkpoint_files.openable_directory(
+                                                tf.compat.as_str(os.fspath(export_dir))))
     if input_names is None or output_names is None:
         if signature_def is None:
             key = signature_def_key or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY

@@ -2,7 +2,6 @@
 
 import difflib
 import importlib.util
-import json
 import os
 
 from absl import logging
@@ -10,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.kernels import one_dnn
 from bertlib.runtime import checkpoints
+from bertlib.runtime.files import json_object
 import modeling
 import optimization
 import tokenization
@@ -42,6 +42,7 @@ def resolve_model_flags(settings):
 
     Raises:
       ValueError: a file is neither given nor found.
+      FileNotFoundError: there is no such checkpoint.
     """
     if (settings.init_checkpoint is settings.bert_config_file is settings.vocab_file
             is settings.spm_model_file is None):
@@ -65,11 +66,21 @@ def resolve_model_flags(settings):
         beside = [os.path.join(directory, file) for file in candidates] if directory is not None else []
         found = next((path for path in beside if tf.gfile.Exists(path)), None)
         if found is None:
-            files = " or ".join(candidates)
-            where = (f": there is no {files} beside --init_checkpoint={settings.init_checkpoint}"
+            if beside:
+                _open_starting_weights(settings)  # which complains if they are missing too
+            names = " or ".join(candidates)
+            where = (f": there is no {names} beside --init_checkpoint={settings.init_checkpoint}"
                      if beside else "")
             raise ValueError(f"--{name} is required{where}.")
         settings.take_default(name, found)
+
+
+def _open_starting_weights(settings):
+    """Opens --init_checkpoint; returns the `checkpoints.Checkpoint`."""
+    try:
+        return checkpoints.open_checkpoint(settings.init_checkpoint)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"--init_checkpoint={settings.init_checkpoint}: {error}") from error
 
 
 # --- Checks ----------------------------------------------------------------------------------------------
@@ -111,17 +122,6 @@ def _file_of_flag(settings, name):
     if not tf.gfile.Exists(path):
         raise FileNotFoundError(f"--{name}={path}: there is no such file.")
     return path
-
-
-def json_object(path):
-    try:
-        with tf.gfile.GFile(path) as reader:
-            found = json.loads(reader.read())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold a JSON object, not a {type(found).__name__}.")
-    return found
 
 
 def config_problems(settings):
@@ -254,6 +254,7 @@ def check_starting_weights(settings, config, head_shapes, training=True):
     if newest:
         found = checkpoints.open_checkpoint(newest)
         model = {**encoder, **head_shapes}
+        checkpoints.check_types(found, model)
         trained_with = optimization.optimizer_of(found.shapes)
         if training and trained_with not in (None, settings.optimizer):
             raise ValueError(f"--optimizer={settings.optimizer}, but {newest} was trained with "
@@ -273,11 +274,12 @@ def check_starting_weights(settings, config, head_shapes, training=True):
                              f"them.\n{error}") from error
         checkpoints.check_readable(found, found.shapes)
     elif settings.init_checkpoint:
-        found = checkpoints.open_checkpoint(settings.init_checkpoint)
+        found = _open_starting_weights(settings)
+        checkpoints.check_types(found, {**encoder, **head_shapes})
         # Published and Hugging Face checkpoints may come without a pooler; then it starts at random, as heads
         # do.
         optional = {name for name in encoder if "/pooler/" in name} | set(head_shapes)
         checkpoints.check_fits(found, {**encoder, **head_shapes}, optional)
-        checkpoints.check_readable(found, encoder)
+        checkpoints.check_readable(found, {**encoder, **head_shapes})
     else:
         logging.warning("No --init_checkpoint: the weights start at random.")

@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.commands import checks, common_flags
 from bertlib.commands.settings import Settings
-from bertlib.runtime import checkpoints, locks
+from bertlib.runtime import checkpoint_files, checkpoints, locks
 import modeling
 import tokenization
 
@@ -87,11 +87,12 @@ def open_input(given):
         if not getattr(given, name):
             raise ValueError(f"--{name} is required.")
     path = given.input
-    # Published downloads, and what this script writes, have no file `checkpoint` to name the one they hold.
-    prefixes = tf.gfile.Glob(os.path.join(path, "*.index")) if tf.gfile.IsDirectory(path) else []
-    if len(prefixes) == 1 and not any(tf.gfile.Glob(os.path.join(path, name))
-                                      for name in ("checkpoint", "*.safetensors")):
-        path = prefixes[0][:-len(".index")]
+    # The published downloads, and what this script writes, have no file `checkpoint` to name their one
+    # checkpoint.
+    prefixes = checkpoint_files.prefixes_in(path) if tf.gfile.IsDirectory(path) else []
+    if len(prefixes) == 1 and not tf.gfile.Exists(os.path.join(path, "checkpoint")) and (
+            not checkpoint_files.in_directory(path, ".safetensors")):
+        path = prefixes[0]
     try:
         source = checkpoints.open_checkpoint(path)
     except FileNotFoundError as error:
@@ -260,6 +261,7 @@ def translate(given, source):
     heads = {name for head in _ARCHITECTURES.values() for name in head} & set(source.shapes)
     shapes = {name: (*source.shapes[name][:1], settings["hidden_size"]) for name in heads
               if name.endswith("_weights")}
+    checkpoints.check_types(source, [*encoder, *heads])
     # Question answering and masked LM do not need the pooler, and Hugging Face's have none.
     checkpoints.check_fits(source, {**encoder, **shapes},
                            optional={name for name in encoder if "/pooler/" in name})
@@ -288,6 +290,8 @@ def strip(given, source):
         if path is not None and tf.gfile.Exists(path):
             with tf.gfile.GFile(path, "rb") as reader:
                 texts[name] = reader.read()
+    # Other numbers than floats count as the state of a training, but those of the encoder cannot be that.
+    checkpoints.check_types(source, [name for name in source.shapes if name.startswith("bert/")])
     return sorted(checkpoints.weight_names(source)), texts
 
 

@@ -56,6 +56,7 @@ def run(main, goes_on=False, description=None):
             if len(argv) > 1:
                 raise ValueError(
                     f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
+            settings.refuse_empty_paths()
             main(argv)
         except (ValueError, OSError, estimator.NanLossError) as error:
             if FLAGS.traceback:

@@ -19,7 +19,16 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_utils
 
-from bertlib.runtime import checkpoints, graph_keys, input_position, locks, randomness, resume, session_hooks
+from bertlib.runtime import (
+    checkpoint_files,
+    checkpoints,
+    graph_keys,
+    input_position,
+    locks,
+    randomness,
+    resume,
+    session_hooks,
+)
 from bertlib.runtime.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  public names here
 from bertlib.runtime.run_config import RunConfig
 from bertlib.runtime.session_hooks import NanLossError  # noqa: F401  what training may raise
@@ -390,7 +399,7 @@ class Estimator(object):
             main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
             with tf.Session(graph=graph, config=self._config.session_config) as session:
                 with resume.explaining_damage(checkpoint):
-                    saver.restore(session, checkpoint)
+                    saver.restore(session, checkpoint_files.openable(checkpoint))
                 with _new_export_dir(export_dir_base) as (temporary_dir, final_dir):
                     builder = tf.saved_model.builder.SavedModelBuilder(temporary_dir)
                     builder.add_meta_graph_and_variables(
@@ -419,11 +428,11 @@ class Estimator(object):
 
     def get_variable_names(self):
         """Returns the names in the newest checkpoint."""
-        return [name for name, _ in tf.train.list_variables(self._trained_checkpoint())]
+        return sorted(checkpoints.open_checkpoint(self._trained_checkpoint()).shapes)
 
     def get_variable_value(self, name):
         """Returns the value of a variable in the newest checkpoint."""
-        return tf.train.load_variable(self._trained_checkpoint(), name)
+        return tf.train.load_variable(checkpoint_files.openable(self._trained_checkpoint()), name)
 
     def _trained_checkpoint(self):
         checkpoint = self.latest_checkpoint()

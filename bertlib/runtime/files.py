@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import json
 import os
 import sys
 
@@ -64,11 +65,35 @@ def size(path):
     return _remote().stat(path).length if is_remote(path) else os.path.getsize(path)
 
 
+def json_object(path):
+    """Reads a file that holds a JSON object; returns it as a dict.
+
+    Raises:
+      ValueError: it holds something else.
+      FileNotFoundError: there is no such file.
+    """
+    try:
+        found = json.loads(read_bytes(path).decode("utf-8"))
+    except ValueError as error:  # also of bytes that are not UTF-8, and of numbers of thousands of digits
+        raise ValueError(f"{path} is not JSON: {error}.") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is damaged: its brackets are nested too deep.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object, not a {type(found).__name__}.")
+    return found
+
+
 def find(pattern):
-    """Returns the files that a path or a glob names, sorted; none if there are none."""
+    """Returns the files that a path or a glob names, sorted; none if there are none.
+
+    What exists as it stands is no glob: neither a file of that name nor the directory that a glob is in.
+    """
     if is_remote(pattern):
-        return sorted(_remote().glob(pattern))
-    return [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
+        return [pattern] if exists(pattern) else sorted(_remote().glob(pattern))
+    if os.path.exists(pattern):
+        return [pattern]
+    directory, name = os.path.split(pattern)
+    return sorted(glob.glob(os.path.join(glob.escape(directory), name) if os.path.isdir(directory) else pattern))
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from tqdm import tqdm
 
-from bertlib.runtime import checkpoints, graph_keys
+from bertlib.runtime import checkpoint_files, checkpoints, graph_keys
 
 # What a trace calls the run of a function that XLA compiled for the CPU, and what our table does.
 _RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compiled by XLA)"
@@ -268,7 +268,9 @@ class ProfileHook(tf.train.SessionRunHook):
         self._finished = True
         with self._surviving():
             tf.compat.v2.profiler.experimental.stop()
-            path = max(tf.gfile.Glob(os.path.join(self._model_dir, "plugins", "profile", "*", "*.xplane.pb")))
+            profiles = os.path.join(self._model_dir, "plugins", "profile")
+            newest = os.path.join(profiles, max(tf.gfile.ListDirectory(profiles)))
+            path = max(checkpoint_files.in_directory(newest, ".xplane.pb"))
             with tf.gfile.Open(path, "rb") as reader:
                 table = _table_of(op_times(xplane_pb2.XSpace.FromString(reader.read())))
             logging.info("Profile of steps %d to %d, %.3f seconds. Time in ops, of all threads:\n%s\nThe "

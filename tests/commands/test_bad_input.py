@@ -349,8 +349,8 @@ def checkpoint_without_data(given):
     (given.model / "bert_model.ckpt.data-00000-of-00001").unlink()
 
 
-@case("The checkpoint {model}/bert_model.ckpt cannot be read",
-      "truncated or damaged: copy or download it again")
+@case("The checkpoint {model}/bert_model.ckpt cannot be read", "truncated or damaged. Copy or download "
+      "the checkpoint again")
 def checkpoint_with_truncated_index(given):
     truncate(given.model / "bert_model.ckpt.index")
 
@@ -365,6 +365,14 @@ def misspelt_checkpoint(given):
     given.flags["init_checkpoint"] = given.model / "model.ckpt"
 
 
+@case("--init_checkpoint={here}/none/: There is no directory {here}/none/.", path="none/")
+@case("--init_checkpoint={here}/none/model.ckpt: There is no checkpoint {here}/none/model.ckpt", path="none/model.ckpt")
+def missing_starting_weights_without_their_configuration(given, path):
+    for flag in ("vocab_file", "bert_config_file"):
+        del given.flags[flag]
+    given.flags["init_checkpoint"] = f"{given.here}/{path}"
+
+
 @case("one file of a checkpoint; name the prefix: {model}/bert_model.ckpt")
 def one_file_of_a_checkpoint(given):
     given.flags["init_checkpoint"] = given.model / "bert_model.ckpt.index"
@@ -376,7 +384,7 @@ def checkpoint_with_nan(given):
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "copy or download it again",
+@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "Copy or download the checkpoint",
       left=0.5)
 @case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0.01)
 @case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0)
@@ -534,10 +542,13 @@ def no_task(given):
 @case("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU", use_tpu=True)
 @case("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true",
       do_train=False, do_eval=False, do_predict=False)
-@case("--data_dir=: there is no such directory", data_dir="")
-@case("--vocab_file=: there is no such file", vocab_file="")
-@case("--bert_config_file=: there is no such file", bert_config_file="")
-@case("--output_dir is empty; name a directory", output_dir="")
+@case("--data_dir is empty. If a variable of the shell stands for the path, it is not set", data_dir="")
+@case("--vocab_file is empty.", vocab_file="")
+@case("--spm_model_file is empty.", spm_model_file="")
+@case("--bert_config_file is empty.", bert_config_file="")
+@case("--output_dir is empty.", output_dir="")
+@case("--init_checkpoint is empty.", "set it, or leave the flag out", init_checkpoint="")
+@case("--init_checkpoint is empty.", init_checkpoint=" ")
 def flag(given, **flags):
     given.flags.update(flags)
 
