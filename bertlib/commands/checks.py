@@ -8,7 +8,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.kernels import one_dnn
-from bertlib.runtime import checkpoints
+from bertlib.runtime import checkpoints, files, run_config
 from bertlib.runtime.files import json_object
 import modeling
 import optimization
@@ -193,7 +193,8 @@ def load_tokenizer(settings, config=None):
 
 
 def refuse_tpus(settings):
-    """Raises a ValueError if --use_tpu asks for one."""
+    """Raises a ValueError if --use_tpu asks for one, or TF_CONFIG for several processes."""
+    run_config.refuse_clusters()
     if settings.use_tpu:
         raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
 
@@ -203,7 +204,7 @@ def check_output_dir(settings):
     if it was not given.
 
     Raises:
-      NotADirectoryError, ValueError: one cannot.
+      NotADirectoryError, PermissionError, ValueError: one cannot.
     """
     if settings.results_dir is None:
         settings.results_dir = settings.output_dir
@@ -215,6 +216,9 @@ def check_output_dir(settings):
             existing = os.path.dirname(existing)
         if existing and not tf.gfile.IsDirectory(existing):
             raise NotADirectoryError(f"--{name}={directory}: {existing} is not a directory. Use another one.")
+        if not files.is_remote(directory) and not os.access(existing or ".", os.W_OK | os.X_OK):
+            raise PermissionError(f"--{name}={directory}: nothing can be written in {existing or 'this directory'}: "
+                                  "it belongs to somebody else, or its file system is read-only. Use another one.")
 
 
 # The least that a GPU's compute capability must be.

@@ -8,6 +8,7 @@ Or takes the weights alone out of a training checkpoint:
     python convert_checkpoint.py --input=/tmp/mrpc_output --output=/tmp/mrpc_weights --weights_only
 """
 
+import contextlib
 import fnmatch
 import json
 import os
@@ -19,7 +20,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.commands import checks, common_flags
 from bertlib.commands.settings import Settings
-from bertlib.runtime import checkpoint_files, checkpoints, locks
+from bertlib.runtime import checkpoint_files, checkpoints, files, locks
 import modeling
 import tokenization
 
@@ -312,10 +313,10 @@ def write(output, kind, source, names, texts):
       FileExistsError: another process wrote there meanwhile.
       locks.InUseError: it is writing there.
     """
-    if os.path.isdir(output):
-        with locks.directory(output):
-            return _write(output, kind, source, names, texts)
-    return _write(output, kind, source, names, texts)
+    with files.explaining_disk(output), contextlib.ExitStack() as stack:
+        if os.path.isdir(output):
+            stack.enter_context(locks.directory(output))
+        return _write(output, kind, source, names, texts)
 
 
 def _write(output, kind, source, names, texts):

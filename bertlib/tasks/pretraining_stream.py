@@ -391,15 +391,8 @@ class _Output:
         total = collections.Counter(self._manifest["statistics"])
         first, sizes = total["instances"], []
         for index, path in enumerate(self._paths):
-            block = _partial(path) + ".block"
-            # The writer cannot append; files of records can be put together.
-            with record_files.writer(block) as writer:
-                for record in records[(index - first) % len(self._paths)::len(self._paths)]:
-                    writer.write(record)
-            with open(block, "rb") as source, open(_partial(path), "ab") as target:
-                shutil.copyfileobj(source, target)
-                sizes.append(target.tell())
-            os.remove(block)
+            with files.explaining_disk(path):
+                sizes.append(_append(path, records[(index - first) % len(self._paths)::len(self._paths)]))
         total.update(statistics)
         self._manifest.update(blocks_done=self.done + 1, sizes=sizes, statistics=dict(total))
         files.write_text(self._manifest_path, json.dumps(self._manifest, indent=1) + "\n")
@@ -410,6 +403,22 @@ class _Output:
             if os.path.exists(_partial(path)):
                 os.replace(_partial(path), path)
         return self._manifest
+
+
+def _append(path, records):
+    """Adds serialized records to the partial file of `path`; returns its size."""
+    block = _partial(path) + ".block"
+    try:
+        # it cannot append; files of records can be put together
+        with record_files.writer(block) as writer:
+            for record in records:
+                writer.write(record)
+        with open(block, "rb") as source, open(_partial(path), "ab") as target:
+            shutil.copyfileobj(source, target)
+            return target.tell()
+    finally:
+        if os.path.exists(block):
+            os.remove(block)
 
 
 def _partial(path):
