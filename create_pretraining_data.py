@@ -350,6 +350,8 @@ def main(_):
     input_files = corpus.find_input_files(paths_of_flag(settings, "input_file"))
     output_files = paths_of_flag(settings, "output_file")
     tokenizer = load_tokenizer(settings)
+    checks.refuse_overwriting(settings, {"input_file": input_files},
+                              {"output_file": pretraining_stream.written_files(output_files)})
     check_predictions(settings)
     recipe = pretraining_data.Recipe(**{name: getattr(settings, name)
                                         for name in pretraining_data.Recipe._fields})

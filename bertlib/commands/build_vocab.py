@@ -16,7 +16,7 @@ import os
 from absl import flags, logging
 import tokenizers
 
-from bertlib.commands import common_flags
+from bertlib.commands import checks, common_flags
 from bertlib.commands.settings import Settings
 from bertlib.runtime import files
 from bertlib.tasks import corpus
@@ -143,6 +143,7 @@ def main(_):
         raise ValueError(f"--output_file={settings.output_file} exists, and models may depend on its ids. "
                          "Name another file, or remove it.")
     paths = corpus.find_input_files([path.strip() for path in settings.input_file.split(",")])
+    checks.refuse_overwriting(settings, {"input_file": paths}, {"output_file": [settings.output_file]})
     lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))
     words = count_words(lines, settings.do_lower_case)
     if not words:

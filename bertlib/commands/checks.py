@@ -1,6 +1,7 @@
 """Defaults of flags that were not given, and checks before anything is written."""
 
 import difflib
+import glob
 import importlib.util
 import json
 import os
@@ -9,7 +10,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.kernels import one_dnn
-from bertlib.runtime import checkpoints
+from bertlib.runtime import checkpoints, files
 import modeling
 import optimization
 import tokenization
@@ -276,3 +277,75 @@ def check_starting_weights(settings, config, head_shapes, training=True):
         checkpoints.check_readable(found, encoder)
     else:
         logging.warning("No --init_checkpoint: the weights start at random.")
+
+
+# --- What is read is not overwritten ---------------------------------------------------------------------
+
+# What a training writes into --output_dir besides its checkpoints.
+TRAINING_FILES = ("checkpoint", "graph.pbtxt")
+
+
+def refuse_overwriting(settings, read, written):
+    """Checks that no file that a command reads is one that it writes: by the same name, another spelling of
+    it, or a link.
+
+    Args:
+      settings: a `Settings`.
+      read: {flag: paths that the command reads}; what does not exist is left to other checks. The model's
+        files are added here.
+      written: {flag: paths that the command writes, aside first as "path.partial"}.
+
+    Raises:
+      ValueError: one is.
+    """
+    flags = {}
+    for flag, paths in (*_model_files(settings).items(), *read.items()):
+        flags.update((files.identity(path), (flag, path)) for path in paths if files.exists(path))
+    for flag, paths in written.items():
+        for path in paths:
+            for name in (path, f"{path}.partial"):
+                reader, what = flags.get(files.identity(name), (None, None))
+                if reader is not None:
+                    other = "" if what == name else f", which is {what},"
+                    raise ValueError(f"--{flag}={getattr(settings, flag)} would overwrite {name}{other} that "
+                                     f"--{reader} reads. Pass another --{flag}.")
+
+
+def overwritten_in(settings, names):
+    """Returns the paths that a command with --output_dir overwrites.
+
+    Args:
+      settings: a `Settings`.
+      names: of the files that it writes there besides those of a training.
+
+    Returns:
+      {"output_dir": list of str}, for `refuse_overwriting`.
+    """
+    directory = settings.output_dir
+    names = [*names, *TRAINING_FILES] if settings.do_train else list(names)
+    if settings.do_train and not checkpoints.latest_checkpoint(directory):
+        # A training that starts writes its checkpoints from step 0 on, whatever has their names.
+        names += map(os.path.basename, glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*")))
+    return {"output_dir": [os.path.join(directory, name) for name in names]}
+
+
+def _model_files(settings):
+    """{flag: files} of the model that a command reads."""
+    found = {}
+    for flag in ("vocab_file", "spm_model_file", "bert_config_file"):
+        if flag in settings and getattr(settings, flag):
+            found[flag] = [getattr(settings, flag)]
+    if "init_checkpoint" in settings and settings.init_checkpoint:
+        found["init_checkpoint"] = checkpoint_files(settings.init_checkpoint)
+    return found
+
+
+def checkpoint_files(path):
+    """Returns the local files of a checkpoint that a flag names: its prefix, a directory, or a file."""
+    if os.path.isdir(path):
+        patterns = ["*.safetensors", "*.safetensors.index.json"]
+        newest = checkpoints.latest_checkpoint(path)
+        if newest:
+            return checkpoint_files(newest)
+        return [name for pattern in patterns for name in glob.glob(os.path.join(glob.escape(path), pattern))]
+    return [path, *glob.glob(glob.escape(path) + ".index"), *glob.glob(glob.escape(path) + ".data-*")]

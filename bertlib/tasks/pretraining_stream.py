@@ -306,12 +306,13 @@ def _log(record, tokenizer):
 
 def _check_output_files(input_files, output_files):
     """Finds out before the work whether its result could be written."""
+    named = collections.Counter(map(files.identity, [*input_files, *output_files]))
     for path in output_files:
         directory = os.path.dirname(path) or "."
         if "://" in path:
             raise ValueError(f"Output file {path}: only local files, as they are written in parts. Copy them "
                              "afterwards.")
-        if output_files.count(path) > 1 or path in input_files:
+        if named[files.identity(path)] > 1:
             raise ValueError(f"Output file {path} is named twice, or is an input file too.")
         if os.path.isdir(path):
             raise IsADirectoryError(f"Output file {path} is a directory; name a file in it.")
@@ -409,6 +410,12 @@ class _Output:
 
 def _partial(path):
     return path + ".partial"
+
+
+def written_files(output_files):
+    """Returns all paths, besides partial files, that `write_training_data` writes for some output files."""
+    return [*output_files, *(_partial(path) + ".block" for path in output_files),
+            output_files[0] + MANIFEST_SUFFIX]
 
 
 def _has(path, size, complete):
