@@ -44,8 +44,9 @@ FINE = ("message", "success", "ended by the signal", "still working")
 MEMORY = 12 << 30
 _MESSAGE = re.compile(r"^(?:[\w.]+\.py: (?:error: |interrupted|terminated|stopped)|FATAL Flags parsing error:\s)"
                       r"(?P<text>.*)", re.MULTILINE | re.DOTALL)
+_NAMES_SOMETHING = re.compile(r"--\w|[\w.-]/|\.\w{2,}|'.+'|memory|no space|descriptor|RAM", re.IGNORECASE)
 _CRASH = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Check failed|Exception ignored|"
-                    r"terminate called|std::bad_alloc|core dumped")
+                    r"terminate called|core dumped")
 
 Case = collections.namedtuple("Case", "number done verdict detail command")
 
@@ -103,7 +104,7 @@ class Attack:
         """Kills a run that takes too long; returns (what stops the watch, None)."""
         def end():
             before = run.read("stderr")
-            time.sleep(5)
+            time.sleep(10)
             overtime.append("still working" if len(run.read("stderr")) > len(before) else "hang")
             try:
                 os.kill(run.pid, signal.SIGKILL)
@@ -196,11 +197,8 @@ class Attack:
             return "refused though valid", None
         if not found:
             return "no message", f"exit code {finished.code}\n{finished.err[-700:]}"
-        text = found["text"]
-        if not re.search(r"--\w|[\w.-]/|\.\w{2,}|memory|no space|descriptor|RAM|descriptors|interrupted", text, re.I) and (
-                "interrupted" not in finished.err):
-            return "vague", None
-        return "message", None
+        clear = "interrupted" in finished.err or _NAMES_SOMETHING.search(found["text"])
+        return "message" if clear else "vague", None
 
 
 class Fresh:
@@ -268,9 +266,10 @@ def main():
     parser.add_argument("--kinds", default=",".join(KINDS), help="with commas between")
     parser.add_argument("--only", help="numbers of the cases to repeat, with commas between")
     parser.add_argument("--jobs", type=int, default=2, help="cases at the same time")
-    parser.add_argument("--limit", type=float, default=60, help="seconds after which a run hangs")
+    parser.add_argument("--limit", type=float, default=90, help="seconds after which a run hangs")
     parser.add_argument("--keep", action="store_true", help="leave the directories")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, and then inherited
     directory = pathlib.Path(tempfile.mkdtemp(prefix="attack."))
     attacks = [Attack(arguments, directory) for _ in range(arguments.jobs)]
     attacks[0].write_template()

@@ -79,6 +79,10 @@ IGNORED_CONFIG_KEYS = {
     "pooler_size_per_head", "pooler_type"}
 
 
+# Far more than any model has; with more, shapes overflow, or the graph is never done.
+_MOST, _MOST_OF = 1 << 24, {"num_hidden_layers": 1000}
+
+
 def load_config(settings):
     """Reads and checks --bert_config_file.
 
@@ -136,6 +140,8 @@ def config_problems(settings):
         value = settings.get(name, default)
         if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             problems.append(f"{name} is {value!r}; it must be a positive integer.")
+        elif isinstance(default, int) and value > (most := _MOST_OF.get(name, _MOST)):
+            problems.append(f"{name} is {value}; it must be at most {most}.")
         elif isinstance(default, float) and (not isinstance(value, (int, float)) or not 0 <= value < 1):
             problems.append(f"{name} is {value!r}; it must be at least 0 and below 1.")
         elif isinstance(default, str) and not isinstance(value, (str, type(None))):
