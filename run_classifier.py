@@ -47,6 +47,10 @@ from bertlib.tasks.classifier_data import (  # noqa: F401  public names of this 
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
+# What is written to output_dir besides checkpoints.
+_OUTPUT_FILES = ("train.tf_record", "eval.tf_record", "predict.tf_record", "eval_results.txt",
+                 "test_results.tsv", "test_predictions.tsv", "test_eval_results.txt")
+
 
 def define_flags():
     """Defines the flags of this command."""
@@ -134,6 +138,11 @@ def main(_):
     tokenizer = checks.load_tokenizer(settings, bert_config)
     label_list = processor.get_labels()
     checks.check_output_dir(settings)
+    # A processor of a script that imports this one may declare no files.
+    names = processor.file_names() if isinstance(processor, DataProcessor) else {}
+    checks.refuse_overwriting(
+        settings, {"data_dir": [os.path.join(settings.data_dir, name) for name in names.values()]},
+        checks.overwritten_in(settings, _OUTPUT_FILES))
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config, len(label_list)),
                                   settings.do_train)
     examples, test_has_labels = read_examples(settings, processor)

@@ -1,6 +1,7 @@
 """Defaults of flags that were not given, and checks before anything is written."""
 
 import difflib
+import glob
 import importlib.util
 import os
 
@@ -91,6 +92,10 @@ IGNORED_CONFIG_KEYS = {
     "pooler_size_per_head", "pooler_type"}
 
 
+# Far more than any model has; with more, shapes overflow, or the graph is never done.
+_MOST, _MOST_OF = 1 << 24, {"num_hidden_layers": 1000}
+
+
 def load_config(settings):
     """Reads and checks --bert_config_file.
 
@@ -137,6 +142,8 @@ def config_problems(settings):
         value = settings.get(name, default)
         if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             problems.append(f"{name} is {value!r}; it must be a positive integer.")
+        elif isinstance(default, int) and value > (most := _MOST_OF.get(name, _MOST)):
+            problems.append(f"{name} is {value}; it must be at most {most}.")
         elif isinstance(default, float) and (not isinstance(value, (int, float)) or not 0 <= value < 1):
             problems.append(f"{name} is {value!r}; it must be at least 0 and below 1.")
         elif isinstance(default, str) and not isinstance(value, (str, type(None))):
@@ -287,3 +294,80 @@ def check_starting_weights(settings, config, head_shapes, training=True):
         checkpoints.check_readable(found, {**encoder, **head_shapes})
     else:
         logging.warning("No --init_checkpoint: the weights start at random.")
+
+
+# --- What is read is not overwritten ---------------------------------------------------------------------
+
+# What a training writes into --output_dir besides its checkpoints.
+TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json")
+
+
+def refuse_overwriting(settings, read, written):
+    """Checks that no file that a command reads is one that it writes: by the same name, another spelling of
+    it, or a link.
+
+    Args:
+      settings: a `Settings`.
+      read: {flag: paths that the command reads}; what does not exist is left to other checks. The model's
+        files are added here.
+      written: {flag: paths that the command writes, aside first as "path.partial"}.
+
+    Raises:
+      ValueError: one is.
+    """
+    flags = {}
+    for flag, paths in (*_model_files(settings).items(), *read.items()):
+        flags.update((files.identity(path), (flag, path)) for path in paths if files.exists(path))
+    for flag, paths in written.items():
+        for path in paths:
+            for name in (path, f"{path}.partial"):
+                reader, what = flags.get(files.identity(name), (None, None))
+                if reader is not None:
+                    other = "" if what == name else f", which is {what},"
+                    raise ValueError(f"--{flag}={getattr(settings, flag)} would overwrite {name}{other} that "
+                                     f"--{reader} reads. Pass another --{flag}.")
+
+
+def overwritten_in(settings, names):
+    """Returns the paths that a command with --output_dir overwrites.
+
+    Args:
+      settings: a `Settings`.
+      names: of the files that it writes there besides those of a training.
+
+    Returns:
+      {"output_dir" or "results_dir": list of str}, for `refuse_overwriting`.
+    """
+    found = {"results_dir": [os.path.join(settings.results_dir, name) for name in names]}
+    if settings.results_dir == settings.output_dir:
+        found = {"output_dir": found.pop("results_dir")}
+    if settings.do_train:
+        directory = settings.output_dir
+        trained = found.setdefault("output_dir", [])
+        trained += [os.path.join(directory, name) for name in TRAINING_FILES]
+        if not checkpoints.latest_checkpoint(directory):
+            # A training that starts writes its checkpoints from step 0 on, whatever has their names.
+            trained += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
+    return found
+
+
+def _model_files(settings):
+    """{flag: files} of the model that a command reads."""
+    found = {}
+    for flag in ("vocab_file", "spm_model_file", "bert_config_file"):
+        if flag in settings and getattr(settings, flag):
+            found[flag] = [getattr(settings, flag)]
+    if "init_checkpoint" in settings and settings.init_checkpoint:
+        found["init_checkpoint"] = files_of_checkpoint(settings.init_checkpoint)
+    return found
+
+
+def files_of_checkpoint(path):
+    """Returns the local files of a checkpoint that a flag names: its prefix, a directory, or a file."""
+    if os.path.isdir(path):
+        patterns = ["*.safetensors", "*.safetensors.index.json"]
+        newest = checkpoints.latest_checkpoint(path)
+        if newest:
+            return files_of_checkpoint(newest)
+        return [name for pattern in patterns for name in glob.glob(os.path.join(glob.escape(path), pattern))]
+    return [path, *glob.glob(glob.escape(path) + ".index"), *glob.glob(glob.escape(path) + ".data-*")]

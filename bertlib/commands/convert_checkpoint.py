@@ -353,6 +353,9 @@ def main(_):
     source = open_input(given)
     check_output(given, source)
     names, texts = strip(given, source) if given.to == source.kind else translate(given, source)
+    checks.refuse_overwriting(
+        given, {"input": checks.files_of_checkpoint(source.path)},
+        {"output": [os.path.join(given.output, name) for name in in_the_way(given.output, given.to)]})
     if not names:
         raise ValueError(f"--input={given.input}: {source.path} holds no weights.")
     checkpoints.check_readable(source, names)

@@ -175,6 +175,21 @@ def explaining_disk(path, kept=None):
         raise OSError(f"{name} could not be written: {problem[0]}. {remains}{problem[1]}") from error
 
 
+def identity(path):
+    """Returns what is equal for two paths of one file: other spellings, links, or letter case where a file
+    system ignores it.
+
+    What does not exist has the identity of where it would be.
+    """
+    if is_remote(path):
+        return os.fspath(path)
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return os.path.realpath(path)
+    return found.st_dev, found.st_ino
+
+
 @contextlib.contextmanager
 def replacing(path):
     """Gives the name of a file that takes the place of `path` when the block ends, and is removed if the
