@@ -344,7 +344,7 @@ def overwritten_in(settings, names):
     if settings.do_train:
         directory = settings.output_dir
         trained = found.setdefault("output_dir", [])
-        trained += [os.path.join(directory, name) for name in TRAINING_FILES]
+        trained += [os.path.join(directory, name) for name in (*names, *TRAINING_FILES)]
         if not checkpoints.latest_checkpoint(directory):
             # A training that starts writes its checkpoints from step 0 on, whatever has their names.
             trained += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
