@@ -3,6 +3,7 @@ local ones."""
 
 import contextlib
 import glob
+import json
 import os
 import sys
 
@@ -40,6 +41,23 @@ def read_bytes(path):
         raise FileNotFoundError(f"No such file: {path!r}")
     with opened(path, "rb") as reader:
         return reader.read()
+
+
+def read_json_object(path):
+    """Returns the JSON object (dict) that a file holds.
+
+    Raises:
+      ValueError: it holds something else.
+    """
+    try:
+        found = json.loads(read_bytes(path).decode("utf-8-sig"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}.") from error
+    except RecursionError:
+        raise ValueError(f"{path} is not usable: its JSON is nested too deeply.") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object, not a {type(found).__name__}.")
+    return found
 
 
 def exists(path):
