@@ -354,10 +354,13 @@ def main(_):
     check_predictions(settings)
     recipe = pretraining_data.Recipe(**{name: getattr(settings, name)
                                         for name in pretraining_data.Recipe._fields})
+    kept = {name: getattr(settings, name) for name in ("do_lower_case", "protect_special_tokens")}
+    basic = getattr(tokenizer, "basic_tokenizer", None)
+    if basic:  # None is the default, and what earlier manifests have
+        kept.update(strip_accents=basic.strip_accents, keep_chinese=not basic.tokenize_chinese_chars or None)
     manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, settings.random_seed, settings.shuffle_buffer_documents,
-        settings.num_workers,
-        {name: getattr(settings, name) for name in ("do_lower_case", "protect_special_tokens")})
+        settings.num_workers, kept)
     logging.info("Wrote %s: %s", ", ".join(output_files), pretraining_stream.describe(manifest["statistics"]))
 
 
