@@ -55,7 +55,9 @@ def run(main, goes_on=False, description=None):
         signals.handle_termination(lambda: _say(f"terminated.{_what_goes_on(goes_on)}"))
         try:
             if len(argv) > 1:
-                raise ValueError(f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
+                raise ValueError(
+                    f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
+            settings.refuse_empty_paths()
             main(argv)
         except (ValueError, OSError, estimator.NanLossError) as error:
             if isinstance(error, ChildProcessError) and signals.request.made:
@@ -74,7 +76,8 @@ def run(main, goes_on=False, description=None):
             if FLAGS.traceback:
                 raise
             by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch
-            fewer = f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close" if "recompute" in FLAGS else "Close"
+            fewer = (f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close"
+                     if "recompute" in FLAGS else "Close")
             _fail(f"error: out of RAM ({error}). {fewer} other programs.")
         except KeyboardInterrupt:
             _fail(f"interrupted.{_what_goes_on(goes_on)}", code=130)
@@ -87,8 +90,8 @@ def run(main, goes_on=False, description=None):
     try:
         common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
         keep_freed_memory()
-        # Neither modules while the script runs nor all that is left at its end are worth a search for garbage:
-        # it takes a second.
+        # Neither modules while the script runs nor all that is left at its end are worth a search for
+        # garbage: it takes a second.
         gc.freeze()
         atexit.register(gc.freeze)
         app.run(guarded)

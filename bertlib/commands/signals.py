@@ -15,12 +15,14 @@ EXIT_CODE = 128 + signal.SIGTERM
 # What all trainings of this process look at.
 request = stopping.StopRequest()
 
-# Outside of a training, time for the main thread to clean up. It cannot while it is in one call of TensorFlow.
+# Outside of a training, time for the main thread to clean up. It cannot while it is in one call of
+# TensorFlow.
 _POLL_SECONDS, _POLLS = 0.5, 4
 
 
 def handle_termination(last_words):
-    """Lets SIGTERM make the request. Without effect in a thread, or if this process handles the signal already.
+    """Lets SIGTERM make the request. Without effect in a thread, or if this process handles the signal
+    already.
 
     Args:
       last_words: function that is called when nothing else ends the process, before it is ended.

@@ -19,7 +19,18 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_utils
 
-from bertlib.runtime import checkpoints, files, graph_keys, input_position, randomness, resume, session_hooks, stopping
+from bertlib.runtime import (
+    checkpoint_files,
+    checkpoints,
+    files,
+    graph_keys,
+    input_position,
+    locks,
+    randomness,
+    resume,
+    session_hooks,
+    stopping,
+)
 from bertlib.runtime.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  public names here
 from bertlib.runtime.run_config import RunConfig
 from bertlib.runtime.session_hooks import NanLossError  # noqa: F401  what training may raise
@@ -102,7 +113,7 @@ class Estimator(object):
     # --- Training
 
     def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
-        """Trains the model until the input ends or a limit is reached.
+        """Trains the model until the input ends or a limit is reached. No other process can train in model_dir.
 
         Args:
           input_fn: returns a dataset of features or (features, labels), or the tensors themselves; may take
@@ -119,6 +130,7 @@ class Estimator(object):
           ValueError: both limits are given, or one is not positive; the checkpoint in model_dir does not fit
             the model.
           NanLossError: the loss became NaN or infinite; the checkpoints are those of before.
+          locks.InUseError: another process trains there.
           OSError: the disk cannot be written; the last whole checkpoint is kept.
           stopping.Stopped: the configuration's stop_request was made; the last whole step is saved.
         """
@@ -127,15 +139,21 @@ class Estimator(object):
         for name, value in (("steps", steps), ("max_steps", max_steps)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
+        tf.gfile.MakeDirs(self._model_dir)
+        with locks.directory(self._model_dir):
+            self._train_from_newest(input_fn, list(hooks or []), steps, max_steps, saving_listeners)
+        return self
+
+    def _train_from_newest(self, input_fn, hooks, steps, max_steps, saving_listeners):
+        """`train`, in a directory that is there and locked."""
         checkpoint = self.latest_checkpoint()
         start = self._step_of(checkpoint)
         if max_steps is not None and start >= max_steps:
             logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start,
                          max_steps)
-            return self
+            return
 
         last_step = max_steps if max_steps is not None else start + steps if steps is not None else None
-        hooks = list(hooks or [])
         if last_step is not None:
             hooks.append(tf.train.StopAtStepHook(last_step=last_step))
         self._log_start(checkpoint, start, last_step)
@@ -149,7 +167,6 @@ class Estimator(object):
                 raise stopping.Stopped(f"The last step is saved in {self.latest_checkpoint()}") from None
             finally:
                 session_hooks.close_event_files()
-        return self
 
     def _train_session(self, input_fn, hooks, saving_listeners, checkpoint, last_step, continue_input):
         """Trains in one session.
@@ -187,7 +204,6 @@ class Estimator(object):
                 examples *= micro_batches
             all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint,
                                              last_step, examples)
-            tf.gfile.MakeDirs(self._model_dir)
             checkpoints.remove_leftovers(self._model_dir)
 
             stop = self._config.stop_request
@@ -413,7 +429,7 @@ class Estimator(object):
             main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
             with tf.Session(graph=graph, config=self._config.session_config) as session:
                 with resume.explaining_damage(checkpoint):
-                    saver.restore(session, checkpoint)
+                    saver.restore(session, checkpoint_files.openable(checkpoint))
                 with _new_export_dir(export_dir_base) as (temporary_dir, final_dir):
                     builder = tf.saved_model.builder.SavedModelBuilder(temporary_dir)
                     builder.add_meta_graph_and_variables(
@@ -442,11 +458,11 @@ class Estimator(object):
 
     def get_variable_names(self):
         """Returns the names in the newest checkpoint."""
-        return [name for name, _ in tf.train.list_variables(self._trained_checkpoint())]
+        return sorted(checkpoints.open_checkpoint(self._trained_checkpoint()).shapes)
 
     def get_variable_value(self, name):
         """Returns the value of a variable in the newest checkpoint."""
-        return tf.train.load_variable(self._trained_checkpoint(), name)
+        return tf.train.load_variable(checkpoint_files.openable(self._trained_checkpoint()), name)
 
     def _trained_checkpoint(self):
         checkpoint = self.latest_checkpoint()

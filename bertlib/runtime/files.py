@@ -1,9 +1,9 @@
-"""Files, local or on a file system of TensorFlow's, written whole or not at all. Loads no TensorFlow for
-local ones."""
+"""Files, local or on TensorFlow's file systems, whole or not at all. Loads no TensorFlow for local ones."""
 
 import contextlib
 import errno
 import glob
+import json
 import os
 import re
 import shutil
@@ -78,11 +78,35 @@ def size(path):
     return _remote().stat(path).length if is_remote(path) else os.path.getsize(path)
 
 
+def json_object(path):
+    """Reads a file that holds a JSON object; returns it as a dict.
+
+    Raises:
+      ValueError: it holds something else.
+      FileNotFoundError: there is no such file.
+    """
+    try:
+        found = json.loads(read_bytes(path).decode("utf-8-sig"))
+    except ValueError as error:  # also of bytes that are not UTF-8, and of numbers of thousands of digits
+        raise ValueError(f"{path} is not JSON: {error}.") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is damaged: its brackets are nested too deep.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object, not a {type(found).__name__}.")
+    return found
+
+
 def find(pattern):
-    """Returns the files that a path or a glob names, sorted; none if there are none."""
+    """Returns the files that a path or a glob names, sorted; none if there are none.
+
+    What exists as it stands is no glob: neither a file of that name nor the directory that a glob is in.
+    """
     if is_remote(pattern):
-        return sorted(_remote().glob(pattern))
-    return [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
+        return [pattern] if exists(pattern) else sorted(_remote().glob(pattern))
+    if os.path.exists(pattern):
+        return [pattern]
+    directory, name = os.path.split(pattern)
+    return sorted(glob.glob(os.path.join(glob.escape(directory), name) if os.path.isdir(directory) else pattern))
 
 
 # --- Writing ---------------------------------------------------------------------------------------------
@@ -152,10 +176,26 @@ def explaining_disk(path, kept=None):
 
 
 def _named_by_tensorflow(error):
-    """The file in an error's "FILE; No space left on device", less what the names of unfinished files end with."""
+    """The file in an error's "FILE; No space left on device", less what the names of unfinished files end
+    with."""
     match = re.search(r"([^\s;][^\n;]*/[^\n;]*); ", getattr(error, "message", None) or str(error))
     name = match and re.sub(r"^\{\{.*?\}\}\s*", "", match.group(1))
     return name and re.sub(r"\.(tmp[0-9a-f]{32}|tempstate\d+)$", "", name)
+
+
+def identity(path):
+    """Returns what is equal for two paths of one file: other spellings, links, or letter case where a file
+    system ignores it.
+
+    What does not exist has the identity of where it would be.
+    """
+    if is_remote(path):
+        return os.fspath(path)
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return os.path.realpath(path)
+    return found.st_dev, found.st_ino
 
 
 @contextlib.contextmanager
@@ -187,8 +227,7 @@ def write_text(path, text):
 
 
 def with_progress(items, total, doing, every=10000):
-    """Yields the items and shows how many they were: a bar on a terminal if it takes longer, else a line in
-    the log.
+    """Yields the items and shows how many they were: a bar on a terminal if it takes long, else a log line.
 
     Args:
       items: iterable.

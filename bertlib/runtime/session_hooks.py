@@ -1,5 +1,4 @@
-"""Hooks of a training session: where its input starts, broken losses, whole checkpoints, progress,
-profiles."""
+"""Hooks of a training session: where input starts, broken losses, whole checkpoints, progress, profiles."""
 
 import collections
 import contextlib
@@ -18,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from tqdm import tqdm
 
-from bertlib.runtime import checkpoints, files, graph_keys
+from bertlib.runtime import checkpoint_files, checkpoints, files, graph_keys
 
 # What a trace calls the run of a function that XLA compiled for the CPU, and what our table does.
 _RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compiled by XLA)"
@@ -86,8 +85,7 @@ class PositionListener(tf.train.CheckpointSaverListener):
 
 
 class StopOnNanHook(tf.train.SessionRunHook):
-    """Ends training when the loss, or another scalar that is logged, such as the gradient's norm, is not
-    finite.
+    """Ends training when the loss, or another logged scalar, such as the gradient's norm, is not finite.
 
     A scaled loss skips such steps by itself; then training ends when it has skipped too many in a row.
     """
@@ -211,7 +209,8 @@ def close_event_files():
 def warn_of_events(error):
     """Says that summaries are missing, and why."""
     reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
-    logging.warning("Some summaries for TensorBoard could not be written (%s). Nothing else is missing.", reason)
+    logging.warning("Some summaries for TensorBoard could not be written (%s). Nothing else is missing.",
+                    reason)
 
 
 class ProgressHook(tf.train.SessionRunHook):
@@ -318,7 +317,9 @@ class ProfileHook(tf.train.SessionRunHook):
         self._finished = True
         with self._surviving():
             tf.compat.v2.profiler.experimental.stop()
-            path = max(tf.gfile.Glob(os.path.join(self._model_dir, "plugins", "profile", "*", "*.xplane.pb")))
+            profiles = os.path.join(self._model_dir, "plugins", "profile")
+            newest = os.path.join(profiles, max(tf.gfile.ListDirectory(profiles)))
+            path = max(checkpoint_files.in_directory(newest, ".xplane.pb"))
             with tf.gfile.Open(path, "rb") as reader:
                 table = _table_of(op_times(xplane_pb2.XSpace.FromString(reader.read())))
             logging.info("Profile of steps %d to %d, %.3f seconds. Time in ops, of all threads:\n%s\nThe "
@@ -337,8 +338,7 @@ class ProfileHook(tf.train.SessionRunHook):
 
 
 def op_times(space):
-    """Returns what a trace says of ops: {type: (seconds without those of ops inside it, calls)}. One is
-    "(compiled by XLA)".
+    """Returns a trace's {op type: (seconds without those of ops inside it, calls)}, "(compiled by XLA)" too.
 
     Args:
       space: an XSpace. If ops ran on GPUs, those count alone: what their launch took is in parallel.
@@ -384,7 +384,8 @@ def _table_of(times, rows=10):
     ordered = sorted(times.items(), key=lambda item: -item[1][0])
     table = [(kind, *values) for kind, values in ordered[:rows]]
     if ordered[rows:]:
-        table.append((f"{len(ordered) - rows} other types", *map(sum, zip(*(values for _, values in ordered[rows:])))))
+        table.append((f"{len(ordered) - rows} other types",
+                      *map(sum, zip(*(values for _, values in ordered[rows:])))))
     return "\n".join(f"  {seconds / total:6.1%}  {seconds:9.4f} s  {calls:7d} calls  {kind}"
                      for kind, seconds, calls in table)
 

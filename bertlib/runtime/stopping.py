@@ -9,8 +9,10 @@ class Stopped(BaseException):
 
 
 class StopRequest:
-    """A request that any thread can make. A training that is given one, in its `RunConfig`, looks at it before
-    each micro-batch, an evaluation and a prediction before each batch.
+    """A request that any thread can make.
+
+    A training that is given one, in its `RunConfig`, looks at it before each micro-batch, an evaluation and a
+    prediction before each batch.
 
     Attributes:
       awaited: whether a training is under way: it ends by itself, and saves what it has.

@@ -38,7 +38,8 @@ def values_of(checkpoint):
 
 
 @pytest.mark.parametrize("steps", [1, 4])
-def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(steps, scripts, training, tmp_path):
+def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(steps, scripts, training,
+                                                                              tmp_path):
     flags = dict(training, do_train=True, gradient_accumulation_steps=steps)
     output = tmp_path / "output"
     run = start(scripts, tmp_path, dict(flags, output_dir=output), f"step 3/{LAST_STEP}")
@@ -49,7 +50,8 @@ def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(st
     found = re.fullmatch(rf"run_classifier\.py: terminated\. The last step is saved in {output}/model\.ckpt-"
                          r"(\d+): the same command goes on\.", last)
     assert found and 3 <= int(found.group(1)) < LAST_STEP, finished.err
-    assert tf.train.load_variable(f"{output}/model.ckpt-{found.group(1)}", "global_step") == int(found.group(1))
+    saved = output / f"model.ckpt-{found.group(1)}"
+    assert tf.train.load_variable(str(saved), "global_step") == int(found.group(1))
     assert "Traceback" not in finished.err and not list(output.glob("*.partial"))
 
     again = scripts.run("run_classifier.py", *tiny.flags(**flags, output_dir=output), cwd=tmp_path)
@@ -65,7 +67,8 @@ def test_what_does_not_train_ends_at_once(phase, until, scripts, training, tmp_p
     run = start(scripts, tmp_path, {**training, phase: True, "output_dir": output}, until)
     os.kill(run.pid, signal.SIGTERM)
     finished = run.wait()
-    assert finished.code == 143 and finished.err.splitlines()[-1] == "run_classifier.py: terminated.", finished
+    assert finished.code == 143, finished
+    assert finished.err.splitlines()[-1] == "run_classifier.py: terminated."
     assert not {"eval_results.txt", "test_results.tsv"} & set(os.listdir(output))
 
 
@@ -79,9 +82,9 @@ def test_features_that_were_half_written_are_gone(scripts, training, tmp_path):
     finished = run.wait()
     assert time.monotonic() - begun < 20
     assert finished.code == 143, finished
-    assert finished.err.splitlines()[-1] == ("run_classifier.py: terminated. The same command goes on from the "
-                                             "last checkpoint.")
-    assert not list((tmp_path / "output").iterdir())
+    assert finished.err.splitlines()[-1] == ("run_classifier.py: terminated. The same command goes on from "
+                                             "the last checkpoint.")
+    assert not list((tmp_path / "output").glob("*.tf_record*"))
 
 
 # --- Ctrl-C while modules are loaded ---------------------------------------------------------------------
@@ -113,6 +116,6 @@ def test_a_script_of_somebody_else_keeps_its_traceback(tmp_path):
     (tmp_path / "tensorflow" / "compat" / "v1.py").write_text(
         "from types import SimpleNamespace as N\nERROR = 0\nlogging = N(set_verbosity=print, ERROR=0)\n"
         "disable_v2_behavior = enable_resource_variables = dict\n")
-    done = run_python(f"import bertlib.commands\ndef train():\n  {SLOW.replace(chr(10), chr(10) + '  ')}\ntrain()\n",
-                      tmp_path)
+    slow = SLOW.replace("\n", "\n  ")
+    done = run_python(f"import bertlib.commands\ndef train():\n  {slow}\ntrain()\n", tmp_path)
     assert "Traceback" in done.stderr and "in train" in done.stderr and "interrupted." not in done.stderr

@@ -64,9 +64,9 @@ def test_a_limit_on_the_size_of_files(write, tmp_path):
 def test_what_the_system_says_in_numbers_and_tensorflow_in_words(number, said, tmp_path):
     of_tensorflow = tf.errors.ResourceExhaustedError(None, None, f"{tmp_path}/part; {os.strerror(number)}")
     of_op = tf.errors.ResourceExhaustedError(
-        None, None, "Graph execution error:\n\nDetected at node 'SaveV2' defined at (most recent call last):\n  "
-        f"File \"x.py\", line 1, in f\nNode: 'SaveV2'\n{tmp_path}/a b.tempstate123; {os.strerror(number)}\n\t "
-        "[[{{node SaveV2}}]]")
+        None, None, "Graph execution error:\n\nDetected at node 'SaveV2' defined at (most recent call "
+        f"last):\n  File \"x.py\", line 1, in f\nNode: 'SaveV2'\n{tmp_path}/a b.tempstate123; "
+        f"{os.strerror(number)}\n\t [[{{{{node SaveV2}}}}]]")
     for error, name in ((OSError(number, os.strerror(number), "other"), "other"),
                         (OSError(number, os.strerror(number)), "given"), (of_tensorflow, f"{tmp_path}/part"),
                         (of_op, f"{tmp_path}/a b")):

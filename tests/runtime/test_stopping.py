@@ -55,7 +55,8 @@ def foreign_batches():
 
 def values_of(model):
     newest = model.latest_checkpoint()
-    return {name: tf.train.load_variable(newest, name).tobytes() for name, _ in tf.train.list_variables(newest)}
+    return {name: tf.train.load_variable(newest, name).tobytes()
+            for name, _ in tf.train.list_variables(newest)}
 
 
 @pytest.mark.parametrize("input_fn, at, seen, saved", [
