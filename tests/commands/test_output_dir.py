@@ -71,7 +71,8 @@ def test_a_second_run_is_refused_and_changes_nothing(mrpc, tmp_path):
             hint = r" With --results_dir=DIRECTORY, .*" if changes else ""
             assert re.search(rf"\nrun_classifier\.py: error: {re.escape(str(output))} is in use: process "
                              rf"{os.getpid()} on \S+, since \d{{4}}-.* writes there\. Wait until that has "
-                             rf"ended, or stop it, or name another place\.{hint}\n$", refused.err), refused.err
+                             rf"ended, or stop it, or name another place\.{hint}\n$",
+                             refused.err), refused.err
     assert mrpc.run(output).code == 0
 
 
@@ -337,7 +338,8 @@ def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", [
     "train_batch_size", "learning_rate", "optimizer", "lr_schedule", "seed", "precision", "max_seq_length",
-    "num_train_epochs", "warmup_proportion", "trim_padding", "adam_bias_correction", "protect_special_tokens"])
+    "num_train_epochs", "warmup_proportion", "trim_padding", "adam_bias_correction",
+    "protect_special_tokens"])
 def test_what_shapes_the_weights_is_recorded(mrpc, name):
     assert name in json.loads((mrpc.output / "run.json").read_text())["settings"]
 
