@@ -85,6 +85,8 @@ def resolve_flags(settings):
         settings.take_default("output_file", os.path.join("output", f"features.{settings.output_format}"))
     if files.is_directory(settings.output_file):
         raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
+    checks.refuse_overwriting(settings, {"input_file": [settings.input_file]},
+                              {"output_file": [settings.output_file]})
 
 
 def layer_indexes(settings, config):

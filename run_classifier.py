@@ -16,7 +16,7 @@ import os
 from absl import flags, logging
 import numpy as np
 
-from bertlib.commands import checks, common_flags, launch, results, run_record, training
+from bertlib.commands import checks, common_flags, head_labels, launch, results, run_record, training
 from bertlib.commands.settings import Settings
 from bertlib.runtime import files, input_pipeline
 from bertlib.tasks.classifier import (  # noqa: F401  public names of this script that live there
@@ -46,6 +46,10 @@ from bertlib.tasks.classifier_data import (  # noqa: F401  public names of this 
 )
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
+
+# What is written to output_dir besides checkpoints.
+_OUTPUT_FILES = ("train.tf_record", "eval.tf_record", "predict.tf_record", "eval_results.txt",
+                 "test_results.tsv", "test_predictions.tsv", "test_eval_results.txt")
 
 
 def define_flags():
@@ -134,13 +138,19 @@ def main(_):
     tokenizer = checks.load_tokenizer(settings, bert_config)
     label_list = processor.get_labels()
     checks.check_output_dir(settings)
+    # A processor of a script that imports this one may declare no files.
+    names = processor.file_names() if isinstance(processor, DataProcessor) else {}
+    checks.refuse_overwriting(
+        settings, {"data_dir": [os.path.join(settings.data_dir, name) for name in names.values()]},
+        checks.overwritten_in(settings, _OUTPUT_FILES))
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config, len(label_list)),
                                   settings.do_train)
+    init_checkpoint = head_labels.starting_checkpoint(settings, label_list)
     examples, test_has_labels = read_examples(settings, processor)
 
     num_train_steps = train_steps(settings, examples.get("train", ()))
     build_model_fn = functools.partial(
-        model_fn_builder, bert_config, len(label_list), settings.init_checkpoint, settings.learning_rate,
+        model_fn_builder, bert_config, len(label_list), init_checkpoint, settings.learning_rate,
         num_train_steps,
         int(num_train_steps * settings.warmup_proportion), settings.use_tpu,
         use_one_hot_embeddings=settings.use_tpu)

@@ -51,6 +51,9 @@ from bertlib.tasks.squad_predictions import (  # noqa: F401  likewise
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
+# What is written to output_dir besides checkpoints.
+_OUTPUT_FILES = ("train.tf_record", "eval.tf_record", "predictions.json", "nbest_predictions.json",
+                 "null_odds.json", "answer_offsets.json", "predictions.html", "eval_results.json")
 # Logit of a position that was cut off: as little as a masked position's score, and no infinity.
 _CUT_OFF = -10000.0
 
@@ -176,6 +179,9 @@ def main(_):
     validate_flags_or_throw(bert_config, settings)
     tokenizer = checks.load_tokenizer(settings, bert_config)
     checks.check_output_dir(settings)
+    checks.refuse_overwriting(
+        settings, {name: filter(None, [getattr(settings, name)]) for name in ("train_file", "predict_file")},
+        checks.overwritten_in(settings, _OUTPUT_FILES))
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), settings.do_train)
     examples, gold = read_examples(settings)
 
@@ -217,7 +223,8 @@ def main(_):
                        for result in input_pipeline.in_order(reader.predict(input_fn("eval", False))))
             features = generate_features(examples["eval"], tokenizer, *lengths, is_training=False,
                                          report=False)
-            write_answers(settings, examples["eval"], features, results, gold)
+            write_answers(settings, examples["eval"], features, results, gold,
+                          getattr(tokenizer, "basic_tokenizer", None))
 
 
 def _padded(logits, length):
@@ -225,7 +232,7 @@ def _padded(logits, length):
     return np.pad(logits, (0, length - len(logits)), constant_values=_CUT_OFF)
 
 
-def write_answers(settings, examples, features, results, gold):
+def write_answers(settings, examples, features, results, gold, basic_tokenizer=None):
     """Writes the answers to results_dir, and with the right answers, the scores and a report to look at.
 
     Args:
@@ -233,6 +240,7 @@ def write_answers(settings, examples, features, results, gold):
       features: iterable of their `InputFeatures`.
       results: iterable of their `RawResult`.
       gold: see `squad_data.read_gold`, or None.
+      basic_tokenizer: see `squad_predictions.select_answers`.
     """
     def path(name):
         return os.path.join(settings.results_dir, name)
@@ -240,7 +248,7 @@ def write_answers(settings, examples, features, results, gold):
     version_2, threshold = settings.version_2_with_negative, settings.null_score_diff_threshold
     answers = squad_predictions.select_answers(examples, features, results, settings.n_best_size,
                                                settings.max_answer_length, settings.do_lower_case, version_2,
-                                               settings.verbose_logging)
+                                               settings.verbose_logging, basic_tokenizer)
     predictions = squad_predictions.write_nbest(answers, path("nbest_predictions.json"))
     if settings.find_null_threshold:
         threshold = squad_predictions.find_null_threshold(gold, predictions)

@@ -81,7 +81,7 @@ class Running(object):
 
     def read(self, name):
         """What was written to "stdout" or "stderr" so far."""
-        with open(self._files[name], encoding="utf-8", newline="") as reader:
+        with open(self._files[name], encoding="utf-8", errors="backslashreplace", newline="") as reader:
             return reader.read()
 
     def wait(self):

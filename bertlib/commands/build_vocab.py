@@ -16,7 +16,7 @@ import os
 from absl import flags, logging
 import tokenizers
 
-from bertlib.commands import common_flags
+from bertlib.commands import checks, common_flags
 from bertlib.commands.settings import Settings
 from bertlib.runtime import files, locks
 from bertlib.tasks import corpus
@@ -26,6 +26,8 @@ import tokenization
 _LONGEST_WORD = tokenization.WordpieceTokenizer([]).max_input_chars_per_word
 # Distinct texts without white space that are counted before their words are.
 _CHUNKS = 1 << 20
+# Far more than any vocabulary has; ids are int32, and the trainer takes memory for all entries beforehand.
+_MOST_ENTRIES = 1 << 24
 # How often a word is repeated in one string for the trainer.
 _REPEATED = 10000
 
@@ -38,7 +40,7 @@ def define_flags():
         flags.DEFINE_string("output_file", None, "The vocabulary to write, one token a line.")
         flags.DEFINE_integer("vocab_size", 30522, "Entries of the vocabulary, special tokens and single "
                              "characters included.",
-                             lower_bound=1)
+                             lower_bound=1, upper_bound=_MOST_ENTRIES)
         flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents, as the model's "
                           "scripts will have to.")
         flags.DEFINE_integer("min_frequency", 2, "Characters that are rarer are left out, which makes their "
@@ -47,7 +49,7 @@ def define_flags():
         flags.DEFINE_integer("num_unused", 0, "Entries [unused0], [unused1], … after [PAD], to be renamed "
                              "later. With 99 the special tokens have the ids that they have in the published "
                              "English vocabularies.",
-                             lower_bound=0)
+                             lower_bound=0, upper_bound=_MOST_ENTRIES)
 
 
 def count_words(lines, do_lower_case):
@@ -108,7 +110,9 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
     # The trainer numbers characters as it meets them, in the order of a hash table with a random seed, and of
     # equally frequent pairs merges the one with the lowest numbers. Numbered beforehand, as special tokens,
     # they stay in order.
-    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=vocab_size, min_frequency=min_frequency,
+    # Each piece that is added shortens a word, so that there are at most as many as characters.
+    most = min(vocab_size, len(given) + sum(map(len, known)))
+    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=most, min_frequency=min_frequency,
                                                    special_tokens=given, show_progress=False)
     tokenizer.train_from_iterator(_repeated(known), trainer)
     ids = tokenizer.get_vocab()
@@ -148,6 +152,7 @@ def main(_):
             raise ValueError(f"--{name} is required.")
     check_is_new(settings.output_file)
     paths = corpus.find_input_files([path.strip() for path in settings.input_file.split(",")])
+    checks.refuse_overwriting(settings, {"input_file": paths}, {"output_file": [settings.output_file]})
     lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))
     words = count_words(lines, settings.do_lower_case)
     if not words:

@@ -1,6 +1,7 @@
 """The flags that commands share, and `--help`, which shows all flags of a command in sections."""
 
 import contextlib
+import itertools
 import math
 import re
 import sys
@@ -15,6 +16,14 @@ import tokenization
 FLAGS = flags.FLAGS
 
 _HELP_WIDTH = 110
+
+# What whole numbers may be at most, where their flag has no bound of its own: more overflows somewhere in
+# TensorFlow or NumPy. The seed is an int64 there; the other one may be any number.
+_MOST = 2**31 - 1
+_SEEDS = {"seed": 2**63 - 1, "random_seed": math.inf}
+MOST_WORKERS = 1024
+# A number of epochs with which the number of steps, too, is an int64.
+_MOST_EPOCHS = 1e9
 
 # Heading of a section -> the names of its flags, in the order of their definition.
 _sections = {}
@@ -125,7 +134,7 @@ def define_input_flags():
         flags.DEFINE_integer("num_workers", 1,
                              "Processes that turn text into features, 0 for one a core. The features are the "
                              "same. One does 100,000 short examples a second, so that only long files of "
-                             "long texts gain.", lower_bound=0)
+                             "long texts gain.", lower_bound=0, upper_bound=MOST_WORKERS)
         flags.DEFINE_bool("trim_padding", None, "Sort examples by length, cut each batch after its longest "
                           "sequence, and train a classifier without computing the padding that is left. It "
                           "saves most of the time of short examples. With false, batches have the shape of "
@@ -206,6 +215,8 @@ def define_epoch_flags():
         flags.DEFINE_float("warmup_proportion", 0.1,
                            "Share of the training steps in which the learning rate rises.")
     _require_positive("num_train_epochs")
+    flags.register_validator("num_train_epochs", lambda value: value <= _MOST_EPOCHS,
+                             f"must be at most {_MOST_EPOCHS:g}")
     flags.register_validator("warmup_proportion", lambda value: value is not None and 0 <= value <= 1,
                              "must be a number from 0 to 1")
 
@@ -232,3 +243,15 @@ def define_common_flags(description):
     flags.DEFINE_flag(_HelpFlag(description))
     with section("When it fails"):
         flags.DEFINE_bool("traceback", False, "Show the Python traceback of an error.")
+    _bound_integers()
+
+
+def _bound_integers():
+    """Has numbers refused that are too large for what computes with them."""
+    for name in itertools.chain.from_iterable(_sections.values()):
+        flag = FLAGS[name]
+        if flag.flag_type() == "int" and flag.parser.upper_bound is None:
+            most = _SEEDS.get(name, _MOST)
+            flags.register_validator(
+                name, lambda value, most=most: value is None or abs(value) <= most, f"must be at most {most}")
+

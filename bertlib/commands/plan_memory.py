@@ -93,6 +93,7 @@ def check_flags(settings):
                              "the chart is SVG; let the name end in .svg.")
         if not files.is_directory(os.path.dirname(settings.output_file) or "."):
             raise ValueError(f"--output_file={settings.output_file}: there is no such directory.")
+        checks.refuse_overwriting(settings, {}, {"output_file": [settings.output_file]})
 
 
 def describe(settings):

@@ -9,7 +9,7 @@ import types
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import checks, common_flags
+from bertlib.commands import checks, common_flags, signals
 from bertlib.runtime import (
     estimator,
     files,
@@ -261,7 +261,7 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
         model_dir=settings.output_dir, tf_random_seed=settings.seed,
         save_checkpoints_steps=settings.save_checkpoints_steps,
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
-        session_config=session_config, training_step=step)
+        session_config=session_config, training_step=step, stop_request=signals.request)
     created = _Estimator(settings, model, step, config=config, use_tpu=settings.use_tpu,
                          train_batch_size=settings.train_batch_size, eval_batch_size=eval_batch_size,
                          predict_batch_size=predict_batch_size)

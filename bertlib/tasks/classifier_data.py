@@ -188,6 +188,10 @@ class DataProcessor:
             return [layout.label_of(i, row, labels, self._LABEL_ALIASES)
                     for i, row in layout.rows(lines, self.language)]
 
+    def file_names(self):
+        """Returns {"train", "dev" or "test": the file's name in the data directory} of what is declared."""
+        return {name: self._FILES[name].format(processor=self) for name in self._FILES}
+
     def get_labels(self):
         """Returns the list of label strings; a label's id is its place in it."""
         if self._LABELS is None:
@@ -237,7 +241,7 @@ class DataProcessor:
         """Returns the path of a declared file and its rows, at least one."""
         if split not in self._FILES:
             raise NotImplementedError(f"{type(self).__name__} declares no {split} file")
-        names = {name: self._FILES[name].format(processor=self) for name in self._FILES}
+        names = self.file_names()
         path = os.path.join(data_dir, names[split])
         try:
             lines = self._read_tsv(path)

@@ -127,7 +127,7 @@ def running(model_fn):
         tensors["unique_ids"] = tf.placeholder(tf.int32, [None])
         spec = model_fn(tensors, None, "infer", {})
         try:
-            with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(spec.scaffold)) as session:
+            with tf.train.SingularMonitoredSession(scaffold=spec.scaffold) as session:
                 yield lambda arrays: session.run(spec.predictions,
                                                  {tensors[name]: array for name, array in arrays.items()})
         except tf.errors.ResourceExhaustedError as error:

@@ -311,12 +311,13 @@ def _log(record, tokenizer):
 
 def _check_output_files(input_files, output_files):
     """Finds out before the work whether its result could be written."""
+    named = collections.Counter(map(files.identity, [*input_files, *output_files]))
     for path in output_files:
         directory = os.path.dirname(path) or "."
         if "://" in path:
             raise ValueError(f"Output file {path}: only local files, as they are written in parts. "
                              "Copy them afterwards.")
-        if output_files.count(path) > 1 or path in input_files:
+        if named[files.identity(path)] > 1:
             raise ValueError(f"Output file {path} is named twice, or is an input file too.")
         if os.path.isdir(path):
             raise IsADirectoryError(f"Output file {path} is a directory; name a file in it.")
@@ -349,8 +350,7 @@ class _Output:
         self._manifest = {**manifest, "files": [os.path.basename(path) for path in paths], "blocks_done": 0,
                           "sizes": [0] * len(paths), "statistics": {}}
         if os.path.exists(self._manifest_path):
-            with open(self._manifest_path, encoding="utf-8") as reader:
-                found = json.load(reader)
+            found = self._read_manifest()
             self._check_same(found)
             complete = found["blocks_done"] == found["blocks"]
             if all(_has(path, size, complete) for path, size in zip(paths, found["sizes"])):
@@ -372,6 +372,23 @@ class _Output:
         """The number of blocks that are written."""
         return self._manifest["blocks_done"]
 
+    def _read_manifest(self):
+        """Returns the manifest of the run before.
+
+        Raises:
+          ValueError: it is none.
+        """
+        try:
+            with open(self._manifest_path, encoding="utf-8") as reader:
+                found = json.load(reader)
+            wrong = _difference(found, self._manifest)
+        except (ValueError, RecursionError) as error:
+            wrong = f"it is not JSON: {str(error).splitlines()[0]}"
+        if wrong:
+            raise ValueError(f"{self._manifest_path} is not as this command writes it ({wrong}). Remove it to "
+                             "write the files anew, or choose other output files.")
+        return found
+
     def _check_same(self, found):
         changed = [f"{name} was {found['settings'].get(name)!r}, is {value!r}"
                    for name, value in self._manifest["settings"].items() if found["settings"].get(name)
@@ -381,6 +398,8 @@ class _Output:
         if found["fingerprint"] != self._manifest["fingerprint"]:
             changed.append(f"the input had {found['documents']} documents with {found['sentences']} "
                            "sentences, and is not the same text")
+        if not changed and found["blocks"] != self._manifest["blocks"]:
+            changed.append(f"it has {found['blocks']} blocks, not {self._manifest['blocks']}")
         if changed:
             raise ValueError(f"{self._paths[0]} is, or begins, the output of another run: "
                              f"{'; '.join(changed)}. Choose other output files, or remove "
@@ -391,15 +410,8 @@ class _Output:
         total = collections.Counter(self._manifest["statistics"])
         first, sizes = total["instances"], []
         for index, path in enumerate(self._paths):
-            block = _partial(path) + ".block"
-            # The writer cannot append; files of records can be put together.
-            with record_files.writer(block) as writer:
-                for record in records[(index - first) % len(self._paths)::len(self._paths)]:
-                    writer.write(record)
-            with open(block, "rb") as source, open(_partial(path), "ab") as target:
-                shutil.copyfileobj(source, target)
-                sizes.append(target.tell())
-            os.remove(block)
+            with files.explaining_disk(path):
+                sizes.append(_append(path, records[(index - first) % len(self._paths)::len(self._paths)]))
         total.update(statistics)
         self._manifest.update(blocks_done=self.done + 1, sizes=sizes, statistics=dict(total))
         files.write_text(self._manifest_path, json.dumps(self._manifest, indent=1) + "\n")
@@ -412,8 +424,51 @@ class _Output:
         return self._manifest
 
 
+def _append(path, records):
+    """Adds serialized records to the partial file of `path`; returns its size."""
+    block = _partial(path) + ".block"
+    try:
+        # it cannot append; files of records can be put together
+        with record_files.writer(block) as writer:
+            for record in records:
+                writer.write(record)
+        with open(block, "rb") as source, open(_partial(path), "ab") as target:
+            shutil.copyfileobj(source, target)
+            return target.tell()
+    finally:
+        if os.path.exists(block):
+            os.remove(block)
+
+
 def _partial(path):
     return path + ".partial"
+
+
+def _difference(found, manifest):
+    """Says in what a manifest that was read differs in kind from one that is written; None if it does not."""
+    if not isinstance(found, dict):
+        return f"it holds a {type(found).__name__}"
+    for name, value in manifest.items():
+        if type(found.get(name)) is not type(value):
+            return f"{name} is {str(found.get(name)):.40}"
+    names = found["files"]
+    if not all(isinstance(name, str) for name in names):
+        return "files are no names"
+    numbers = [found["documents"], found["sentences"], found["blocks_done"], *found["sizes"],
+               *found["statistics"].values()]
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        return "a number is negative, or none"
+    if found["blocks_done"] > found["blocks"]:
+        return f"blocks_done is {found['blocks_done']} of {found['blocks']}"
+    if len(names) != len(found["sizes"]):
+        return f"{len(found['sizes'])} sizes of {len(names)} files"
+    return None
+
+
+def written_files(output_files):
+    """Returns all paths, besides partial files, that `write_training_data` writes for some output files."""
+    return [*output_files, *(_partial(path) + ".block" for path in output_files),
+            output_files[0] + MANIFEST_SUFFIX]
 
 
 def _has(path, size, complete):

@@ -603,14 +603,15 @@ class FeatureWriter:
 
     def process_feature(self, feature):
         """Writes one window; all have the length of the first."""
-        self._writer.write(record_files.encode(feature_fields(len(feature.input_ids), self.is_training),
-                                               _row(feature)))
+        with files.explaining_disk(self.filename):
+            self._writer.write(record_files.encode(feature_fields(len(feature.input_ids), self.is_training),
+                                                   _row(feature)))
         self.num_features += 1
 
     def close(self):
         """Ends the file and puts it in its place."""
-        self._writer.close()
-        self._stack.close()
+        with self._stack:
+            self._writer.close()
 
 
 def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length,

@@ -268,6 +268,8 @@ def configuration_that_is_not_utf8(given):
 @case("bert_config.json", "num_attention_heads=3 does not divide hidden_size=16", num_attention_heads=3)
 @case("bert_config.json", "hidden_size is '16'; it must be a positive integer", hidden_size="16")
 @case("bert_config.json", "num_hidden_layers is 0; it must be a positive integer", num_hidden_layers=0)
+@case("bert_config.json", "num_hidden_layers is 1001; it must be at most 1000", num_hidden_layers=1001)
+@case("bert_config.json", "hidden_size is 1000000000000000000000; it must be at most 16777216", hidden_size=10**21)
 @case("bert_config.json", "intermediate_size is True; it must be a positive integer", intermediate_size=True)
 @case("bert_config.json", "hidden_dropout_prob is 1.5; it must be at least 0 and below 1",
       hidden_dropout_prob=1.5)
@@ -537,6 +539,8 @@ def no_task(given):
 @case("--save_checkpoints_steps=0", "not a positive integer", save_checkpoints_steps=0)
 @case("--log_steps=-1", "not a positive integer", log_steps=-1)
 @case("--seed=x", "int()", seed="x")
+@case("--seed=9223372036854775808", "must be at most 9223372036854775807", seed=2**63)
+@case("--num_train_epochs=1e+308", "must be at most 1e+09", num_train_epochs=1e308)
 @case("--do_train=maybe", "boolean flag", do_train="maybe")
 @case("Unknown command line flag 'max_seq_lenght'. Did you mean: max_seq_length", max_seq_lenght=20)
 @case("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU", use_tpu=True)

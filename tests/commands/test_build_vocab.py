@@ -162,6 +162,8 @@ def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
     (dict(input_file="empty.txt"), "--input_file=empty.txt: there is no text in it"),
     (dict(input_file="1.txt, 3.txt"), "no input file '3.txt'"),
     (dict(vocab_size=20), "--vocab_size=20 is too small"),
+    (dict(vocab_size=10**12), "--vocab_size=1000000000000: 1000000000000 is not an integer in the range [1, 16777216]"),
+    (dict(num_unused=10**12), "--num_unused=1000000000000"),
     (dict(input_file=""), "--input_file is required"),
 ])
 def test_bad_input(build, tmp_path, flags, complaint):
@@ -169,6 +171,14 @@ def test_bad_input(build, tmp_path, flags, complaint):
     done = build(**{"output_file": "vocab.txt", **flags})
     assert done.code == 1 and complaint in done.err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_largest_vocabulary_takes_no_memory_beforehand(build, tmp_path):
+    few, many = tmp_path / "few.txt", tmp_path / "many.txt"
+    assert build(few.name, vocab_size=5000).code == 0
+    done = build(many.name, vocab_size=1 << 24)
+    assert done.code == 0, done.err
+    assert many.read_bytes() == few.read_bytes()
 
 
 def test_a_text_with_few_pieces_makes_a_smaller_vocabulary(build, tmp_path):

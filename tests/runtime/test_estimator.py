@@ -1463,9 +1463,11 @@ def test_a_full_disk_costs_no_whole_checkpoint(tmp_path):
     model_dir, report = str(tmp_path / "model"), tmp_path / "report"
     assert exit_code_of(train_on_a_full_disk, model_dir, report, with_ballast, 1_000_000, 3) == 3
     assert re.fullmatch(
-        rf"OSError: The checkpoint of step 4 could not be saved in {model_dir} \(.+\)\. The last whole one "
+        rf"OSError: The checkpoint of step 4 could not be saved in {model_dir} \(it is larger than files may be "
+        r"here \(ulimit -f, .+\)\)\. The last whole one "
         r"is "
-        rf"{model_dir}/model\.ckpt-2\. Make room on the disk, then run the same command again\.",
+        rf"{model_dir}/model\.ckpt-2\. Raise that limit, or write to another file system, then run the same "
+        r"command again\.",
         report.read_text())
     assert not [name for name in os.listdir(model_dir)
                 if "ckpt-4" in name or ".tmp" in name or "temp" in name]
