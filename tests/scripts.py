@@ -31,8 +31,7 @@ def environment(**changes):
 
 
 def run_fresh(script, *flags, cwd, **changes):
-    """Runs a script in an interpreter of its own, with some environment variables changed; returns
-    `Finished`."""
+    """Runs a script in an interpreter of its own, with changed environment variables; returns `Finished`."""
     done = subprocess.run([sys.executable, ROOT / script, *flags], cwd=cwd, env=environment(**changes),
                           stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
                           timeout=_TIME_LIMIT_SECONDS)
@@ -96,8 +95,7 @@ class Running(object):
 
 
 def _serve():
-    """Forks a child for each request, a line of JSON on stdin. Returns the request in the child, None in the
-    end."""
+    """Forks a child for each request, a JSON line on stdin; returns it in the child, and None at the end."""
     replies = os.dup(1)
     for line in sys.stdin:
         request = json.loads(line)

@@ -18,7 +18,7 @@ import tokenizers
 
 from bertlib.commands import checks, common_flags
 from bertlib.commands.settings import Settings
-from bertlib.runtime import files
+from bertlib.runtime import files, locks
 from bertlib.tasks import corpus
 import tokenization
 
@@ -35,8 +35,8 @@ _REPEATED = 10000
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Vocabulary"):
-        flags.DEFINE_string("input_file", None, "Text files, UTF-8, .gz or not: paths and globs, separated "
-                            "by commas.")
+        flags.DEFINE_string("input_file", None,
+                            "Text files, UTF-8, .gz or not: paths and globs, separated by commas.")
         flags.DEFINE_string("output_file", None, "The vocabulary to write, one token a line.")
         flags.DEFINE_integer("vocab_size", 30522, "Entries of the vocabulary, special tokens and single "
                              "characters included.",
@@ -53,8 +53,7 @@ def define_flags():
 
 
 def count_words(lines, do_lower_case):
-    """Returns how often the words of some lines occur: Counter of str, without what is too long to be looked
-    up."""
+    """Counts how often words of some lines occur: Counter of str, without those too long to be looked up."""
     tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
     chunks, words = collections.Counter(), collections.Counter()
     for line in itertools.chain(lines, [None]):
@@ -103,8 +102,8 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
                          f"{len(given)} entries. Raise it, or raise --min_frequency={min_frequency} to leave "
                          "out rarer characters.")
     unknown = sum(words.values()) - sum(known.values())
-    logging.info("%d words, %d different ones, %d characters. %d words have a rarer character and will be "
-                 "[UNK].",
+    logging.info("%d words, %d different ones, %d characters. "
+                 "%d words have a rarer character and will be [UNK].",
                  sum(words.values()), len(words), len(alphabet), unknown)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
@@ -128,13 +127,21 @@ def _repeated(words):
 
 
 def write_vocab(path, vocab):
-    """Writes a vocabulary, checked, whole or not at all."""
+    """Writes a vocabulary to a new file, checked, whole or not at all."""
     if os.path.dirname(path):
         files.make_directories(os.path.dirname(path))
-    with files.replacing(path) as partial:
+    with locks.file(path), files.replacing(path) as partial:
+        check_is_new(path)  # another process may have written it meanwhile
         with files.opened(partial, "w") as writer:
             writer.write("".join(f"{token}\n" for token in vocab))
         tokenization.check_vocab(partial, len(vocab))
+
+
+def check_is_new(path):
+    """Raises a ValueError if there is a file already."""
+    if files.exists(path):
+        raise ValueError(f"--output_file={path} exists, and models may depend on its ids. Name another file, or "
+                         "remove it.")
 
 
 def main(_):
@@ -143,9 +150,7 @@ def main(_):
     for name in ("input_file", "output_file"):
         if not getattr(settings, name):
             raise ValueError(f"--{name} is required.")
-    if files.exists(settings.output_file):
-        raise ValueError(f"--output_file={settings.output_file} exists, and models may depend on its ids. "
-                         "Name another file, or remove it.")
+    check_is_new(settings.output_file)
     paths = corpus.find_input_files([path.strip() for path in settings.input_file.split(",")])
     checks.refuse_overwriting(settings, {"input_file": paths}, {"output_file": [settings.output_file]})
     lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))

@@ -3,14 +3,14 @@
 import difflib
 import glob
 import importlib.util
-import json
 import os
 
 from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.kernels import one_dnn
-from bertlib.runtime import checkpoints, files
+from bertlib.runtime import checkpoints, files, run_config
+from bertlib.runtime.files import json_object
 import modeling
 import optimization
 import tokenization
@@ -43,8 +43,10 @@ def resolve_model_flags(settings):
 
     Raises:
       ValueError: a file is neither given nor found.
+      FileNotFoundError: there is no such checkpoint.
     """
-    if settings.init_checkpoint is settings.bert_config_file is settings.vocab_file is settings.spm_model_file is None:
+    if (settings.init_checkpoint is settings.bert_config_file is settings.vocab_file
+            is settings.spm_model_file is None):
         directory = installed_model()
         if directory is None:
             raise ValueError("No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or "
@@ -65,10 +67,21 @@ def resolve_model_flags(settings):
         beside = [os.path.join(directory, file) for file in candidates] if directory is not None else []
         found = next((path for path in beside if tf.gfile.Exists(path)), None)
         if found is None:
-            files = " or ".join(candidates)
-            where = f": there is no {files} beside --init_checkpoint={settings.init_checkpoint}" if beside else ""
+            if beside:
+                _open_starting_weights(settings)  # which complains if they are missing too
+            names = " or ".join(candidates)
+            where = (f": there is no {names} beside --init_checkpoint={settings.init_checkpoint}"
+                     if beside else "")
             raise ValueError(f"--{name} is required{where}.")
         settings.take_default(name, found)
+
+
+def _open_starting_weights(settings):
+    """Opens --init_checkpoint; returns the `checkpoints.Checkpoint`."""
+    try:
+        return checkpoints.open_checkpoint(settings.init_checkpoint)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"--init_checkpoint={settings.init_checkpoint}: {error}") from error
 
 
 # --- Checks ----------------------------------------------------------------------------------------------
@@ -114,17 +127,6 @@ def _file_of_flag(settings, name):
     if not tf.gfile.Exists(path):
         raise FileNotFoundError(f"--{name}={path}: there is no such file.")
     return path
-
-
-def json_object(path):
-    try:
-        with tf.gfile.GFile(path) as reader:
-            found = json.loads(reader.read())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold a JSON object, not a {type(found).__name__}.")
-    return found
 
 
 def config_problems(settings):
@@ -198,25 +200,32 @@ def load_tokenizer(settings, config=None):
 
 
 def refuse_tpus(settings):
-    """Raises a ValueError if --use_tpu asks for one."""
+    """Raises a ValueError if --use_tpu asks for one, or TF_CONFIG for several processes."""
+    run_config.refuse_clusters()
     if settings.use_tpu:
         raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
 
 
 def check_output_dir(settings):
-    """Checks that --output_dir is a directory or can become one.
+    """Checks that --output_dir and --results_dir are directories or can become some. The latter is the former
+    if it was not given.
 
     Raises:
-      NotADirectoryError, ValueError: it cannot.
+      NotADirectoryError, PermissionError, ValueError: one cannot.
     """
-    if not settings.output_dir:
-        raise ValueError("--output_dir is empty; name a directory.")
-    existing = settings.output_dir
-    while existing and not tf.gfile.Exists(existing):
-        existing = os.path.dirname(existing)
-    if existing and not tf.gfile.IsDirectory(existing):
-        raise NotADirectoryError(f"--output_dir={settings.output_dir}: {existing} is not a directory. Use "
-                                 "another one.")
+    if settings.results_dir is None:
+        settings.results_dir = settings.output_dir
+    for name in ("output_dir", "results_dir"):
+        existing = directory = getattr(settings, name)
+        if not directory:
+            raise ValueError(f"--{name} is empty; name a directory.")
+        while existing and not tf.gfile.Exists(existing):
+            existing = os.path.dirname(existing)
+        if existing and not tf.gfile.IsDirectory(existing):
+            raise NotADirectoryError(f"--{name}={directory}: {existing} is not a directory. Use another one.")
+        if not files.is_remote(directory) and not os.access(existing or ".", os.W_OK | os.X_OK):
+            raise PermissionError(f"--{name}={directory}: nothing can be written in {existing or 'this directory'}: "
+                                  "it belongs to somebody else, or its file system is read-only. Use another one.")
 
 
 # The least that a GPU's compute capability must be.
@@ -256,6 +265,7 @@ def check_starting_weights(settings, config, head_shapes, training=True):
     if newest:
         found = checkpoints.open_checkpoint(newest)
         model = {**encoder, **head_shapes}
+        checkpoints.check_types(found, model)
         trained_with = optimization.optimizer_of(found.shapes)
         if training and trained_with not in (None, settings.optimizer):
             raise ValueError(f"--optimizer={settings.optimizer}, but {newest} was trained with "
@@ -275,12 +285,13 @@ def check_starting_weights(settings, config, head_shapes, training=True):
                              f"them.\n{error}") from error
         checkpoints.check_readable(found, found.shapes)
     elif settings.init_checkpoint:
-        found = checkpoints.open_checkpoint(settings.init_checkpoint)
+        found = _open_starting_weights(settings)
+        checkpoints.check_types(found, {**encoder, **head_shapes})
         # Published and Hugging Face checkpoints may come without a pooler; then it starts at random, as heads
         # do.
         optional = {name for name in encoder if "/pooler/" in name} | set(head_shapes)
         checkpoints.check_fits(found, {**encoder, **head_shapes}, optional)
-        checkpoints.check_readable(found, encoder)
+        checkpoints.check_readable(found, {**encoder, **head_shapes})
     else:
         logging.warning("No --init_checkpoint: the weights start at random.")
 
@@ -288,7 +299,7 @@ def check_starting_weights(settings, config, head_shapes, training=True):
 # --- What is read is not overwritten ---------------------------------------------------------------------
 
 # What a training writes into --output_dir besides its checkpoints.
-TRAINING_FILES = ("checkpoint", "graph.pbtxt")
+_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", "train.tf_record")
 
 
 def refuse_overwriting(settings, read, written):
@@ -317,22 +328,26 @@ def refuse_overwriting(settings, read, written):
                                      f"--{reader} reads. Pass another --{flag}.")
 
 
-def overwritten_in(settings, names):
-    """Returns the paths that a command with --output_dir overwrites.
+def overwritten_by(settings, result_names):
+    """Returns the paths that a command with --output_dir and --results_dir overwrites.
 
     Args:
-      settings: a `Settings`.
-      names: of the files that it writes there besides those of a training.
+      settings: a `Settings`, after `check_output_dir`.
+      result_names: names of the files that it writes into --results_dir.
 
     Returns:
-      {"output_dir": list of str}, for `refuse_overwriting`.
+      {flag: list of str}, for `refuse_overwriting`.
     """
     directory = settings.output_dir
-    names = [*names, *TRAINING_FILES] if settings.do_train else list(names)
-    if settings.do_train and not checkpoints.latest_checkpoint(directory):
-        # A training that starts writes its checkpoints from step 0 on, whatever has their names.
-        names += map(os.path.basename, glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*")))
-    return {"output_dir": [os.path.join(directory, name) for name in names]}
+    found = {"output_dir": []}
+    if settings.do_train:
+        found["output_dir"] += (os.path.join(directory, name) for name in _TRAINING_FILES)
+        if not checkpoints.latest_checkpoint(directory):
+            # A training that starts writes its checkpoints from step 0 on, whatever has their names.
+            found["output_dir"] += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
+    flag = "output_dir" if settings.results_dir == directory else "results_dir"
+    found.setdefault(flag, []).extend(os.path.join(settings.results_dir, name) for name in result_names)
+    return found
 
 
 def _model_files(settings):

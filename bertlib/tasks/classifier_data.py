@@ -254,8 +254,7 @@ class DataProcessor:
         return path, lines
 
     def _load_examples(self, data_dir, split, set_type=None):
-        """Returns the examples of a declared file, at least one. `set_type`, by default the split, begins
-        their guids."""
+        """Returns a declared file's examples, at least one. Guids begin with `set_type`, else the split."""
         path, lines = self._load_lines(data_dir, split)
         with _blaming(path):
             examples = self._create_examples(lines, set_type or split)
@@ -366,8 +365,8 @@ def get_processor(task_name):
         return PROCESSORS[name]()
     close = difflib.get_close_matches(name, PROCESSORS, n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
-    raise ValueError(f"unknown task {task_name!r}; the tasks are {', '.join(sorted(PROCESSORS))}."
-                     + hint)
+    known = ", ".join(sorted(PROCESSORS))
+    raise ValueError(f"unknown task {task_name!r}; the tasks are {known}.{hint}")
 
 
 def convert_single_example(ex_index, example, label_list, max_seq_length, tokenizer):
