@@ -34,7 +34,8 @@ if os.geteuid():
     del FAULTS["a small disk"]
 else:  # root may write everywhere
     del FAULTS["a directory that is read-only"]
-SIGNALS = {"SIGTERM": (143, -signal.SIGTERM), "SIGINT": (130, -signal.SIGINT), "SIGHUP": (129, -signal.SIGHUP)}
+SIGNALS = {"SIGTERM": (143, -signal.SIGTERM), "SIGINT": (130, -signal.SIGINT),
+           "SIGHUP": (129, -signal.SIGHUP)}
 
 
 class Fault:
