@@ -164,7 +164,7 @@ def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
     (dict(vocab_size=20), "--vocab_size=20 is too small"),
     (dict(vocab_size=10**12), "--vocab_size=1000000000000: 1000000000000 is not an integer in the range"),
     (dict(num_unused=10**12), "--num_unused=1000000000000"),
-    (dict(input_file=""), "--input_file is required"),
+    (dict(input_file=""), "--input_file is empty"),
 ])
 def test_bad_input(build, tmp_path, flags, complaint):
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
