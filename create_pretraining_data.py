@@ -59,9 +59,8 @@ def define_flags():
     with common_flags.section("Memory and speed"):
         flags.DEFINE_integer("num_workers", 1,
                              "Processes, 0 for one a core; the files are the same. Each works on "
-                             "shuffle_buffer_documents at a time, "
-                             "so that more processes need more documents than that.", lower_bound=0,
-                             upper_bound=common_flags.MOST_WORKERS)
+                             "shuffle_buffer_documents at a time, so that more processes need more documents "
+                             "than that.", lower_bound=0, upper_bound=common_flags.MOST_WORKERS)
     flags.register_validator("masked_lm_prob", lambda value: value is not None and 0 < value <= 1,
                              "must be above 0 and at most 1")
     flags.register_validator("short_seq_prob", lambda value: value is not None and 0 <= value <= 1,
@@ -355,10 +354,13 @@ def main(_):
     check_predictions(settings)
     recipe = pretraining_data.Recipe(**{name: getattr(settings, name)
                                         for name in pretraining_data.Recipe._fields})
+    kept = {name: getattr(settings, name) for name in ("do_lower_case", "protect_special_tokens")}
+    basic = getattr(tokenizer, "basic_tokenizer", None)
+    if basic:  # None is the default, and what earlier manifests have
+        kept.update(strip_accents=basic.strip_accents, keep_chinese=not basic.tokenize_chinese_chars or None)
     manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, settings.random_seed, settings.shuffle_buffer_documents,
-        settings.num_workers,
-        {name: getattr(settings, name) for name in ("do_lower_case", "protect_special_tokens")})
+        settings.num_workers, kept)
     logging.info("Wrote %s: %s", ", ".join(output_files), pretraining_stream.describe(manifest["statistics"]))
 
 

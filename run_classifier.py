@@ -16,7 +16,7 @@ import os
 from absl import flags, logging
 import numpy as np
 
-from bertlib.commands import checks, common_flags, launch, results, run_record, training
+from bertlib.commands import checks, common_flags, head_labels, launch, results, run_record, training
 from bertlib.commands.settings import Settings
 from bertlib.runtime import files, input_pipeline
 from bertlib.tasks.classifier import (  # noqa: F401  public names of this script that live there
@@ -145,11 +145,12 @@ def main(_):
         checks.overwritten_by(settings, _RESULT_FILES))
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config, len(label_list)),
                                   settings.do_train)
+    init_checkpoint = head_labels.starting_checkpoint(settings, label_list)
     examples, test_has_labels = read_examples(settings, processor)
 
     num_train_steps = train_steps(settings, examples.get("train", ()))
     build_model_fn = functools.partial(
-        model_fn_builder, bert_config, len(label_list), settings.init_checkpoint, settings.learning_rate,
+        model_fn_builder, bert_config, len(label_list), init_checkpoint, settings.learning_rate,
         num_train_steps,
         int(num_train_steps * settings.warmup_proportion), settings.use_tpu,
         use_one_hot_embeddings=settings.use_tpu)

@@ -222,7 +222,8 @@ def main(_):
                                                               for name in ("start_logits", "end_logits")))
                        for result in input_pipeline.in_order(reader.predict(input_fn("eval", False))))
             features = generate_features(examples["eval"], tokenizer, *lengths, is_training=False, report=False)
-            write_answers(settings, examples["eval"], features, results, gold)
+            write_answers(settings, examples["eval"], features, results, gold,
+                          getattr(tokenizer, "basic_tokenizer", None))
 
 
 def _padded(logits, length):
@@ -230,7 +231,7 @@ def _padded(logits, length):
     return np.pad(logits, (0, length - len(logits)), constant_values=_CUT_OFF)
 
 
-def write_answers(settings, examples, features, results, gold):
+def write_answers(settings, examples, features, results, gold, basic_tokenizer=None):
     """Writes the answers to results_dir, and with the right answers, the scores and a report to look at.
 
     Args:
@@ -238,6 +239,7 @@ def write_answers(settings, examples, features, results, gold):
       features: iterable of their `InputFeatures`.
       results: iterable of their `RawResult`.
       gold: see `squad_data.read_gold`, or None.
+      basic_tokenizer: see `squad_predictions.select_answers`.
     """
     def path(name):
         return os.path.join(settings.results_dir, name)
@@ -245,7 +247,7 @@ def write_answers(settings, examples, features, results, gold):
     version_2, threshold = settings.version_2_with_negative, settings.null_score_diff_threshold
     answers = squad_predictions.select_answers(examples, features, results, settings.n_best_size,
                                                settings.max_answer_length, settings.do_lower_case, version_2,
-                                               settings.verbose_logging)
+                                               settings.verbose_logging, basic_tokenizer)
     predictions = squad_predictions.write_nbest(answers, path("nbest_predictions.json"))
     if settings.find_null_threshold:
         threshold = squad_predictions.find_null_threshold(gold, predictions)

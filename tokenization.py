@@ -400,7 +400,8 @@ class FullTokenizer(_Tokenizer):
 
     _remembered = (None, None)
 
-    def __init__(self, vocab_file, do_lower_case=True, never_split=()):
+    def __init__(self, vocab_file, do_lower_case=True, never_split=(), strip_accents=None,
+                 tokenize_chinese_chars=True, max_input_chars_per_word=200):
         """Reads the vocabulary.
 
         Args:
@@ -410,14 +411,17 @@ class FullTokenizer(_Tokenizer):
           never_split: tokens, such as "[MASK]", to keep whole wherever they stand in a text, in
             just this spelling; the text before and after is tokenized by itself. Where two
             begin at one place, the longer one counts. As published, none: "[", "mask", "]".
+          strip_accents, tokenize_chinese_chars: see `BasicTokenizer`.
+          max_input_chars_per_word: see `WordpieceTokenizer`.
 
         Raises:
           ValueError: a token of `never_split` is not in the vocabulary.
         """
         self.vocab = load_vocab(vocab_file)
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
-        self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
-        self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
+        self.basic_tokenizer = BasicTokenizer(do_lower_case, strip_accents, tokenize_chinese_chars)
+        self.wordpiece_tokenizer = WordpieceTokenizer(
+            vocab=self.vocab, max_input_chars_per_word=max_input_chars_per_word)
         self._protect(never_split)
 
     def __getstate__(self):
@@ -471,8 +475,9 @@ class FullTokenizer(_Tokenizer):
         # The first test costs next to nothing and tells of most texts.
         if not text.isprintable() and _GAPLESS_SPACE.search(text):
             return [text]
-        # Each Chinese character is a part too, unless a special token has one.
-        if text.isascii() or self._special is not None and _CHINESE_CHARACTER.search(self._special.pattern):
+        # Each Chinese character is a part too, unless it is none of a word's own or a special token has one.
+        if (text.isascii() or not self.basic_tokenizer.tokenize_chinese_chars
+                or self._special is not None and _CHINESE_CHARACTER.search(self._special.pattern)):
             return text.split()
         return _CHINESE_OR_OTHERS.findall(text)
 
@@ -484,7 +489,8 @@ class FullTokenizer(_Tokenizer):
                 or not isinstance(vocab, dict)):
             return None
         # A token that is added or removed shows in the number or in the last one.
-        return (id(basic), basic.do_lower_case, wordpiece.unk_token, wordpiece.max_input_chars_per_word,
+        return (id(basic), basic.do_lower_case, basic.strip_accents, basic.tokenize_chinese_chars,
+                wordpiece.unk_token, wordpiece.max_input_chars_per_word,
                 id(vocab), len(vocab), next(reversed(vocab), None))
 
 
@@ -649,13 +655,21 @@ class _Chunks(dict):
 class BasicTokenizer:
     """Text to words: punctuation marks and Chinese characters each become a word."""
 
-    def __init__(self, do_lower_case=True):
-        """Sets the case.
+    # Of the class, for subclasses that set the case by themselves.
+    strip_accents = None
+    tokenize_chinese_chars = True
+
+    def __init__(self, do_lower_case=True, strip_accents=None, tokenize_chinese_chars=True):
+        """Sets what is done with letters.
 
         Args:
-          do_lower_case: bool, whether to lower-case and to strip accents.
+          do_lower_case: bool, whether to lower-case.
+          strip_accents: bool, whether to strip accents; None for what `do_lower_case` is, as published.
+          tokenize_chinese_chars: bool, whether each Chinese character becomes a word, as published.
         """
         self.do_lower_case = do_lower_case
+        self.strip_accents = strip_accents
+        self.tokenize_chinese_chars = tokenize_chinese_chars
 
     def tokenize(self, text):
         """Splits text into words.
@@ -669,15 +683,21 @@ class BasicTokenizer:
         text = self._clean_text(convert_to_unicode(text))
         # Done for every language: an English model's corpus has Chinese characters too, and
         # words made of several of them would hardly ever be in a vocabulary.
-        text = self._tokenize_chinese_chars(text)
+        if self.tokenize_chinese_chars:
+            text = self._tokenize_chinese_chars(text)
         words = []
         for word in whitespace_tokenize(text):
-            if self.do_lower_case:
-                # Accents go after the case does: lower-casing can produce one ("İ" -> "i̇").
-                word = self._run_strip_accents(word.lower())
-            words.extend(self._run_split_on_punc(word))
+            words.extend(self._run_split_on_punc(self.normalize(word)))
         # A subclass's own steps may return blanks or empty strings.
         return whitespace_tokenize(" ".join(words))
+
+    def normalize(self, word):
+        """Returns a word (str) in the case, and with or without the accents, that the vocabulary knows."""
+        if self.do_lower_case:
+            word = word.lower()
+        # Accents go after the case does: lower-casing can produce one ("İ" -> "i̇").
+        strips = self.do_lower_case if self.strip_accents is None else self.strip_accents
+        return self._run_strip_accents(word) if strips else word
 
     def _run_strip_accents(self, text):
         """Returns text decomposed (NFD), without its non-spacing marks."""

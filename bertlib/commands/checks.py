@@ -8,6 +8,7 @@ import os
 from absl import logging
 import tensorflow.compat.v1 as tf
 
+from bertlib.commands import tokenizer_files
 from bertlib.kernels import one_dnn
 from bertlib.runtime import checkpoints, files, run_config
 from bertlib.runtime.files import json_object
@@ -86,9 +87,10 @@ def _open_starting_weights(settings):
 
 # --- Checks ----------------------------------------------------------------------------------------------
 
-# In published and Hugging Face configurations, and of no effect on the encoder.
+# In published and Hugging Face configurations, and of no effect on the encoder; "id2label" names the labels of the
+# head that a checkpoint comes with.
 IGNORED_CONFIG_KEYS = {
-    "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+    "directionality", "id2label", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type"}
 
 
@@ -183,20 +185,82 @@ def load_tokenizer(settings, config=None):
     if names == ["vocab_file"]:
         tokenization.check_vocab(path, vocab_size)
     init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
+    directories = [os.path.dirname(path)]
+    if init_checkpoint:
+        directories.append(checkpoints.directory_of(init_checkpoint))
+    said = tokenizer_files.read(directories)
+    lower, source = said.options.pop("do_lower_case", (None, None))
+    _settle_case(settings, lower, source)
     tokenization.validate_case_matches_checkpoint(settings.do_lower_case, init_checkpoint)
-    for directory in filter(None, (init_checkpoint, os.path.dirname(path))):
-        beside = os.path.join(directory, "tokenizer_config.json")
-        if not os.path.isfile(beside):
-            continue
-        lower = json_object(beside).get("do_lower_case")
-        if isinstance(lower, bool) and lower != settings.do_lower_case:
-            raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but {beside} says the "
-                             f"model was trained with do_lower_case={str(lower).lower()}. Pass "
-                             f"--do_lower_case={str(lower).lower()}.")
     never_split = tokenization.SPECIAL_TOKENS if settings.protect_special_tokens else ()
-    if names == ["vocab_file"]:
-        return tokenization.FullTokenizer(path, settings.do_lower_case, never_split)
-    return tokenization.SentencePieceTokenizer(path, settings.do_lower_case, never_split, vocab_size)
+    if names == ["spm_model_file"]:
+        return tokenization.SentencePieceTokenizer(path, settings.do_lower_case, never_split, vocab_size)
+    _check_supported(settings, said)
+    options = {name: value for name, (value, _) in said.options.items()}
+    tokenizer = tokenization.FullTokenizer(path, settings.do_lower_case,
+                                           (*never_split, *_added_tokens(said, path)), **options)
+    if settings.do_lower_case and source is None and not settings.given("do_lower_case"):
+        _check_reachable(path, tokenizer)
+    return tokenizer
+
+
+def _settle_case(settings, lower, source):
+    """Takes --do_lower_case from a file that says it, or checks it against that."""
+    if lower is None or lower == settings.do_lower_case:
+        return
+    if not settings.given("do_lower_case"):
+        settings.take_default("do_lower_case", lower, f"{source} says so")
+        return
+    raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but {source} says the "
+                     f"model was trained with do_lower_case={str(lower).lower()}. Pass "
+                     f"--do_lower_case={str(lower).lower()}.")
+
+
+def _check_supported(settings, said):
+    """Checks that files of a tokenizer ask for nothing that would make other tokens than ours."""
+    problems = list(dict.fromkeys(said.problems))
+    config = settings.bert_config_file if "bert_config_file" in settings else None
+    wrong_class = config and tokenizer_files.class_problem(json_object(config).get("tokenizer_class"), general=True)
+    if wrong_class:
+        problems.append(f"{config} says {wrong_class}")
+    if problems:
+        raise ValueError("The model's tokenizer makes other tokens than the one here:\n"
+                         + "\n".join(f"  {problem}" for problem in problems) + "\nTake another model; or if a "
+                         "file is wrong, correct it.")
+
+
+def _added_tokens(said, path):
+    """What files of a tokenizer keep whole in a text, besides the special tokens."""
+    added = {token: file for token, file in said.added if token not in tokenization.SPECIAL_TOKENS}
+    vocabulary = tokenization.load_vocab(path) if added else ()
+    for token, file in added.items():
+        if token not in vocabulary:
+            raise ValueError(f"{file} adds the token {token!r}, which {path} does not have: texts with it would "
+                             "become other tokens. Add it to that file, in the line after its id, or remove it "
+                             "here.")
+    return list(added)
+
+
+# The largest share of a vocabulary that may be unreachable for the case that is taken by default.
+_MOST_UNREACHABLE = 0.1
+
+
+def _check_reachable(path, tokenizer):
+    """Checks that the lower case, which nobody asked for, suits the vocabulary: that texts can have most of its
+    entries."""
+    normalize = tokenizer.basic_tokenizer.normalize
+    words = [token for token in tokenizer.vocab if not (token.startswith("[") and token.endswith("]"))]
+    lost = [token for token in words if normalize(token) != token]
+    if len(lost) <= _MOST_UNREACHABLE * len(words):
+        return
+    accents = sum(token == token.lower() for token in lost) > len(lost) / 2
+    advice = ("they have accents, which go with the upper case. Pass --do_lower_case=false for a cased model; for "
+              'a lower-cased one that has accents write {"strip_accents": false} into tokenizer_config.json beside '
+              "the vocabulary" if accents else
+              "it is probably a cased model's. Pass --do_lower_case=false")
+    raise ValueError(f"--do_lower_case was not given and is true, with which no text has {len(lost)} of the "
+                     f"{len(words)} words in {path}, such as {', '.join(lost[:3])}: {advice}; or pass "
+                     "--do_lower_case=true if it is right all the same.")
 
 
 def refuse_tpus(settings):
@@ -357,16 +421,16 @@ def _model_files(settings):
         if flag in settings and getattr(settings, flag):
             found[flag] = [getattr(settings, flag)]
     if "init_checkpoint" in settings and settings.init_checkpoint:
-        found["init_checkpoint"] = checkpoint_files(settings.init_checkpoint)
+        found["init_checkpoint"] = files_of_checkpoint(settings.init_checkpoint)
     return found
 
 
-def checkpoint_files(path):
+def files_of_checkpoint(path):
     """Returns the local files of a checkpoint that a flag names: its prefix, a directory, or a file."""
     if os.path.isdir(path):
         patterns = ["*.safetensors", "*.safetensors.index.json"]
         newest = checkpoints.latest_checkpoint(path)
         if newest:
-            return checkpoint_files(newest)
+            return files_of_checkpoint(newest)
         return [name for pattern in patterns for name in glob.glob(os.path.join(glob.escape(path), pattern))]
     return [path, *glob.glob(glob.escape(path) + ".index"), *glob.glob(glob.escape(path) + ".data-*")]

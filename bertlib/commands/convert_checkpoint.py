@@ -18,7 +18,7 @@ import tempfile
 from absl import flags, logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import checks, common_flags
+from bertlib.commands import checks, common_flags, head_labels, tokenizer_files
 from bertlib.commands.settings import Settings
 from bertlib.runtime import checkpoint_files, checkpoints, files, locks
 import modeling
@@ -42,11 +42,11 @@ _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
 # What is written, and what stands in the way: old files that would be read with the new ones, or first.
 _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
 _CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
-_VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", "tokenizer_config.json", "tokenizer.json"
+_VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG, tokenizer_files.TOKENIZER
 _IN_THE_WAY = {
-    "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", _CONFIG["tensorflow"], _VOCABULARY, _TOKENIZER_CONFIG),
+    "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", _CONFIG["tensorflow"], _VOCABULARY, *tokenizer_files.NAMES),
     "hugging_face": ("*.safetensors", "*.safetensors.index.json", _CONFIG["hugging_face"], _VOCABULARY,
-                     _TOKENIZER_CONFIG, _TOKENIZER),
+                     *tokenizer_files.NAMES),
 }
 _MOST_NAMES_SHOWN = 20
 
@@ -141,10 +141,8 @@ def read_settings(given, source):
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
-    labels = settings.get("id2label") or {}
-    if given.to == "tensorflow" and any(label != f"LABEL_{index}" for index, label in labels.items()):
-        logging.warning("bert_config.json has no place for the names of labels: %s.",
-                        ", ".join(f"{index} is {label}" for index, label in labels.items()))
+    if head_labels.names_in(settings, path) is None or "output_bias" not in source.shapes:
+        settings.pop("id2label", None)
     config = modeling.BertConfig.from_dict(settings).to_dict()
     if given.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
         logging.warning("hidden_act is gelu_erf in bert_config.json: Hugging Face's gelu. The published code "
@@ -168,18 +166,40 @@ def read_vocabulary(given, source, vocab_size):
             return reader.read()
     model = checks.json_object(path).get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
-    if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))) or len(ids) > vocab_size:
+    wrong = _wrong_with_ids(ids, vocab_size)
+    if wrong:
         raise ValueError(f"--vocab_file: {path} has no WordPiece vocabulary of at most {vocab_size} entries "
-                         f"with ids from 0 on. Pass the model's {_VOCABULARY}.")
+                         f"with ids from 0 on: {wrong}. Pass the model's {_VOCABULARY}.")
     return "".join(word + "\n" for word in sorted(ids, key=ids.get)).encode()
 
 
+def _wrong_with_ids(ids, vocab_size):
+    """What is wrong with the ids of a tokenizer.json, {token: id}, in words; None if they are the lines of a
+    vocabulary."""
+    if not isinstance(ids, dict) or not ids:
+        return "it is of another kind"
+    for token, index in ids.items():
+        if type(index) is not int or index < 0:
+            return f"the id of {token!r} is {index!r}"
+        if "\n" in token or not token:
+            return f"the token {token!r} is no line of a file"
+    seen = {}
+    for token, index in ids.items():
+        if seen.setdefault(index, token) != token:
+            return f"{seen[index]!r} and {token!r} both have the id {index}"
+    missing = next((index for index in range(len(ids)) if index not in seen), None)
+    if missing is not None:
+        return f"no token has the id {missing}"
+    return f"it has {len(ids)} entries" if len(ids) > vocab_size else None
+
+
 def read_tokenizer_settings(given, source, settings):
-    """The content of tokenizer_config.json, a dict; None if letter case is unknown and need not be known."""
-    path = next((path for path in (os.path.join(directory, _TOKENIZER_CONFIG) for directory in
-                                   (os.path.dirname(given.vocab_file), directory_of(source)))
-                 if tf.gfile.Exists(path)), None)
-    found = checks.json_object(path) if path else {}
+    """The content of tokenizer_config.json, a dict; None if nothing is known about letter case and nothing
+    has to be. Warns of what no tokenizer here does."""
+    directories = [os.path.dirname(given.vocab_file), directory_of(source)]
+    found = next(filter(None, map(tokenizer_files.carried, directories)), {})
+    for problem in dict.fromkeys(tokenizer_files.read(directories).problems):
+        logging.warning("The scripts here do not make this model's tokens: %s", problem)
     if given.do_lower_case is None and "do_lower_case" not in found:
         if given.to == "tensorflow":
             return found or None
@@ -248,7 +268,10 @@ def hugging_face_config(settings, source, names):
                   "layer_norm_eps": modeling.LAYER_NORM_EPSILON, "model_type": "bert"}
     logging.info("The tensors are a %s's.", architecture)
     if architecture == "BertForSequenceClassification":
-        labels = [f"LABEL_{index}" for index in range(source.shapes["output_bias"][0])]
+        count = source.shapes["output_bias"][0]
+        labels = head_labels.names_in(settings, _CONFIG["tensorflow"]) or []
+        if len(labels) != count:
+            labels = [f"LABEL_{index}" for index in range(count)]
         translated.update(id2label=dict(enumerate(labels)),
                           label2id={label: index for index, label in enumerate(labels)})
         logging.info("A BertForTokenClassification has the same: if it is one, write that into config.json.")
@@ -354,7 +377,7 @@ def main(_):
     check_output(given, source)
     names, texts = strip(given, source) if given.to == source.kind else translate(given, source)
     checks.refuse_overwriting(
-        given, {"input": checks.checkpoint_files(source.path)},
+        given, {"input": checks.files_of_checkpoint(source.path)},
         {"output": [os.path.join(given.output, name) for name in in_the_way(given.output, given.to)]})
     if not names:
         raise ValueError(f"--input={given.input}: {source.path} holds no weights.")

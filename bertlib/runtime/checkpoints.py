@@ -83,13 +83,16 @@ class Checkpoint(object):
 
 
 def open_checkpoint(path):
-    """Opens a TensorFlow checkpoint prefix or directory, a Hugging Face directory or a `.safetensors` file.
+    """Opens a TensorFlow checkpoint prefix or directory, a Hugging Face directory or a `.safetensors` file; a
+    `Checkpoint` is open.
 
     Raises:
       FileNotFoundError: there is no such checkpoint.
       DamagedError: it is damaged.
       ValueError: it is of a kind that is not read.
     """
+    if isinstance(path, Checkpoint):
+        return path
     path = os.fspath(path)
     if path.endswith(".safetensors"):
         return _open_safetensors(path, [path])
@@ -98,6 +101,27 @@ def open_checkpoint(path):
     if path.endswith((".bin", ".pt", ".pth", ".pkl")):
         raise ValueError(f"{path}: {_NO_PICKLE}")
     return _open_tensorflow(path)
+
+
+def with_rows(checkpoint, rows):
+    """Returns a `Checkpoint` that has the rows of some tensors in another order: {name: list of int, the rows}."""
+    def read(name):
+        value = checkpoint.read(name)
+        return value[rows[name]] if name in rows else value
+
+    return Checkpoint(checkpoint.path, checkpoint.shapes, read, checkpoint.dtypes, checkpoint.kind)
+
+
+def without(checkpoint, names):
+    """Returns a `Checkpoint` that lacks some tensors."""
+    shapes = {name: shape for name, shape in checkpoint.shapes.items() if name not in names}
+    return Checkpoint(checkpoint.path, shapes, checkpoint.read, checkpoint.dtypes, checkpoint.kind)
+
+
+def directory_of(path):
+    """Returns where the other files of a checkpoint are, given what `open_checkpoint` takes."""
+    path = os.fspath(path)
+    return path if tf.gfile.IsDirectory(path) else os.path.dirname(path)
 
 
 _NO_PICKLE = ("PyTorch's pickle files are not read, because opening one can run any code. Save the model as "

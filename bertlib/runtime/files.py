@@ -85,7 +85,7 @@ def json_object(path):
       FileNotFoundError: there is no such file.
     """
     try:
-        found = json.loads(read_bytes(path).decode("utf-8"))
+        found = json.loads(read_bytes(path).decode("utf-8-sig"))
     except ValueError as error:  # also of bytes that are not UTF-8, and of numbers of thousands of digits
         raise ValueError(f"{path} is not JSON: {error}.") from error
     except RecursionError as error:

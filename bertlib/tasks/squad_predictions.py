@@ -78,7 +78,7 @@ class Prediction(NamedTuple):
 
 
 def select_answers(examples, features, results, n_best_size, max_answer_length, do_lower_case,
-                   version_2_with_negative=False, verbose_logging=False):
+                   version_2_with_negative=False, verbose_logging=False, basic_tokenizer=None):
     """Yields a `Prediction` for each example, in order, some hundred windows after its last one at most.
 
     A candidate is a pair of one of the best start and one of the best end positions of a window that make a
@@ -96,11 +96,12 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
       version_2_with_negative: whether questions may have no answer. Its score is the logits of the first
         token, [CLS], in the window where it is lowest, and it always has an entry.
       verbose_logging: whether to log answers that cannot be found again in the context's spelling.
+      basic_tokenizer: what made the features' words; by default a `BasicTokenizer` of that case.
 
     Raises:
       ValueError: a window has no result or NaN for logits, or the features are out of order.
     """
-    tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
+    tokenizer = basic_tokenizer or tokenization.BasicTokenizer(do_lower_case=do_lower_case)
     normalize = functools.lru_cache(maxsize=1 << 16)(lambda word: " ".join(tokenizer.tokenize(word)))
     context = None
     for groups in _chunks(_by_example(examples, _with_results(features, results))):

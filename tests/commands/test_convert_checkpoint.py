@@ -160,14 +160,16 @@ def test_hugging_face_to_tensorflow_and_back(convert, tiny_model, tmp_path):
     log = convert(input=start / "model.safetensors", output=tmp_path / "tensorflow")
     assert_same(tensors_of(tmp_path / "tensorflow" / "bert_model.ckpt"), arrays)
     assert json.loads((tmp_path / "tensorflow" / "bert_config.json").read_text()) == {
-        **tiny.CONFIG, "hidden_act": "gelu_erf"}
+        **tiny.CONFIG, "hidden_act": "gelu_erf", "id2label": config["id2label"]}
     warnings = [line for line in log if line.startswith("WARNING: ")]
-    assert len(warnings) == 2 and "0 is no, 1 is maybe" in warnings[0] and "gelu_erf" in warnings[1]
+    assert len(warnings) == 1 and "gelu_erf" in warnings[0]
 
     convert(input=tmp_path / "tensorflow", output=tmp_path / "back")
     assert_same(safetensors.load_file(tmp_path / "back" / "model.safetensors"), their_arrays(arrays))
     settings = json.loads((tmp_path / "back" / "config.json").read_text())
     assert {name: settings[name] for name in tiny.CONFIG} == tiny.CONFIG  # its gelu is gelu again
+    assert settings["id2label"] == config["id2label"]
+    assert settings["label2id"] == {"no": 0, "maybe": 1, "LABEL_2": 2}
     assert json.loads((tmp_path / "back" / "tokenizer_config.json").read_text()) == tokenizer
     assert (tmp_path / "back" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
 
@@ -204,6 +206,36 @@ def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp
     assert "WARNING: 39 tensors of 16 bits are written as float32: the same values, twice the size." in log
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
     assert not (tmp_path / "out" / "tokenizer_config.json").exists()  # nothing is known of letter case
+
+
+def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
+    start, out = tmp_path / "start", tmp_path / "out"
+    shutil.copytree(tiny_model.hugging_face, start)
+    (start / "tokenizer_config.json").unlink()
+    (start / "special_tokens_map.json").write_text(json.dumps({"cls_token": "<s>"}))
+    (start / "tokenizer.json").write_text(json.dumps({"normalizer": {
+        "type": "BertNormalizer", "lowercase": True, "strip_accents": False, "handle_chinese_chars": False}}))
+    log = convert(input=start, output=out)
+    found = json.loads((out / "tokenizer_config.json").read_text())
+    assert found == {**found, "do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False,
+                     "cls_token": "<s>"}
+    assert any("WARNING: The scripts here do not make this model's tokens: " in line and "cls_token='<s>'" in line
+               for line in log)
+
+
+@pytest.mark.parametrize("vocab, message", [
+    ({"a": 0, "b": "1"}, "the id of 'b' is '1'"), ({"a": 0, "b": True}, "the id of 'b' is True"),
+    ({"a": 0, "b": 0}, "'a' and 'b' both have the id 0"), ({"a": 0, "b": 2}, "no token has the id 1"),
+    ({"a": 10**30}, "no token has the id 0"), (["a"], "it is of another kind"),
+    ({str(index): index for index in range(WORDS + 1)}, f"it has {WORDS + 1} entries"),
+    ({"a\nb": 0}, r"the token 'a\nb' is no line of a file")])
+def test_ids_that_are_no_lines_of_a_vocabulary(refusal, tiny_model, tmp_path, vocab, message):
+    start = tmp_path / "start"
+    shutil.copytree(tiny_model.hugging_face, start)
+    (start / "vocab.txt").unlink()
+    (start / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": vocab}}))
+    assert f"with ids from 0 on: {message}. Pass the model's vocab.txt" in refusal(input=start,
+                                                                                   output=tmp_path / "out")
 
 
 # --- Trainings -------------------------------------------------------------------------------------------
