@@ -142,7 +142,7 @@ def main(_):
     names = processor.file_names() if isinstance(processor, DataProcessor) else {}
     checks.refuse_overwriting(
         settings, {"data_dir": [os.path.join(settings.data_dir, name) for name in names.values()]},
-        checks.overwritten_by(settings, _RESULT_FILES))
+        checks.overwritten_by(settings, _RESULT_FILES, ["train.tf_record"]))
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config, len(label_list)),
                                   settings.do_train)
     init_checkpoint = head_labels.starting_checkpoint(settings, label_list)

@@ -181,7 +181,7 @@ def main(_):
     checks.check_output_dir(settings)
     checks.refuse_overwriting(
         settings, {name: filter(None, [getattr(settings, name)]) for name in ("train_file", "predict_file")},
-        checks.overwritten_by(settings, _RESULT_FILES))
+        checks.overwritten_by(settings, _RESULT_FILES, ["train.tf_record"]))
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), settings.do_train)
     examples, gold = read_examples(settings)
 

@@ -363,7 +363,7 @@ def check_starting_weights(settings, config, head_shapes, training=True):
 # --- What is read is not overwritten ---------------------------------------------------------------------
 
 # What a training writes into --output_dir besides its checkpoints.
-_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", "train.tf_record")
+_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json")
 
 
 def refuse_overwriting(settings, read, written):
@@ -392,12 +392,13 @@ def refuse_overwriting(settings, read, written):
                                      f"--{reader} reads. Pass another --{flag}.")
 
 
-def overwritten_by(settings, result_names):
+def overwritten_by(settings, result_names, training_names):
     """Returns the paths that a command with --output_dir and --results_dir overwrites.
 
     Args:
       settings: a `Settings`, after `check_output_dir`.
       result_names: names of the files that it writes into --results_dir.
+      training_names: names of those that it writes into --output_dir if it trains, besides every training's.
 
     Returns:
       {flag: list of str}, for `refuse_overwriting`.
@@ -405,7 +406,8 @@ def overwritten_by(settings, result_names):
     directory = settings.output_dir
     found = {"output_dir": []}
     if settings.do_train:
-        found["output_dir"] += (os.path.join(directory, name) for name in _TRAINING_FILES)
+        names = (*_TRAINING_FILES, *training_names)
+        found["output_dir"] += (os.path.join(directory, name) for name in names)
         if not checkpoints.latest_checkpoint(directory):
             # A training that starts writes its checkpoints from step 0 on, whatever has their names.
             found["output_dir"] += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))

@@ -136,3 +136,17 @@ def test_paths_of_one_file_have_one_identity(tmp_path):
     (tmp_path / "c").symlink_to("b")
     assert len({files.identity(tmp_path / name) for name in "abc"}) == 1
     assert files.identity(path) != files.identity(tmp_path) and files.identity("no://a") == "no://a"
+
+
+def test_a_pretraining_may_read_records_in_its_output_directory(here, scripts):
+    (here / "records").mkdir()
+    made = scripts.run("create_pretraining_data.py", cwd=here, *tiny.flags(
+        **RECORDS, output_file="records/train.tf_record", max_predictions_per_seq=4))
+    assert made.code == 0, made.err
+    before = (here / "records" / "train.tf_record").read_bytes()
+    finished = scripts.run("run_pretraining.py", cwd=here, *tiny.flags(
+        bert_config_file="model/shallow.json", input_file="records/train.tf_record", output_dir="records",
+        max_seq_length=16, max_predictions_per_seq=4, num_train_steps=1, num_warmup_steps=0, do_train=True,
+        train_batch_size=2))
+    assert finished.code == 0, finished.err
+    assert (here / "records" / "train.tf_record").read_bytes() == before
