@@ -140,13 +140,13 @@ def test_paths_of_one_file_have_one_identity(tmp_path):
 
 def test_a_pretraining_may_read_records_in_its_output_directory(here, scripts):
     (here / "records").mkdir()
-    made = scripts.run("create_pretraining_data.py", cwd=here, *tiny.flags(
-        **RECORDS, output_file="records/train.tf_record", max_predictions_per_seq=4))
+    made = scripts.run("create_pretraining_data.py", *tiny.flags(
+        **RECORDS, output_file="records/train.tf_record", max_predictions_per_seq=4), cwd=here)
     assert made.code == 0, made.err
     before = (here / "records" / "train.tf_record").read_bytes()
-    finished = scripts.run("run_pretraining.py", cwd=here, *tiny.flags(
+    finished = scripts.run("run_pretraining.py", *tiny.flags(
         bert_config_file="model/shallow.json", input_file="records/train.tf_record", output_dir="records",
         max_seq_length=16, max_predictions_per_seq=4, num_train_steps=1, num_warmup_steps=0, do_train=True,
-        train_batch_size=2))
+        train_batch_size=2), cwd=here)
     assert finished.code == 0, finished.err
     assert (here / "records" / "train.tf_record").read_bytes() == before
