@@ -47,9 +47,9 @@ from bertlib.tasks.classifier_data import (  # noqa: F401  public names of this 
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
-# What is written to output_dir besides checkpoints.
-_OUTPUT_FILES = ("train.tf_record", "eval.tf_record", "predict.tf_record", "eval_results.txt",
-                 "test_results.tsv", "test_predictions.tsv", "test_eval_results.txt")
+# What is written to results_dir.
+_RESULT_FILES = ("eval.tf_record", "predict.tf_record", "eval_results.txt", "test_results.tsv",
+                 "test_predictions.tsv", "test_eval_results.txt")
 
 
 def define_flags():
@@ -142,7 +142,7 @@ def main(_):
     names = processor.file_names() if isinstance(processor, DataProcessor) else {}
     checks.refuse_overwriting(
         settings, {"data_dir": [os.path.join(settings.data_dir, name) for name in names.values()]},
-        checks.overwritten_in(settings, _OUTPUT_FILES))
+        checks.overwritten_by(settings, _RESULT_FILES, ["train.tf_record"]))
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config, len(label_list)),
                                   settings.do_train)
     init_checkpoint = head_labels.starting_checkpoint(settings, label_list)

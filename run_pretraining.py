@@ -40,8 +40,8 @@ FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_steps=1500,
                      num_warmup_steps=150, learning_rate=1e-3, eval_batch_size=32, save_checkpoints_steps=150,
                      log_steps=50, eval_each_checkpoint=True)
-# What is written to output_dir besides checkpoints and the sample's records.
-_OUTPUT_FILES = ("eval_results.txt", "learning_curve.tsv", "learning_curve.svg")
+# What a training writes besides checkpoints.
+_CURVE_FILES = ("learning_curve.tsv", "learning_curve.svg")
 # Records of each file that are looked at before training.
 _CHECKED_RECORDS = 100
 
@@ -170,7 +170,8 @@ def main(_):
         make_sample(settings)
     paths_of = {name: files_of_flag(settings, name if getattr(settings, name) else "input_file")
                 for name in ("input_file", "eval_file")}
-    checks.refuse_overwriting(settings, paths_of, checks.overwritten_in(settings, _OUTPUT_FILES))
+    checks.refuse_overwriting(settings, paths_of,
+                              checks.overwritten_by(settings, ["eval_results.txt"], _CURVE_FILES))
     for name, paths in paths_of.items():
         check_records(settings, name, paths, config)
 

@@ -51,9 +51,9 @@ from bertlib.tasks.squad_predictions import (  # noqa: F401  likewise
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
-# What is written to output_dir besides checkpoints.
-_OUTPUT_FILES = ("train.tf_record", "eval.tf_record", "predictions.json", "nbest_predictions.json",
-                 "null_odds.json", "answer_offsets.json", "predictions.html", "eval_results.json")
+# What is written to results_dir.
+_RESULT_FILES = ("eval.tf_record", "predictions.json", "nbest_predictions.json", "null_odds.json",
+                 "answer_offsets.json", "predictions.html", "eval_results.json")
 # Logit of a position that was cut off: as little as a masked position's score, and no infinity.
 _CUT_OFF = -10000.0
 
@@ -181,7 +181,7 @@ def main(_):
     checks.check_output_dir(settings)
     checks.refuse_overwriting(
         settings, {name: filter(None, [getattr(settings, name)]) for name in ("train_file", "predict_file")},
-        checks.overwritten_in(settings, _OUTPUT_FILES))
+        checks.overwritten_by(settings, _RESULT_FILES, ["train.tf_record"]))
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), settings.do_train)
     examples, gold = read_examples(settings)
 

@@ -2,16 +2,17 @@
 
     python benchmarks/attack.py [--seed=0] [--count=300 | --minutes=60] [--kinds=flags,files,faults,kills]
 
-Each case is a valid run on a tiny model with one thing spoiled: benchmarks/attacks. A case is numbered, and its
-number and the seed decide what it is: --only=N repeats one, --keep leaves its directory. The counts and each
-bad case are printed; exit code 1 says that there are bad ones. What is fine: one message that names a flag or a
-file, with an exit code that is not 0; or success with output that can be read. Files that a command only reads
-must stay as they are.
+Each case is a valid run on a tiny model with one thing spoiled: benchmarks/attacks. A case is numbered, and
+its number and the seed decide what it is: --only=N repeats one, --keep leaves its directory. The counts and
+each bad case are printed; exit code 1 says that there are bad ones. What is fine: one message that names a
+flag or a file, with an exit code that is not 0; or success with output that can be read. Files that a command
+only reads must stay as they are.
 """
 
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import hashlib
 import itertools
 import json
@@ -39,10 +40,12 @@ import scripts as running  # noqa: E402
 INSIDE = "benchmarks/attacks/inside.py"
 KINDS = {"flags": 5, "files": 6, "faults": 3, "kills": 1}
 DEVICES = {"full": 7, "null": 3}  # /dev/NAME: its minor number
-FINE = ("message", "success", "ended by the signal", "still working")
+# What TensorFlow's threads do without memory, no command can prevent.
+_NO_MEMORY = re.compile(r"terminate called|bad_alloc|Fatal Python error: (?:Aborted|Segmentation)|alloc")
+FINE = ("no memory, in C++", "message", "success", "ended by the signal", "still working")
 # More than any of the runs needs, less than would hurt others on the machine.
 MEMORY = 12 << 30
-_MESSAGE = re.compile(r"^(?:[\w.]+\.py: (?:error: |interrupted|terminated|stopped)|FATAL Flags parsing error:\s)"
+_MESSAGE = re.compile(r"^(?:[\w.]+\.py: (?:error: |interrupted|terminated|stopped)|FATAL Flags parsing)"
                       r"(?P<text>.*)", re.MULTILINE | re.DOTALL)
 _NAMES_SOMETHING = re.compile(r"--\w|[\w.-]/|\.\w{2,}|'.+'|memory|no space|descriptor|RAM", re.IGNORECASE)
 _CRASH = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Check failed|Exception ignored|"
@@ -87,33 +90,45 @@ class Attack:
         kinds = self._arguments.kinds.split(",")
         kind = chance.choices(kinds, [KINDS[kind] for kind in kinds])[0]
         try:
-            return self._kill(number, chance, here) if kind == "kills" else self._spoil(number, kind, chance, here)
+            if kind == "kills":
+                return self._kill(number, chance, here)
+            return self._spoil(number, kind, chance, here)
         finally:
             if not self._arguments.keep:
                 shutil.rmtree(above, ignore_errors=True)
 
     def _kill(self, number, chance, here):
         done, finished, wrong, arguments = kills.attack(self._scripts, chance, here, self._undisturbed,
-                                                        lambda run: self._watch(run, [])[0])
+                                                        lambda run: self._watch(run, []))
         detail = wrong and f"{wrong}\n{finished.err[-700:]}"
-        verdict = "success" if not wrong else "killed, other bits" if "tensors differ" in wrong else "killed, fails"
+        verdict = "success"
+        if wrong:
+            verdict = "killed, other bits" if "tensors differ" in wrong else "killed, fails"
         return Case(number, "kills: " + done, verdict, detail,
                     shlex.join(arguments))
 
     def _watch(self, run, overtime):
-        """Kills a run that takes too long; returns (what stops the watch, None)."""
-        def end():
-            before = run.read("stderr")
-            time.sleep(10)
-            overtime.append("still working" if len(run.read("stderr")) > len(before) else "hang")
-            try:
-                os.kill(run.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                overtime.pop()
+        """Kills a run that takes too long, and appends "still working" or "hang" to a list; returns what ends
+        the watch.
 
-        timer = threading.Timer(self._arguments.limit, end)
-        timer.start()
-        return timer.cancel, None
+        Seconds are of CPU, since others may use the machine; a run that takes none for a while hangs.
+        """
+        ended = threading.Event()
+
+        def look():
+            used, logged, idle = 0, 0, 0
+            while not ended.wait(10):
+                with contextlib.suppress(OSError):  # it ended in between
+                    before, used = used, cpu_seconds(run.pid)
+                    idle = idle + 1 if used - before < 0.1 else 0
+                    logged_before, logged = logged, len(run.read("stderr"))
+                    if used > self._arguments.limit or idle == 3:
+                        overtime.append("still working" if logged > logged_before and not idle else "hang")
+                        os.kill(run.pid, signal.SIGKILL)
+                        return
+
+        threading.Thread(target=look, daemon=True).start()
+        return ended.set
 
     def _spoil(self, number, kind, chance, here):
         name = chance.choice(sorted(runs.RUNS))
@@ -139,7 +154,7 @@ class Attack:
         environment = fault.values.get("environment", {}) if fault else {}
         start = self._start_fresh if fault and "fresh" in fault.values else self._scripts.start
         run_now = start(INSIDE, json.dumps(inside), str(ROOT / run.script), *flags, cwd=here, **environment)
-        stop, _ = self._watch(run_now, overtime)
+        stop = self._watch(run_now, overtime)
         if fault:
             fault.during(run_now.pid)
         finished = run_now.wait()
@@ -164,6 +179,8 @@ class Attack:
 
     def _judge(self, run, here, finished, fault, kind, must, before):
         """Returns (verdict, detail or None)."""
+        if fault and "RLIMIT_AS" in fault.values.get("limits", ()) and _NO_MEMORY.search(finished.err):
+            return "no memory, in C++", None
         if _CRASH.search(finished.err):
             end = finished.err[_CRASH.search(finished.err).start():].strip().splitlines()
             places = [line.strip() for line in end if str(ROOT) in line and INSIDE not in line]
@@ -223,9 +240,16 @@ class Fresh:
 
 def absolute(value, here):
     """A flag's value with the paths in it absolute."""
-    if isinstance(value, str) and ("/" in value or os.path.exists(here / value) or "." in value or value == "output"):
+    is_path = value == "output" or isinstance(value, str) and ("." in value or os.path.exists(here / value))
+    if is_path:
         return ",".join(os.path.join(here, part) for part in value.split(","))
     return value
+
+
+def cpu_seconds(pid):
+    """Returns what a process has used so far, with the children it waited for."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def snapshot(directory):
@@ -266,7 +290,7 @@ def main():
     parser.add_argument("--kinds", default=",".join(KINDS), help="with commas between")
     parser.add_argument("--only", help="numbers of the cases to repeat, with commas between")
     parser.add_argument("--jobs", type=int, default=2, help="cases at the same time")
-    parser.add_argument("--limit", type=float, default=90, help="seconds after which a run hangs")
+    parser.add_argument("--limit", type=float, default=60, help="seconds of CPU that a run may take")
     parser.add_argument("--keep", action="store_true", help="leave the directories")
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, and then inherited

@@ -17,15 +17,16 @@ import tiny
 
 # --- Flags -----------------------------------------------------------------------------------------------
 
-INTEGERS = [0, -1, 1, 3, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 10**18, 10**30, 10**100, -2**63, "1e3", "٣",
-            "", " 5", "0x10", "1_000", "nan"]
+INTEGERS = [0, -1, 1, 3, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 10**18, 10**30, 10**100, -2**63, "1e3",
+            "٣", "", " 5", "0x10", "1_000", "nan"]
 FLOATS = [0, "-0.0", -1, 0.5, 1, "1e-320", "1e308", "-1e308", "1e400", "nan", "inf", "-inf", 1e10, "", "1,5"]
 # Of paths none that leaves the case's directory: whoever is root writes everywhere. `null` and `full` are
 # devices.
 STRINGS = ["", ".", "..", "nowhere", "none/there", "null", "full", "data", "model", "output", "text.txt",
-           "model/vocab.txt", "./text.txt", "data/../text.txt", "dev.json", "train.json", "link.txt", "hard.txt",
-           "model/bert_config.json", "model/bert_model.ckpt", "model/hugging_face",
-           "records/0.tfrecord", "trained", "[", "a]b", "back\\slash", "with space", "ünï…\u200b", "new\nline",
+           "model/vocab.txt", "./text.txt", "data/../text.txt", "dev.json", "train.json", "link.txt",
+           "hard.txt", "model/bert_config.json", "model/bert_model.ckpt", "model/hugging_face",
+           "records/0.tfrecord", "trained", "[", "a]b", "back\\slash", "with space", "ünï…\u200b",
+           "new\nline",
            "-dash", "x" * 5000, "x" * 250, "~", "a,b", ",", "no://x", "file:///nowhere", "%s{0}", "*", "1",
            "1,2", "-1", "99", "a,,b", "\udcff", "2,1", "0,10000000000000000000000"]
 BOOLEANS = ["true", "false", "maybe", "2", ""]
@@ -68,8 +69,8 @@ def _flip(content, chance):
     return bytes(changed)
 
 
-FIELDS = [b"", b"0", b"-1", b"x" * 200000, b"\"", b"\"\"\"", b"1e999", b"[CLS]", b"\xef\xbb\xbf", b"\xff", b"\0",
-          "é日本\u2028".encode(), b"a ||| b", b" ", b"\r"]
+FIELDS = [b"", b"0", b"-1", b"x" * 200000, b"\"", b"\"\"\"", b"1e999", b"[CLS]", b"\xef\xbb\xbf", b"\xff",
+          b"\0", "é日本\u2028".encode(), b"a ||| b", b" ", b"\r"]
 
 
 def _replace_field(lines, index, chance):
@@ -108,8 +109,8 @@ SPOILED = {"empty", "nothing but random bytes", "nothing but white space"}
 # --- JSON ------------------------------------------------------------------------------------------------
 
 DEEP = "[" * 100000 + "]" * 100000
-JSON_VALUES = [None, [], {}, "", "x", True, -1, 0, 1.5, 10**30, 2**31, 2**63, float("inf"), float("nan"), [[]],
-               {"a": 1}, [1, "x"], "é\0\ud800", "DEEP"]
+JSON_VALUES = [None, [], {}, "", "x", True, -1, 0, 1.5, 10**30, 2**31, 2**63, float("inf"), float("nan"),
+               [[]], {"a": 1}, [1, "x"], "é\0\ud800", "DEEP"]
 
 
 def mutate_json(content, chance):
@@ -216,8 +217,9 @@ PLACES = {
 }
 if os.geteuid():
     PLACES["unreadable"] = lambda path: path.chmod(0)
-ODD_NAMES = ["[a]", "a]b[", "back\\slash", "with space", "ünï…", "new\nline", "-dash", "q?x", "%s{0}", "'\"$(x)",
-             ".hidden", "\udcff"]
+OTHERS = ["text.txt", "dev.json", "model/spm.model", "data/dev.tsv", "records/0.tfrecord"]
+ODD_NAMES = ["[a]", "a]b[", "back\\slash", "with space", "ünï…", "new\nline", "-dash", "q?x", "%s{0}",
+             "'\"$(x)", ".hidden", "\udcff"]
 
 
 def mutation(chance, here, run):
@@ -229,7 +231,8 @@ def mutation(chance, here, run):
     name = chance.choice(run.inputs)
     path = here / name.rstrip("/")
     flags = {flag: value for flag, value in run.flags.items() if value is not None}
-    if chance.random() < 0.15 and (named := [flag for flag, value in flags.items() if value == str(name).rstrip("/")]):
+    named = [flag for flag, value in flags.items() if value == name.rstrip("/")]
+    if chance.random() < 0.15 and named:
         odd = path.with_name(chance.choice(ODD_NAMES) + (path.suffix if path.is_file() else ""))
         path.rename(odd)
         return (f"{name} is called {odd.name!r}",
@@ -239,8 +242,7 @@ def mutation(chance, here, run):
         PLACES[kind](path)
         return f"{name} is {kind}", {}, None
     mutations = {kind: functools.partial(_rewrite, CONTENTS[kind]) for kind in CONTENTS}
-    mutations["another file"] = lambda path, chance: shutil.copyfile(
-        here / chance.choice(["text.txt", "dev.json", "model/spm.model", "data/dev.tsv", "records/0.tfrecord"]), path)
+    mutations["another file"] = lambda path, chance: shutil.copyfile(here / chance.choice(OTHERS), path)
     special = {".json": _rewriter(mutate_json), ".jsonl": _rewriter(_on_lines(_json_line)),
                ".safetensors": _rewriter(mutate_safetensors), ".tfrecord": mutate_records,
                ".index": mutate_checkpoint}.get(path.suffix)

@@ -20,8 +20,8 @@ FAULTS = {
     "a working directory that is gone": lambda chance: dict(gone=True),
     "no HOME": lambda chance: dict(environment={"HOME": ""}),
     "TMPDIR that is missing": lambda chance: dict(environment={"TMPDIR": "/nowhere"}),
-    "locale C": lambda chance: dict(environment={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-                                    fresh=True),
+    "locale C": lambda chance: dict(fresh=True, environment={
+        "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}),
     "SIGTERM": lambda chance: dict(signal="SIGTERM"), "SIGINT": lambda chance: dict(signal="SIGINT"),
     "SIGHUP": lambda chance: dict(signal="SIGHUP"),
     "SIGINT, started anew": lambda chance: dict(signal="SIGINT", fresh=True),
@@ -34,7 +34,8 @@ if os.geteuid():
     del FAULTS["a small disk"]
 else:  # root may write everywhere
     del FAULTS["a directory that is read-only"]
-SIGNALS = {"SIGTERM": (143, -signal.SIGTERM), "SIGINT": (130, -signal.SIGINT), "SIGHUP": (129, -signal.SIGHUP)}
+SIGNALS = {"SIGTERM": (143, -signal.SIGTERM), "SIGINT": (130, -signal.SIGINT),
+           "SIGHUP": (129, -signal.SIGHUP)}
 
 
 class Fault:
@@ -44,9 +45,10 @@ class Fault:
         self.name = chance.choice(sorted(FAULTS))
         self.values = FAULTS[self.name](chance)
         self.ends = SIGNALS.get(self.values.get("signal"), ())
-        self._moment = chance.uniform(0, 1) ** 2 * 4 + (chance.uniform(0, 3) if "fresh" in self.values else 0)
-        self._output = here / next(run.flags[name] for name in ("output_dir", "output_file", "output")
-                                   if name in run.flags).split(",")[0]
+        self._moment = chance.uniform(0, 2) ** 2 + (chance.uniform(0, 3) if "fresh" in self.values else 0)
+        flag = next(name for name in ("output_dir", "output_file", "output") if name in run.flags)
+        output = run.flags[flag]
+        self._output = here / output.split(",")[0]
         self._directory = self._output if self._output.suffix == "" else self._output.parent
         self._mounted = False
 

@@ -1,4 +1,6 @@
-"""SIGKILL at random moments of a training, then the same command again: the last checkpoint has the same bits."""
+"""SIGKILL at random moments of a training, then the same command again: its last checkpoint has the same
+bits.
+"""
 
 import contextlib
 import os
@@ -29,11 +31,14 @@ SETTINGS = {
     "Adafactor, cosine": _classifier(optimizer="adafactor", lr_schedule="cosine"),
     "tokens_per_micro_batch": _classifier(tokens_per_micro_batch=40),
     "not trimmed, kernels": _classifier(trim_padding=False, compile_kernels=True),
-    "pre-training": Run("run_pretraining.py", {**PRETRAINING, "num_train_steps": 15, "do_eval": False}, [], []),
-    "squad": Run("run_squad.py", {**SQUAD, "num_train_epochs": 5, "do_eval": False, "trim_padding": True}, [], []),
+    "pre-training": Run("run_pretraining.py", {**PRETRAINING, "num_train_steps": 15, "do_eval": False}, [],
+                        []),
+    "squad": Run("run_squad.py", {**SQUAD, "num_train_epochs": 5, "do_eval": False, "trim_padding": True}, [],
+                 []),
     "a fork": Run(START_FORK, {
-        **{name: TRAINING[name] for name in ("vocab_file", "bert_config_file", "init_checkpoint", "max_seq_length",
-                                             "output_dir", "train_batch_size", "save_checkpoints_steps")},
+        **{name: TRAINING[name] for name in (
+            "vocab_file", "bert_config_file", "init_checkpoint", "max_seq_length", "output_dir",
+            "train_batch_size", "save_checkpoints_steps")},
         "data_dir": "headlines", "num_train_epochs": 5, "do_train": True}, [], []),
 }
 
@@ -96,7 +101,8 @@ def attack(scripts, chance, here, undisturbed, limit):
             os.kill(running.pid, signal.SIGKILL)
         finished = running.wait()
         if finished.code not in (0, -signal.SIGKILL):
-            return done, finished, f"it fails with {finished.code} before it is killed", _arguments(run, "output")
+            wrong = f"it fails with {finished.code} before it is killed"
+            return done, finished, wrong, _arguments(run, "output")
     running = scripts.start(run.script, *_arguments(run, "output"), cwd=here)
     stop = limit(running)
     finished = running.wait()

@@ -49,7 +49,8 @@ CLASSES = ["output/eval_results.txt", "output/test_results.tsv", "output/test_pr
 ANSWERS = [f"output/{name}.json" for name in ("predictions", "nbest_predictions", "answer_offsets",
                                               "eval_results")]
 RUNS = {
-    "classifier": Run("run_classifier.py", CLASSIFIER, MODEL_FILES + TSV_FILES + ["data/", "model/"], CLASSES),
+    "classifier": Run("run_classifier.py", CLASSIFIER, MODEL_FILES + TSV_FILES + ["data/", "model/"],
+                      CLASSES),
     "classifier, Hugging Face": Run(
         "run_classifier.py", {**CLASSIFIER, "init_checkpoint": "model/hugging_face", "vocab_file": None,
                               "bert_config_file": None}, HUGGING_FACE_FILES, CLASSES),
@@ -136,8 +137,8 @@ def write_template(here, scripts):
     with open(here / "model" / "spm.model", "wb") as writer:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter([tiny.sentence(chance) for _ in range(50)]), model_writer=writer,
-            minloglevel=2, vocab_size=len(tiny.VOCABULARY), hard_vocab_limit=False, pad_id=0, unk_id=1, bos_id=-1,
-            eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"])
+            minloglevel=2, vocab_size=len(tiny.VOCABULARY), hard_vocab_limit=False, pad_id=0, unk_id=1,
+            bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"])
     for name, changes in (("records, again", {}), ("classifier, going on", {"num_train_epochs": 1.4})):
         run = RUNS[name]
         finished = scripts.run(run.script, *arguments({**run.flags, **changes}), cwd=here)

@@ -365,7 +365,7 @@ def check_starting_weights(settings, config, head_shapes, training=True):
 # --- What is read is not overwritten ---------------------------------------------------------------------
 
 # What a training writes into --output_dir besides its checkpoints.
-TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json")
+_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json")
 
 
 def refuse_overwriting(settings, read, written):
@@ -394,26 +394,27 @@ def refuse_overwriting(settings, read, written):
                                      f"--{reader} reads. Pass another --{flag}.")
 
 
-def overwritten_in(settings, names):
-    """Returns the paths that a command with --output_dir overwrites.
+def overwritten_by(settings, result_names, training_names):
+    """Returns the paths that a command with --output_dir and --results_dir overwrites.
 
     Args:
-      settings: a `Settings`.
-      names: of the files that it writes there besides those of a training.
+      settings: a `Settings`, after `check_output_dir`.
+      result_names: names of the files that it writes into --results_dir.
+      training_names: names of those that it writes into --output_dir if it trains, besides every training's.
 
     Returns:
-      {"output_dir" or "results_dir": list of str}, for `refuse_overwriting`.
+      {flag: list of str}, for `refuse_overwriting`.
     """
-    found = {"results_dir": [os.path.join(settings.results_dir, name) for name in names]}
-    if settings.results_dir == settings.output_dir:
-        found = {"output_dir": found.pop("results_dir")}
+    directory = settings.output_dir
+    found = {"output_dir": []}
     if settings.do_train:
-        directory = settings.output_dir
-        trained = found.setdefault("output_dir", [])
-        trained += [os.path.join(directory, name) for name in (*names, *TRAINING_FILES)]
+        names = (*_TRAINING_FILES, *training_names)
+        found["output_dir"] += (os.path.join(directory, name) for name in names)
         if not checkpoints.latest_checkpoint(directory):
             # A training that starts writes its checkpoints from step 0 on, whatever has their names.
-            trained += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
+            found["output_dir"] += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
+    flag = "output_dir" if settings.results_dir == directory else "results_dir"
+    found.setdefault(flag, []).extend(os.path.join(settings.results_dir, name) for name in result_names)
     return found
 
 

@@ -22,6 +22,7 @@ _HELP_WIDTH = 110
 _MOST = 2**31 - 1
 _SEEDS = {"seed": 2**63 - 1, "random_seed": math.inf}
 MOST_WORKERS = 1024
+MOST_GB = 1e6
 # A number of epochs with which the number of steps, too, is an int64.
 _MOST_EPOCHS = 1e9
 
@@ -184,7 +185,7 @@ def define_training_flags():
         flags.DEFINE_float("memory_limit_gb", None,
                            "Memory that a training step may take, in 10⁹ bytes: what 0 and auto above go by. "
                            "By default, nearly all of the GPU's, or without a GPU all RAM that is free.",
-                           lower_bound=0)
+                           lower_bound=0, upper_bound=MOST_GB)
         flags.DEFINE_bool("compile_kernels", None,
                           "Make the elementwise parts of a training step for this machine's CPU, in C++, "
                           "built once. Without a compiler, in the layers of fp16 and with a GPU they stay "

@@ -43,7 +43,8 @@ def define_flags():
         flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS), "The optimizer.")
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS), "What the encoder computes in.")
     with common_flags.section("Card"):
-        flags.DEFINE_float("gpu_memory_gb", 12, "The card's memory.", lower_bound=0)
+        flags.DEFINE_float("gpu_memory_gb", 12, "The card's memory.", lower_bound=0,
+                           upper_bound=common_flags.MOST_GB)
         flags.DEFINE_float("reserve_gb", memory_planner.CARD_OVERHEAD / GB,
                            "What the CUDA context, libraries, kernels' workspaces and fragmentation are "
                            "assumed to take of it.",

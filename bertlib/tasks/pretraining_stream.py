@@ -385,8 +385,8 @@ class _Output:
         except (ValueError, RecursionError) as error:
             wrong = f"it is not JSON: {str(error).splitlines()[0]}"
         if wrong:
-            raise ValueError(f"{self._manifest_path} is not as this command writes it ({wrong}). Remove it to "
-                             "write the files anew, or choose other output files.")
+            raise ValueError(f"{self._manifest_path} is not as this command writes it ({wrong}). Remove it "
+                             "to write the files anew, or choose other output files.")
         return found
 
     def _check_same(self, found):

@@ -269,7 +269,8 @@ def configuration_that_is_not_utf8(given):
 @case("bert_config.json", "hidden_size is '16'; it must be a positive integer", hidden_size="16")
 @case("bert_config.json", "num_hidden_layers is 0; it must be a positive integer", num_hidden_layers=0)
 @case("bert_config.json", "num_hidden_layers is 1001; it must be at most 1000", num_hidden_layers=1001)
-@case("bert_config.json", "hidden_size is 1000000000000000000000; it must be at most 16777216", hidden_size=10**21)
+@case("bert_config.json", "hidden_size is 1000000000000000000000; it must be at most 16777216",
+      hidden_size=10**21)
 @case("bert_config.json", "intermediate_size is True; it must be a positive integer", intermediate_size=True)
 @case("bert_config.json", "hidden_dropout_prob is 1.5; it must be at least 0 and below 1",
       hidden_dropout_prob=1.5)

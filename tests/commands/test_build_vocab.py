@@ -162,9 +162,9 @@ def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
     (dict(input_file="empty.txt"), "--input_file=empty.txt: there is no text in it"),
     (dict(input_file="1.txt, 3.txt"), "no input file '3.txt'"),
     (dict(vocab_size=20), "--vocab_size=20 is too small"),
-    (dict(vocab_size=10**12), "--vocab_size=1000000000000: 1000000000000 is not an integer in the range [1, 16777216]"),
+    (dict(vocab_size=10**12), "--vocab_size=1000000000000: 1000000000000 is not an integer in the range"),
     (dict(num_unused=10**12), "--num_unused=1000000000000"),
-    (dict(input_file=""), "--input_file is required"),
+    (dict(input_file=""), "--input_file is empty"),
 ])
 def test_bad_input(build, tmp_path, flags, complaint):
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}

@@ -15,7 +15,8 @@ TEXT = "the cat sees a dog .\na man eats bread .\n\nthe child likes the old hous
 
 def squad(path):
     answer = {"text": "cat", "answer_start": 4}
-    paragraph = {"context": "the cat sees", "qas": [{"id": "q", "question": "what sees", "answers": [answer]}]}
+    question = {"id": "q", "question": "what sees", "answers": [answer]}
+    paragraph = {"context": "the cat sees", "qas": [question]}
     path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
 
 
@@ -24,7 +25,8 @@ def here(tiny_model, tmp_path):
     """A directory with a model, text and data, and other names of the text."""
     shutil.copytree(tiny_model.directory, tmp_path / "model")
     tiny.write_task(tmp_path / "data", "mrpc", train=4, dev=2, test=2)
-    for name in ("text.txt", "new.npz.partial", "new.partial.block", "new.manifest.json", "vocab.txt.partial"):
+    for name in ("text.txt", "new.npz.partial", "new.partial.block", "new.manifest.json",
+                 "vocab.txt.partial"):
         (tmp_path / name).write_text(TEXT)
     (tmp_path / "link.txt").symlink_to("text.txt")
     os.link(tmp_path / "text.txt", tmp_path / "hard.txt")
@@ -44,7 +46,8 @@ MODEL = dict(vocab_file="model/vocab.txt", bert_config_file="model/bert_config.j
              init_checkpoint="model/bert_model.ckpt", max_seq_length=tiny.SEQ_LENGTH)
 FEATURES = dict(MODEL, input_file="text.txt")
 RECORDS = dict(vocab_file="model/vocab.txt", input_file="text.txt", max_seq_length=16)
-CLASSIFIER = dict(MODEL, task_name="mrpc", data_dir="data", do_train=True, do_predict=True, train_batch_size=2)
+CLASSIFIER = dict(MODEL, task_name="mrpc", data_dir="data", do_train=True, do_predict=True,
+                  train_batch_size=2)
 SQUAD = dict(MODEL, max_query_length=8, train_file="answers/predictions.json", do_train=True,
              train_batch_size=1)
 CASES = {
@@ -65,27 +68,35 @@ CASES = {
                "would overwrite link.txt, which is text.txt, that --input_file reads"),
     "a hard link": ("create_pretraining_data.py", dict(RECORDS, output_file="hard.txt"),
                     "that --input_file reads"),
-    "a file of a glob": ("create_pretraining_data.py", dict(RECORDS, input_file="t*.txt", output_file="text.txt"),
-                         "would overwrite text.txt that --input_file reads"),
+    "a file of a glob": ("create_pretraining_data.py", dict(
+        RECORDS, input_file="t*.txt", output_file="text.txt"),
+        "would overwrite text.txt that --input_file reads"),
     "a vocabulary of records": ("create_pretraining_data.py", dict(RECORDS, output_file="model/vocab.txt"),
                                 "that --vocab_file reads"),
-    "a manifest": ("create_pretraining_data.py", dict(RECORDS, input_file="new.manifest.json", output_file="new"),
-                   "would overwrite new.manifest.json that --input_file reads"),
-    "a block": ("create_pretraining_data.py", dict(RECORDS, input_file="new.partial.block", output_file="new"),
-                "would overwrite new.partial.block that --input_file reads"),
+    "a manifest": ("create_pretraining_data.py", dict(
+        RECORDS, input_file="new.manifest.json", output_file="new"),
+        "would overwrite new.manifest.json that --input_file reads"),
+    "a block": ("create_pretraining_data.py", dict(
+        RECORDS, input_file="new.partial.block", output_file="new"),
+        "would overwrite new.partial.block that --input_file reads"),
     "one output twice": ("create_pretraining_data.py", dict(RECORDS, output_file="new,./new"),
                          "is named twice"),
     "a text aside": ("build_vocab.py", dict(input_file="vocab.txt.partial", output_file="vocab.txt"),
                      "would overwrite vocab.txt.partial that --input_file reads"),
-    "examples, by a link": ("run_classifier.py", dict(CLASSIFIER, output_dir="answers"),
-                            "would overwrite answers/test_results.tsv, which is data/test.tsv, that --data_dir reads"),
+    "examples, by a link": (
+        "run_classifier.py", dict(CLASSIFIER, output_dir="answers"),
+        "would overwrite answers/test_results.tsv, which is data/test.tsv, that --data_dir reads"),
     "questions": ("run_squad.py", dict(SQUAD, output_dir="answers"),
                   "would overwrite answers/predictions.json that --train_file reads"),
+    "questions in another directory": (
+        "run_squad.py", dict(SQUAD, output_dir="trained", results_dir="answers"),
+        "--results_dir=answers would overwrite answers/predictions.json that --train_file reads"),
     "a starting checkpoint": ("run_squad.py", dict(
         SQUAD, train_file="answers/x.json", init_checkpoint="answers/model.ckpt-0", output_dir="answers"),
         "that --init_checkpoint reads"),
-    "a chart's configuration": ("plan_memory.py", dict(bert_config_file="model/bert_config.json", max_seq_length=16,
-                                                       output_file="config.svg"), "that --bert_config_file reads"),
+    "a chart's configuration": ("plan_memory.py", dict(
+        bert_config_file="model/bert_config.json", max_seq_length=16, output_file="config.svg"),
+        "that --bert_config_file reads"),
     "what goes along": ("convert_checkpoint.py", dict(
         input="model/bert_model.ckpt", vocab_file="converted/vocab.txt", output="converted", force=True),
         "would overwrite converted/vocab.txt that --vocab_file reads"),
@@ -112,7 +123,8 @@ def test_an_output_directory_may_be_the_data_directory(here, scripts):
     for _ in range(2):  # a second time over its own output
         finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here)
         assert finished.code == 0, finished.err
-    assert (here / "data" / "test_results.tsv").exists() and (here / "data" / "train.tsv").read_bytes() == train
+    assert (here / "data" / "test_results.tsv").exists()
+    assert (here / "data" / "train.tsv").read_bytes() == train
 
 
 def test_paths_of_one_file_have_one_identity(tmp_path):
@@ -124,3 +136,17 @@ def test_paths_of_one_file_have_one_identity(tmp_path):
     (tmp_path / "c").symlink_to("b")
     assert len({files.identity(tmp_path / name) for name in "abc"}) == 1
     assert files.identity(path) != files.identity(tmp_path) and files.identity("no://a") == "no://a"
+
+
+def test_a_pretraining_may_read_records_in_its_output_directory(here, scripts):
+    (here / "records").mkdir()
+    made = scripts.run("create_pretraining_data.py", *tiny.flags(
+        **RECORDS, output_file="records/train.tf_record", max_predictions_per_seq=4), cwd=here)
+    assert made.code == 0, made.err
+    before = (here / "records" / "train.tf_record").read_bytes()
+    finished = scripts.run("run_pretraining.py", *tiny.flags(
+        bert_config_file="model/shallow.json", input_file="records/train.tf_record", output_dir="records",
+        max_seq_length=16, max_predictions_per_seq=4, num_train_steps=1, num_warmup_steps=0, do_train=True,
+        train_batch_size=2), cwd=here)
+    assert finished.code == 0, finished.err
+    assert (here / "records" / "train.tf_record").read_bytes() == before

@@ -512,7 +512,7 @@ def test_a_manifest_that_was_not_written_here_is_refused(tmp_path, change, compl
 def test_a_manifest_that_is_no_json_is_refused(tmp_path, content):
     stream(tmp_path, corpus(6, 3, 4), Recipe(max_seq_length=32))
     (tmp_path / "out-0.manifest.json").write_bytes(content)
-    with pytest.raises(ValueError, match="out-0.manifest.json is not as this command writes it .it is not JSON"):
+    with pytest.raises(ValueError, match="out-0.manifest.json is not as this command writes it .it is not"):
         stream(tmp_path, corpus(6, 3, 4), Recipe(max_seq_length=32))
 
 
