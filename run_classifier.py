@@ -138,6 +138,8 @@ def main(_):
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config, len(label_list)),
                                   settings.do_train)
     examples, test_has_labels = read_examples(settings, processor)
+    if any(example.text_b for part in examples.values() for example in part):
+        checks.check_segments(bert_config, f"the examples of {settings.task_name} are pairs")
 
     num_train_steps = train_steps(settings, examples.get("train", ()))
     build_model_fn = functools.partial(

@@ -143,7 +143,8 @@ def read_settings(given, source):
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
-    labels = settings.get("id2label") or {}
+    labels = settings.get("id2label")
+    labels = labels if isinstance(labels, dict) else {}
     if given.to == "tensorflow" and any(label != f"LABEL_{index}" for index, label in labels.items()):
         logging.warning("bert_config.json has no place for the names of labels: %s.",
                         ", ".join(f"{index} is {label}" for index, label in labels.items()))
@@ -170,7 +171,8 @@ def read_vocabulary(given, source, vocab_size):
             return reader.read()
     model = checks.json_object(path).get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
-    if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))) or len(ids) > vocab_size:
+    if not isinstance(ids, dict) or set(map(repr, ids.values())) != set(map(repr, range(len(ids)))) or (
+            len(ids) > vocab_size):
         raise ValueError(f"--vocab_file: {path} has no WordPiece vocabulary of at most {vocab_size} entries "
                          f"with ids from 0 on. Pass the model's {_VOCABULARY}.")
     return "".join(word + "\n" for word in sorted(ids, key=ids.get)).encode()

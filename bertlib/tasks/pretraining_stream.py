@@ -344,8 +344,7 @@ class _Output:
         self._manifest = {**manifest, "files": [os.path.basename(path) for path in paths], "blocks_done": 0,
                           "sizes": [0] * len(paths), "statistics": {}}
         if os.path.exists(self._manifest_path):
-            with open(self._manifest_path, encoding="utf-8") as reader:
-                found = json.load(reader)
+            found = self._read_manifest()
             self._check_same(found)
             complete = found["blocks_done"] == found["blocks"]
             if all(_has(path, size, complete) for path, size in zip(paths, found["sizes"])):
@@ -366,6 +365,18 @@ class _Output:
     def done(self):
         """The number of blocks that are written."""
         return self._manifest["blocks_done"]
+
+    def _read_manifest(self):
+        """Returns what a run left in its manifest, checked to be complete."""
+        try:
+            found = files.json_object(self._manifest_path)
+            missing = ({*self._manifest} - {*found}) or not isinstance(found["settings"], dict)
+        except ValueError:
+            missing = True
+        if missing:
+            raise ValueError(f"{self._manifest_path} is damaged: it is not what a run leaves there. Remove it to write "
+                             f"{self._paths[0]} anew.")
+        return found
 
     def _check_same(self, found):
         changed = [f"{name} was {found['settings'].get(name)!r}, is {value!r}"

@@ -237,7 +237,11 @@ def test_a_damaged_safetensors_file_is_refused(tmp_path, how):
         assert str(path) in message and "damaged" in message and "download" in message
 
 
-@pytest.mark.parametrize("text", ['{"weight_map": {', "{}", "[]", '{"weight_map": []}', ""])
+@pytest.mark.parametrize("text", [
+    '{"weight_map": {', "{}", "[]", '{"weight_map": []}', "", '{"weight_map": {}}', '{"weight_map": {"a": 1}}',
+    '{"weight_map": {"a": ["x"]}}', '{"weight_map": {"a": null}}', '{"weight_map": "a"}', "[" * 100000,
+    '{"weight_map": {"a": ""}}', '{"weight_map": {"a": "/etc/hostname"}}',
+    '{"weight_map": {"a": "../model.safetensors"}}', '{"weight_map": {"a": "..", "b": 2}}'], ids=lambda text: text[:40])
 def test_a_damaged_index_of_safetensors_files_is_refused(tmp_path, text):
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(text)
