@@ -69,8 +69,8 @@ def resolve_model_flags(settings):
             if beside:
                 _open_starting_weights(settings)  # which complains if they are missing too
             names = " or ".join(candidates)
-            where = f": there is no {names} beside --init_checkpoint={settings.init_checkpoint}" if beside else ""
-            raise ValueError(f"--{name} is required{where}.")
+            beside = f" beside --init_checkpoint={settings.init_checkpoint}" if beside else ""
+            raise ValueError(f"--{name} is required" + (f": there is no {names}{beside}." if beside else "."))
         settings.take_default(name, found)
 
 
@@ -115,7 +115,7 @@ def load_config(settings):
 
 
 def _sizes_of_starting_weights(settings):
-    """What --init_checkpoint says of the sizes in its configuration, one sentence; none if it says nothing."""
+    """What --init_checkpoint says of the sizes in its configuration: a list of one sentence, or of none."""
     if "init_checkpoint" not in settings or not settings.init_checkpoint:
         return []
     try:
@@ -123,7 +123,8 @@ def _sizes_of_starting_weights(settings):
     except (ValueError, OSError):
         return []
     words = shapes.get("bert/embeddings/word_embeddings", ())
-    layers = {match.group(1) for match in (re.match(r"bert/encoder/layer_(\d+)/", name) for name in shapes) if match}
+    matches = [re.match(r"bert/encoder/layer_(\d+)/", name) for name in shapes]
+    layers = {match.group(1) for match in matches if match}
     if len(words) != 2 or not layers:
         return []
     return [f"For comparison, --init_checkpoint={settings.init_checkpoint} has vocab_size={words[0]}, "
@@ -152,9 +153,11 @@ def _size_problems(settings):
     tables = settings["vocab_size"] + settings["max_position_embeddings"] + settings["type_vocab_size"]
     weights = width * (tables + layers * (4 * width + 2 * settings["intermediate_size"]))
     if weights > _MOST_WEIGHTS:
-        return [f"its sizes make a model of {weights:.2g} weights, and at most {_MOST_WEIGHTS:.0g} are built: "
-                + ", ".join(f"{name}={settings[name]}" for name in ("vocab_size", "hidden_size", "num_hidden_layers",
-                            "intermediate_size", "max_position_embeddings", "type_vocab_size")) + "."]
+        sizes = ", ".join(f"{name}={settings[name]}" for name in (
+            "vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings",
+            "type_vocab_size"))
+        return [f"its sizes make a model of {weights:.2g} weights, and at most {_MOST_WEIGHTS:.0g} are "
+                f"built: {sizes}."]
     return []
 
 
@@ -204,9 +207,9 @@ def check_segments(config, what):
     """Raises a ValueError if a model has no vector for the second text of a pair; `what` says that there are
     pairs."""
     if config.type_vocab_size < 2:
-        raise ValueError(f"type_vocab_size is {config.type_vocab_size} in the model's configuration: it tells no second "
-                         f"text from the first, but {what}. Use a model with type_vocab_size=2, as the published "
-                         "ones.")
+        raise ValueError(f"type_vocab_size is {config.type_vocab_size} in the model's configuration: it "
+                         f"tells no second text from the first, but {what}. Use a model with type_vocab_size=2, as "
+                         "the published ones.")
 
 
 def load_tokenizer(settings, config=None):

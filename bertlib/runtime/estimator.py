@@ -189,7 +189,7 @@ class Estimator(object):
             all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint,
                                              last_step, examples)
             tf.gfile.MakeDirs(self._model_dir)
-            checkpoints.remove_leftovers(self._model_dir)
+            checkpoint_files.remove_leftovers(self._model_dir)
 
             def step(step_context):
                 if keeper:

@@ -159,7 +159,7 @@ class _WholeSaver(object):
             # If it was the last file that failed, the graph's, the checkpoint is there.
             for path in glob.glob(glob.escape(prefix) + (".meta*" if last == prefix else "[._]*")):
                 tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
-            checkpoints.remove_leftovers(self._model_dir)
+            checkpoint_files.remove_leftovers(self._model_dir)
             reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
             raise OSError(f"The checkpoint of step {global_step} could not be saved in {self._model_dir} "
                           f"({reason}). The last whole one is {last or 'none'}. Make room on the disk, then "

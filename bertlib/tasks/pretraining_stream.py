@@ -374,8 +374,8 @@ class _Output:
         except ValueError:
             missing = True
         if missing:
-            raise ValueError(f"{self._manifest_path} is damaged: it is not what a run leaves there. Remove it to write "
-                             f"{self._paths[0]} anew.")
+            raise ValueError(f"{self._manifest_path} is damaged: it is not what a run leaves there. "
+                             f"Remove it to write {self._paths[0]} anew.")
         return found
 
     def _check_same(self, found):

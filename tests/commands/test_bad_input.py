@@ -252,7 +252,7 @@ def configuration_that_is_a_directory(given):
     given.flags["bert_config_file"] = given.model
 
 
-@case("{model}/bert_config.json is damaged: its brackets are nested too deep", text="[" * 100000 + "]" * 100000)
+@case("{model}/bert_config.json is damaged: its brackets are nested too deep", text="[" * 10**5 + "]" * 10**5)
 @case("{model}/bert_config.json is not JSON", "4300 digits", text='{"vocab_size": ' + "1" * 5000 + "}")
 @case("{model}/bert_config.json is not JSON", "line 1 column 2", text="{vocab_size: 3}")
 @case("{model}/bert_config.json is not JSON", text="")
@@ -377,7 +377,8 @@ def misspelt_checkpoint(given):
 
 
 @case("--init_checkpoint={here}/none/: There is no directory {here}/none/.", path="none/")
-@case("--init_checkpoint={here}/none/model.ckpt: There is no checkpoint {here}/none/model.ckpt", path="none/model.ckpt")
+@case("--init_checkpoint={here}/none/model.ckpt: There is no checkpoint {here}/none/model.ckpt",
+      path="none/model.ckpt")
 def missing_starting_weights_without_their_configuration(given, path):
     for flag in ("vocab_file", "bert_config_file"):
         del given.flags[flag]
@@ -395,7 +396,7 @@ def checkpoint_with_nan(given):
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "Copy or download the checkpoint",
+@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "Copy or download the",
       left=0.5)
 @case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0.01)
 @case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0)
@@ -412,8 +413,8 @@ def safetensors_that_lack_variables(given):
     safetensors.save_file(tiny.hugging_face(given.weights), directory / "model.safetensors")
 
 
-@case("{model}/bert_model.ckpt is quantized, or no model's: bert/pooler/dense/kernel is of type int8.", "Take the "
-      "model from before its quantization")
+@case("{model}/bert_model.ckpt is quantized, or no model's: bert/pooler/dense/kernel is of type int8.",
+      "Take the model from before its quantization")
 def quantized_checkpoint(given):
     given.weights["bert/pooler/dense/kernel"] = np.ones([16, 16], np.int8)
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)

@@ -12,9 +12,9 @@ def train(scripts, tiny_model, tmp_path):
     data = tiny.write_task(tmp_path / "data", "mrpc", train=4, dev=2)
 
     def train(epochs):
-        flags = {**tiny_model.flags, "bert_config_file": tiny_model.shallow, "task_name": "mrpc", "data_dir": data,
-                 "output_dir": tmp_path / "output", "save_checkpoints_steps": 1, "do_train": True,
-                 "train_batch_size": 2, "num_train_epochs": epochs}
+        flags = {**tiny_model.flags, "bert_config_file": tiny_model.shallow, "task_name": "mrpc",
+                 "data_dir": data, "output_dir": tmp_path / "output", "save_checkpoints_steps": 1,
+                 "do_train": True, "train_batch_size": 2, "num_train_epochs": epochs}
         return scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
     return train
 
@@ -27,7 +27,8 @@ def test_without_the_list_the_newest_whole_checkpoint_is_gone_on_from(train, tmp
     assert finished.code == 0
     assert "going on from model.ckpt-3, the newest that is whole" in finished.err
     assert finished.err.count("has no file `checkpoint`") == 1
-    assert "step 3 to step 6" in finished.err and "model.ckpt-6" in (tmp_path / "output" / "checkpoint").read_text()
+    assert "step 3 to step 6" in finished.err
+    assert "model.ckpt-6" in (tmp_path / "output" / "checkpoint").read_text()
 
 
 def test_the_message_on_a_damaged_checkpoint_holds_the_command_to_go_on(train, tmp_path):
@@ -48,13 +49,15 @@ def test_pairs_are_refused_for_a_model_that_knows_one_segment(scripts, tiny_mode
     config.write_text(tiny_model.config.read_text().replace('"type_vocab_size": 2', '"type_vocab_size": 1'))
     (tmp_path / "text.txt").write_text("a cat\na cat ||| a dog\n")
     name = "bert/embeddings/token_type_embeddings"
-    checkpoint = tiny.write_tensorflow(tmp_path / "bert.ckpt", {**tiny_model.weights, name: tiny_model.weights[name][:1]})
+    weights = {**tiny_model.weights, name: tiny_model.weights[name][:1]}
+    checkpoint = tiny.write_tensorflow(tmp_path / "bert.ckpt", weights)
     flags = {**tiny_model.flags, "bert_config_file": config, "init_checkpoint": checkpoint}
     only = {"bert_config_file": config, "max_seq_length": 20}
     for script, given, what in (
             ("run_squad.py", {**flags, "max_query_length": 8}, "each input is a question and a context"),
             ("run_pretraining.py", {**only, "input_file": "x"}, "an example of pre-training is a pair"),
-            ("extract_features.py", {**flags, "layers": -1, "input_file": tmp_path / "text.txt"}, "line 2 of --input_file=")):
+            ("extract_features.py", {**flags, "layers": -1, "input_file": tmp_path / "text.txt"},
+             "line 2 of --input_file=")):
         finished = scripts.run(script, *tiny.flags(**given), cwd=tmp_path)
         assert finished.code == 1 and "type_vocab_size is 1 in the model's configuration" in finished.err
         assert what in finished.err and "Traceback" not in finished.err

@@ -6,7 +6,8 @@ from bertlib.runtime import files
 
 
 @pytest.mark.parametrize("content, said", [
-    (b"{", "is not JSON"), (b"", "is not JSON"), (b"\xff", "is not JSON"), (b"[]", "must hold a JSON object, not a list"),
+    (b"{", "is not JSON"), (b"", "is not JSON"), (b"\xff", "is not JSON"),
+    (b"[]", "must hold a JSON object, not a list"),
     (b"[" * 100000, "nested too deep"), (b'{"a":' * 100000 + b"1" + b"}" * 100000, "nested too deep"),
     (b'{"a": ' + b"7" * 5000 + b"}", "is not JSON"), (b"null", "not a NoneType")], ids=range(8))
 def test_what_is_no_json_object_is_a_value_error_that_names_the_file(tmp_path, content, said):
@@ -32,4 +33,5 @@ def test_what_exists_as_it_stands_is_no_glob(tmp_path):
     found = {pattern: [path.removeprefix(f"{tmp_path}/") for path in files.find(f"{tmp_path}/{pattern}")]
              for pattern in ("a[1]/x[1].txt", "a[1]/x*.txt", "a[1]/y.txt", "a?/y.txt", "a1/x[1].txt", "b/*")}
     assert found == {"a[1]/x[1].txt": ["a[1]/x[1].txt"], "a[1]/x*.txt": ["a[1]/x1.txt", "a[1]/x[1].txt"],
-                     "a[1]/y.txt": ["a[1]/y.txt"], "a?/y.txt": ["a1/y.txt"], "a1/x[1].txt": ["a1/x[1].txt"], "b/*": []}
+                     "a[1]/y.txt": ["a[1]/y.txt"], "a?/y.txt": ["a1/y.txt"],
+                     "a1/x[1].txt": ["a1/x[1].txt"], "b/*": []}
