@@ -208,8 +208,8 @@ def check_segments(config, what):
     pairs."""
     if config.type_vocab_size < 2:
         raise ValueError(f"type_vocab_size is {config.type_vocab_size} in the model's configuration: it "
-                         f"tells no second text from the first, but {what}. Use a model with type_vocab_size=2, as "
-                         "the published ones.")
+                         f"tells no second text from the first, but {what}. Use a model with "
+                         "type_vocab_size=2, as the published ones.")
 
 
 def load_tokenizer(settings, config=None):
