@@ -1,6 +1,7 @@
 """Defaults of flags that were not given, and checks before anything is written."""
 
 import difflib
+import glob
 import importlib.util
 import os
 import re
@@ -8,8 +9,9 @@ import re
 from absl import logging
 import tensorflow.compat.v1 as tf
 
+from bertlib.commands import tokenizer_files
 from bertlib.kernels import one_dnn
-from bertlib.runtime import checkpoints
+from bertlib.runtime import checkpoints, files, run_config
 from bertlib.runtime.files import json_object
 import modeling
 import optimization
@@ -45,7 +47,8 @@ def resolve_model_flags(settings):
       ValueError: a file is neither given nor found.
       FileNotFoundError: there is no such checkpoint.
     """
-    if settings.init_checkpoint is settings.bert_config_file is settings.vocab_file is settings.spm_model_file is None:
+    if (settings.init_checkpoint is settings.bert_config_file is settings.vocab_file
+            is settings.spm_model_file is None):
         directory = installed_model()
         if directory is None:
             raise ValueError("No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or "
@@ -69,8 +72,9 @@ def resolve_model_flags(settings):
             if beside:
                 _open_starting_weights(settings)  # which complains if they are missing too
             names = " or ".join(candidates)
-            beside = f" beside --init_checkpoint={settings.init_checkpoint}" if beside else ""
-            raise ValueError(f"--{name} is required" + (f": there is no {names}{beside}." if beside else "."))
+            where = (f": there is no {names} beside --init_checkpoint={settings.init_checkpoint}"
+                     if beside else "")
+            raise ValueError(f"--{name} is required{where}.")
         settings.take_default(name, found)
 
 
@@ -84,10 +88,15 @@ def _open_starting_weights(settings):
 
 # --- Checks ----------------------------------------------------------------------------------------------
 
-# In published and Hugging Face configurations, and of no effect on the encoder.
+# In published and Hugging Face configurations, and of no effect on the encoder; "id2label" names the labels of the
+# head that a checkpoint comes with.
 IGNORED_CONFIG_KEYS = {
-    "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+    "directionality", "id2label", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type"}
+
+
+# Far more than any model has; with more, shapes overflow, or the graph is never done.
+_MOST, _MOST_OF = 1 << 24, {"num_hidden_layers": 1000}
 
 
 def load_config(settings):
@@ -141,15 +150,13 @@ def _file_of_flag(settings, name):
     return path
 
 
-# The largest encoder that is built: 400 GB of weights. Beyond, graphs take hours to build and days to train.
-_MOST_LAYERS, _MOST_WEIGHTS, _LARGEST_SIZE = 1000, 10**11, 2**31 - 1
+# The largest encoder that is built: 400 GB of weights.
+_MOST_WEIGHTS = 10**11
 
 
 def _size_problems(settings):
     """What is wrong with the sizes of a model, of which each by itself is a positive integer."""
     width, layers = settings["hidden_size"], settings["num_hidden_layers"]
-    if layers > _MOST_LAYERS:
-        return [f"num_hidden_layers is {layers}; at most {_MOST_LAYERS} are built."]
     tables = settings["vocab_size"] + settings["max_position_embeddings"] + settings["type_vocab_size"]
     weights = width * (tables + layers * (4 * width + 2 * settings["intermediate_size"]))
     if weights > _MOST_WEIGHTS:
@@ -180,8 +187,8 @@ def config_problems(settings):
         value = settings.get(name, default)
         if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             problems.append(f"{name} is {_shown(value)}; it must be a positive integer.")
-        elif isinstance(default, int) and value > _LARGEST_SIZE:
-            problems.append(f"{name} is {_shown(value)}; it must be at most {_LARGEST_SIZE}.")
+        elif isinstance(default, int) and value > (most := _MOST_OF.get(name, _MOST)):
+            problems.append(f"{name} is {_shown(value)}; it must be at most {most}.")
         elif isinstance(default, float) and (not isinstance(value, (int, float)) or not 0 <= value < 1):
             problems.append(f"{name} is {_shown(value)}; it must be at least 0 and below 1.")
         elif isinstance(default, str) and not isinstance(value, (str, type(None))):
@@ -232,42 +239,111 @@ def load_tokenizer(settings, config=None):
     if names == ["vocab_file"]:
         tokenization.check_vocab(path, vocab_size)
     init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
+    directories = [os.path.dirname(path)]
+    if init_checkpoint:
+        directories.append(checkpoints.directory_of(init_checkpoint))
+    said = tokenizer_files.read(directories)
+    lower, source = said.options.pop("do_lower_case", (None, None))
+    _settle_case(settings, lower, source)
     tokenization.validate_case_matches_checkpoint(settings.do_lower_case, init_checkpoint)
-    for directory in filter(None, (init_checkpoint, os.path.dirname(path))):
-        beside = os.path.join(directory, "tokenizer_config.json")
-        if not os.path.isfile(beside):
-            continue
-        lower = json_object(beside).get("do_lower_case")
-        if isinstance(lower, bool) and lower != settings.do_lower_case:
-            raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but {beside} says the "
-                             f"model was trained with do_lower_case={str(lower).lower()}. Pass "
-                             f"--do_lower_case={str(lower).lower()}.")
     never_split = tokenization.SPECIAL_TOKENS if settings.protect_special_tokens else ()
-    if names == ["vocab_file"]:
-        return tokenization.FullTokenizer(path, settings.do_lower_case, never_split)
-    return tokenization.SentencePieceTokenizer(path, settings.do_lower_case, never_split, vocab_size)
+    if names == ["spm_model_file"]:
+        return tokenization.SentencePieceTokenizer(path, settings.do_lower_case, never_split, vocab_size)
+    _check_supported(settings, said)
+    options = {name: value for name, (value, _) in said.options.items()}
+    tokenizer = tokenization.FullTokenizer(path, settings.do_lower_case,
+                                           (*never_split, *_added_tokens(said, path)), **options)
+    if settings.do_lower_case and source is None and not settings.given("do_lower_case"):
+        _check_reachable(path, tokenizer)
+    return tokenizer
+
+
+def _settle_case(settings, lower, source):
+    """Takes --do_lower_case from a file that says it, or checks it against that."""
+    if lower is None or lower == settings.do_lower_case:
+        return
+    if not settings.given("do_lower_case"):
+        settings.take_default("do_lower_case", lower, f"{source} says so")
+        return
+    raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but {source} says the "
+                     f"model was trained with do_lower_case={str(lower).lower()}. Pass "
+                     f"--do_lower_case={str(lower).lower()}.")
+
+
+def _check_supported(settings, said):
+    """Checks that files of a tokenizer ask for nothing that would make other tokens than ours."""
+    problems = list(dict.fromkeys(said.problems))
+    config = settings.bert_config_file if "bert_config_file" in settings else None
+    wrong_class = config and tokenizer_files.class_problem(json_object(config).get("tokenizer_class"), general=True)
+    if wrong_class:
+        problems.append(f"{config} says {wrong_class}")
+    if problems:
+        raise ValueError("The model's tokenizer makes other tokens than the one here:\n"
+                         + "\n".join(f"  {problem}" for problem in problems) + "\nTake another model; or if a "
+                         "file is wrong, correct it.")
+
+
+def _added_tokens(said, path):
+    """What files of a tokenizer keep whole in a text, besides the special tokens."""
+    added = {token: file for token, file in said.added if token not in tokenization.SPECIAL_TOKENS}
+    vocabulary = tokenization.load_vocab(path) if added else ()
+    for token, file in added.items():
+        if token not in vocabulary:
+            raise ValueError(f"{file} adds the token {token!r}, which {path} does not have: texts with it would "
+                             "become other tokens. Add it to that file, in the line after its id, or remove it "
+                             "here.")
+    return list(added)
+
+
+# The largest share of a vocabulary that may be unreachable for the case that is taken by default.
+_MOST_UNREACHABLE = 0.1
+
+
+def _check_reachable(path, tokenizer):
+    """Checks that the lower case, which nobody asked for, suits the vocabulary: that texts can have most of its
+    entries."""
+    normalize = tokenizer.basic_tokenizer.normalize
+    words = [token for token in tokenizer.vocab if not (token.startswith("[") and token.endswith("]"))]
+    lost = [token for token in words if normalize(token) != token]
+    if len(lost) <= _MOST_UNREACHABLE * len(words):
+        return
+    accents = sum(token == token.lower() for token in lost) > len(lost) / 2
+    advice = ("they have accents, which go with the upper case. Pass --do_lower_case=false for a cased model; for "
+              'a lower-cased one that has accents write {"strip_accents": false} into tokenizer_config.json beside '
+              "the vocabulary" if accents else
+              "it is probably a cased model's. Pass --do_lower_case=false")
+    raise ValueError(f"--do_lower_case was not given and is true, with which no text has {len(lost)} of the "
+                     f"{len(words)} words in {path}, such as {', '.join(lost[:3])}: {advice}; or pass "
+                     "--do_lower_case=true if it is right all the same.")
 
 
 def refuse_tpus(settings):
-    """Raises a ValueError if --use_tpu asks for one."""
+    """Raises a ValueError if --use_tpu asks for one, or TF_CONFIG for several processes."""
+    run_config.refuse_clusters()
     if settings.use_tpu:
         raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
 
 
 def check_output_dir(settings):
-    """Checks that --output_dir is a directory or can become one.
+    """Checks that --output_dir and --results_dir are directories or can become some. The latter is the former
+    if it was not given.
 
     Raises:
-      NotADirectoryError, ValueError: it cannot.
+      NotADirectoryError, PermissionError, ValueError: one cannot.
     """
-    if not settings.output_dir:
-        raise ValueError("--output_dir is empty; name a directory.")
-    existing = settings.output_dir
-    while existing and not tf.gfile.Exists(existing):
-        existing = os.path.dirname(existing)
-    if existing and not tf.gfile.IsDirectory(existing):
-        raise NotADirectoryError(f"--output_dir={settings.output_dir}: {existing} is not a directory. Use "
-                                 "another one.")
+    if settings.results_dir is None:
+        settings.results_dir = settings.output_dir
+    for name in ("output_dir", "results_dir"):
+        existing = directory = getattr(settings, name)
+        if not directory:
+            raise ValueError(f"--{name} is empty; name a directory.")
+        while existing and not tf.gfile.Exists(existing):
+            existing = os.path.dirname(existing)
+        if existing and not tf.gfile.IsDirectory(existing):
+            raise NotADirectoryError(f"--{name}={directory}: {existing} is not a directory. Use another one.")
+        if not files.is_remote(directory) and not os.access(existing or ".", os.W_OK | os.X_OK):
+            raise PermissionError(f"--{name}={directory}: nothing can be written in {existing or 'this directory'}: "
+                                  "it belongs to somebody else, or its file system is read-only. Use another one.")
 
 
 # The least that a GPU's compute capability must be.
@@ -336,3 +412,80 @@ def check_starting_weights(settings, config, head_shapes, training=True):
         checkpoints.check_readable(found, {**encoder, **head_shapes})
     else:
         logging.warning("No --init_checkpoint: the weights start at random.")
+
+
+# --- What is read is not overwritten ---------------------------------------------------------------------
+
+# What a training writes into --output_dir besides its checkpoints.
+TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json")
+
+
+def refuse_overwriting(settings, read, written):
+    """Checks that no file that a command reads is one that it writes: by the same name, another spelling of
+    it, or a link.
+
+    Args:
+      settings: a `Settings`.
+      read: {flag: paths that the command reads}; what does not exist is left to other checks. The model's
+        files are added here.
+      written: {flag: paths that the command writes, aside first as "path.partial"}.
+
+    Raises:
+      ValueError: one is.
+    """
+    flags = {}
+    for flag, paths in (*_model_files(settings).items(), *read.items()):
+        flags.update((files.identity(path), (flag, path)) for path in paths if files.exists(path))
+    for flag, paths in written.items():
+        for path in paths:
+            for name in (path, f"{path}.partial"):
+                reader, what = flags.get(files.identity(name), (None, None))
+                if reader is not None:
+                    other = "" if what == name else f", which is {what},"
+                    raise ValueError(f"--{flag}={getattr(settings, flag)} would overwrite {name}{other} that "
+                                     f"--{reader} reads. Pass another --{flag}.")
+
+
+def overwritten_in(settings, names):
+    """Returns the paths that a command with --output_dir overwrites.
+
+    Args:
+      settings: a `Settings`.
+      names: of the files that it writes there besides those of a training.
+
+    Returns:
+      {"output_dir" or "results_dir": list of str}, for `refuse_overwriting`.
+    """
+    found = {"results_dir": [os.path.join(settings.results_dir, name) for name in names]}
+    if settings.results_dir == settings.output_dir:
+        found = {"output_dir": found.pop("results_dir")}
+    if settings.do_train:
+        directory = settings.output_dir
+        trained = found.setdefault("output_dir", [])
+        trained += [os.path.join(directory, name) for name in (*names, *TRAINING_FILES)]
+        if not checkpoints.latest_checkpoint(directory):
+            # A training that starts writes its checkpoints from step 0 on, whatever has their names.
+            trained += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
+    return found
+
+
+def _model_files(settings):
+    """{flag: files} of the model that a command reads."""
+    found = {}
+    for flag in ("vocab_file", "spm_model_file", "bert_config_file"):
+        if flag in settings and getattr(settings, flag):
+            found[flag] = [getattr(settings, flag)]
+    if "init_checkpoint" in settings and settings.init_checkpoint:
+        found["init_checkpoint"] = files_of_checkpoint(settings.init_checkpoint)
+    return found
+
+
+def files_of_checkpoint(path):
+    """Returns the local files of a checkpoint that a flag names: its prefix, a directory, or a file."""
+    if os.path.isdir(path):
+        patterns = ["*.safetensors", "*.safetensors.index.json"]
+        newest = checkpoints.latest_checkpoint(path)
+        if newest:
+            return files_of_checkpoint(newest)
+        return [name for pattern in patterns for name in glob.glob(os.path.join(glob.escape(path), pattern))]
+    return [path, *glob.glob(glob.escape(path) + ".index"), *glob.glob(glob.escape(path) + ".data-*")]

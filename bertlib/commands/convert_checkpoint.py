@@ -8,6 +8,7 @@ Or takes the weights alone out of a training checkpoint:
     python convert_checkpoint.py --input=/tmp/mrpc_output --output=/tmp/mrpc_weights --weights_only
 """
 
+import contextlib
 import fnmatch
 import json
 import os
@@ -17,14 +18,13 @@ import tempfile
 from absl import flags, logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import checks, common_flags
+from bertlib.commands import checks, common_flags, head_labels, tokenizer_files
 from bertlib.commands.settings import Settings
-from bertlib.runtime import checkpoint_files, checkpoints
+from bertlib.runtime import checkpoint_files, checkpoints, files, locks
 import modeling
 import tokenization
 
-# The head of each class of Hugging Face's, in the published scripts' names. The first that is complete gives
-# the class.
+# The head of each Hugging Face class, in the published names. The first complete one gives the class.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
               "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
               "cls/predictions/transform/LayerNorm/beta")
@@ -39,15 +39,14 @@ _ARCHITECTURES = {
 }
 # Published names of activations -> Hugging Face's; `modeling.BertConfig.from_dict` has the opposite.
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
-# What is written, and what stands in the way: old files that would be read together with the new ones, or
-# before them.
+# What is written, and what stands in the way: old files that would be read with the new ones, or first.
 _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
 _CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
-_VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", "tokenizer_config.json", "tokenizer.json"
+_VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG, tokenizer_files.TOKENIZER
 _IN_THE_WAY = {
-    "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", _CONFIG["tensorflow"], _VOCABULARY, _TOKENIZER_CONFIG),
+    "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", _CONFIG["tensorflow"], _VOCABULARY, *tokenizer_files.NAMES),
     "hugging_face": ("*.safetensors", "*.safetensors.index.json", _CONFIG["hugging_face"], _VOCABULARY,
-                     _TOKENIZER_CONFIG, _TOKENIZER),
+                     *tokenizer_files.NAMES),
 }
 _MOST_NAMES_SHOWN = 20
 
@@ -116,8 +115,7 @@ def directory_of(source):
 
 
 def file_of(given, source, flag, *candidates):
-    """The path that a flag gives or, by default, the first of the candidates that is beside the input; None
-    if none is."""
+    """The path that a flag gives, else the first candidate that is beside the input; None if none is."""
     path = getattr(given, flag)
     if path is None:
         beside = (os.path.join(directory_of(source), name) for name in candidates)
@@ -138,16 +136,13 @@ def read_settings(given, source):
     settings = checks.json_object(path)
     problems = checks.config_problems(settings)
     if settings.get("tie_word_embeddings", True) is not True:
-        problems.append("tie_word_embeddings=false is not supported: the published masked LM shares the word "
-                        "embeddings.")
+        problems.append("tie_word_embeddings=false is not supported: "
+                        "the published masked LM shares the word embeddings.")
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
-    labels = settings.get("id2label")
-    labels = labels if isinstance(labels, dict) else {}
-    if given.to == "tensorflow" and any(label != f"LABEL_{index}" for index, label in labels.items()):
-        logging.warning("bert_config.json has no place for the names of labels: %s.",
-                        ", ".join(f"{index} is {label}" for index, label in labels.items()))
+    if head_labels.names_in(settings, path) is None or "output_bias" not in source.shapes:
+        settings.pop("id2label", None)
     config = modeling.BertConfig.from_dict(settings).to_dict()
     if given.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
         logging.warning("hidden_act is gelu_erf in bert_config.json: Hugging Face's gelu. The published code "
@@ -171,20 +166,40 @@ def read_vocabulary(given, source, vocab_size):
             return reader.read()
     model = checks.json_object(path).get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
-    if not isinstance(ids, dict) or set(map(repr, ids.values())) != set(map(repr, range(len(ids)))) or (
-            len(ids) > vocab_size):
+    wrong = _wrong_with_ids(ids, vocab_size)
+    if wrong:
         raise ValueError(f"--vocab_file: {path} has no WordPiece vocabulary of at most {vocab_size} entries "
-                         f"with ids from 0 on. Pass the model's {_VOCABULARY}.")
+                         f"with ids from 0 on: {wrong}. Pass the model's {_VOCABULARY}.")
     return "".join(word + "\n" for word in sorted(ids, key=ids.get)).encode()
+
+
+def _wrong_with_ids(ids, vocab_size):
+    """What is wrong with the ids of a tokenizer.json, {token: id}, in words; None if they are the lines of a
+    vocabulary."""
+    if not isinstance(ids, dict) or not ids:
+        return "it is of another kind"
+    for token, index in ids.items():
+        if type(index) is not int or index < 0:
+            return f"the id of {token!r} is {index!r}"
+        if "\n" in token or not token:
+            return f"the token {token!r} is no line of a file"
+    seen = {}
+    for token, index in ids.items():
+        if seen.setdefault(index, token) != token:
+            return f"{seen[index]!r} and {token!r} both have the id {index}"
+    missing = next((index for index in range(len(ids)) if index not in seen), None)
+    if missing is not None:
+        return f"no token has the id {missing}"
+    return f"it has {len(ids)} entries" if len(ids) > vocab_size else None
 
 
 def read_tokenizer_settings(given, source, settings):
     """The content of tokenizer_config.json, a dict; None if nothing is known about letter case and nothing
-    has to be."""
-    path = next((path for path in (os.path.join(directory, _TOKENIZER_CONFIG) for directory in
-                                   (os.path.dirname(given.vocab_file), directory_of(source)))
-                 if tf.gfile.Exists(path)), None)
-    found = checks.json_object(path) if path else {}
+    has to be. Warns of what no tokenizer here does."""
+    directories = [os.path.dirname(given.vocab_file), directory_of(source)]
+    found = next(filter(None, map(tokenizer_files.carried, directories)), {})
+    for problem in dict.fromkeys(tokenizer_files.read(directories).problems):
+        logging.warning("The scripts here do not make this model's tokens: %s", problem)
     if given.do_lower_case is None and "do_lower_case" not in found:
         if given.to == "tensorflow":
             return found or None
@@ -222,8 +237,8 @@ def check_output(given, source):
                                     "must be written.")
     if blocking and not given.force:
         raise FileExistsError(f"--output={given.output} holds files that would be replaced: "
-                              f"{', '.join(blocking)}. Use another directory, or pass --force to replace "
-                              "them.")
+                              f"{', '.join(blocking)}. "
+                              "Use another directory, or pass --force to replace them.")
 
 
 def nearest_existing(path):
@@ -242,8 +257,7 @@ def in_the_way(output, kind):
 
 
 def hugging_face_config(settings, source, names):
-    """Translates a published configuration, a dict; the class and its number of labels are read off the
-    tensors."""
+    """Translates a published configuration, a dict; the tensors give the class and its number of labels."""
     activation = (settings["hidden_act"] or "").lower()
     theirs = _ACTIVATIONS.get(activation, activation)
     if theirs != activation:
@@ -254,7 +268,10 @@ def hugging_face_config(settings, source, names):
                   "layer_norm_eps": modeling.LAYER_NORM_EPSILON, "model_type": "bert"}
     logging.info("The tensors are a %s's.", architecture)
     if architecture == "BertForSequenceClassification":
-        labels = [f"LABEL_{index}" for index in range(source.shapes["output_bias"][0])]
+        count = source.shapes["output_bias"][0]
+        labels = head_labels.names_in(settings, _CONFIG["tensorflow"]) or []
+        if len(labels) != count:
+            labels = [f"LABEL_{index}" for index in range(count)]
         translated.update(id2label=dict(enumerate(labels)),
                           label2id={label: index for index, label in enumerate(labels)})
         logging.info("A BertForTokenClassification has the same: if it is one, write that into config.json.")
@@ -288,8 +305,7 @@ def translate(given, source):
 
 
 def strip(given, source):
-    """What --weights_only writes: (names of the tensors, {file name: content in bytes}), the files as they
-    are."""
+    """What --weights_only writes: (tensors' names, {file name: content in bytes}), the files unchanged."""
     paths = {_CONFIG["tensorflow"]: file_of(given, source, "bert_config_file", _CONFIG["tensorflow"]),
              _VOCABULARY: file_of(given, source, "vocab_file", _VOCABULARY),
              _TOKENIZER_CONFIG: os.path.join(directory_of(source), _TOKENIZER_CONFIG)}
@@ -315,7 +331,20 @@ def write(output, kind, source, names, texts):
 
     Returns:
       the names of the files.
+
+    Raises:
+      FileExistsError: another process wrote there meanwhile.
+      locks.InUseError: it is writing there.
     """
+    with files.explaining_disk(output), contextlib.ExitStack() as stack:
+        if os.path.isdir(output):
+            stack.enter_context(locks.directory(output))
+        return _write(output, kind, source, names, texts)
+
+
+def _write(output, kind, source, names, texts):
+    """`write`, into a directory that is locked or not there yet."""
+    before = in_the_way(output, kind)
     # In the directory or above it, so that moving is renaming.
     aside = tempfile.mkdtemp(prefix=".convert_checkpoint.", dir=nearest_existing(output))
     try:
@@ -328,10 +357,14 @@ def write(output, kind, source, names, texts):
                 writer.write(content)
         os.makedirs(output, exist_ok=True)
         new = sorted(os.listdir(aside))
-        for name in new:
-            os.replace(os.path.join(aside, name), os.path.join(output, name))
-        for name in set(in_the_way(output, kind)) - set(new):
-            os.remove(os.path.join(output, name))
+        with locks.directory(output):
+            if in_the_way(output, kind) != before:
+                raise FileExistsError(f"--output={output}: another process wrote there meanwhile. Use another "
+                                      "directory, or start again.")
+            for name in new:
+                os.replace(os.path.join(aside, name), os.path.join(output, name))
+            for name in set(before) - set(new):
+                os.remove(os.path.join(output, name))
     finally:
         shutil.rmtree(aside)
     return new
@@ -343,6 +376,9 @@ def main(_):
     source = open_input(given)
     check_output(given, source)
     names, texts = strip(given, source) if given.to == source.kind else translate(given, source)
+    checks.refuse_overwriting(
+        given, {"input": checks.files_of_checkpoint(source.path)},
+        {"output": [os.path.join(given.output, name) for name in in_the_way(given.output, given.to)]})
     if not names:
         raise ValueError(f"--input={given.input}: {source.path} holds no weights.")
     checkpoints.check_readable(source, names)

@@ -1,5 +1,4 @@
-"""The values of a command's flags, with what was not given filled in. FLAGS themselves stay as they were
-parsed."""
+"""The values of a command's flags, with what was not given filled in. FLAGS stay as they were parsed."""
 
 from absl import flags, logging
 
@@ -25,8 +24,7 @@ def refuse_empty_paths(flag_values=flags.FLAGS):
 
 
 class Settings:
-    """A copy of the values of all flags, as attributes. A command makes one when it starts and hands it
-    on."""
+    """A copy of the values of all flags, as attributes. A command makes it at its start and hands it on."""
 
     def __init__(self, flag_values=flags.FLAGS):
         vars(self).update({name: flag_values[name].value for name in flag_values})

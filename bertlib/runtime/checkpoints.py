@@ -83,13 +83,16 @@ class Checkpoint(object):
 
 
 def open_checkpoint(path):
-    """Opens a TensorFlow checkpoint prefix or directory, a Hugging Face directory or a `.safetensors` file.
+    """Opens a TensorFlow checkpoint prefix or directory, a Hugging Face directory or a `.safetensors` file; a
+    `Checkpoint` is open.
 
     Raises:
       FileNotFoundError: there is no such checkpoint.
       DamagedError: it is damaged.
       ValueError: it is of a kind that is not read.
     """
+    if isinstance(path, Checkpoint):
+        return path
     path = os.fspath(path)
     if path.endswith(".safetensors"):
         return _open_safetensors(path, [path])
@@ -98,6 +101,27 @@ def open_checkpoint(path):
     if path.endswith((".bin", ".pt", ".pth", ".pkl")):
         raise ValueError(f"{path}: {_NO_PICKLE}")
     return _open_tensorflow(path)
+
+
+def with_rows(checkpoint, rows):
+    """Returns a `Checkpoint` that has the rows of some tensors in another order: {name: list of int, the rows}."""
+    def read(name):
+        value = checkpoint.read(name)
+        return value[rows[name]] if name in rows else value
+
+    return Checkpoint(checkpoint.path, checkpoint.shapes, read, checkpoint.dtypes, checkpoint.kind)
+
+
+def without(checkpoint, names):
+    """Returns a `Checkpoint` that lacks some tensors."""
+    shapes = {name: shape for name, shape in checkpoint.shapes.items() if name not in names}
+    return Checkpoint(checkpoint.path, shapes, checkpoint.read, checkpoint.dtypes, checkpoint.kind)
+
+
+def directory_of(path):
+    """Returns where the other files of a checkpoint are, given what `open_checkpoint` takes."""
+    path = os.fspath(path)
+    return path if tf.gfile.IsDirectory(path) else os.path.dirname(path)
 
 
 _NO_PICKLE = ("PyTorch's pickle files are not read, because opening one can run any code. Save the model as "
@@ -358,7 +382,8 @@ def _probable_cause(found, expected, missing, differing):
     words = next((name for name in differing if name.endswith("/word_embeddings")), None)
     if not any(name in found for name in expected):
         examples = ", ".join(sorted(name for name in found if not _TRAINING_STATE.search(name))[:3])
-        return f"Probably this is a checkpoint of something else: none of the names agree (it holds {examples}, …)."
+        return ("Probably this is a checkpoint of something else: none of the names agree "
+                f"(it holds {examples}, …).")
     if any(name.endswith("LayerNorm/gamma") for name in differing):
         return ("Probably the configuration is that of a model of another size: use the bert_config.json "
                 "that came with the checkpoint.")

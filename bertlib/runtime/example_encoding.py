@@ -5,7 +5,8 @@ The format (https://protobuf.dev/programming-guides/encoding): a message is a se
 content); a list of numbers is packed, integers as varints, floats in 4 bytes each; a map is a repeated
 message of key and value.
 
-    Example { 1: Features { 1: {1: name, 2: Feature { 2: FloatList {1: values} or 3: Int64List {1: values} }}, …}}
+    Example { 1: Features { 1: {1: name, 2: Feature}, … }}
+    Feature { 2: FloatList {1: values} or 3: Int64List {1: values} }
 """
 
 import array
@@ -15,7 +16,8 @@ import operator
 import sys
 
 Field = collections.namedtuple("Field", ["name", "dtype", "shape"])
-Field.__doc__ = """One feature of a record: its name, dtype ("int64" or "float32") and shape (a tuple of ints)."""
+Field.__doc__ = \
+    """One feature of a record: its name, dtype ("int64" or "float32") and shape (a tuple of ints)."""
 
 _FEATURE_TAGS = {"float32": b"\x12", "int64": b"\x1a"}
 _REMEMBERED = 1 << 16
@@ -108,8 +110,7 @@ class Encoder:
 
 
 def example(*parts):
-    """Returns the serialized `tf.train.Example` of what `Encoder.part` returned, in the order of the fields'
-    names."""
+    """Returns the serialized `tf.train.Example` of what `Encoder.part` returned, by the fields' names."""
     return _message(b"\x0a", b"".join(parts))
 
 

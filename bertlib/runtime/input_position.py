@@ -65,8 +65,7 @@ class InputPosition(object):
                 for name, handle in zip(states, handles)])
 
     def restore(self, session, checkpoint, step, batches_per_step=1):
-        """Brings the input to where it was when a checkpoint was saved, or says why not and leaves it at its
-        beginning.
+        """Brings the input to where a checkpoint was saved, or says why not and leaves it at its beginning.
 
         Args:
           session: a raw session whose iterators are initialized.
@@ -96,8 +95,7 @@ class InputPosition(object):
                 session.run(self._batches)
 
     def _start_in(self, checkpoint):
-        """The global step at which the input of a checkpoint was at its beginning; None if it is not this
-        input."""
+        """The global step at which a checkpoint's input was at its beginning; None of another input."""
         path = _path_beside(checkpoint)
         if not checkpoint_files.exists(path):
             return None
@@ -114,8 +112,7 @@ class InputPosition(object):
         return int(start)
 
     def save(self, session, checkpoint):
-        """Saves where the input is, before the checkpoint itself is there; does nothing before `restore` was
-        called."""
+        """Saves where the input is, before the checkpoint is there; does nothing before `restore`."""
         if self._start is None:
             return
         path = _path_beside(checkpoint)
@@ -170,8 +167,8 @@ class _Digest(object):
     def of_iterators(self, handles):
         """Returns the digest (an int of 63 bits) of what the iterators read from."""
         makers = [op for handle in handles for op in _consumers(handle.op, "MakeIterator")]
-        digest = _hash([self._op(handle.op) for handle in handles] + [self._op(op.inputs[0].op)
-                                                                      for op in makers])
+        digest = _hash([self._op(handle.op) for handle in handles]
+                       + [self._op(op.inputs[0].op) for op in makers])
         return int(digest, 16) >> 1
 
     def _op(self, op):

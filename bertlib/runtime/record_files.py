@@ -51,8 +51,7 @@ def float_feature(values):
 
 
 def encode(fields, row):
-    """Returns a serialized `tf.train.Example`. `example_encoding.Encoder` makes the same bytes faster, of
-    plain numbers.
+    """Returns a serialized `tf.train.Example`. `example_encoding.Encoder` makes these bytes faster.
 
     Args:
       fields: list of `Field`.

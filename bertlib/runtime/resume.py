@@ -9,7 +9,7 @@ import os
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoint_files, checkpoints, graph_keys
+from bertlib.runtime import checkpoint_files, checkpoints, files, graph_keys
 
 
 def scaffold_of(spec, checkpoint, config):
@@ -69,16 +69,16 @@ def session(scaffold, checkpoint, config, hooks):
       hooks: list of SessionRunHook.
 
     Returns:
-      tf.train.MonitoredSession.
+      tf.train.SingularMonitoredSession: an error ends it. A `MonitoredSession` takes an AbortedError or an
+      UnavailableError for a lost worker, and begins anew for ever.
 
     Raises:
       ValueError: the checkpoint is damaged.
     """
-    creator = tf.train.ChiefSessionCreator(
-        scaffold, config=config.session_config,
-        checkpoint_filename_with_path=checkpoint and checkpoint_files.openable(checkpoint))
     with explaining_damage(checkpoint):
-        opened = tf.train.MonitoredSession(creator, hooks=hooks)
+        opened = tf.train.SingularMonitoredSession(
+            hooks, scaffold, config=config.session_config,
+            checkpoint_filename_with_path=checkpoint and checkpoint_files.openable(checkpoint))
     directory = config.model_dir.rstrip("/")
     if checkpoint and os.path.dirname(checkpoint) == directory:
         # So that pruning counts the checkpoints of earlier runs; not those of a directory that this is a copy
@@ -95,6 +95,9 @@ def explaining_damage(checkpoint):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        # Hooks write files when a session begins.
+        if files.disk_problem(error, checkpoint or ""):
+            raise
         what = checkpoint and checkpoints.damage(checkpoint)  # which names the tensor
         if not what:
             raise

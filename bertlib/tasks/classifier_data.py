@@ -188,6 +188,10 @@ class DataProcessor:
             return [layout.label_of(i, row, labels, self._LABEL_ALIASES)
                     for i, row in layout.rows(lines, self.language)]
 
+    def file_names(self):
+        """Returns {"train", "dev" or "test": the file's name in the data directory} of what is declared."""
+        return {name: self._FILES[name].format(processor=self) for name in self._FILES}
+
     def get_labels(self):
         """Returns the list of label strings; a label's id is its place in it."""
         if self._LABELS is None:
@@ -237,7 +241,7 @@ class DataProcessor:
         """Returns the path of a declared file and its rows, at least one."""
         if split not in self._FILES:
             raise NotImplementedError(f"{type(self).__name__} declares no {split} file")
-        names = {name: self._FILES[name].format(processor=self) for name in self._FILES}
+        names = self.file_names()
         path = os.path.join(data_dir, names[split])
         try:
             lines = self._read_tsv(path)
@@ -250,8 +254,7 @@ class DataProcessor:
         return path, lines
 
     def _load_examples(self, data_dir, split, set_type=None):
-        """Returns the examples of a declared file, at least one. `set_type`, by default the split, begins
-        their guids."""
+        """Returns a declared file's examples, at least one. Guids begin with `set_type`, else the split."""
         path, lines = self._load_lines(data_dir, split)
         with _blaming(path):
             examples = self._create_examples(lines, set_type or split)
@@ -362,8 +365,8 @@ def get_processor(task_name):
         return PROCESSORS[name]()
     close = difflib.get_close_matches(name, PROCESSORS, n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
-    raise ValueError(f"unknown task {task_name!r}; the tasks are {', '.join(sorted(PROCESSORS))}."
-                     + hint)
+    known = ", ".join(sorted(PROCESSORS))
+    raise ValueError(f"unknown task {task_name!r}; the tasks are {known}.{hint}")
 
 
 def convert_single_example(ex_index, example, label_list, max_seq_length, tokenizer):

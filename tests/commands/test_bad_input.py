@@ -1,5 +1,4 @@
-"""Bad input gets an answer: exit code 1 and one message that says what, where and what to do. Nothing is
-written.
+"""Bad input gets exit code 1 and one message that says what, where and what to do. Nothing is written.
 
 A case is a function that spoils the input of a run that would train, evaluate and predict. Its decorator says
 what must be in the message; {data}, {model}, {output} and {here} stand for directories.
@@ -65,8 +64,7 @@ CASES = []
 
 
 def case(*expected, **arguments):
-    """Decorates a function that spoils an `Input`: what the message must contain. Arguments go to the
-    function."""
+    """Decorates a function that spoils an `Input`: what the message must contain. It gets the arguments."""
     def register(spoil):
         label = " ".join([spoil.__name__, *(f"{name}={value}" for name, value in arguments.items())]).strip()
         CASES.append(pytest.param(spoil, arguments, expected, id=label))
@@ -103,8 +101,8 @@ def message_of(finished):
 
 
 @pytest.mark.parametrize("spoil, arguments, expected", CASES)
-def test_bad_input_is_refused_in_one_message_before_anything_is_written(spoil, arguments, expected, scripts,
-                                                                        tiny_model, tmp_path):
+def test_bad_input_is_refused_in_one_message_before_anything_is_written(
+        spoil, arguments, expected, scripts, tiny_model, tmp_path):
     given = Input(tmp_path, tiny_model)
     spoil(given, **arguments)
     before = snapshot(tmp_path)
@@ -272,6 +270,8 @@ def configuration_that_is_not_utf8(given):
 @case("bert_config.json", "num_attention_heads=3 does not divide hidden_size=16", num_attention_heads=3)
 @case("bert_config.json", "hidden_size is '16'; it must be a positive integer", hidden_size="16")
 @case("bert_config.json", "num_hidden_layers is 0; it must be a positive integer", num_hidden_layers=0)
+@case("bert_config.json", "num_hidden_layers is 1001; it must be at most 1000", num_hidden_layers=1001)
+@case("bert_config.json", "hidden_size is 1000000000000000000000; it must be at most 16777216", hidden_size=10**21)
 @case("bert_config.json", "intermediate_size is True; it must be a positive integer", intermediate_size=True)
 @case("bert_config.json", "hidden_dropout_prob is 1.5; it must be at least 0 and below 1",
       hidden_dropout_prob=1.5)
@@ -280,12 +280,12 @@ def configuration_that_is_not_utf8(given):
 @case("bert_config.json", "initializer_range is '0.02'; it must be", initializer_range="0.02")
 @case("bert_config.json", "hidden_act: Unknown activation 'swish'; known: gelu,", hidden_act="swish")
 @case("bert_config.json", "hidden_act is 3; it must be a string", hidden_act=3)
-@case("bert_config.json", "num_hidden_layers is 1000000000; at most 1000 are built", "hidden_size=16 and "
+@case("bert_config.json", "num_hidden_layers is 1000000000; it must be at most 1000", "hidden_size=16 and "
       "num_hidden_layers=2", num_hidden_layers=10**9)
 @case("bert_config.json", "its sizes make a model of 4.4e+12 weights, and at most 1e+11 are built",
       "For comparison, --init_checkpoint={model}/bert_model.ckpt has", hidden_size=2**20, num_hidden_layers=1,
       intermediate_size=2)
-@case("bert_config.json", "vocab_size is 1000000000000; it must be at most 2147483647", vocab_size=10**12)
+@case("bert_config.json", "vocab_size is 1000000000000; it must be at most 16777216", vocab_size=10**12)
 @case("bert_config.json", f"hidden_size is 1{59 * '0'}…; it must be at most", hidden_size=10**4000)
 @case("bert_config.json", "model_type='roberta' is not supported, only 'bert'", model_type="roberta")
 def configuration_with(given, **changes):
@@ -310,8 +310,8 @@ def checkpoint_that_lacks_variables(given):
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("bert/embeddings/LayerNorm/gamma: the checkpoint has [16], the model [24]", "bert_config.json that "
-      "came with",
+@case("bert/embeddings/LayerNorm/gamma: the checkpoint has [16], the model [24]",
+      "bert_config.json that came with",
       hidden_size=24)
 @case("bert/encoder/layer_1/intermediate/dense/kernel: the checkpoint has [16, 24], the model [16, 32]",
       "the configuration is not the one that came with the checkpoint", intermediate_size=32)
@@ -517,8 +517,8 @@ def output_of_another_task(given):
     given.train_there(num_labels=3)
 
 
-@case("--output_dir={output} holds checkpoints that do not fit this run", "the checkpoint has [16], the "
-      "model [24]")
+@case("--output_dir={output} holds checkpoints that do not fit this run",
+      "the checkpoint has [16], the model [24]")
 def output_of_another_configuration(given):
     given.train_there()
     given.configure(hidden_size=24)
@@ -594,6 +594,8 @@ def no_task(given):
 @case("--save_checkpoints_steps=0", "not a positive integer", save_checkpoints_steps=0)
 @case("--log_steps=-1", "not a positive integer", log_steps=-1)
 @case("--seed=x", "int()", seed="x")
+@case("--seed=9223372036854775808", "must be at most 9223372036854775807", seed=2**63)
+@case("--num_train_epochs=1e+308", "must be at most 1e+09", num_train_epochs=1e308)
 @case("--do_train=maybe", "boolean flag", do_train="maybe")
 @case("Unknown command line flag 'max_seq_lenght'. Did you mean: max_seq_length", max_seq_lenght=20)
 @case("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU", use_tpu=True)

@@ -1,5 +1,4 @@
-"""convert_checkpoint.py as a user runs it: what arrives at the other side and comes back, and what is
-refused."""
+"""convert_checkpoint.py as a user runs it: what arrives, what comes back, what is refused."""
 
 import json
 import pathlib
@@ -89,8 +88,7 @@ def convert(scripts, tmp_path):
 
 @pytest.fixture
 def refusal(scripts, tmp_path):
-    """Runs the script, which must end with one message and leave every file as it was; returns the
-    message."""
+    """Runs the script, which must end with one message and change no file; returns the message."""
     def run(**flags):
         before = snapshot(tmp_path)
         finished = scripts.run("convert_checkpoint.py", *tiny.flags(**flags), cwd=tmp_path)
@@ -162,14 +160,16 @@ def test_hugging_face_to_tensorflow_and_back(convert, tiny_model, tmp_path):
     log = convert(input=start / "model.safetensors", output=tmp_path / "tensorflow")
     assert_same(tensors_of(tmp_path / "tensorflow" / "bert_model.ckpt"), arrays)
     assert json.loads((tmp_path / "tensorflow" / "bert_config.json").read_text()) == {
-        **tiny.CONFIG, "hidden_act": "gelu_erf"}
+        **tiny.CONFIG, "hidden_act": "gelu_erf", "id2label": config["id2label"]}
     warnings = [line for line in log if line.startswith("WARNING: ")]
-    assert len(warnings) == 2 and "0 is no, 1 is maybe" in warnings[0] and "gelu_erf" in warnings[1]
+    assert len(warnings) == 1 and "gelu_erf" in warnings[0]
 
     convert(input=tmp_path / "tensorflow", output=tmp_path / "back")
     assert_same(safetensors.load_file(tmp_path / "back" / "model.safetensors"), their_arrays(arrays))
     settings = json.loads((tmp_path / "back" / "config.json").read_text())
     assert {name: settings[name] for name in tiny.CONFIG} == tiny.CONFIG  # its gelu is gelu again
+    assert settings["id2label"] == config["id2label"]
+    assert settings["label2id"] == {"no": 0, "maybe": 1, "LABEL_2": 2}
     assert json.loads((tmp_path / "back" / "tokenizer_config.json").read_text()) == tokenizer
     assert (tmp_path / "back" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
 
@@ -193,11 +193,12 @@ def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp
     for file in set(weight_map.values()):
         safetensors.save_file({name: theirs[name] for name in theirs if weight_map[name] == file},
                               start / file)
-    (start / "model.safetensors.index.json").write_text(json.dumps({"metadata": {},
-                                                                    "weight_map": weight_map}))
+    (start / "model.safetensors.index.json").write_text(json.dumps({
+        "metadata": {}, "weight_map": weight_map}))
     shutil.copy(tiny_model.hugging_face / "config.json", start)
     ids = {word: index for index, word in enumerate(tiny.VOCABULARY)}
-    (start / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": dict(reversed(ids.items()))}}))
+    (start / "tokenizer.json").write_text(json.dumps({
+        "model": {"type": "WordPiece", "vocab": dict(reversed(ids.items()))}}))
     log = convert(input=start, output=tmp_path / "out")
     assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), {
         name: array.astype(ml_dtypes.bfloat16).astype(np.float32) for name,
@@ -205,6 +206,36 @@ def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp
     assert "WARNING: 39 tensors of 16 bits are written as float32: the same values, twice the size." in log
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
     assert not (tmp_path / "out" / "tokenizer_config.json").exists()  # nothing is known of letter case
+
+
+def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
+    start, out = tmp_path / "start", tmp_path / "out"
+    shutil.copytree(tiny_model.hugging_face, start)
+    (start / "tokenizer_config.json").unlink()
+    (start / "special_tokens_map.json").write_text(json.dumps({"cls_token": "<s>"}))
+    (start / "tokenizer.json").write_text(json.dumps({"normalizer": {
+        "type": "BertNormalizer", "lowercase": True, "strip_accents": False, "handle_chinese_chars": False}}))
+    log = convert(input=start, output=out)
+    found = json.loads((out / "tokenizer_config.json").read_text())
+    assert found == {**found, "do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False,
+                     "cls_token": "<s>"}
+    assert any("WARNING: The scripts here do not make this model's tokens: " in line and "cls_token='<s>'" in line
+               for line in log)
+
+
+@pytest.mark.parametrize("vocab, message", [
+    ({"a": 0, "b": "1"}, "the id of 'b' is '1'"), ({"a": 0, "b": True}, "the id of 'b' is True"),
+    ({"a": 0, "b": 0}, "'a' and 'b' both have the id 0"), ({"a": 0, "b": 2}, "no token has the id 1"),
+    ({"a": 10**30}, "no token has the id 0"), (["a"], "it is of another kind"),
+    ({str(index): index for index in range(WORDS + 1)}, f"it has {WORDS + 1} entries"),
+    ({"a\nb": 0}, r"the token 'a\nb' is no line of a file")])
+def test_ids_that_are_no_lines_of_a_vocabulary(refusal, tiny_model, tmp_path, vocab, message):
+    start = tmp_path / "start"
+    shutil.copytree(tiny_model.hugging_face, start)
+    (start / "vocab.txt").unlink()
+    (start / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": vocab}}))
+    assert f"with ids from 0 on: {message}. Pass the model's vocab.txt" in refusal(input=start,
+                                                                                   output=tmp_path / "out")
 
 
 # --- Trainings -------------------------------------------------------------------------------------------
@@ -227,8 +258,8 @@ def training(tmp_path):
     return tmp_path / "training", {name: written[name] for name in (*weights, *CLASSIFIER, *own)}
 
 
-def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_variables(convert, training,
-                                                                                       tmp_path):
+def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_variables(
+        convert, training, tmp_path):
     directory, model = training
     log = convert(input=directory, output=tmp_path / "out", weights_only=True)
     assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), model)
@@ -238,8 +269,8 @@ def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_var
     assert f"{len(model)} of " in log[-1] and str(directory / "model.ckpt-3") in log[-1]
 
 
-def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(convert, training, tiny_model,
-                                                                           tmp_path):
+def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(
+        convert, training, tiny_model, tmp_path):
     directory, _ = training
     (directory / "bert_config.json").write_text('{"of": "a fork"}')
     (directory / "tokenizer_config.json").write_text('{"do_lower_case":   true}')
@@ -250,8 +281,8 @@ def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(conve
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
 
 
-def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_named(convert, training,
-                                                                                      tiny_model, tmp_path):
+def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_named(
+        convert, training, tiny_model, tmp_path):
     directory, model = training
     log = convert(input=directory, output=tmp_path / "out", vocab_file=tiny_model.vocab, to="hugging_face",
                   bert_config_file=tiny_model.config, do_lower_case=False, weights_only=True)
@@ -282,7 +313,8 @@ def test_nothing_is_replaced_without_force(convert, refusal, tiny_model, tmp_pat
     for name in (*old, "README.md"):
         (out / name).write_text("old")
     message = refusal(input=tiny_model.checkpoint, output=out)
-    assert f"--output={out} holds files that would be replaced: {', '.join(old)}. " in message and "--force" in message
+    assert f"--output={out} holds files that would be replaced: {', '.join(old)}. " in message
+    assert "--force" in message
 
     convert(input=tiny_model.checkpoint, output=out, force=True)
     assert {path.name for path in out.iterdir()} == {
@@ -341,8 +373,7 @@ CASES = []
 
 
 def case(*expected, kind="hugging_face"):
-    """Decorates a function that spoils a `Given`: what the message must contain, {model} and {here} being
-    directories."""
+    """Decorates a function that spoils a `Given`: what the message must contain, with {model} and {here}."""
     def register(spoil):
         CASES.append(pytest.param(spoil, kind, expected, id=spoil.__name__))
         return spoil

@@ -1,0 +1,180 @@
+"""What the files of a Hugging Face model say about its tokenizer is done, or refused; so is a case that does not
+suit the vocabulary."""
+
+import itertools
+import json
+
+from absl import flags
+import pytest
+import tokenizers
+
+from bertlib.commands import checks, tokenizer_files
+from bertlib.commands.settings import Settings
+
+TEXTS = ["Ein Café über Ångström, İstanbul!", "Zoe\u0308 saw 中国人 and 한국어 in TOKYO, 東京-Tower.",
+         "naïve [MASK] x" + "a" * 30, "हिन्दी ÉÈ ß ﬁ"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def vocabulary():
+    """Every character of the texts in each form that an option gives it, as a beginning and as a continuation."""
+    characters = set()
+    for lower, strips in itertools.product((False, True), repeat=2):
+        normalizer = tokenizers.normalizers.BertNormalizer(True, False, strips, lower)
+        characters.update(character for text in TEXTS for character in normalizer.normalize_str(text))
+    characters = sorted(characters - {" "})
+    words = ["über", "uber", "Café", "cafe", "café", "中国", "##国人", "tokyo", "TOKYO"]
+    return list(dict.fromkeys([*SPECIAL, *words, *characters, *(f"##{character}" for character in characters)]))
+
+
+def settings_of(directory, *arguments):
+    """The `Settings` of a command that is given the vocabulary in a directory, and some flags."""
+    values = flags.FlagValues()
+    for name in ("vocab_file", "spm_model_file", "init_checkpoint"):
+        flags.DEFINE_string(name, None, "", flag_values=values)
+    for name, default in (("do_lower_case", True), ("protect_special_tokens", False)):
+        flags.DEFINE_bool(name, default, "", flag_values=values)
+    values(["command", f"--vocab_file={directory / 'vocab.txt'}", *arguments])
+    return Settings(values)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A directory with a vocabulary."""
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in vocabulary()), encoding="utf-8")
+    return tmp_path
+
+
+def write(directory, name, content):
+    (directory / name).write_text(json.dumps(content))
+
+
+def rust_tokenizer(lower, strips, chinese, longest):
+    tokens = {token: index for index, token in enumerate(vocabulary())}
+    made = tokenizers.Tokenizer(tokenizers.models.WordPiece(tokens, unk_token="[UNK]", max_input_chars_per_word=longest))
+    made.normalizer = tokenizers.normalizers.BertNormalizer(True, chinese, strips, lower)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    return made
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("strips", [None, True, False])
+@pytest.mark.parametrize("chinese", [True, False])
+@pytest.mark.parametrize("longest", [100, 20])
+def test_tokens_are_those_of_the_tokenizers_package(model, lower, strips, chinese, longest):
+    theirs = rust_tokenizer(lower, strips, chinese, longest)
+    theirs.save(str(model / "tokenizer.json"))
+    ours = checks.load_tokenizer(settings_of(model))
+    for text in TEXTS:
+        assert ours.tokenize(text) == theirs.encode(text).tokens
+        assert ours.tokenize_plainly(text) == theirs.encode(text).tokens
+
+
+def test_tokenizer_config_goes_before_tokenizer_json(model):
+    rust_tokenizer(True, True, True, 100).save(str(model / "tokenizer.json"))
+    write(model, "tokenizer_config.json", {"do_lower_case": False, "strip_accents": False,
+                                           "tokenize_chinese_chars": False, "tokenizer_class": "BertTokenizerFast"})
+    ours = checks.load_tokenizer(settings_of(model))
+    assert [ours.tokenize(text) for text in TEXTS] == [
+        rust_tokenizer(False, False, False, 100).encode(text).tokens for text in TEXTS]
+
+
+def test_without_files_tokens_are_the_published_ones(model):
+    ours = checks.load_tokenizer(settings_of(model, "--do_lower_case=true"))
+    assert [ours.tokenize(text) for text in TEXTS] == [
+        rust_tokenizer(True, None, True, 200).encode(text).tokens for text in TEXTS]
+
+
+def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    write(other, "tokenizer_config.json", {"do_lower_case": False})
+    checkpoint = f"--init_checkpoint={other / 'model.safetensors'}"
+    assert checks.load_tokenizer(settings_of(model, checkpoint)).tokenize("TOKYO") == ["TOKYO"]
+    write(model, "tokenizer_config.json", {"do_lower_case": True})
+    with pytest.raises(ValueError, match=r"says do_lower_case=true, and .* do_lower_case=false\. Take the vocabulary"):
+        checks.load_tokenizer(settings_of(model, checkpoint))
+
+
+@pytest.mark.parametrize("name, content, message", [
+    ("tokenizer_config.json", {"do_basic_tokenize": False}, "do_basic_tokenize=false, which is not supported"),
+    ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class='BertJapaneseTokenizer', "
+                                                                            "which is not supported"),
+    ("tokenizer_config.json", {"tokenizer_class": 3}, "tokenizer_class=3, which is not"),
+    ("tokenizer_config.json", {"cls_token": "<s>"}, "cls_token='<s>'; here it is '[CLS]'"),
+    ("special_tokens_map.json", {"unk_token": {"content": "<unk>"}}, "unk_token='<unk>'; here it is '[UNK]'"),
+    ("tokenizer_config.json", {"strip_accents": "no"}, "strip_accents='no'; it should be true, false or null"),
+    ("tokenizer_config.json", {"do_lower_case": None}, "do_lower_case=null; it should be true or false"),
+    ("tokenizer.json", {"normalizer": None}, "normalizer: type=null, which is not supported, only 'BertNormalizer'"),
+    ("tokenizer.json", {"normalizer": {"type": "Sequence"}}, "normalizer: type='Sequence'"),
+    ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer: type='Whitespace'"),
+    ("tokenizer.json", {"model": {"type": "BPE"}}, "model: type='BPE'"),
+    ("tokenizer.json", {"model": {"continuing_subword_prefix": "@@"}}, "continuing_subword_prefix='@@'"),
+    ("tokenizer.json", {"model": {"max_input_chars_per_word": -1}}, "max_input_chars_per_word=-1; it should be a"),
+    ("tokenizer.json", {"added_tokens": [{"id": 400, "content": "<user>"}]}, "adds the token '<user>', which"),
+    ("added_tokens.json", {"<user>": 400}, "adds the token '<user>', which"),
+    ("tokenizer.json", [], "must hold a JSON object, not a list"),
+])
+def test_what_would_make_other_tokens_is_refused(model, name, content, message):
+    write(model, name, content)
+    with pytest.raises(ValueError) as error:
+        checks.load_tokenizer(settings_of(model, "--do_lower_case=true"))
+    assert message in str(error.value) and str(model / name) in str(error.value)
+
+
+def test_a_class_that_takes_all_from_tokenizer_json_needs_it(model):
+    write(model, "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+    with pytest.raises(ValueError, match="tokenizer_class='PreTrainedTokenizerFast', which is not supported"):
+        checks.load_tokenizer(settings_of(model))
+    rust_tokenizer(True, None, True, 100).save(str(model / "tokenizer.json"))
+    checks.load_tokenizer(settings_of(model))
+
+
+def test_added_tokens_of_the_vocabulary_stay_whole(model):
+    with open(model / "vocab.txt", "a", encoding="utf-8") as writer:
+        writer.write("<user>\n")
+    write(model, "tokenizer_config.json", {"additional_special_tokens": ["<user>"], "do_lower_case": True})
+    assert checks.load_tokenizer(settings_of(model)).tokenize("x<user>y") == ["x", "<user>", "y"]
+
+
+def test_the_case_of_the_files_is_taken_if_no_flag_gives_one(model, caplog):
+    write(model, "tokenizer_config.json", {"do_lower_case": False})
+    given = settings_of(model)
+    with caplog.at_level("INFO", logger="absl"):
+        tokenizer = checks.load_tokenizer(given)
+    assert tokenizer.tokenize("TOKYO Café") == ["TOKYO", "Café"]
+    assert given.do_lower_case is False
+    assert f"--do_lower_case not given: using False ({model / 'tokenizer_config.json'} says so)" in caplog.text
+
+
+CASED = ["Paris", "London", "the", "a", "dog"]
+ACCENTED = ["für", "über", "the", "a", "dog"]
+
+
+@pytest.mark.parametrize("words, message", [
+    (CASED, "no text has 2 of the 5 words in {}, such as Paris, London: it is probably a cased model's. Pass "
+            "--do_lower_case=false; or pass --do_lower_case=true"),
+    (ACCENTED, "such as für, über: they have accents"), (["한국", "어", "the"], "such as 한국, 어")])
+def test_a_cased_vocabulary_needs_the_flag(tmp_path, words, message):
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{token}\n" for token in [*SPECIAL, *words]), encoding="utf-8")
+    with pytest.raises(ValueError) as error:
+        checks.load_tokenizer(settings_of(tmp_path))
+    assert message.format(path) in str(error.value)
+    for flag in ("--do_lower_case=true", "--do_lower_case=false"):
+        checks.load_tokenizer(settings_of(tmp_path, flag))
+    write(tmp_path, "tokenizer_config.json", {"do_lower_case": False})
+    checks.load_tokenizer(settings_of(tmp_path))
+
+
+def test_few_capitals_are_no_cased_vocabulary(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "A", *map(str, range(20))]))
+    checks.load_tokenizer(settings_of(tmp_path))
+
+
+def test_what_a_conversion_carries_along(model):
+    rust_tokenizer(True, False, False, 100).save(str(model / "tokenizer.json"))
+    write(model, "special_tokens_map.json", {"cls_token": "<s>", "bos_token": "<b>"})
+    write(model, "tokenizer_config.json", {"model_max_length": 8, "tokenize_chinese_chars": True})
+    assert tokenizer_files.carried(model) == {
+        "do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True, "max_input_chars_per_word": 100,
+        "cls_token": "<s>", "model_max_length": 8}
