@@ -187,7 +187,8 @@ def main(_):
         if settings.do_predict:
             logging.info("Predicting %d examples.", len(examples["test"]))
             test_input_fn = input_fn("test", "predict")
-            write_predictions(settings, input_pipeline.in_order(classifier.predict(test_input_fn)), label_list)
+            predictions = input_pipeline.in_order(classifier.predict(test_input_fn))
+            write_predictions(settings, predictions, label_list)
             if test_has_labels:
                 results.write_results(settings.results_dir, "test_eval_results.txt",
                                       classifier.evaluate(test_input_fn, name="test"))

@@ -138,7 +138,8 @@ def resolve_flags(settings):
 def make_sample(settings):
     """Turns the sample text into records, in the directory that the run writes to: flags input_file and
     eval_file."""
-    sample, directory = checks.sample("pretraining"), settings.output_dir if settings.do_train else settings.results_dir
+    sample = checks.sample("pretraining")
+    directory = settings.output_dir if settings.do_train else settings.results_dir
     tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))
     files.make_directories(directory)
     with locks.directory(directory):
@@ -194,9 +195,8 @@ def main(_):
     with training.writing(settings, record):
         if settings.do_train:
             shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
-            listeners = [learning_curve.LearningCurve(settings.output_dir, evaluate, "Words predicted correctly, "
-                                                      "of those masked",
-                                                      shown)]
+            listeners = [learning_curve.LearningCurve(settings.output_dir, evaluate, "Words predicted "
+                                                      "correctly, of those masked", shown)]
             logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]),
                          settings.num_train_steps, settings.train_batch_size)
             trainer.train(input_fn_builder(paths_of["input_file"], *lengths, is_training=True),

@@ -222,7 +222,8 @@ def main(_):
             results = (RawResult(int(result["unique_ids"]), *(_padded(result[name], settings.max_seq_length)
                                                               for name in ("start_logits", "end_logits")))
                        for result in input_pipeline.in_order(reader.predict(input_fn("eval", False))))
-            features = generate_features(examples["eval"], tokenizer, *lengths, is_training=False, report=False)
+            features = generate_features(examples["eval"], tokenizer, *lengths, is_training=False,
+                                         report=False)
             write_answers(settings, examples["eval"], features, results, gold,
                           getattr(tokenizer, "basic_tokenizer", None))
 

@@ -140,8 +140,8 @@ def write_vocab(path, vocab):
 def check_is_new(path):
     """Raises a ValueError if there is a file already."""
     if files.exists(path):
-        raise ValueError(f"--output_file={path} exists, and models may depend on its ids. Name another file, or "
-                         "remove it.")
+        raise ValueError(f"--output_file={path} exists, and models may depend on its ids. Name another file, "
+                         "or remove it.")
 
 
 def main(_):

@@ -151,9 +151,10 @@ def define_training_flags():
     """Defines the flags of the optimizer, the schedule and the checkpoints."""
     with section("Training"):
         flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
-        flags.DEFINE_string("results_dir", None, "Directory of the results of evaluation and prediction, and of "
-                            "their TFRecords; by default output_dir. Without training, output_dir is then only "
-                            "read: another process may train there meanwhile.")
+        flags.DEFINE_string("results_dir", None,
+                            "Directory of the results of evaluation and prediction, and of their TFRecords; "
+                            "by default output_dir. Without training, output_dir is then only read: another "
+                            "process may train there meanwhile.")
         flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
         flags.DEFINE_float("learning_rate", 5e-5,
                            "Learning rate that warm-up rises towards and that decays from there.")

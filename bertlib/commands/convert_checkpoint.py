@@ -359,8 +359,8 @@ def _write(output, kind, source, names, texts):
         new = sorted(os.listdir(aside))
         with locks.directory(output):
             if in_the_way(output, kind) != before:
-                raise FileExistsError(f"--output={output}: another process wrote there meanwhile. Use another "
-                                      "directory, or start again.")
+                raise FileExistsError(f"--output={output}: another process wrote there meanwhile. Use "
+                                      "another directory, or start again.")
             for name in new:
                 os.replace(os.path.join(aside, name), os.path.join(output, name))
             for name in set(before) - set(new):

@@ -22,17 +22,18 @@ _FORMAT = 1
 # Of a configuration, what may change between two runs: it is no part of the architecture.
 _OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 # What evaluation and prediction depend on, too.
-_OF_INPUT = ("max_seq_length", "max_predictions_per_seq", "doc_stride", "max_query_length", "protect_special_tokens")
+_OF_INPUT = ("max_seq_length", "max_predictions_per_seq", "doc_stride", "max_query_length",
+             "protect_special_tokens")
 # Flags that leave the weights alone, up to rounding, or that are in the record otherwise.
 _NOT_RECORDED = {
     "task_name", "data_dir", "train_file", "input_file", "predict_file", "eval_file", "do_train", "do_eval",
     "do_predict", "eval_batch_size", "predict_batch_size", "version_2_with_negative", "max_answer_length",
     "n_best_size", "null_score_diff_threshold", "find_null_threshold", "verbose_logging", "max_eval_steps",
-    "eval_each_checkpoint", "bert_config_file", "vocab_file", "spm_model_file", "init_checkpoint", "do_lower_case",
-    "output_dir", "results_dir", "save_checkpoints_steps", "log_steps", "num_workers", "gradient_accumulation_steps",
-    "tokens_per_micro_batch", "recompute", "recompute_segment", "memory_limit_gb", "compile_kernels", "use_xla",
-    "profile_steps", "use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores",
-    "iterations_per_loop", "traceback"}
+    "eval_each_checkpoint", "bert_config_file", "vocab_file", "spm_model_file", "init_checkpoint",
+    "do_lower_case", "output_dir", "results_dir", "save_checkpoints_steps", "log_steps", "num_workers",
+    "gradient_accumulation_steps", "tokens_per_micro_batch", "recompute", "recompute_segment",
+    "memory_limit_gb", "compile_kernels", "use_xla", "profile_steps", "use_tpu", "tpu_name", "tpu_zone",
+    "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback"}
 # Of large files that many bytes, in blocks that are spread evenly, are looked at.
 _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
@@ -54,7 +55,8 @@ def of_texts(texts):
 
 def of_examples(examples):
     """Returns what is recorded of `InputExample`s, or others with plain attributes."""
-    return {"examples": len(examples), "fingerprint": of_texts(tuple(vars(example).values()) for example in examples)}
+    texts = (tuple(vars(example).values()) for example in examples)
+    return {"examples": len(examples), "fingerprint": of_texts(texts)}
 
 
 def of_files(paths):
@@ -134,7 +136,7 @@ def describe(settings, command, task, config, labels=None, tokenizer=None, train
 
 
 def _absolute(path):
-    """A local path from the root, so that a command that is started elsewhere finds it; others as they are."""
+    """A local path from the root, so that a command elsewhere finds it; others as they are."""
     local = path and not files.is_remote(path) and files.exists(path)
     return os.path.abspath(path) if local else path
 
@@ -155,8 +157,8 @@ def read(directory):
                          "checkpoints beside it is no longer known.") from error
     needed = {"format", "task", "labels", "bert_config", "settings", "changes"}
     if not isinstance(found, dict) or needed - set(found) or found["format"] != _FORMAT:
-        raise ValueError(f"{path} is no record of format {_FORMAT}, the one that this version reads. Remove it, "
-                         "and what trained the checkpoints beside it is no longer known.")
+        raise ValueError(f"{path} is no record of format {_FORMAT}, the one that this version reads. Remove "
+                         "it, and what trained the checkpoints beside it is no longer known.")
     return found
 
 
@@ -184,14 +186,16 @@ def _differences(found, now, training):
     names = [name for name in new if name in old and (training or name in _OF_INPUT)]
     noted.update({name: [old[name], new[name]] for name in names if old[name] != new[name]})
     if training:
-        starts = [record.get("init_checkpoint") or {"path": None, "fingerprint": None} for record in (found, now)]
+        none = {"path": None, "fingerprint": None}
+        starts = [record.get("init_checkpoint") or none for record in (found, now)]
         compared = "fingerprint" if all(start["fingerprint"] for start in starts) else "path"
         if starts[0][compared] != starts[1][compared]:
             noted["init_checkpoint"] = [_with_fingerprint(start.get("path"), start) for start in starts]
         if changed("train_data"):
             noted["training data"] = [_data(found["train_data"]), _data(now["train_data"])]
-        noted.update({name: [found["versions"].get(name), version] for name, version in now["versions"].items()
-                      if found.get("versions", {}).get(name) not in (None, version)})
+        before = found.get("versions", {})
+        noted.update({name: [before[name], version] for name, version in now["versions"].items()
+                      if before.get(name) not in (None, version)})
     return wrong, noted
 
 
@@ -221,7 +225,7 @@ def _in_words(differences):
 
 
 class RunRecord:
-    """The record of a run in its output directory: compared first, written when everything else is checked."""
+    """The record of a run in its output directory: compared first, written when all else is checked."""
 
     def __init__(self, settings, last_step, **description):
         """Compares the run with what is in --output_dir; logs what differs.
@@ -248,23 +252,28 @@ class RunRecord:
         step = _step_of(newest) if self._trains else None
         trains = self._trains and step < self._last_step
         if found is None:
-            logging.info("%s has no %s: what trained its checkpoints is not known, and not compared with this run.",
-                         self._directory, FILE)
+            logging.info("%s has no %s: what trained its checkpoints is not known, and not compared with "
+                         "this run.", self._directory, FILE)
             self._new = {**self._now, "from_step": step} if trains else None
             return
         wrong, noted = _differences(found, self._now, self._trains)
         if wrong:
             raise ValueError(
-                f"--output_dir={self._directory} holds a run that this one cannot go on with, says {FILE} there "
-                f"({_name(found)}): {_in_words(wrong)}. Use another --output_dir, or remove its checkpoints.")
+                f"--output_dir={self._directory} holds a run that this one cannot go on with, says {FILE} "
+                f"there ({_name(found)}): {_in_words(wrong)}. Use another --output_dir, or remove its "
+                "checkpoints.")
         if self._trains and not trains:
             logging.info("%s was trained to step %d by %s.", self._directory, step, _name(found))
         if noted:
-            what = ("Nothing is left to train, and the weights stay as they were trained with the first of these"
-                    if self._trains and not trains else
-                    f"The training goes on from step {step} with other settings than before" if trains else
-                    "The weights were trained with other settings than these")
-            logging.warning("%s holds the run of %s. %s: %s.", self._directory, _name(found), what, _in_words(noted))
+            if trains:
+                what = f"The training goes on from step {step} with other settings than before"
+            elif self._trains:
+                what = ("Nothing is left to train, and the weights stay as they were trained with the first "
+                        "of these")
+            else:
+                what = "The weights were trained with other settings than these"
+            logging.warning("%s holds the run of %s. %s: %s.", self._directory, _name(found), what,
+                            _in_words(noted))
         if noted and trains:
             change = {"step": step, "at": self._now["started"], "changed": noted}
             first = {name: found[name] for name in ("started", "from_step", "command") if name in found}

@@ -289,7 +289,7 @@ def writing(settings, record):
             except locks.InUseError as error:
                 if settings.do_train:
                     raise
-                raise locks.InUseError(f"{error} With --results_dir=DIRECTORY, evaluation and prediction write "
-                                       "there, and go on meanwhile.") from error
+                raise locks.InUseError(f"{error} With --results_dir=DIRECTORY, evaluation and prediction "
+                                       "write there, and go on meanwhile.") from error
         record.write()
         yield

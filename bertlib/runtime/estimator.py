@@ -113,7 +113,7 @@ class Estimator(object):
     # --- Training
 
     def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
-        """Trains the model until the input ends or a limit is reached. No other process can train in model_dir.
+        """Trains the model until the input ends or a limit is reached. Meanwhile model_dir is locked.
 
         Args:
           input_fn: returns a dataset of features or (features, labels), or the tensors themselves; may take

@@ -2,8 +2,8 @@
 TensorFlow for local ones.
 
 A lock is the kernel's `flock` on a small file, `.lock` in a directory or `<name>.lock` beside a file, which
-says who holds it. It ends with its process, however that ends. The file is removed when the lock is given back;
-of a killed process it stays, and is in nobody's way.
+says who holds it. It ends with its process, however that ends. The file is removed when the lock is given
+back; of a killed process it stays, and is in nobody's way.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from absl import logging
 
 from bertlib.runtime import files
 
-# The locks of this process: {(device, inode of the directory, name): [descriptor or None, number of holders]}.
+# The locks of this process: {(device, inode of the directory, name): [descriptor or None, holders]}.
 _held = {}
 _changing = threading.Lock()
 # What `flock` says where a file system has no locks.
@@ -37,8 +37,8 @@ class InUseError(OSError):
 def directory(path):
     """Holds the lock of an existing directory in the block.
 
-    A process may hold a lock several times, also in several threads; the outermost block gives it back. Forked
-    children do not have it.
+    A process may hold a lock several times, also in several threads; the outermost block gives it back.
+    Forked children do not have it.
 
     Raises:
       InUseError: another process holds it.
@@ -49,7 +49,7 @@ def directory(path):
 
 @contextlib.contextmanager
 def file(path):
-    """Holds the lock of a file in the block, be it there or not; see `directory`. Its directory must exist."""
+    """Holds the lock of a file, there or not, in the block; see `directory`. Its directory must exist."""
     with _lock(path, os.path.dirname(path) or ".", os.path.basename(path) + ".lock"):
         yield
 

@@ -258,12 +258,12 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
     with contextlib.ExitStack() as stack:
         for path in output_files:
             stack.enter_context(locks.file(path))
-        return _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents,
-                             num_workers, tokenizer_settings)
+        return _write_locked(input_files, output_files, tokenizer, recipe, random_seed,
+                             shuffle_buffer_documents, num_workers, tokenizer_settings)
 
 
-def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents, num_workers,
-                  tokenizer_settings):
+def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents,
+                  num_workers, tokenizer_settings):
     """`write_training_data`, with the locks of the output files."""
     text = corpus.survey(input_files, tokenizer)
     if recipe.next_sentence and text.documents == 1:

@@ -42,8 +42,8 @@ class Mrpc(object):
 
     def run(self, output, **changes):
         flags = {**self.flags, "output_dir": output, **changes}
-        return self.scripts.run("run_classifier.py", *tiny.flags(**{name: value for name, value in flags.items()
-                                                                    if value is not None}), cwd=self.directory)
+        given = {name: value for name, value in flags.items() if value is not None}
+        return self.scripts.run("run_classifier.py", *tiny.flags(**given), cwd=self.directory)
 
     def copy(self, directory, steps=STEPS):
         """A copy of the output as it was after so many steps."""
@@ -69,9 +69,10 @@ def test_a_second_run_is_refused_and_changes_nothing(mrpc, tmp_path):
             refused = mrpc.run(output, **changes)
             assert refused.code == 1 and contents(output) == before
             hint = r" With --results_dir=DIRECTORY, .*" if changes else ""
-            assert re.search(rf"\nrun_classifier\.py: error: {re.escape(str(output))} is in use: process {os.getpid()} on "
-                             r"\S+, since \d{4}-.* writes there\. Wait until that has ended, or stop it, or name another "
-                             rf"place\.{hint}\n$", refused.err), refused.err
+            assert re.search(rf"\nrun_classifier\.py: error: {re.escape(str(output))} is in use: process "
+                             rf"{os.getpid()} on \S+, since \d{{4}}-.* writes there\. Wait until that has "
+                             rf"ended, or stop it, or name another place\.{hint}\n$",
+                             refused.err), refused.err
     assert mrpc.run(output).code == 0
 
 
@@ -83,8 +84,8 @@ def test_a_training_that_goes_on_is_evaluated_and_predicted_with_elsewhere(mrpc,
         assert done.code == 0, done.err
         assert contents(mrpc.output) == before
     assert not warnings_of(done)
-    assert {"eval_results.txt", "test_results.tsv", "test_predictions.tsv", "eval.tf_record", "predict.tf_record",
-            "eval"} <= {path.name for path in results.iterdir()}
+    assert {"eval_results.txt", "test_results.tsv", "test_predictions.tsv", "eval.tf_record",
+            "predict.tf_record", "eval"} <= {path.name for path in results.iterdir()}
     assert "global_step = 4\n" in (results / "eval_results.txt").read_text()
     # The same as without it.
     here = mrpc.copy(tmp_path)
@@ -102,8 +103,8 @@ def test_results_dir_is_checked_and_a_training_stays_in_output_dir(mrpc, tmp_pat
     assert refused.code == 1 and f"--results_dir={mrpc.data}/train.tsv: " in refused.err
     done = mrpc.run(tmp_path / "output", do_eval=True, results_dir=tmp_path / "results", num_train_epochs=0.5)
     assert done.code == 0, done.err
-    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["eval", "eval.tf_record", "eval_results.txt"]
-    assert {"model.ckpt-1.index", "train.tf_record", "run.json"} <= {path.name for path in (tmp_path / "output").iterdir()}
+    assert sorted(os.listdir(tmp_path / "results")) == ["eval", "eval.tf_record", "eval_results.txt"]
+    assert {"model.ckpt-1.index", "train.tf_record", "run.json"} <= set(os.listdir(tmp_path / "output"))
 
 
 # --- Another run's directory -----------------------------------------------------------------------------
@@ -111,15 +112,18 @@ def test_results_dir_is_checked_and_a_training_stays_in_output_dir(mrpc, tmp_pat
 
 def test_the_record_says_what_trained(mrpc):
     found = json.loads((mrpc.output / "run.json").read_text())
-    assert found["command"] == "run_classifier.py" and found["task"] == "mrpc" and found["labels"] == ["0", "1"]
+    assert found["command"] == "run_classifier.py"
+    assert found["task"] == "mrpc" and found["labels"] == ["0", "1"]
     assert found["do_lower_case"] is True and found["from_step"] == 0 and found["changes"] == []
     assert found["settings"]["learning_rate"] == 0.01 and found["settings"]["seed"] == 12345
     assert found["settings"]["trim_padding"] is True  # what a classifier does if no flag says so
     assert found["bert_config"]["num_hidden_layers"] == 1 and found["train_data"]["examples"] == 8
-    assert found["init_checkpoint"]["path"] == str(mrpc.model.checkpoint) and found["init_checkpoint"]["fingerprint"]
+    start = found["init_checkpoint"]
+    assert start["path"] == str(mrpc.model.checkpoint) and start["fingerprint"]
     assert found["files"]["vocab_file"] == str(mrpc.model.vocab)
     # What leaves the weights alone is no difference between two runs.
-    assert not {"output_dir", "do_train", "log_steps", "num_workers", "recompute", "verbosity"} & set(found["settings"])
+    without_effect = {"output_dir", "do_train", "log_steps", "num_workers", "recompute", "verbosity"}
+    assert not without_effect & set(found["settings"])
 
 
 def test_the_same_command_again_says_which_run_trained(mrpc):
@@ -127,7 +131,8 @@ def test_the_same_command_again_says_which_run_trained(mrpc):
     again = mrpc.run(mrpc.output)
     assert again.code == 0 and not warnings_of(again)
     started = json.loads(before)["started"]
-    assert f"{mrpc.output} was trained to step 4 by run_classifier.py on mrpc, started {started}.\n" in again.err
+    said = f"{mrpc.output} was trained to step 4 by run_classifier.py on mrpc, started {started}.\n"
+    assert said in again.err
     assert (mrpc.output / "run.json").read_bytes() == before
 
 
@@ -157,10 +162,10 @@ def test_another_tasks_directory_is_refused(mrpc, tmp_path, changes, expected, s
     before = contents(output)
     refused = mrpc.run(output, do_eval=True, **changes(mrpc, tmp_path))
     assert refused.code == 1 and contents(output) == before
-    start = re.escape(f"error: --output_dir={output} holds a run that this one cannot go on with, says run.json "
-                      "there (run_classifier.py on mrpc, started ")
-    assert re.search(start + r"\S+ \S+\): " + expected + r" Use another --output_dir, or remove its checkpoints\.\n$",
-                     refused.err), refused.err
+    start = re.escape(f"error: --output_dir={output} holds a run that this one cannot go on with, says "
+                      "run.json there (run_classifier.py on mrpc, started ")
+    end = r" Use another --output_dir, or remove its checkpoints\.\n$"
+    assert re.search(start + r"\S+ \S+\): " + expected + end, refused.err), refused.err
 
 
 def test_evaluation_with_another_vocabulary_is_refused_and_of_other_data_is_not(mrpc, tmp_path):
@@ -175,7 +180,8 @@ def test_evaluation_with_another_vocabulary_is_refused_and_of_other_data_is_not(
     done = mrpc.run(mrpc.output, **flags, task_name="cola", data_dir=mrpc.data / "cola", max_seq_length=12)
     assert done.code == 0, done.err
     assert [text.split("started ")[1].split(". ", 1)[1] for text in warnings_of(done)] == [
-        "The weights were trained with other settings than these: task: mrpc -> cola; max_seq_length: 20 -> 12."]
+        "The weights were trained with other settings than these: task: mrpc -> cola; "
+        "max_seq_length: 20 -> 12."]
 
 
 def other_weights(mrpc, directory):
@@ -237,7 +243,8 @@ def test_the_same_model_elsewhere_is_the_same(mrpc, tmp_path):
 def test_a_directory_without_a_record_works_and_gets_one_that_says_from_where(mrpc, tmp_path):
     output = mrpc.copy(tmp_path, steps=2)
     (output / "run.json").unlink()
-    unknown = f"{output} has no run.json: what trained its checkpoints is not known, and not compared with this run."
+    unknown = (f"{output} has no run.json: what trained its checkpoints is not known, and not compared with "
+               "this run.")
     evaluated = mrpc.run(output, do_train=None, do_eval=True)
     assert evaluated.code == 0 and unknown in evaluated.err and not (output / "run.json").exists()
     done = mrpc.run(output)
@@ -255,13 +262,15 @@ def test_a_directory_without_checkpoints_is_nobodys(mrpc, tmp_path):
     assert json.loads((output / "run.json").read_text())["task"] == "cola"
 
 
-@pytest.mark.parametrize("text, complaint", [("{\"format\": ", "is damaged: "), ("[]", "is no record of format 1"),
-                                             ("{\"format\": 9}", "is no record of format 1")])
+@pytest.mark.parametrize("text, complaint", [
+    ("{\"format\": ", "is damaged: "), ("[]", "is no record of format 1"),
+    ("{\"format\": 9}", "is no record of format 1")])
 def test_a_record_that_cannot_be_read_is_said(mrpc, tmp_path, text, complaint):
     output = mrpc.copy(tmp_path)
     (output / "run.json").write_text(text)
     refused = mrpc.run(output)
-    assert refused.code == 1 and f"error: {output}/run.json {complaint}" in refused.err and "emove it" in refused.err
+    assert refused.code == 1 and f"error: {output}/run.json {complaint}" in refused.err
+    assert "emove it" in refused.err
 
 
 def test_squad_and_pretraining_have_records_too(mrpc, scripts, tiny_model, tmp_path):
@@ -271,10 +280,11 @@ def test_squad_and_pretraining_have_records_too(mrpc, scripts, tiny_model, tmp_p
                  train_file=write_squad(tmp_path / "train.json", chance, 4, False))
     assert scripts.run("run_squad.py", *tiny.flags(**flags), cwd=tmp_path).code == 0
     found = json.loads((tmp_path / "squad" / "run.json").read_text())
-    assert found["task"] == "SQuAD 1.1" and found["settings"]["doc_stride"] == 5 and found["train_data"]["files"] == 1
-    refused = scripts.run("run_squad.py", *tiny.flags(**{
-        **flags, "train_file": write_squad(tmp_path / "train-2.json", chance, 4, True)}, version_2_with_negative=True),
-        cwd=tmp_path)
+    assert found["task"] == "SQuAD 1.1" and found["settings"]["doc_stride"] == 5
+    assert found["train_data"]["files"] == 1
+    other = write_squad(tmp_path / "train-2.json", chance, 4, True)
+    refused = scripts.run("run_squad.py", *tiny.flags(**{**flags, "train_file": other},
+                                                      version_2_with_negative=True), cwd=tmp_path)
     assert refused.code == 1 and "task: SQuAD 1.1 -> SQuAD 2.0" in refused.err
     changed = scripts.run("run_squad.py", *tiny.flags(**{**flags, "doc_stride": 4}), cwd=tmp_path)
     assert changed.code == 0 and "doc_stride: 5 -> 4" in changed.err
@@ -282,12 +292,14 @@ def test_squad_and_pretraining_have_records_too(mrpc, scripts, tiny_model, tmp_p
         refused = scripts.run("run_squad.py", *tiny.flags(**flags), cwd=tmp_path)
         assert refused.code == 1 and "is in use" in refused.err
 
-    flags = dict(max_seq_length=32, max_predictions_per_seq=3, num_train_steps=2, num_warmup_steps=0, train_batch_size=2,
-                 do_train=True, output_dir=tmp_path / "pretraining", eval_each_checkpoint=False)
+    flags = dict(max_seq_length=32, max_predictions_per_seq=3, num_train_steps=2, num_warmup_steps=0,
+                 train_batch_size=2, do_train=True, output_dir=tmp_path / "pretraining",
+                 eval_each_checkpoint=False)
     done = scripts.run("run_pretraining.py", *tiny.flags(**flags), cwd=tmp_path)
     assert done.code == 0, done.err
     found = json.loads((tmp_path / "pretraining" / "run.json").read_text())
-    assert found["task"] == "pre-training" and found["settings"]["num_train_steps"] == 2 and found["vocabulary"] is None
+    assert found["task"] == "pre-training" and found["settings"]["num_train_steps"] == 2
+    assert found["vocabulary"] is None
     with locks.directory(tmp_path / "pretraining"):
         refused = scripts.run("run_pretraining.py", *tiny.flags(**flags), cwd=tmp_path)
         assert refused.code == 1 and "is in use" in refused.err
@@ -324,9 +336,10 @@ def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
     assert run_record.of_files([str(tmp_path / "huge")])["bytes"] == 2**40
 
 
-@pytest.mark.parametrize("name", ["train_batch_size", "learning_rate", "optimizer", "lr_schedule", "seed", "precision",
-                                  "max_seq_length", "num_train_epochs", "warmup_proportion", "trim_padding",
-                                  "adam_bias_correction", "protect_special_tokens"])
+@pytest.mark.parametrize("name", [
+    "train_batch_size", "learning_rate", "optimizer", "lr_schedule", "seed", "precision", "max_seq_length",
+    "num_train_epochs", "warmup_proportion", "trim_padding", "adam_bias_correction",
+    "protect_special_tokens"])
 def test_what_shapes_the_weights_is_recorded(mrpc, name):
     assert name in json.loads((mrpc.output / "run.json").read_text())["settings"]
 
@@ -337,11 +350,13 @@ def test_what_shapes_the_weights_is_recorded(mrpc, name):
 def test_two_at_once_do_not_write_the_same_pretraining_data(scripts, tiny_model, tmp_path):
     """Also where they share but one of the files. The second one leaves the first one's work alone."""
     chance = random.Random(1)
-    (tmp_path / "text").write_text("\n\n".join("\n".join(tiny.sentence(chance) for _ in range(4)) for _ in range(9)))
+    documents = ("\n".join(tiny.sentence(chance) for _ in range(4)) for _ in range(9))
+    (tmp_path / "text").write_text("\n\n".join(documents))
 
     def run(*names, **changes):
-        flags = dict(input_file="text", output_file=",".join(names), vocab_file=tiny_model.vocab, max_seq_length=20,
-                     max_predictions_per_seq=3, dupe_factor=2, shuffle_buffer_documents=3, **changes)
+        flags = dict(input_file="text", output_file=",".join(names), vocab_file=tiny_model.vocab,
+                     max_seq_length=20, max_predictions_per_seq=3, dupe_factor=2,
+                     shuffle_buffer_documents=3, **changes)
         return scripts.run("create_pretraining_data.py", *tiny.flags(**flags), cwd=tmp_path)
 
     assert run("a", "b").code == 0
@@ -371,7 +386,8 @@ def test_two_at_once_do_not_write_the_same_vocabulary(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"vocab\.txt exists, and models may depend on its ids"):
         with monkeypatch.context() as patch:
             # Another process is faster.
-            patch.setattr(build_vocab.files, "make_directories", lambda _: (tmp_path / "vocab.txt").write_text("x\n"))
+            patch.setattr(build_vocab.files, "make_directories",
+                          lambda _: (tmp_path / "vocab.txt").write_text("x\n"))
             build_vocab.write_vocab(path, tiny.VOCABULARY)
     assert contents(tmp_path) == {"vocab.txt": b"x\n"}
 

@@ -234,8 +234,8 @@ def test_a_run_leaves_these_files(mrpc):
     checkpoints = {f"model.ckpt-{step}.{suffix}" for step in (0, 4, 6)
                    for suffix in ("data-00000-of-00001", "index", "meta")}
     assert names == checkpoints | {
-        "checkpoint", "graph.pbtxt", "run.json", "events.out.tfevents", "eval", "eval_test", "train.tf_record",
-        "eval.tf_record",
+        "checkpoint", "graph.pbtxt", "run.json", "events.out.tfevents", "eval", "eval_test",
+        "train.tf_record", "eval.tf_record",
         "predict.tf_record", "eval_results.txt", "test_results.tsv", "test_predictions.tsv",
         "test_eval_results.txt"}
     model = {*tiny.shapes(), "output_weights", "output_bias"}

@@ -1,5 +1,5 @@
-"""`locks`: one process at a time writes to a directory or a file. The other processes here are forks and fresh
-interpreters, as a lock behaves otherwise within one process."""
+"""`locks`: one process at a time writes to a directory or a file. The other processes here are forks and
+fresh interpreters, as a lock behaves otherwise within one process."""
 
 import errno
 import os
@@ -29,8 +29,8 @@ class Holder(object):
     """Another process that holds a directory's lock; a context manager that ends it."""
 
     def __init__(self, directory):
-        self._process = subprocess.Popen([sys.executable, "-c", HOLDER, directory], cwd=ROOT, encoding="utf-8",
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen([sys.executable, "-c", HOLDER, directory], cwd=ROOT,
+                                         encoding="utf-8", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.pid = self._process.pid
 
     def __enter__(self):
@@ -71,7 +71,8 @@ def test_a_second_process_is_told_which_the_first_is(tmp_path):
     with Holder(tmp_path) as holder:
         with pytest.raises(locks.InUseError) as caught:
             take(tmp_path)
-        assert re.fullmatch(rf"{re.escape(str(tmp_path))} is in use: process {holder.pid} on {os.uname().nodename}, "
+        assert re.fullmatch(rf"{re.escape(str(tmp_path))} is in use: process {holder.pid} on "
+                            rf"{os.uname().nodename}, "
                             r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d, writes there\. Wait .*",
                             str(caught.value))
     take(tmp_path)
@@ -177,8 +178,8 @@ def test_where_there_are_no_locks_the_log_says_so(tmp_path, monkeypatch, warning
     monkeypatch.setattr(locks.fcntl, "flock", no_locks)
     with locks.directory(tmp_path), locks.directory(tmp_path):
         pass
-    assert warnings == [f"{tmp_path} cannot be locked, as its file system has no locks (No locks available): start "
-                        "no second run that writes there."]
+    assert warnings == [f"{tmp_path} cannot be locked, as its file system has no locks (No locks available): "
+                        "start no second run that writes there."]
     with locks.directory("gs://bucket/run"), locks.file("gs://bucket/run/file"):
         pass
     assert [text.split(",")[0] for text in warnings[1:]] == [
