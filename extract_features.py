@@ -116,11 +116,13 @@ def check_weights(settings, config):
     checkpoints.check_readable(found, expected)
 
 
-def survey(settings, generate_features):
+def survey(settings, config, generate_features):
     """Reads the whole input once, to find what is wrong with it; returns (lines, tokens)."""
     lines = tokens = cut = 0
     for feature in generate_features():
         lines += 1
+        if any(feature.input_type_ids):
+            checks.check_segments(config, f"line {lines} of --input_file={settings.input_file} is a pair")
         tokens += len(feature.tokens)
         cut += len(feature.tokens) == settings.max_seq_length
     if not lines:
@@ -145,7 +147,7 @@ def main(_):
         examples = feature_extraction.generate_examples(settings.input_file)
         return feature_extraction.generate_features(examples, settings.max_seq_length, tokenizer)
 
-    lines, tokens = survey(settings, generate_features)
+    lines, tokens = survey(settings, config, generate_features)
     logging.info("Extracting layers %s of %d lines, %d tokens.", settings.layers, lines, tokens)
     files.make_directories(os.path.dirname(settings.output_file) or ".")
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(settings.output_dtype).itemsize

@@ -21,7 +21,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.kernels import choice
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
 from bertlib.kernels.packing import Packing
-from bertlib.runtime import randomness, recompute_grad
+from bertlib.runtime import files, randomness, recompute_grad
 from bertlib.runtime.training_step import RECOMPUTE
 
 # Added to the score of a masked position: far below any real score, and no infinity to turn into NaN.
@@ -80,8 +80,7 @@ class BertConfig(object):
     @classmethod
     def from_json_file(cls, json_file):
         """Builds a configuration from a JSON file, published or Hugging Face's."""
-        with tf.gfile.GFile(json_file, "r") as reader:
-            return cls.from_dict(json.loads(reader.read()))
+        return cls.from_dict(files.json_object(json_file))
 
     def to_dict(self):
         """Returns a deep copy of the configuration as a dict."""

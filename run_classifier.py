@@ -147,6 +147,8 @@ def main(_):
                                   settings.do_train)
     init_checkpoint = head_labels.starting_checkpoint(settings, label_list)
     examples, test_has_labels = read_examples(settings, processor)
+    if any(example.text_b for part in examples.values() for example in part):
+        checks.check_segments(bert_config, f"the examples of {settings.task_name} are pairs")
 
     num_train_steps = train_steps(settings, examples.get("train", ()))
     build_model_fn = functools.partial(

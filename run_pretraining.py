@@ -164,6 +164,7 @@ def main(_):
     settings = Settings()
     sampled = resolve_flags(settings)
     config = checks.load_config(settings)
+    checks.check_segments(config, "an example of pre-training is a pair")
     checks.check_output_dir(settings)
     checks.check_starting_weights(settings, config, head_shapes(config), settings.do_train)
     if sampled:

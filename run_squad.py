@@ -131,6 +131,7 @@ def validate_flags_or_throw(bert_config, settings=None):
     if settings.max_seq_length > bert_config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={settings.max_seq_length} is above the model's "
                          f"max_position_embeddings={bert_config.max_position_embeddings}. Lower it.")
+    checks.check_segments(bert_config, "each input is a question and a context")
     if settings.max_seq_length <= settings.max_query_length + 3:
         raise ValueError(f"--max_seq_length={settings.max_seq_length} leaves no room for a context beside 3 "
                          f"special tokens and a question of --max_query_length={settings.max_query_length}. "

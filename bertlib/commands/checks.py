@@ -4,6 +4,7 @@ import difflib
 import glob
 import importlib.util
 import os
+import re
 
 from absl import logging
 import tensorflow.compat.v1 as tf
@@ -111,6 +112,7 @@ def load_config(settings):
     found = json_object(path)
     problems = config_problems(found)
     if problems:
+        problems += _sizes_of_starting_weights(settings)
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
     config = modeling.BertConfig.from_dict(found)
@@ -121,6 +123,23 @@ def load_config(settings):
     return config
 
 
+def _sizes_of_starting_weights(settings):
+    """What --init_checkpoint says of the sizes in its configuration: a list of one sentence, or of none."""
+    if "init_checkpoint" not in settings or not settings.init_checkpoint:
+        return []
+    try:
+        shapes = checkpoints.open_checkpoint(settings.init_checkpoint).shapes
+    except (ValueError, OSError):
+        return []
+    words = shapes.get("bert/embeddings/word_embeddings", ())
+    matches = [re.match(r"bert/encoder/layer_(\d+)/", name) for name in shapes]
+    layers = {match.group(1) for match in matches if match}
+    if len(words) != 2 or not layers:
+        return []
+    return [f"For comparison, --init_checkpoint={settings.init_checkpoint} has vocab_size={words[0]}, "
+            f"hidden_size={words[1]} and num_hidden_layers={len(layers)}."]
+
+
 def _file_of_flag(settings, name):
     """Returns the path that a flag gives, checked to be a file."""
     path = getattr(settings, name)
@@ -129,6 +148,30 @@ def _file_of_flag(settings, name):
     if not tf.gfile.Exists(path):
         raise FileNotFoundError(f"--{name}={path}: there is no such file.")
     return path
+
+
+# The largest encoder that is built: 400 GB of weights.
+_MOST_WEIGHTS = 10**11
+
+
+def _size_problems(settings):
+    """What is wrong with the sizes of a model, of which each by itself is a positive integer."""
+    width, layers = settings["hidden_size"], settings["num_hidden_layers"]
+    tables = settings["vocab_size"] + settings["max_position_embeddings"] + settings["type_vocab_size"]
+    weights = width * (tables + layers * (4 * width + 2 * settings["intermediate_size"]))
+    if weights > _MOST_WEIGHTS:
+        sizes = ", ".join(f"{name}={settings[name]}" for name in (
+            "vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings",
+            "type_vocab_size"))
+        return [f"its sizes make a model of {weights:.2g} weights, and at most {_MOST_WEIGHTS:.0g} are "
+                f"built: {sizes}."]
+    return []
+
+
+def _shown(value):
+    """A value of a configuration in text, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def config_problems(settings):
@@ -143,13 +186,15 @@ def config_problems(settings):
     for name, default in defaults.items():
         value = settings.get(name, default)
         if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            problems.append(f"{name} is {value!r}; it must be a positive integer.")
+            problems.append(f"{name} is {_shown(value)}; it must be a positive integer.")
         elif isinstance(default, int) and value > (most := _MOST_OF.get(name, _MOST)):
-            problems.append(f"{name} is {value}; it must be at most {most}.")
+            problems.append(f"{name} is {_shown(value)}; it must be at most {most}.")
         elif isinstance(default, float) and (not isinstance(value, (int, float)) or not 0 <= value < 1):
-            problems.append(f"{name} is {value!r}; it must be at least 0 and below 1.")
+            problems.append(f"{name} is {_shown(value)}; it must be at least 0 and below 1.")
         elif isinstance(default, str) and not isinstance(value, (str, type(None))):
-            problems.append(f"{name} is {value!r}; it must be a string.")
+            problems.append(f"{name} is {_shown(value)}; it must be a string.")
+    if not problems:
+        problems += _size_problems(settings)
     if not problems and settings["hidden_size"] % settings["num_attention_heads"]:
         problems.append(f"num_attention_heads={settings['num_attention_heads']} does not divide "
                         f"hidden_size={settings['hidden_size']}.")
@@ -160,9 +205,18 @@ def config_problems(settings):
             problems.append(f"hidden_act: {error}")
     supported = {"position_embedding_type": "absolute", "layer_norm_eps": modeling.LAYER_NORM_EPSILON,
                  "model_type": "bert", "is_decoder": False}
-    problems += [f"{name}={settings[name]!r} is not supported, only {only!r}."
+    problems += [f"{name}={_shown(settings[name])} is not supported, only {only!r}."
                  for name, only in supported.items() if settings.get(name, only) != only]
     return problems
+
+
+def check_segments(config, what):
+    """Raises a ValueError if a model has no vector for the second text of a pair; `what` says that there are
+    pairs."""
+    if config.type_vocab_size < 2:
+        raise ValueError(f"type_vocab_size is {config.type_vocab_size} in the model's configuration: it "
+                         f"tells no second text from the first, but {what}. Use a model with "
+                         "type_vocab_size=2, as the published ones.")
 
 
 def load_tokenizer(settings, config=None):

@@ -19,8 +19,8 @@ def refuse_empty_paths(flag_values=flags.FLAGS):
     for name in flag_values:
         flag = flag_values[name]
         if flag.present and name.endswith(_PATHS) and isinstance(flag.value, str) and not flag.value.strip():
-            raise ValueError(f"--{name} is empty. If a variable of the shell stands for the path, it is not set: "
-                             "set it, or leave the flag out.")
+            raise ValueError(f"--{name} is empty. If a variable of the shell stands for the path, it is not "
+                             "set: set it, or leave the flag out.")
 
 
 class Settings:

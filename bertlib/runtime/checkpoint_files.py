@@ -1,7 +1,7 @@
 """The files of TensorFlow checkpoints, found by their names alone.
 
-TensorFlow takes the path of a checkpoint for a glob: a directory with one of `*?[]\\` in its name seems empty,
-or is taken for another one. Here a path is a path.
+TensorFlow takes the path of a checkpoint for a glob: a directory with one of `*?[]\\` in its name seems
+empty, or is taken for another one. Here a path is a path.
 """
 
 import atexit
@@ -49,7 +49,8 @@ def step_of(prefix):
 def exists(prefix):
     """Whether there is a checkpoint of that prefix: its index or, in the format of before 2017, the file
     itself."""
-    return any(tf.gfile.Exists(path) and not tf.gfile.IsDirectory(path) for path in (prefix + ".index", prefix))
+    return any(tf.gfile.Exists(path) and not tf.gfile.IsDirectory(path)
+               for path in (prefix + ".index", prefix))
 
 
 def files_of(prefix):
@@ -69,6 +70,16 @@ def remove(prefix):
     """Removes a checkpoint's files, the index first: without it there is no checkpoint."""
     for path in sorted(files_of(prefix), key=lambda path: not path.endswith(".index")):
         tf.gfile.Remove(path)
+
+
+def remove_leftovers(model_dir):
+    """Removes what a process killed while saving left behind: directories and files not yet moved into
+    place."""
+    for path in in_directory(model_dir, ""):
+        if re.search(r"\.ckpt-\d+_temp/?$", path) and tf.gfile.IsDirectory(path):
+            tf.gfile.DeleteRecursively(path)
+        elif re.search(r"\.tmp[0-9a-f]{32}$", path) and not tf.gfile.IsDirectory(path):
+            tf.gfile.Remove(path)
 
 
 def openable(prefix):

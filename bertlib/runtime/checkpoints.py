@@ -154,7 +154,8 @@ def _files_of_index(index):
     except ValueError as error:
         named, reason = None, f" ({error})"
     if not isinstance(named, dict) or not named:
-        raise DamagedError(index, f"{index} is damaged: it holds no JSON object with a \"weight_map\"{reason}.")
+        raise DamagedError(index, f"{index} is damaged: it holds no JSON object with a \"weight_map\""
+                           f"{reason}.")
     for tensor, name in named.items():
         if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".", ".."):
             raise DamagedError(index, f"{index} is damaged: {tensor[:100]} of its \"weight_map\" is in "
@@ -443,9 +444,9 @@ def check_readable(checkpoint, names):
             raise DamagedError(checkpoint.path, f"{checkpoint.path} is damaged: {name} holds values that are "
                                "not finite.")
         if values.itemsize > 4 and values.size and np.abs(values).max() > _LARGEST:
-            raise ValueError(f"{checkpoint.path}: {name} holds {np.abs(values).max():g}, which float32 cannot "
-                             f"hold (at most {_LARGEST:.3g}). Such numbers are no weights: take another "
-                             "checkpoint.")
+            raise ValueError(f"{checkpoint.path}: {name} holds {np.abs(values).max():g}, which float32 "
+                             f"cannot hold (at most {_LARGEST:.3g}). Such numbers are no weights: take "
+                             "another checkpoint.")
 
 
 def damage(prefix):
@@ -472,15 +473,15 @@ def _damage(prefix, stamps):
 
 
 def remedy(path):
-    """Returns what to do about a checkpoint that is damaged or gone, in text: which one before it is whole."""
+    """Returns what to do about a damaged or missing checkpoint, in text: which one before it is whole."""
     step, directory = checkpoint_files.step_of(path), os.path.dirname(path)
     if step is None:
         return "Copy or download the checkpoint again."
     whole = next((prefix for prefix in reversed(checkpoint_files.of_training(directory))
                   if checkpoint_files.step_of(prefix) < step and not damage(prefix)), None)
     if whole is None:
-        return (f"There is no whole one before it in {directory or '.'}. Restore its files from a copy, or use "
-                "another directory to start again.")
+        return (f"There is no whole one before it in {directory or '.'}. Restore its files from a copy, or "
+                "use another directory to start again.")
     listing = os.path.join(directory, "checkpoint")
     line = f'model_checkpoint_path: "{os.path.basename(whole)}"'
     return (f"The newest whole one before it is {whole}: name that if you named this one. If you named the "
@@ -603,9 +604,9 @@ def _unlisted(model_dir):
     while whole and damage(whole[-1]):
         whole.pop()
     if not whole:
-        raise ValueError(f"{model_dir} holds checkpoints, but no file `checkpoint` that names them, and none is "
-                         f"whole. The newest: {damage(prefixes[-1])} Restore its files from a copy, or use "
-                         "another directory to start again.")
+        raise ValueError(f"{model_dir} holds checkpoints, but no file `checkpoint` that names them, and none "
+                         f"is whole. The newest: {damage(prefixes[-1])} Restore its files from a copy, or "
+                         "use another directory to start again.")
     _say_that_the_list_is_gone(model_dir, os.path.basename(whole[-1]))
     return whole
 
@@ -614,16 +615,6 @@ def _unlisted(model_dir):
 def _say_that_the_list_is_gone(model_dir, name):
     logging.warning("%s has no file `checkpoint`, which names the newest one: going on from %s, the newest "
                     "that is whole.", model_dir, name)
-
-
-def remove_leftovers(model_dir):
-    """Removes what a process killed while saving left behind: directories and files not yet moved into
-    place."""
-    for path in checkpoint_files.in_directory(model_dir, ""):
-        if re.search(r"\.ckpt-\d+_temp/?$", path) and tf.gfile.IsDirectory(path):
-            tf.gfile.DeleteRecursively(path)
-        elif re.search(r"\.tmp[0-9a-f]{32}$", path) and not tf.gfile.IsDirectory(path):
-            tf.gfile.Remove(path)
 
 
 def _first_line(error):

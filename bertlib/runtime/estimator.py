@@ -204,7 +204,7 @@ class Estimator(object):
                 examples *= micro_batches
             all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint,
                                              last_step, examples)
-            checkpoints.remove_leftovers(self._model_dir)
+            checkpoint_files.remove_leftovers(self._model_dir)
 
             stop = self._config.stop_request
 

@@ -106,7 +106,9 @@ def find(pattern):
     if os.path.exists(pattern):
         return [pattern]
     directory, name = os.path.split(pattern)
-    return sorted(glob.glob(os.path.join(glob.escape(directory), name) if os.path.isdir(directory) else pattern))
+    if os.path.isdir(directory):
+        pattern = os.path.join(glob.escape(directory), name)
+    return sorted(glob.glob(pattern))
 
 
 # --- Writing ---------------------------------------------------------------------------------------------

@@ -139,8 +139,8 @@ def _checkpoint_of(path):
 
 def _damaged(path, error):
     reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
-    return ValueError(f"The position of the input in {path} is damaged ({reason}). The weights beside it are not "
-                      f"lost. Remove {path}.index to go on with the input from its beginning.")
+    return ValueError(f"The position of the input in {path} is damaged ({reason}). The weights beside it are "
+                      f"not lost. Remove {path}.index to go on with the input from its beginning.")
 
 
 def _consumers(op, kind):

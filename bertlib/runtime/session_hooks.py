@@ -163,7 +163,7 @@ class _WholeSaver(object):
             # If it was the last file that failed, the graph's, the checkpoint is there.
             for path in glob.glob(glob.escape(prefix) + (".meta*" if last == prefix else "[._]*")):
                 tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
-            checkpoints.remove_leftovers(self._model_dir)
+            checkpoint_files.remove_leftovers(self._model_dir)
             size = sum(variable.shape.num_elements() * variable.dtype.base_dtype.size
                        for variable in tf.global_variables() if variable.shape.is_fully_defined())
             reason = (getattr(error, "message", None) or str(error)).splitlines()[0]

@@ -250,6 +250,8 @@ def configuration_that_is_a_directory(given):
     given.flags["bert_config_file"] = given.model
 
 
+@case("{model}/bert_config.json is damaged: its brackets are nested too deep", text="[" * 10**5 + "]" * 10**5)
+@case("{model}/bert_config.json is not JSON", "4300 digits", text='{"vocab_size": ' + "1" * 5000 + "}")
 @case("{model}/bert_config.json is not JSON", "line 1 column 2", text="{vocab_size: 3}")
 @case("{model}/bert_config.json is not JSON", text="")
 @case("{model}/bert_config.json must hold a JSON object, not a list", text="[]")
@@ -279,6 +281,13 @@ def configuration_that_is_not_utf8(given):
 @case("bert_config.json", "initializer_range is '0.02'; it must be", initializer_range="0.02")
 @case("bert_config.json", "hidden_act: Unknown activation 'swish'; known: gelu,", hidden_act="swish")
 @case("bert_config.json", "hidden_act is 3; it must be a string", hidden_act=3)
+@case("bert_config.json", "num_hidden_layers is 1000000000; it must be at most 1000", "hidden_size=16 and "
+      "num_hidden_layers=2", num_hidden_layers=10**9)
+@case("bert_config.json", "its sizes make a model of 4.4e+12 weights, and at most 1e+11 are built",
+      "For comparison, --init_checkpoint={model}/bert_model.ckpt has", hidden_size=2**20, num_hidden_layers=1,
+      intermediate_size=2)
+@case("bert_config.json", "vocab_size is 1000000000000; it must be at most 16777216", vocab_size=10**12)
+@case("bert_config.json", f"hidden_size is 1{59 * '0'}…; it must be at most", hidden_size=10**4000)
 @case("bert_config.json", "model_type='roberta' is not supported, only 'bert'", model_type="roberta")
 def configuration_with(given, **changes):
     given.configure(**changes)
@@ -369,7 +378,8 @@ def misspelt_checkpoint(given):
 
 
 @case("--init_checkpoint={here}/none/: There is no directory {here}/none/.", path="none/")
-@case("--init_checkpoint={here}/none/model.ckpt: There is no checkpoint {here}/none/model.ckpt", path="none/model.ckpt")
+@case("--init_checkpoint={here}/none/model.ckpt: There is no checkpoint {here}/none/model.ckpt",
+      path="none/model.ckpt")
 def missing_starting_weights_without_their_configuration(given, path):
     for flag in ("vocab_file", "bert_config_file"):
         del given.flags[flag]
@@ -387,7 +397,7 @@ def checkpoint_with_nan(given):
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "Copy or download the checkpoint",
+@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "Copy or download the",
       left=0.5)
 @case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0.01)
 @case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0)
@@ -402,6 +412,42 @@ def safetensors_that_lack_variables(given):
     directory = given.use_hugging_face()
     del given.weights["bert/encoder/layer_0/output/dense/kernel"]
     safetensors.save_file(tiny.hugging_face(given.weights), directory / "model.safetensors")
+
+
+@case("{model}/bert_model.ckpt is quantized, or no model's: bert/pooler/dense/kernel is of type int8.",
+      "Take the model from before its quantization")
+def quantized_checkpoint(given):
+    given.weights["bert/pooler/dense/kernel"] = np.ones([16, 16], np.int8)
+    tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
+
+
+@case("{model}/hugging_face is quantized, or no model's: bert/", "is of type int8",
+      f"and {len(tiny.shapes()) - 1} more are no weights either")
+def quantized_safetensors(given):
+    directory = given.use_hugging_face()
+    arrays = {name: np.ones(values.shape, np.int8) for name, values in given.weights.items()}
+    scales = {"bert.pooler.dense.weight_scale": np.ones(1, np.float32)}
+    safetensors.save_file({**tiny.hugging_face(arrays), **scales}, directory / "model.safetensors")
+
+
+@case("{model}/hugging_face: bert/pooler/dense/bias holds 1e+300, which float32 cannot hold")
+def numbers_beyond_float32(given):
+    directory = given.use_hugging_face()
+    given.weights["bert/pooler/dense/bias"] = np.full(16, 1e300)
+    safetensors.save_file(tiny.hugging_face(given.weights), directory / "model.safetensors")
+
+
+@case("{model}/bert_model.ckpt is damaged: output_bias holds values that are not finite")
+def checkpoint_with_nan_in_the_head(given):
+    head = {"output_weights": np.zeros((2, 16), np.float32), "output_bias": np.full(2, np.nan, np.float32)}
+    tiny.write_tensorflow(given.flags["init_checkpoint"], {**given.weights, **head})
+
+
+@case("type_vocab_size is 1 in the model's configuration", "the examples of mrpc are pairs")
+def pairs_for_a_model_of_one_segment(given):
+    given.configure(type_vocab_size=1)
+    name = "bert/embeddings/token_type_embeddings"
+    tiny.write_tensorflow(given.flags["init_checkpoint"], {**given.weights, name: given.weights[name][:1]})
 
 
 @case("There is no file {here}/none.safetensors")
@@ -455,6 +501,7 @@ def casing_against_the_tokenizers_configuration(given):
     given.flags["do_lower_case"] = False
 
 
+@case("{model}/hugging_face/tokenizer_config.json is damaged: its brackets are nested", text='{"a":' * 100000)
 @case("{model}/hugging_face/tokenizer_config.json is not JSON", text="")
 @case("{model}/hugging_face/tokenizer_config.json must hold a JSON object, not a list", text="[]")
 def tokenizer_configuration_of(given, text):
@@ -492,6 +539,14 @@ def output_with_truncated(given, file, left):
     given.train_there()
     path = given.output / file
     truncate(path, int(path.stat().st_size * left))
+
+
+@case("{output} holds checkpoints, but no file `checkpoint` that names them, and none is whole",
+      "model.ckpt-3 is damaged")
+def output_without_its_list_and_damaged(given):
+    given.train_there()
+    (given.output / "checkpoint").unlink()
+    truncate(given.output / "model.ckpt-3.data-00000-of-00001")
 
 
 @case("{output}/checkpoint names model.ckpt-3, but there is no model.ckpt-3.index beside it")

@@ -380,7 +380,7 @@ def case(*expected, kind="hugging_face"):
     return register
 
 
-@case("--input is required")
+@case("--input is empty")
 def no_input(given):
     given.flags["input"] = ""
 

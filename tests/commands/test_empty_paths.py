@@ -1,12 +1,12 @@
-"""An empty path, as of a variable of the shell that is not set, is refused by every command, for every flag that
-is a path."""
+"""An empty path, as of a variable of the shell that is not set, is refused by every command, for every flag
+that is a path."""
 
 import pytest
 import tiny
 
 PATHS = {
     "run_classifier": "data_dir output_dir bert_config_file vocab_file spm_model_file init_checkpoint",
-    "run_squad": "train_file predict_file output_dir bert_config_file vocab_file spm_model_file init_checkpoint",
+    "run_squad": "train_file predict_file output_dir bert_config_file vocab_file init_checkpoint",
     "run_pretraining": "input_file eval_file output_dir bert_config_file init_checkpoint",
     "create_pretraining_data": "input_file output_file vocab_file spm_model_file",
     "extract_features": "input_file output_file bert_config_file vocab_file spm_model_file init_checkpoint",
@@ -22,6 +22,6 @@ def test_an_empty_path_is_refused(command, scripts, tmp_path):
         finished = scripts.run(f"{command}.py", *tiny.flags(**{name: ""}), cwd=tmp_path)
         assert finished.code == 1
         assert finished.err == (
-            f"{command}.py: error: --{name} is empty. If a variable of the shell stands for the path, it is not set: "
-            "set it, or leave the flag out.\n")
+            f"{command}.py: error: --{name} is empty. If a variable of the shell stands for the path, it is "
+            "not set: set it, or leave the flag out.\n")
     assert not list(tmp_path.iterdir())

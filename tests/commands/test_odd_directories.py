@@ -9,7 +9,8 @@ import test_run_squad
 import tiny
 
 ODD = "a[1] \\ b*?"
-TEXT = "\n".join(["the cat sees a bird .", "a dog hears the old man .", "", "no fish sings .", "a river moves ."] * 8)
+TEXT = "\n".join(["the cat sees a bird .", "a dog hears the old man .", "", "no fish sings .",
+                  "a river moves ."] * 8)
 
 
 @pytest.fixture
@@ -59,14 +60,15 @@ def test_squad_trains_and_answers(run, here, model):
 def test_text_becomes_a_vocabulary_records_and_a_pretrained_model(run, here, model):
     for name in ("text.txt", "more[1].txt"):
         (here / name).write_text(TEXT)
-    run("build_vocab.py", input_file=here / "*.txt", output_file=here / "new[1].txt", vocab_size=90, min_frequency=1)
+    run("build_vocab.py", input_file=here / "*.txt", output_file=here / "new[1].txt", vocab_size=90,
+        min_frequency=1)
     run("create_pretraining_data.py", input_file=f"{here / 'text.txt'},{here / 'more[1].txt'}",
         output_file=here / "records[1].tfrecord", vocab_file=model.vocab, max_seq_length=20,
         max_predictions_per_seq=4, dupe_factor=1)
-    for pattern in ("records[1].tfrecord", "*.tfrecord"):
+    for pattern, steps in (("records[1].tfrecord", 2), ("*.tfrecord", 4)):
         run("run_pretraining.py", input_file=here / pattern, bert_config_file=model.shallow, do_train=True,
-            init_checkpoint=model.checkpoint, output_dir=here / "output", do_eval=True, eval_each_checkpoint=True,
-            train_batch_size=2, num_train_steps=4 if pattern.startswith("*") else 2, num_warmup_steps=1,
+            init_checkpoint=model.checkpoint, output_dir=here / "output", do_eval=True,
+            eval_each_checkpoint=True, train_batch_size=2, num_train_steps=steps, num_warmup_steps=1,
             max_seq_length=20, max_predictions_per_seq=4, save_checkpoints_steps=1, max_eval_steps=1)
     assert "global_step = 4" in (here / "output" / "eval_results.txt").read_text()
     assert len((here / "output" / "learning_curve.tsv").read_text().splitlines()) > 4

@@ -15,7 +15,7 @@ VALUES = np.arange(6, dtype=np.float32)
 
 
 def write(directory, *steps):
-    """Checkpoints model.ckpt-<step> that hold their step, and the file that lists them; returns the prefixes."""
+    """Writes checkpoints model.ckpt-<step> and the file that lists them; returns the prefixes."""
     directory.mkdir(exist_ok=True)
     with tf.Graph().as_default(), tf.Session() as session:
         step = tf.get_variable("global_step", initializer=tf.constant(0, tf.int64))
@@ -138,7 +138,7 @@ def test_a_published_checkpoint_is_not_taken_for_one_of_a_training(tmp_path):
 
 @pytest.mark.parametrize("name", ["a", ODD])
 @pytest.mark.parametrize("how", DAMAGE)
-def test_of_a_damaged_checkpoint_the_message_has_the_command_to_go_on_from_the_one_before(tmp_path, how, name):
+def test_of_a_damaged_one_the_message_has_the_command_to_go_on_from_the_one_before(tmp_path, how, name):
     directory = tmp_path / name
     prefixes = write(directory, 2, 5, 8, 10, 20)
     DAMAGE[how](prefixes[3])
@@ -164,7 +164,7 @@ def test_a_damaged_file_of_names_is_answered_with_what_removing_it_does(tmp_path
     write(tmp_path / "a", 5)
     listing = tmp_path / "a" / "checkpoint"
     listing.write_text("\x00")
-    with pytest.raises(ValueError, match="names no checkpoint. Remove it: the same command then goes on from"):
+    with pytest.raises(ValueError, match="names no checkpoint. Remove it: the same command then goes"):
         checkpoints.latest_checkpoint(str(tmp_path / "a"))
     listing.unlink()
     assert checkpoints.latest_checkpoint(str(tmp_path / "a")) == str(tmp_path / "a" / "model.ckpt-5")

@@ -9,8 +9,8 @@ import tensorflow.compat.v1 as tf
 from bertlib.runtime import checkpoints
 
 NAME, KEY = "bert/pooler/dense/bias", "bert.pooler.dense.bias"
-CODES = {"I8": "int8", "U8": "uint8", "I32": "int32", "I64": "int64", "BOOL": "bool", "F8_E4M3": "float8_e4m3fn",
-         "F8_E5M2": "float8_e5m2", "U32": "unknown", "F8_E8M0": "unknown"}
+CODES = {"I8": "int8", "U8": "uint8", "I32": "int32", "I64": "int64", "BOOL": "bool",
+         "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "U32": "unknown", "F8_E8M0": "unknown"}
 
 
 def write_safetensors(path, code, content, shape):
@@ -28,8 +28,8 @@ def write_tensorflow(path, values):
 
 
 def refuse(checkpoint, kind):
-    with pytest.raises(ValueError, match=f"is quantized, or no model's: {NAME} is of type {kind}.*Take the model "
-                       "from before its quantization"):
+    with pytest.raises(ValueError, match=f"is quantized, or no model's: {NAME} is of type {kind}.*Take the "
+                       "model from before its quantization"):
         checkpoints.check_types(checkpoint, [NAME])
     with tf.Graph().as_default():
         variable = tf.get_variable(NAME, checkpoint.shapes[NAME])
@@ -54,7 +54,8 @@ def test_integers_of_16_bits_are_not_read_as_floats(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_floating_point_numbers_are_weights(tmp_path, dtype):
-    checkpoint = write_tensorflow(tmp_path / "model.ckpt", np.array([1, 2], tf.as_dtype(dtype).as_numpy_dtype))
+    values = np.array([1, 2], tf.as_dtype(dtype).as_numpy_dtype)
+    checkpoint = write_tensorflow(tmp_path / "model.ckpt", values)
     checkpoints.check_types(checkpoint, [NAME, "not there"])
     checkpoints.check_readable(checkpoint, [NAME])
 

@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import save_file
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoints
+from bertlib.runtime import checkpoint_files, checkpoints
 import modeling
 import optimization
 import tokenization
@@ -237,7 +237,13 @@ def test_a_damaged_safetensors_file_is_refused(tmp_path, how):
         assert str(path) in message and "damaged" in message and "download" in message
 
 
-@pytest.mark.parametrize("text", ['{"weight_map": {', "{}", "[]", '{"weight_map": []}', ""])
+@pytest.mark.parametrize("text", [
+    '{"weight_map": {', "{}", "[]", '{"weight_map": []}', "", '{"weight_map": {}}',
+    '{"weight_map": {"a": 1}}',
+    '{"weight_map": {"a": ["x"]}}', '{"weight_map": {"a": null}}', '{"weight_map": "a"}', "[" * 100000,
+    '{"weight_map": {"a": ""}}', '{"weight_map": {"a": "/etc/hostname"}}',
+    '{"weight_map": {"a": "../model.safetensors"}}', '{"weight_map": {"a": "..", "b": 2}}'],
+    ids=lambda text: text[:40])
 def test_a_damaged_index_of_safetensors_files_is_refused(tmp_path, text):
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(text)
@@ -370,7 +376,7 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     (directory / "model.ckpt-10_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"half")
     (directory / "my_temp").mkdir()
     (directory / "model.ckpt-11_temp").write_text("a file")
-    checkpoints.remove_leftovers(str(directory))
+    checkpoint_files.remove_leftovers(str(directory))
     assert sorted(path.name for path in directory.iterdir()) == [
         "checkpoint", "model.ckpt-11_temp", "model.ckpt-5.data-00000-of-00001", "model.ckpt-5.index",
         "my_temp"]

@@ -32,7 +32,7 @@ from tensorflow.python.checkpoint import checkpoint_management
 from tensorflow.python.lib.io import file_io
 from tensorflow.python.saved_model.model_utils import export_output
 
-from bertlib.runtime import checkpoints
+from bertlib.runtime import checkpoint_files, checkpoints
 from bertlib.runtime.estimator import (
     Estimator,
     EstimatorSpec,
@@ -1078,7 +1078,7 @@ def test_only_leftovers_of_a_killed_save_are_removed(tmp_path):
     for name in ("file.ckpt-9_temp", f"checkpoint.tmp{unique}", f"model.ckpt-7.meta.tmp{unique}", "notes.tmp",
                  "data.tmp1"):
         (tmp_path / name).write_text("")
-    checkpoints.remove_leftovers(str(tmp_path))
+    checkpoint_files.remove_leftovers(str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == [
         "data.tmp1", f"directory.tmp{unique}", "file.ckpt-9_temp", "model.ckpt_temp", "notes.tmp",
         "notes_temp"]

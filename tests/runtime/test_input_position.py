@@ -146,6 +146,19 @@ def test_a_resumed_run_reads_on_where_the_input_was(tmp_path, input_fn, log):
     assert ("Reading the first 5 batches" in log.text) == (input_fn is generated)
 
 
+@pytest.mark.parametrize("file", ["index", "data-00000-of-00001"])
+@pytest.mark.parametrize("left", [0, 0.5])
+def test_a_damaged_position_is_refused_with_a_remedy_that_works(tmp_path, file, left):
+    trained = Trained(tmp_path)
+    trained.train(shuffled, max_steps=4)
+    path = tmp_path / "input_position" / f"model.ckpt-4.{file}"
+    path.write_bytes(path.read_bytes()[:int(path.stat().st_size * left)])
+    with pytest.raises(ValueError, match="The position of the input in .*ckpt-4 is damaged.*Remove"):
+        trained.train(shuffled, max_steps=5)
+    os.remove(tmp_path / "input_position" / "model.ckpt-4.index")
+    trained.train(shuffled, max_steps=5)
+
+
 @pytest.mark.parametrize("input_fn", [shuffled, generated])
 def test_a_run_killed_between_checkpoints_reads_the_same_batches_again(tmp_path, input_fn):
     killed = Trained(tmp_path)
