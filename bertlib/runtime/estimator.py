@@ -19,7 +19,15 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_utils
 
-from bertlib.runtime import checkpoints, graph_keys, input_position, randomness, resume, session_hooks
+from bertlib.runtime import (
+    checkpoints,
+    graph_keys,
+    input_pipeline,
+    input_position,
+    randomness,
+    resume,
+    session_hooks,
+)
 from bertlib.runtime.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  public names here
 from bertlib.runtime.run_config import RunConfig
 from bertlib.runtime.session_hooks import NanLossError  # noqa: F401  what training may raise
@@ -190,7 +198,8 @@ class Estimator(object):
                     step_context.session.run(accumulate)
                 step_context.run_with_hooks([spec.train_op, spec.loss])
 
-            with resume.session(scaffold, checkpoint, self._config, all_hooks) as session:
+            with (input_pipeline.explaining_faults(),
+                  resume.session(scaffold, checkpoint, self._config, all_hooks) as session):
                 while not session.should_stop():
                     session.run_step_fn(step)
             input_was_at_its_end = position and position.moved and not keeper.trained
@@ -285,7 +294,8 @@ class Estimator(object):
             final = tf.train.FinalOpsHook(values)
             all_hooks = input_hooks + list(hooks or []) + spec.evaluation_hooks + [final]
             scaffold = resume.scaffold_of(spec, checkpoint, self._config)
-            with resume.session(scaffold, checkpoint, self._config, all_hooks) as session:
+            with (input_pipeline.explaining_faults(),
+                  resume.session(scaffold, checkpoint, self._config, all_hooks) as session):
                 with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
                     batches = 0
                     while not session.should_stop() and (steps is None or batches < steps):
@@ -335,7 +345,8 @@ class Estimator(object):
             session = resume.session(scaffold, checkpoint, self._config, all_hooks)
         with session:
             while not session.should_stop():
-                batch = session.run(predictions)
+                with input_pipeline.explaining_faults(graph):
+                    batch = session.run(predictions)
                 if not yield_single_examples:
                     yield batch
                 elif isinstance(batch, dict):

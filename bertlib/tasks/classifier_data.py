@@ -453,11 +453,11 @@ def feature_fields(seq_length):
       seq_length: int, tokens per example.
     """
     return [
-        example_encoding.Field("input_ids", "int64", (seq_length,)),
-        example_encoding.Field("input_mask", "int64", (seq_length,)),
-        example_encoding.Field("segment_ids", "int64", (seq_length,)),
-        example_encoding.Field("label_ids", "int64", ()),
-        example_encoding.Field("is_real_example", "int64", ()),
+        example_encoding.Field("input_ids", "int64", (seq_length,), example_encoding.ANY_ID),
+        example_encoding.Field("input_mask", "int64", (seq_length,), (0, 1)),
+        example_encoding.Field("segment_ids", "int64", (seq_length,), example_encoding.ANY_ID),
+        example_encoding.Field("label_ids", "int64", (), example_encoding.ANY_ID),
+        example_encoding.Field("is_real_example", "int64", (), (0, 1)),
     ]
 
 

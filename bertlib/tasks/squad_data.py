@@ -558,14 +558,14 @@ def feature_fields(seq_length, is_training):
     """
     fields = [
         example_encoding.Field("unique_ids", "int64", ()),
-        example_encoding.Field("input_ids", "int64", (seq_length,)),
-        example_encoding.Field("input_mask", "int64", (seq_length,)),
-        example_encoding.Field("segment_ids", "int64", (seq_length,)),
+        example_encoding.Field("input_ids", "int64", (seq_length,), example_encoding.ANY_ID),
+        example_encoding.Field("input_mask", "int64", (seq_length,), (0, 1)),
+        example_encoding.Field("segment_ids", "int64", (seq_length,), example_encoding.ANY_ID),
     ]
     if is_training:
         fields += [
-            example_encoding.Field("start_positions", "int64", ()),
-            example_encoding.Field("end_positions", "int64", ()),
+            example_encoding.Field("start_positions", "int64", (), (0, seq_length - 1)),
+            example_encoding.Field("end_positions", "int64", (), (0, seq_length - 1)),
             example_encoding.Field("is_impossible", "int64", ()),
         ]
     return fields
