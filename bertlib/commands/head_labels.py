@@ -52,7 +52,7 @@ def starting_checkpoint(settings, labels):
     Raises:
       ValueError: without a training the labels are others than the task's, so that nothing can be said with them.
     """
-    path = settings.init_checkpoint
+    path, labels = settings.init_checkpoint, list(map(str, labels))
     if not path or checkpoints.latest_checkpoint(settings.output_dir):  # from there weights come then
         return path
     found = checkpoints.open_checkpoint(path)

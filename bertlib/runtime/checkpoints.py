@@ -131,7 +131,7 @@ def _files_of_index(index):
     try:
         with tf.gfile.GFile(index) as reader:
             names = sorted(set(json.load(reader)["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{index} is damaged: it holds no JSON object with a \"weight_map\". "
                          "Copy or download the checkpoint again.") from error
     return [os.path.join(os.path.dirname(index), name) for name in names]

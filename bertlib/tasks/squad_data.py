@@ -221,6 +221,9 @@ def _questions(path):
     if not isinstance(first, dict):
         raise ValueError(f"{path}: it should be one JSON object with \"data\", as SQuAD is, or one "
                          "object with \"id\", \"question\" and \"context\" a line")
+    if "data" not in first and not {"id", "question", "context"} & set(first):
+        raise ValueError(f"{path}: it has neither \"data\", as SQuAD has, nor \"id\", \"question\" and "
+                         f"\"context\", as a line of JSON Lines has, but {', '.join(map(repr, first)) or 'nothing':.80}")
     if "data" in first:
         if text[end:].strip():
             _parsed(path, json.loads, text)  # which complains
@@ -239,6 +242,9 @@ def _parsed(path, parse, *arguments, line=1):
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno + line - 1}:{error.colno}: this is not JSON ({error.msg}); "
                          "correct it, or fetch the file again if it was cut off") from None
+    except RecursionError:
+        raise ValueError(f"{path}:{line}: the JSON that begins here is nested too deeply; questions are not: "
+                         "correct it, or fetch the file again") from None
 
 
 def _questions_of_squad(path, document):
