@@ -1,5 +1,4 @@
-"""Converts checkpoints between TensorFlow and Hugging Face. `python convert_checkpoint.py --help` says
-how."""
+"""Converts checkpoints of TensorFlow and Hugging Face. `python convert_checkpoint.py --help` says how."""
 from bertlib.commands import convert_checkpoint, launch
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Makes the data that run_pretraining.py trains on: TFRecords of masked text.
 
-    python create_pretraining_data.py --input_file='corpus/*.txt.gz' --output_file=/tmp/data/0.tfrecord,/tmp/data/1.tfrecord \\
-      --vocab_file=$BERT_DIR/vocab.txt --do_lower_case=true --max_seq_length=128 --max_predictions_per_seq=20 \\
-      --masked_lm_prob=0.15 --random_seed=12345 --dupe_factor=5 --num_workers=0
+    python create_pretraining_data.py --input_file='corpus/*.txt.gz' \\
+      --output_file=/tmp/data/0.tfrecord,/tmp/data/1.tfrecord --vocab_file=$BERT_DIR/vocab.txt \\
+      --do_lower_case=true --max_seq_length=128 --max_predictions_per_seq=20 --masked_lm_prob=0.15 \\
+      --random_seed=12345 --dupe_factor=5 --num_workers=0
 
 The text has one sentence a line and a blank line between documents. Killed, the same command goes on where it
 was.
@@ -27,8 +28,8 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Files"):
         flags.DEFINE_string("input_file", None, "Text files, or globs of them, with commas between; .gz too.")
-        flags.DEFINE_string("output_file", None, "TFRecord files, with commas between; instances go to them "
-                            "in turn.")
+        flags.DEFINE_string("output_file", None,
+                            "TFRecord files, with commas between; instances go to them in turn.")
     with common_flags.section("Instances"):
         flags.DEFINE_integer("max_seq_length", 128, "Tokens of an instance, [CLS] and [SEP] included. Train "
                              "with the same.",
@@ -36,7 +37,7 @@ def define_flags():
         flags.DEFINE_integer("max_predictions_per_seq", 20,
                              "Most tokens to predict in an instance; about max_seq_length * masked_lm_prob. "
                              "Train with the same.",
-                             lower_bound=1)
+                             lower_bound=1, upper_bound=1 << 16)
         flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to predict.")
         flags.DEFINE_bool("do_whole_word_mask", False, "Mask all pieces of a word or none of them.")
         flags.DEFINE_bool("next_sentence", True,
@@ -59,7 +60,7 @@ def define_flags():
         flags.DEFINE_integer("num_workers", 1,
                              "Processes, 0 for one a core; the files are the same. Each works on "
                              "shuffle_buffer_documents at a time, so that more processes need more documents "
-                             "than that.", lower_bound=0)
+                             "than that.", lower_bound=0, upper_bound=common_flags.MOST_WORKERS)
     flags.register_validator("masked_lm_prob", lambda value: value is not None and 0 < value <= 1,
                              "must be above 0 and at most 1")
     flags.register_validator("short_seq_prob", lambda value: value is not None and 0 <= value <= 1,
@@ -69,8 +70,7 @@ def define_flags():
 define_flags()
 
 
-# --- The published generator: instances as lists of token strings, asking its random numbers in the published
-# order -----
+# --- The published generator: lists of token strings, random numbers in the published order --------------
 
 
 class TrainingInstance(object):
@@ -195,8 +195,7 @@ def create_instances_from_full_sentences(all_documents, max_seq_length, short_se
 
 def create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq, vocab_words, rng,
                                  do_whole_word_mask=False, continues_word=pretraining_data.is_continuation):
-    """Masks random tokens but [CLS] and [SEP]: of 10 chosen, 8 become [MASK], one stays, one becomes a random
-    word.
+    """Masks random tokens but [CLS] and [SEP]: of 10, 8 become [MASK], one stays, one becomes a random word.
 
     Args:
       tokens: list of tokens.
@@ -265,8 +264,7 @@ def create_float_feature(values):
 
 def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_predictions_per_seq,
                                     output_files):
-    """Writes instances as TFRecords with the fields of `pretraining_data.feature_fields`, in turn to each of
-    the files.
+    """Writes instances as TFRecords of `pretraining_data.feature_fields`, in turn to each of the files.
 
     The files appear when all is written.
 
@@ -330,16 +328,17 @@ def load_tokenizer(settings):
 
 def check_predictions(settings):
     """Warns if --max_predictions_per_seq is not about what --masked_lm_prob of --max_seq_length is."""
-    length, share, most = settings.max_seq_length, settings.masked_lm_prob, settings.max_predictions_per_seq
-    expected = max(1, round(length * share))
+    length, fraction, most = (
+        settings.max_seq_length, settings.masked_lm_prob, settings.max_predictions_per_seq)
+    expected = max(1, round(length * fraction))
     if most < expected:
         logging.warning("--max_predictions_per_seq=%d leaves --masked_lm_prob=%g no room: of %d tokens %d "
                         "would be predicted. To predict that share, pass --max_predictions_per_seq=%d.", most,
-                        share, length, expected, expected)
+                        fraction, length, expected, expected)
     elif most > 2 * expected:
         logging.warning("--max_predictions_per_seq=%d is more than can be used: --masked_lm_prob=%g of %d "
-                        "tokens are %d. The rest costs time in training; --max_predictions_per_seq=%d is "
-                        "enough.", most, share, length, expected,
+                        "tokens are %d. The rest costs time in training; "
+                        "--max_predictions_per_seq=%d is enough.", most, fraction, length, expected,
                         expected)
 
 
@@ -350,6 +349,8 @@ def main(_):
     input_files = corpus.find_input_files(paths_of_flag(settings, "input_file"))
     output_files = paths_of_flag(settings, "output_file")
     tokenizer = load_tokenizer(settings)
+    checks.refuse_overwriting(settings, {"input_file": input_files},
+                              {"output_file": pretraining_stream.written_files(output_files)})
     check_predictions(settings)
     recipe = pretraining_data.Recipe(**{name: getattr(settings, name)
                                         for name in pretraining_data.Recipe._fields})

@@ -7,7 +7,8 @@ hundredth as large:
 
     python extract_features.py --input_file=text.txt --output_file=vectors.npz --layers=-1 --pooling=mean \\
       --output_format=npz --output_dtype=float16 --vocab_file=$BERT_DIR/vocab.txt \\
-      --bert_config_file=$BERT_DIR/bert_config.json --init_checkpoint=$BERT_DIR/bert_model.ckpt --max_seq_length=128
+      --bert_config_file=$BERT_DIR/bert_config.json --init_checkpoint=$BERT_DIR/bert_model.ckpt \\
+      --max_seq_length=128
 """
 
 import os
@@ -17,7 +18,7 @@ import numpy as np
 
 from bertlib.commands import checks, common_flags, launch
 from bertlib.commands.settings import Settings
-from bertlib.runtime import checkpoints, files
+from bertlib.runtime import checkpoints, files, locks
 from bertlib.runtime.training_step import TrainingStep
 from bertlib.tasks import feature_extraction
 from bertlib.tasks.classifier_data import _truncate_seq_pair  # noqa: F401  a public name of this script that lives there
@@ -42,15 +43,15 @@ def define_flags():
         flags.DEFINE_string("output_file", None, "The file to write.")
         flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract: 0 is the first, -1 the last.")
         flags.DEFINE_enum("pooling", "none", feature_extraction.POOLING,
-                          "One vector for each token, or for each line: that of [CLS], or the mean over its "
-                          "tokens.")
-        flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"], "jsonl is the published "
-                          "one.")
+                          "One vector for each token, or for each line: "
+                          "that of [CLS], or the mean over its tokens.")
+        flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"],
+                          "jsonl is the published one.")
         flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Precision of the vectors in "
                           "npz and tfrecord.")
         flags.DEFINE_integer("batch_size", 32, "Lines that the model gets at a time.", lower_bound=1)
-        flags.DEFINE_bool("use_one_hot_embeddings", False, "Look words up by a matrix product; the result is "
-                          "the same.")
+        flags.DEFINE_bool("use_one_hot_embeddings", False,
+                          "Look words up by a matrix product; the result is the same.")
     common_flags.define_model_flags(max_seq_length=128)
     common_flags.define_tokenizer_flags()
     common_flags.define_tpu_flags()
@@ -80,12 +81,14 @@ def resolve_flags(settings):
                          "--output_format=npz or tfrecord.")
     checks.resolve_model_flags(settings)
     if not settings.init_checkpoint:
-        raise ValueError("--init_checkpoint is required: vectors of random weights would say nothing about "
-                         "the text.")
+        raise ValueError("--init_checkpoint is required: "
+                         "vectors of random weights would say nothing about the text.")
     if not settings.output_file:
         settings.take_default("output_file", os.path.join("output", f"features.{settings.output_format}"))
     if files.is_directory(settings.output_file):
         raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
+    checks.refuse_overwriting(settings, {"input_file": [settings.input_file]},
+                              {"output_file": [settings.output_file]})
 
 
 def layer_indexes(settings, config):
@@ -97,8 +100,8 @@ def layer_indexes(settings, config):
     try:
         indexes = [int(text) for text in settings.layers.split(",")]
     except ValueError:
-        raise ValueError(f"--layers={settings.layers}: it takes whole numbers with commas between them, such "
-                         "as -1,-2.") from None
+        raise ValueError(f"--layers={settings.layers}: "
+                         "it takes whole numbers with commas between them, such as -1,-2.") from None
     count = config.num_hidden_layers
     for index in indexes:
         if not -count <= index < count:
@@ -110,6 +113,7 @@ def layer_indexes(settings, config):
 def check_weights(settings, config):
     """Checks that --init_checkpoint fits the model and can be read."""
     found, expected = checkpoints.open_checkpoint(settings.init_checkpoint), modeling.variable_shapes(config)
+    checkpoints.check_types(found, expected)
     checkpoints.check_fits(found, expected, optional=[name for name in expected if "/pooler/" in name])
     checkpoints.check_readable(found, expected)
 
@@ -150,7 +154,7 @@ def main(_):
     model_fn = model_fn_builder(config, settings.init_checkpoint, indexes, settings.use_tpu,
                                 settings.use_one_hot_embeddings, settings.pooling,
                                 TrainingStep(precision=settings.precision))
-    with feature_extraction.running(model_fn) as run:
+    with locks.file(settings.output_file), feature_extraction.running(model_fn) as run:
         rows = feature_extraction.extract(generate_features(), run, len(indexes), settings.batch_size,
                                           vector_bytes, settings.output_dtype)
         rows = files.with_progress(rows, lines, "Extracting line")

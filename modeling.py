@@ -154,7 +154,7 @@ class BertModel(object):
         if token_type_ids is None:
             token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
         if remove_padding:
-            # micro-batches differ in their numbers of rows, whatever their shapes
+            # Micro-batches differ in their numbers of rows, whatever their shapes.
             randomness.unequal_micro_batches()
 
         with tf.variable_scope(scope, default_name="bert"):
@@ -397,8 +397,7 @@ def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=N
                              f"max_position_embeddings={max_position_embeddings}.")
         table = tf.get_variable(position_embedding_name, [max_position_embeddings, width],
                                 initializer=create_initializer(initializer_range))
-        # [F, W] broadcasts over the batch: position i is row i for every example. A slice past the table's
-        # end fails.
+        # [F, W] broadcasts over the batch: position i is row i. A slice past the table's end fails.
         output += tf.slice(table, [0, 0], [seq_length, -1])
 
     return layer_norm_and_dropout(output, dropout_prob, kernels=kernels)
@@ -483,8 +482,8 @@ def _attention_sizes(from_tensor, to_tensor, given):
     from_shape = get_shape_list(from_tensor, expected_rank=[2, 3])
     to_shape = get_shape_list(to_tensor, expected_rank=[2, 3])
     if len(from_shape) != len(to_shape):
-        raise ValueError(f"from_tensor has rank {len(from_shape)}, to_tensor {len(to_shape)}: they must be "
-                         "the same.")
+        raise ValueError(f"from_tensor has rank {len(from_shape)}, to_tensor {len(to_shape)}: "
+                         "they must be the same.")
     if len(from_shape) == 3:
         return [*from_shape[:2], to_shape[1]]
     if any(size is None for size in given):
@@ -570,7 +569,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
 
     mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]
     outputs = [packing.pack(input_tensor) if packing else reshape_to_matrix(input_tensor)]     # [R, W]
-    # without recomputation, just groups of layers
+    # Without recomputation, just groups of layers.
     for first in range(0, num_hidden_layers, recompute_segment):
         segment = functools.partial(_layers, encoder, first)
         if recompute == "layers":

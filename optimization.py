@@ -67,8 +67,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     if use_tpu:
         raise ValueError("use_tpu=True: TPUs are not supported. Train on CPU or GPU with use_tpu=False.")
     if gradient_accumulation_steps < 1:
-        raise ValueError(f"gradient_accumulation_steps={gradient_accumulation_steps}: a step takes at least "
-                         "1 micro-batch.")
+        raise ValueError(f"gradient_accumulation_steps={gradient_accumulation_steps}: "
+                         "a step takes at least 1 micro-batch.")
     make_rule = _known_optimizer(optimizer, adam_bias_correction)
     schedule = _known(LR_SCHEDULES, "lr_schedule", lr_schedule)
 
@@ -116,8 +116,8 @@ def _known_optimizer(optimizer, adam_bias_correction):
     if not adam_bias_correction:
         return optimizer_class
     if optimizer != "adamw":
-        raise ValueError(f"adam_bias_correction=True with optimizer={optimizer!r}: it is an option of "
-                         "'adamw'.")
+        raise ValueError(f"adam_bias_correction=True with optimizer={optimizer!r}: "
+                         "it is an option of 'adamw'.")
     return functools.partial(optimizer_class, bias_correction=True)
 
 
@@ -247,8 +247,7 @@ def _accumulate(loss, gradients, variables, steps):
     scalars = [_local_variable("accumulated_loss", [], loss.dtype)]
     adds.append(scalars[0].assign_add(loss, read_value=False))
     if slices:
-        # As published, and as in one large batch: the norm takes the rows before rows of the same index are
-        # added.
+        # As published, and as in one large batch: the norm takes rows before equal indices are added up.
         scalars.append(_local_variable("accumulated_slice_squares", [], slices[0].dtype))
         squares = 2.0 * tf.add_n([tf.nn.l2_loss(rows) for rows in slices])
         adds.append(scalars[1].assign_add(squares, read_value=False))

@@ -4,9 +4,10 @@
 
 does it with a tiny model on the sample text, in some minutes. With the records of create_pretraining_data.py:
 
-    python run_pretraining.py --do_train=true --do_eval=true --input_file='/tmp/data/*.tfrecord' --output_dir=/tmp/output/ \\
-      --bert_config_file=$BERT_DIR/bert_config.json --init_checkpoint=$BERT_DIR/bert_model.ckpt --train_batch_size=32 \\
-      --max_seq_length=128 --max_predictions_per_seq=20 --num_train_steps=20 --num_warmup_steps=10 --learning_rate=2e-5
+    python run_pretraining.py --do_train=true --do_eval=true --input_file='/tmp/data/*.tfrecord' \\
+      --output_dir=/tmp/output/ --bert_config_file=$BERT_DIR/bert_config.json \\
+      --init_checkpoint=$BERT_DIR/bert_model.ckpt --train_batch_size=32 --max_seq_length=128 \\
+      --max_predictions_per_seq=20 --num_train_steps=20 --num_warmup_steps=10 --learning_rate=2e-5
 
 Leave --init_checkpoint out to start from random weights.
 """
@@ -16,9 +17,9 @@ import os
 
 from absl import flags, logging
 
-from bertlib.commands import checks, common_flags, launch, learning_curve, results, training
+from bertlib.commands import checks, common_flags, launch, learning_curve, results, run_record, training
 from bertlib.commands.settings import Settings
-from bertlib.runtime import files, record_files
+from bertlib.runtime import files, locks, record_files
 from bertlib.tasks import corpus, pretraining_data, pretraining_stream
 from bertlib.tasks.pretraining import (  # noqa: F401  public names of this script that live there
     BATCH_TOTALS,
@@ -39,6 +40,8 @@ FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_steps=1500,
                      num_warmup_steps=150, learning_rate=1e-3, eval_batch_size=32, save_checkpoints_steps=150,
                      log_steps=50, eval_each_checkpoint=True)
+# What is written to output_dir besides checkpoints and the sample's records.
+_OUTPUT_FILES = ("eval_results.txt", "learning_curve.tsv", "learning_curve.svg")
 # Records of each file that are looked at before training.
 _CHECKED_RECORDS = 100
 
@@ -90,7 +93,7 @@ def check_records(settings, flag, paths, config):
         for number, record in enumerate(records):
             try:
                 features = record_files.features_of(record)
-            except Exception as error:  # protobuf's own error, whose class differs between its implementations
+            except Exception as error:  # protobuf's own, whose class differs between its implementations
                 raise ValueError(f"--{flag}: {path} holds records that are no tf.train.Example.") from error
             for name, length in (("input_ids", "max_seq_length"),
                                  ("masked_lm_positions", "max_predictions_per_seq")):
@@ -99,15 +102,16 @@ def check_records(settings, flag, paths, config):
                     raise ValueError(f"--{length}={getattr(settings, length)}, but {path} was made with "
                                      f"{found}. Pass --{length}={found}, or make it again with "
                                      f"create_pretraining_data.py --{length}={getattr(settings, length)}.")
-            largest = max([0, *features["input_ids"].int64_list.value, *features["masked_lm_ids"].int64_list.value])
+            largest = max([0, *features["input_ids"].int64_list.value,
+                           *features["masked_lm_ids"].int64_list.value])
             if largest >= config.vocab_size:
                 raise ValueError(f"{path} has a token with id {largest}, but vocab_size in "
                                  f"{settings.bert_config_file} is {config.vocab_size}. Take the "
                                  "configuration that goes with the records' vocabulary.")
             wrong = record_files.fault_in(record, fields)
             if wrong:
-                raise ValueError(f"--{flag}: {path}, record {number} (from 0): {wrong}. Write the file again, or "
-                                 "leave the record out.")
+                raise ValueError(f"--{flag}: {path}, record {number} (from 0): {wrong}. Write the file "
+                                 "again, or leave the record out.")
 
 
 # --- The script ------------------------------------------------------------------------------------------
@@ -121,7 +125,8 @@ def resolve_flags(settings):
     """
     checks.refuse_tpus(settings)
     settings.choose_phases()
-    sampled = settings.input_file is settings.eval_file is settings.bert_config_file is settings.init_checkpoint is None
+    sampled = (settings.input_file is settings.eval_file is settings.bert_config_file
+               is settings.init_checkpoint is None)
     if sampled:
         sample = checks.sample("pretraining")
         logging.info("--input_file not given: using %s, a small text made for this repository", sample)
@@ -141,22 +146,25 @@ def resolve_flags(settings):
 
 
 def make_sample(settings):
-    """Turns the sample text into records in output_dir: flags input_file and eval_file."""
-    sample = checks.sample("pretraining")
+    """Turns the sample text into records, in the directory that the run writes to: flags input_file and
+    eval_file."""
+    sample, directory = checks.sample("pretraining"), settings.output_dir if settings.do_train else settings.results_dir
     tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))
-    for part, flag, passes in (("train", "input_file", 10), ("dev", "eval_file", 2)):
-        path = os.path.join(settings.output_dir, f"{part}.tf_record")
-        recipe = pretraining_data.Recipe(max_seq_length=settings.max_seq_length, dupe_factor=passes,
-                                         max_predictions_per_seq=settings.max_predictions_per_seq)
-        pretraining_stream.write_training_data([os.path.join(sample, f"{part}.txt")], [path], tokenizer,
-                                               recipe)
-        setattr(settings, flag, path)
+    files.make_directories(directory)
+    with locks.directory(directory):
+        for part, flag, passes in (("train", "input_file", 10), ("dev", "eval_file", 2)):
+            path = os.path.join(directory, f"{part}.tf_record")
+            recipe = pretraining_data.Recipe(max_seq_length=settings.max_seq_length, dupe_factor=passes,
+                                             max_predictions_per_seq=settings.max_predictions_per_seq)
+            pretraining_stream.write_training_data([os.path.join(sample, f"{part}.txt")], [path], tokenizer,
+                                                   recipe)
+            setattr(settings, flag, path)
 
 
 def files_of_flag(settings, name):
     """Returns the files that a flag names."""
-    return corpus.find_input_files([pattern.strip() for pattern in getattr(settings, name).split(",")
-                                    if pattern.strip()])
+    return corpus.find_input_files(
+        [pattern.strip() for pattern in getattr(settings, name).split(",") if pattern.strip()])
 
 
 def main(_):
@@ -171,6 +179,7 @@ def main(_):
         make_sample(settings)
     paths_of = {name: files_of_flag(settings, name if getattr(settings, name) else "input_file")
                 for name in ("input_file", "eval_file")}
+    checks.refuse_overwriting(settings, paths_of, checks.overwritten_in(settings, _OUTPUT_FILES))
     for name, paths in paths_of.items():
         check_records(settings, name, paths, config)
 
@@ -179,29 +188,32 @@ def main(_):
         settings.num_warmup_steps, settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
     fields = functools.partial(pretraining_data.feature_fields,
                                max_predictions_per_seq=settings.max_predictions_per_seq)
+    record = run_record.RunRecord(
+        settings, settings.num_train_steps, command="run_pretraining.py", task="pre-training", config=config,
+        train_data=run_record.of_files(paths_of["input_file"]) if settings.do_train else None)
     trainer, _ = training.create_estimator(settings,
                                            training.Model(config, build_model_fn, fields, BATCH_TOTALS),
                                            settings.eval_batch_size, num_train_steps=settings.num_train_steps)
     lengths = settings.max_seq_length, settings.max_predictions_per_seq
     sizes = dict(vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size)
-    files.make_directories(settings.output_dir)
 
     def evaluate():
         return trainer.evaluate(input_fn_builder(paths_of["eval_file"], *lengths, is_training=False, **sizes),
                                 settings.max_eval_steps)
 
-    if settings.do_train:
-        shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
-        listeners = [learning_curve.LearningCurve(settings.output_dir, evaluate, "Words predicted correctly, "
-                                                  "of those masked",
-                                                  shown)]
-        logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]),
-                     settings.num_train_steps, settings.train_batch_size)
-        trainer.train(input_fn_builder(paths_of["input_file"], *lengths, is_training=True, **sizes),
-                      max_steps=settings.num_train_steps, saving_listeners=listeners
-                      if settings.eval_each_checkpoint else None)
-    if settings.do_eval:
-        results.write_results(settings.output_dir, "eval_results.txt", evaluate())
+    with training.writing(settings, record):
+        if settings.do_train:
+            shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
+            listeners = [learning_curve.LearningCurve(settings.output_dir, evaluate, "Words predicted correctly, "
+                                                      "of those masked",
+                                                      shown)]
+            logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]),
+                         settings.num_train_steps, settings.train_batch_size)
+            trainer.train(input_fn_builder(paths_of["input_file"], *lengths, is_training=True, **sizes),
+                          max_steps=settings.num_train_steps, saving_listeners=listeners
+                          if settings.eval_each_checkpoint else None)
+        if settings.do_eval:
+            results.write_results(settings.results_dir, "eval_results.txt", evaluate())
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ does it on the sample data with the installed model. With your own:
 
     python run_squad.py --do_train=true --train_file=$SQUAD_DIR/train-v1.1.json --do_eval=true \\
       --predict_file=$SQUAD_DIR/dev-v1.1.json --vocab_file=$BERT_DIR/vocab.txt \\
-      --bert_config_file=$BERT_DIR/bert_config.json --init_checkpoint=$BERT_DIR/bert_model.ckpt --train_batch_size=12 \\
-      --learning_rate=3e-5 --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128 --output_dir=/tmp/squad/
+      --bert_config_file=$BERT_DIR/bert_config.json --init_checkpoint=$BERT_DIR/bert_model.ckpt \\
+      --train_batch_size=12 --learning_rate=3e-5 --num_train_epochs=2.0 --max_seq_length=384 \\
+      --doc_stride=128 --output_dir=/tmp/squad/
 """
 
 import functools
@@ -17,7 +18,7 @@ import os
 from absl import flags, logging
 import numpy as np
 
-from bertlib.commands import checks, common_flags, launch, training
+from bertlib.commands import checks, common_flags, launch, run_record, training
 from bertlib.commands.settings import Settings
 from bertlib.runtime import files, input_pipeline
 from bertlib.tasks import squad_predictions, squad_report
@@ -50,6 +51,9 @@ from bertlib.tasks.squad_predictions import (  # noqa: F401  likewise
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
+# What is written to output_dir besides checkpoints.
+_OUTPUT_FILES = ("train.tf_record", "eval.tf_record", "predictions.json", "nbest_predictions.json",
+                 "null_odds.json", "answer_offsets.json", "predictions.html", "eval_results.json")
 # Logit of a position that was cut off: as little as a masked position's score, and no infinity.
 _CUT_OFF = -10000.0
 
@@ -78,8 +82,8 @@ def define_flags():
         common_flags.require_finite("null_score_diff_threshold")
         flags.DEFINE_bool("find_null_threshold", False, "With version 2 and --do_eval: use the threshold "
                           "that is best on --predict_file, and write it down.")
-        flags.DEFINE_bool("verbose_logging", False, "Log answers that cannot be found again in the context's "
-                          "spelling.")
+        flags.DEFINE_bool("verbose_logging", False,
+                          "Log answers that cannot be found again in the context's spelling.")
     common_flags.define_model_flags(max_seq_length=384)
     common_flags.define_tokenizer_flags()
     common_flags.define_training_flags()
@@ -142,14 +146,12 @@ def validate_flags_or_throw(bert_config, settings=None):
 
 
 def train_steps(settings, examples):
-    """The number of steps in which the flags' epochs are done; as published, an epoch has as many windows as
-    questions."""
+    """The number of steps of the flags' epochs; as published, an epoch has as many windows as questions."""
     return int(len(examples) / settings.train_batch_size * settings.num_train_epochs)
 
 
 def read_examples(settings):
-    """Reads what the flags ask for: {"train", "eval": list of `SquadExample`}, and the right answers, or
-    None."""
+    """Reads what flags ask for: {"train", "eval": list of `SquadExample`}, and the right answers, or None."""
     examples, gold = {}, None
     if settings.do_train:
         examples["train"] = read_squad_examples(settings.train_file, True, settings.version_2_with_negative)
@@ -178,6 +180,9 @@ def main(_):
     validate_flags_or_throw(bert_config, settings)
     tokenizer = checks.load_tokenizer(settings, bert_config)
     checks.check_output_dir(settings)
+    checks.refuse_overwriting(
+        settings, {name: filter(None, [getattr(settings, name)]) for name in ("train_file", "predict_file")},
+        checks.overwritten_in(settings, _OUTPUT_FILES))
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), settings.do_train)
     examples, gold = read_examples(settings)
 
@@ -188,14 +193,18 @@ def main(_):
         use_one_hot_embeddings=settings.use_tpu)
     model = training.Model(bert_config, build_model_fn, functools.partial(feature_fields, is_training=True),
                            trims_training=False)
+    record = run_record.RunRecord(
+        settings, num_train_steps, command="run_squad.py", config=bert_config, tokenizer=tokenizer,
+        task=f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
+        train_data=run_record.of_files([settings.train_file]) if settings.do_train else None,
+        trim_padding=training.trims_training(settings, model))
     reader, step = training.create_estimator(settings, model, predict_batch_size=settings.predict_batch_size,
                                              num_train_steps=num_train_steps)
-    files.make_directories(settings.output_dir)
     lengths = settings.max_seq_length, settings.doc_stride, settings.max_query_length
 
     def input_fn(part, is_training):
-        """Writes the part's windows to output_dir; returns the input_fn that reads them."""
-        path = os.path.join(settings.output_dir, f"{part}.tf_record")
+        """Writes the part's windows; returns the input_fn that reads them."""
+        path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{part}.tf_record")
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training,
                                                           path, settings.num_workers)
         logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
@@ -203,28 +212,28 @@ def main(_):
                                 trim=step.trim if is_training else settings.trim_padding is not False,
                                 unequal_micro_batches=is_training and step.unequal_micro_batches)
 
-    if settings.do_train:
-        logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,
-                     settings.train_batch_size)
-        reader.train(input_fn("train", True), max_steps=num_train_steps)
-    if "eval" in examples:
-        logging.info("Answering %d questions.", len(examples["eval"]))
-        results = (RawResult(int(result["unique_ids"]), *(_padded(result[name], settings.max_seq_length)
-                                                          for name in ("start_logits", "end_logits")))
-                   for result in input_pipeline.in_order(reader.predict(input_fn("eval", False))))
-        features = generate_features(examples["eval"], tokenizer, *lengths, is_training=False, report=False)
-        write_answers(settings, examples["eval"], features, results, gold,
-                      getattr(tokenizer, "basic_tokenizer", None))
+    with training.writing(settings, record):
+        if settings.do_train:
+            logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,
+                         settings.train_batch_size)
+            reader.train(input_fn("train", True), max_steps=num_train_steps)
+        if "eval" in examples:
+            logging.info("Answering %d questions.", len(examples["eval"]))
+            results = (RawResult(int(result["unique_ids"]), *(_padded(result[name], settings.max_seq_length)
+                                                              for name in ("start_logits", "end_logits")))
+                       for result in input_pipeline.in_order(reader.predict(input_fn("eval", False))))
+            features = generate_features(examples["eval"], tokenizer, *lengths, is_training=False, report=False)
+            write_answers(settings, examples["eval"], features, results, gold,
+                          getattr(tokenizer, "basic_tokenizer", None))
 
 
 def _padded(logits, length):
-    """Logits of a trimmed sequence [≤ F] as those of a whole one, with hardly any chance for what was cut
-    off."""
+    """Logits of a trimmed sequence [≤ F] as of a whole one, with hardly any chance for what was cut off."""
     return np.pad(logits, (0, length - len(logits)), constant_values=_CUT_OFF)
 
 
 def write_answers(settings, examples, features, results, gold, basic_tokenizer=None):
-    """Writes the answers to output_dir, and with the right answers, the scores and a report to look at.
+    """Writes the answers to results_dir, and with the right answers, the scores and a report to look at.
 
     Args:
       examples: list of `SquadExample`.
@@ -234,7 +243,7 @@ def write_answers(settings, examples, features, results, gold, basic_tokenizer=N
       basic_tokenizer: see `squad_predictions.select_answers`.
     """
     def path(name):
-        return os.path.join(settings.output_dir, name)
+        return os.path.join(settings.results_dir, name)
 
     version_2, threshold = settings.version_2_with_negative, settings.null_score_diff_threshold
     answers = squad_predictions.select_answers(examples, features, results, settings.n_best_size,

@@ -34,8 +34,7 @@ _PADDING_STEPS = (8, 16, 32, 64, 128)
 CONTINUATION = "##"
 WORD_START = "▁"
 
-# What SentencePiece models call the special tokens, the likeliest first. Of what stands for the unknown, they
-# say so.
+# What SentencePiece models call the special tokens, the likeliest first. They mark [UNK] themselves.
 _SPECIAL_PIECES = {
     "[PAD]": ("[PAD]", "<pad>"),
     "[UNK]": ("[UNK]",),
@@ -119,8 +118,8 @@ def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
 def _raise_wrong_case(path, model_name, flag, trained_on, remedy):
     raise ValueError(
         f"--do_lower_case={flag} does not suit --init_checkpoint={path}: {model_name} was "
-        f"trained on {trained_on} text. Pass --do_lower_case={remedy}, or start from another "
-        "checkpoint."
+        f"trained on {trained_on} text. "
+        f"Pass --do_lower_case={remedy}, or start from another checkpoint."
     )
 
 
@@ -297,8 +296,9 @@ def _special_names(path, pieces, unk_id):
     missing = [f"{name} ({', '.join(_SPECIAL_PIECES[name])})" for name in REQUIRED_TOKENS
                if found[name] is None]
     if missing:
-        raise ValueError(f"{path} has no piece for {' and none for '.join(missing)}. Train it with --pad_id=0 --unk_id=1 "
-                         "--bos_id=-1 --eos_id=-1 --control_symbols=[CLS],[SEP],[MASK].")
+        raise ValueError(f"{path} has no piece for {' and none for '.join(missing)}. Train it with "
+                         "--pad_id=0 --unk_id=1 --bos_id=-1 --eos_id=-1 "
+                         "--control_symbols=[CLS],[SEP],[MASK].")
     return {piece: name for name, piece in found.items()}
 
 
@@ -471,8 +471,7 @@ class FullTokenizer(_Tokenizer):
         return None if self._state() is None else _Chunks(self, convert)
 
     def _chunks_of(self, text):
-        """Returns the parts of a text that can be tokenized one by one: no step of this file looks across
-        white space."""
+        """Returns parts of a text to tokenize one by one: no step of this file looks across white space."""
         # The first test costs next to nothing and tells of most texts.
         if not text.isprintable() and _GAPLESS_SPACE.search(text):
             return [text]
@@ -486,7 +485,8 @@ class FullTokenizer(_Tokenizer):
         """Returns what tokens depend on, or None if a step is of another class than this file's."""
         basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
         vocab = wordpiece.vocab
-        if type(basic) is not BasicTokenizer or type(wordpiece) is not WordpieceTokenizer or not isinstance(vocab, dict):
+        if (type(basic) is not BasicTokenizer or type(wordpiece) is not WordpieceTokenizer
+                or not isinstance(vocab, dict)):
             return None
         # A token that is added or removed shows in the number or in the last one.
         return (id(basic), basic.do_lower_case, basic.strip_accents, basic.tokenize_chinese_chars,
@@ -535,8 +535,8 @@ class SentencePieceTokenizer(_Tokenizer):
         if beyond_words or not self._model.normalize("a").startswith(WORD_START):
             raise ValueError(
                 f'{path}: its pieces go beyond words, or words do not begin with "▁". Train it with '
-                "--split_by_whitespace=true, --add_dummy_prefix=true and --treat_whitespace_as_suffix=false, "
-                "the defaults."
+                "--split_by_whitespace=true, "
+                "--add_dummy_prefix=true and --treat_whitespace_as_suffix=false, the defaults."
             )
         self._protect(never_split)
         self._remembered = _Chunks(self)
@@ -566,8 +566,8 @@ class SentencePieceTokenizer(_Tokenizer):
         found = []
         for word in _BETWEEN_SPACES.finditer(text):
             start = word.start()
-            for index, part in enumerate(self._special.split(word.group()) if self._special
-                                         else [word.group()]):
+            for index, part in enumerate(
+                    self._special.split(word.group()) if self._special else [word.group()]):
                 places = [(0, len(part))] if index % 2 else [place for _, *place in self._located(part)]
                 found.extend((start + first, start + last) for first, last in places)
                 start += len(part)
@@ -582,8 +582,7 @@ class SentencePieceTokenizer(_Tokenizer):
                     or _SPACELESS.match(token))
 
     def chunks(self, convert):
-        """Returns an object whose of(text) yields convert(tokens) part by part of a text; see
-        `FullTokenizer`."""
+        """Returns an object whose of(text) yields convert(tokens) part by part; see `FullTokenizer`."""
         return _Chunks(self, convert)
 
     def _chunks_of(self, text):
@@ -603,13 +602,12 @@ class SentencePieceTokenizer(_Tokenizer):
             if start == end < len(origins) - 1 and piece != WORD_START:
                 end += 1  # one of several pieces of one character
             # An end is where the next character begins, so that accents stay with their letter.
-            found.append((index, origins[start], max(origins[end], origins[end - 1] + 1) if start < end
-                          else origins[start]))
+            found.append((index, origins[start],
+                          max(origins[end], origins[end - 1] + 1) if start < end else origins[start]))
         return found
 
     def _encoded(self, text):
-        """Yields (id, piece, start, end) of a text; as in ALBERT, a comma after a digit is a piece of its
-        own."""
+        """Yields (id, piece, start, end) of a text; as in ALBERT, a comma after a digit is its own piece."""
         mapping = self._model.encode_as_offset_mapping(text)
         for index, piece, (start, end) in zip(mapping["ids"], mapping["pieces"], mapping["offsets"]):
             if not _DIGIT_AND_COMMA.search(piece):

@@ -1,15 +1,15 @@
-"""This project, Hugging Face's PyTorch and TensorFlow's Model Garden at the same work: CPU seconds, memory,
-utilisation.
+"""CPU seconds, memory and utilisation of this project, PyTorch's transformers and TensorFlow's Model Garden.
 
-    python benchmarks/compare.py --peer_python=PYTHON --data_dir=$GLUE_DIR/MRPC [--garden_python=PYTHON] [--rounds=3]
+    python benchmarks/compare.py --peer_python=PYTHON --data_dir=$GLUE_DIR/MRPC [--rounds=3] \\
+      [--garden_python=PYTHON]
     python benchmarks/compare.py --peer_python=PYTHON --work=step --precisions=fp32
 
 PYTHON has torch and transformers; the Model Garden's is described in benchmarks/peers/model_garden.py. The
-works:
+works are:
 
-    step      a training step of BERT-Base, random weights, no padding; each precision against the same precision
-    finetune  MRPC with the installed model, evaluation included, from start to end, each round with the next seed; quality
-              is printed too
+    step      a training step of BERT-Base, random weights, no padding, precision by precision
+    finetune  MRPC with the installed model, evaluation included, from start to end, each round with the
+              next seed; quality is printed too
     evaluate  BERT-Base, random weights, on MRPC's dev pairs
     predict   the same, with probabilities as the result
 
@@ -63,8 +63,7 @@ Line = collections.namedtuple("Line", ["title", "costs", "settings", "operations
 
 
 def environment():
-    """What every run finds in its environment: no side may wait actively or give memory back that it will
-    need again."""
+    """What every run finds in its environment: no side waits actively or returns memory that it will need."""
     cores = str(len(os.sched_getaffinity(0)))
     return {**os.environ, "OMP_NUM_THREADS": cores, "OMP_WAIT_POLICY": "PASSIVE",
             "MALLOC_MMAP_THRESHOLD_": str(2**30),
@@ -105,8 +104,7 @@ class Work:
         raise NotImplementedError
 
     def cost(self, side, settings, turn=None):
-        """What an example costs in a round, counted from 0: a `Cost`. None: in a short run, to find the
-        fastest settings."""
+        """What an example costs in a round, from 0 on: a `Cost`. None is a short run, to find settings."""
         raise NotImplementedError
 
 
@@ -236,8 +234,7 @@ def self_measured(command, examples=1):
 
 
 def beyond(command, few, many, examples=1):
-    """The `Cost` of an example by what a run of `many` takes beyond a run of `few`, units of so many examples
-    each."""
+    """The `Cost` of an example by what `many` units of so many examples take beyond `few` units."""
     short, long = (run(command(count)) for count in (few, many))
     examples *= many - few
     if long.cpu <= short.cpu:
@@ -267,8 +264,7 @@ def our_script(directory, precision, **flags):
 
 
 def forward_operations(config, length):
-    """Floating point operations of the forward pass of one sequence: its matrix products, two for each
-    multiplication.
+    """Floating point operations of a sequence's forward pass: matrix products, two for each multiplication.
 
     Per token and layer 4 W² in query, key, value and output, 2 W I in the feed-forward layer, 2 T W in scores
     and context (W hidden size, I intermediate size, T length); W² in the pooler. The backward pass takes
@@ -291,8 +287,7 @@ def pair_lengths(vocab, path):
 
 
 def fastest(work, side):
-    """Returns the settings with which this side takes the least CPU seconds, found one setting after the
-    other.
+    """Returns the settings with which this side takes the least CPU seconds, found one after the other.
 
     Raises:
       RuntimeError: it works with none.
@@ -324,8 +319,7 @@ def fastest(work, side):
 
 
 def compare(work, sides, rounds):
-    """Measures the sides in turn; returns a `Line`. A side that does not work is left out, and the reason
-    reported."""
+    """Measures the sides in turn; returns a `Line`. Leaves a side that fails out, and reports the reason."""
     settings, costs = {}, {}
     for side in sides:
         try:
@@ -347,8 +341,7 @@ def compare(work, sides, rounds):
 
 
 def best_products(arguments):
-    """{precision: floating point operations per CPU second of large matrix products, of whoever is
-    faster}."""
+    """{precision: floating point operations per CPU second of large matrix products, of the faster side}."""
     best = {}
     for precision, count in PRODUCTS.items():
         for side in (OURS, HUGGING_FACE):
@@ -427,7 +420,8 @@ def machine(arguments):
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     packages = [(sys.executable, ["tensorflow"]), (arguments.peer_python, ["torch", "transformers"]),
                 (arguments.garden_python, ["tf-models-official"])]
-    code = "import sys, importlib.metadata as m; print(', '.join(f'{name} {m.version(name)}' for name in sys.argv[1:]))"
+    code = ("import sys, importlib.metadata as m; "
+            "print(', '.join(f'{name} {m.version(name)}' for name in sys.argv[1:]))")
     versions = [run([python, "-c", code, *names]).output.strip() for python, names in packages if python]
     return (f"{len(os.sched_getaffinity(0))} cores of {model}, {memory:.0f} GB; Python "
             f"{sys.version.split()[0]}, {', '.join(versions)}")
@@ -440,8 +434,8 @@ def works(arguments, directory):
             yield from (Step(arguments, directory, precision)
                         for precision in arguments.precisions.split(","))
         else:
-            yield FineTuning(arguments, directory) if name == "finetune" else Inference(arguments, directory,
-                                                                                        name)
+            yield (FineTuning(arguments, directory) if name == "finetune"
+                   else Inference(arguments, directory, name))
 
 
 def parse_arguments():
@@ -452,8 +446,8 @@ def parse_arguments():
     parser.add_argument("--garden_python", help="interpreter with the Model Garden")
     parser.add_argument("--data_dir", help="directory of MRPC; for all but `step`")
     parser.add_argument("--work", default="step,finetune,evaluate,predict")
-    parser.add_argument("--precisions", default="fp32,bf16", help="of `step`, in turn, and of `finetune`, "
-                        "the fastest")
+    parser.add_argument("--precisions", default="fp32,bf16", help="of `step`, in turn, "
+                        "and of `finetune`, the fastest")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3, help="training steps that `step` measures")
     parser.add_argument("--passes", type=int, default=3, help="passes over the dev pairs that are measured")
@@ -461,8 +455,8 @@ def parse_arguments():
     parser.add_argument("--seed", type=int, default=0, help="of `finetune` in the first round; each round "
                         "takes the next")
     parser.add_argument("--try_compile", action="store_true",
-                        help="try torch.compile for `step` too: minutes, and slower in CPU seconds where it "
-                        "was tried")
+                        help="try torch.compile for `step` too: "
+                        "minutes, and slower in CPU seconds where it was tried")
     parser.add_argument("--chart", default="compare.svg", help="the file of the chart")
     arguments = parser.parse_args()
     known = {"work": ("step", "finetune", "evaluate", "predict"), "precisions": ("fp32", "bf16")}

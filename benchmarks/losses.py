@@ -1,7 +1,7 @@
 """The first training losses at dropout 0, and the batches they come from, for a peer to compare with.
 
     python benchmarks/losses.py --data_dir=$GLUE_DIR/MRPC --output=/tmp/losses.npz [--steps=50]
-    python benchmarks/peers/hf_losses.py MODEL_DIR /tmp/losses.npz       (in an environment with torch and transformers)
+    python benchmarks/peers/hf_losses.py MODEL_DIR /tmp/losses.npz    (where torch and transformers are)
 
 Everything is as run_classifier.py does it: features, order of the data, model, optimizer, schedule of 3
 epochs.

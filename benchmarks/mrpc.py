@@ -49,8 +49,8 @@ def main():
               flush=True)
     means = [sum(column) / len(column) for column in zip(*rows)]
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"mean    accuracy {means[0]:.4f}  F1 {means[1]:.4f}  CPU {means[2]:.0f} s  peak memory {peak:.0f} "
-          "MiB")
+    print(f"mean    accuracy {means[0]:.4f}  F1 {means[1]:.4f} "
+          f" CPU {means[2]:.0f} s  peak memory {peak:.0f} MiB")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Pre-training data, streamed beside the published algorithm: from text to TFRecords, CPU seconds in one
-process.
+"""Pre-training data, streamed beside the published algorithm: CPU seconds from text to TFRecords.
 
-    python benchmarks/pretraining_data.py --input_file=corpus.txt [--max_seq_length=128] [--rounds=5] [--workers]
+    python benchmarks/pretraining_data.py --input_file=corpus.txt [--max_seq_length=128] [--rounds=5] \\
+      [--workers]
 
 Streamed and plain (tests/plain_pretraining.py) take turns, each with a new tokenizer, so that nothing is
 remembered from before. They draw different random numbers, so that what they make of the text agrees in its
@@ -92,8 +92,8 @@ def main():
     slow, fast = (min(column) for column in zip(*seconds))
     ratios = [one / other for one, other in seconds]
     ratio = statistical.median(ratios)
-    print(f"plain    {slow:6.2f} s of {counts[0]:,} instances, {counts[1]:,} tokens: {counts[0] / slow:,.0f} "
-          "instances/s")
+    print(f"plain    {slow:6.2f} s of {counts[0]:,} instances, {counts[1]:,} tokens: "
+          f"{counts[0] / slow:,.0f} instances/s")
     print(f"streamed {fast:6.2f} s of {statistics['instances']:,} instances, {statistics['tokens']:,} "
           f"tokens: {statistics['instances'] / fast:,.0f} instances/s")
     print(f"CPU seconds, best of {flags.rounds}; ratio {ratio:.1f} ({min(ratios):.1f} to {max(ratios):.1f})")

@@ -1,5 +1,4 @@
-"""How fast TensorFlow multiplies rows with an encoder's weights, and how fast its gradients are: GFLOP per
-CPU second.
+"""How fast TensorFlow multiplies rows with an encoder's weights, and its gradients: GFLOP per CPU second.
 
     python benchmarks/products.py [--rows=4096] [--width=768] [--precision=bf16]
 

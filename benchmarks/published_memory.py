@@ -1,6 +1,6 @@
 """Which batch of google-research/bert's graph fits on a card, by the same simulation that plans ours.
 
-    python benchmarks/published_memory.py --model=base --max_seq_length=64,128,256,320,384,512     4 CPU minutes
+    python benchmarks/published_memory.py --model=base --max_seq_length=64,128,256,320,384,512   4 CPU minutes
 
 Its README has a table of what was measured on a 12 GB card: BERT-Base 64, 32, 16, 14, 12 and 6 at these
 lengths, BERT-Large 12, 6, 2, 1, 0 and 0. The graph is built here as that code composed it, with TensorFlow's

@@ -1,8 +1,8 @@
 """What recomputation costs and saves: CPU seconds an example and activation memory, of a training step.
 
-    python benchmarks/recompute.py                      CPU seconds of BERT-Base's layers, length 128, batch 8
-    python benchmarks/recompute.py --memory             activation memory of BERT-Large, length 384, batch 8: 20 GB
-    python benchmarks/recompute.py --memory --num_hidden_layers=6 …      of a smaller model
+    python benchmarks/recompute.py               CPU seconds of BERT-Base's layers, length 128, batch 8
+    python benchmarks/recompute.py --memory      activation memory of BERT-Large, length 384, batch 8: 20 GB
+    python benchmarks/recompute.py --memory --num_hidden_layers=6 …                  of a smaller model
     python benchmarks/recompute.py --modes=none,layers,none+xla,layers+xla           with and without XLA
 
 A mode is "none", "attention", "layers" or "layers:k", for segments of k layers; with "+xla" the whole step is
@@ -58,13 +58,12 @@ def resident(field):
 
 
 def serve(sizes, mode, pipe):
-    """Builds the model, then answers each request with (CPU seconds, peak MiB) of a step; the first answer is
-    a 0."""
+    """Builds the model, sends a 0, then answers each request with (CPU seconds, peak MiB) of a step."""
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     mode, _, compiler = mode.partition("+")
     options = run_config.xla_session_config() if compiler else tf.ConfigProto()
-    # else a new shape is compiled in its second step only
+    # Else a new shape is compiled in its second step only.
     pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)
     options.intra_op_parallelism_threads = options.inter_op_parallelism_threads = sizes.threads
     with tf.Graph().as_default(), tf.Session(config=options) as session:

@@ -1,6 +1,7 @@
 """Fine-tunes on SQuAD with several seeds: exact match, F1 and CPU seconds, beside Hugging Face's model.
 
-    python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=0,1,2] [--peer_python=python]
+    python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=0,1,2] \\
+      [--peer_python=python]
     python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses --peer_python=python
 
 Each seed is a run of run_squad.py as a user would start it, trimmed, on train-v1.1.json and dev-v1.1.json,
@@ -53,8 +54,7 @@ class Task:
         self.examples = squad_data.read_squad_examples(self.dev_file, False, self.version_2)
 
     def run(self, output_dir, seed, start=None, **changes):
-        """Runs run_squad.py, from the installed model or the training in the directory `start`; returns its
-        CPU seconds."""
+        """Runs run_squad.py from the installed model or the training in `start`; returns its CPU seconds."""
         if start:
             model = checks.installed_model()
             changes = {"init_checkpoint": start, "bert_config_file": os.path.join(model, "config.json"),
@@ -154,8 +154,8 @@ def losses_agree(task, python, seed=0):
         num_questions = len(squad_data.read_squad_examples(task.train_file, True, task.version_2))
         task.run(output_dir, seed, do_eval=False, bert_config_file=config_file, init_checkpoint=model,
                  log_steps=1, vocab_file=os.path.join(model, "vocab.txt"),
-                 num_train_epochs=(STEPS_AT_DROPOUT_0 + 0.5) * task.recipe["train_batch_size"]
-                 / num_questions)
+                 num_train_epochs=(
+                     (STEPS_AT_DROPOUT_0 + 0.5) * task.recipe["train_batch_size"] / num_questions))
         _, found = run_peer(python, output_dir, task.recipe, seed, STEPS_AT_DROPOUT_0, dropout=False)
         ours = {event.step: value.simple_value for path in tf.gfile.Glob(os.path.join(output_dir, "events*"))
                 for event in tf.train.summary_iterator(path) for value in event.summary.value
@@ -174,7 +174,8 @@ def run_seed(task, python, seed, output_dir, start):
     cpu = task.run(output_dir, seed, start)
     yield "run_squad.py", {**task.scores(output_dir), "cpu": cpu}
     if python:
-        steps = tf.train.load_checkpoint(tf.train.latest_checkpoint(output_dir)).get_tensor("global_step").item()
+        steps = tf.train.load_checkpoint(
+            tf.train.latest_checkpoint(output_dir)).get_tensor("global_step").item()
         cpu, found = run_peer(python, output_dir, task.recipe, seed, steps, dropout=True)
         features = task.features()
         results = [squad_predictions.RawResult(feature.unique_id, start, end) for feature, start, end in zip(

@@ -47,9 +47,10 @@ class Questions:
                                             "example_index": count * copy + feature.example_index})
                          for copy in range(copies) for index, feature in enumerate(features)]
         recorded = recording.results("v2")
-        self._logits = [[np.resize(np.roll(np.ravel([getattr(result, name) for result in recorded]), -length * index),
-                                   length).astype(np.float32) for index in range(len(features))]
-                        for name in ("start_logits", "end_logits")]
+        self._logits = [
+            [np.resize(np.roll(np.ravel([getattr(result, name) for result in recorded]), -length * index),
+                       length).astype(np.float32) for index in range(len(features))]
+            for name in ("start_logits", "end_logits")]
 
     def results(self):
         starts, ends = self._logits
@@ -76,8 +77,8 @@ def select_plainly(questions, directory):
 def select_fast(questions, directory):
     windows = squad_predictions._with_results(questions.features, questions.results())
     return [list(itertools.islice(candidates, N_BEST_SIZE))
-            for groups in squad_predictions._chunks(squad_predictions._by_example(questions.examples,
-                                                                                  windows))
+            for groups in squad_predictions._chunks(squad_predictions._by_example(
+                    questions.examples, windows))
             for _, candidates in squad_predictions._rank([group for _, group in groups], N_BEST_SIZE,
                                                          MAX_ANSWER_LENGTH, True)]
 
@@ -124,8 +125,7 @@ def peak_memory(function, questions):
 
 
 def compare(name, functions, questions, rounds):
-    """Prints the CPU seconds of both functions, the best of the rounds; returns (ratio, whether the results
-    are equal)."""
+    """Prints both functions' CPU seconds, the best of the rounds; returns (ratio, whether results agree)."""
     seconds, equal = {function: [] for function in functions}, True
     for _ in range(rounds):
         results = []

@@ -1,2 +1,1 @@
-"""What the commands of this project are made of: a room for each concern. `docs/house.md` says which imports
-which."""
+"""What the commands are made of: a room for each concern. `docs/house.md` says which imports which."""

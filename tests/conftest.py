@@ -1,5 +1,4 @@
-"""Shared fixtures. `scripts` run as a user runs them, but in children of one process that has TensorFlow
-loaded."""
+"""Shared fixtures. `scripts` run as a user's, but as children of one process that has loaded TensorFlow."""
 import os
 import sys
 

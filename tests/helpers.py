@@ -62,8 +62,7 @@ def ancestors(op):
 
 
 def comparable(arrays):
-    """{name: array} of a model without its key biases and their slots: to compare two ways of computing the
-    same.
+    """{name: array} of a model without key biases and their slots: to compare two ways to compute the same.
 
     A key bias adds one number to all scores of a query, which the softmax takes out again: its gradient is
     zero in theory, in practice the rounding noise of this CPU, and Adam, which divides by its size, makes

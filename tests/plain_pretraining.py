@@ -32,8 +32,7 @@ def read_documents(paths, tokenizer):
 
 def create_instances(paths, tokenizer, rng, length=128, dupes=10, short=0.1, share=0.15, most=20,
                      whole_words=False):
-    """Instances of text files. The arguments after rng are those of `pretraining_data.Recipe`, in its
-    order."""
+    """Instances of text files. After rng the arguments are those of `pretraining_data.Recipe`, in order."""
     documents = read_documents(paths, tokenizer)
     words = list(tokenizer.vocab)
     rng.shuffle(documents)
@@ -134,7 +133,8 @@ def serialize(instance, tokenizer, length, most):
     tokens, segment_ids, positions, labels, is_random = instance
 
     def ints(values, size):
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=list(values) + [0] * (size - len(values))))
+        return tf.train.Feature(
+            int64_list=tf.train.Int64List(value=list(values) + [0] * (size - len(values))))
 
     weights = [1.0] * len(positions) + [0.0] * (most - len(positions))
     features = {
@@ -146,4 +146,5 @@ def serialize(instance, tokenizer, length, most):
         "masked_lm_weights": tf.train.Feature(float_list=tf.train.FloatList(value=weights)),
         "next_sentence_labels": ints([1 if is_random else 0], 1),
     }
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
+    example = tf.train.Example(features=tf.train.Features(feature=features))
+    return example.SerializeToString(deterministic=True)

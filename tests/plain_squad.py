@@ -1,5 +1,4 @@
-"""n-best selection the plain way, by loops over pairs and characters: what `squad_predictions` has to
-equal."""
+"""Plain n-best selection, by loops over pairs and characters: what `squad_predictions` has to equal."""
 
 import collections
 import json
@@ -18,7 +17,8 @@ def final_text(predicted, original, do_lower_case):
     places, characters = without_spaces(original)
     normalized_places, normalized_characters = without_spaces(normalized)
     number_of = {place: number for number, place in enumerate(normalized_places)}
-    if start < 0 or len(characters) != len(normalized_characters) or start not in number_of or end not in number_of:
+    if (start < 0 or len(characters) != len(normalized_characters) or start not in number_of
+            or end not in number_of):
         return original
     return original[places[number_of[start]]:places[number_of[end]] + 1]
 

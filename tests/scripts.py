@@ -31,8 +31,7 @@ def environment(**changes):
 
 
 def run_fresh(script, *flags, cwd, **changes):
-    """Runs a script in an interpreter of its own, with some environment variables changed; returns
-    `Finished`."""
+    """Runs a script in an interpreter of its own, with changed environment variables; returns `Finished`."""
     done = subprocess.run([sys.executable, ROOT / script, *flags], cwd=cwd, env=environment(**changes),
                           stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
                           timeout=_TIME_LIMIT_SECONDS)
@@ -82,7 +81,7 @@ class Running(object):
 
     def read(self, name):
         """What was written to "stdout" or "stderr" so far."""
-        with open(self._files[name], encoding="utf-8", newline="") as reader:
+        with open(self._files[name], encoding="utf-8", errors="backslashreplace", newline="") as reader:
             return reader.read()
 
     def wait(self):
@@ -96,8 +95,7 @@ class Running(object):
 
 
 def _serve():
-    """Forks a child for each request, a line of JSON on stdin. Returns the request in the child, None in the
-    end."""
+    """Forks a child for each request, a JSON line on stdin; returns it in the child, and None at the end."""
     replies = os.dup(1)
     for line in sys.stdin:
         request = json.loads(line)

@@ -38,8 +38,7 @@ class SquadRecording:
 
 
 def examples_of(squad):
-    """Examples of a SQuAD file's content, their words split as published; those about a context share
-    them."""
+    """Examples of a SQuAD file's content, their words split as published; those of a context share them."""
     examples = []
     for article in squad["data"]:
         for paragraph in article["paragraphs"]:

@@ -20,8 +20,7 @@ SESSION = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_th
 
 
 def effective_batch():
-    """{feature: array}: the same 32 examples in every step, each with another number of weights that
-    count."""
+    """{feature: array}: the same 32 examples in every step, each with another number of weights."""
     chance = np.random.RandomState(3)
     counted = np.arange(LENGTH) < chance.randint(1, LENGTH + 1, [BATCH, 1])
     return {"ids": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]),
@@ -32,8 +31,7 @@ def effective_batch():
             "weights_total": np.full([BATCH], counted.sum(), np.float32)}
 
 
-# --- Losses
-# ----------------------------------------------------------------------------------------------------
+# --- Losses ----------------------------------------------------------------------------------------------
 
 
 def cross_entropy(labels, logits):
@@ -69,8 +67,7 @@ def masked_lm(model, features, steps):
     return steps * tf.reduce_sum(features["weights"] * losses) / (features["weights_total"][0] + 1e-5)
 
 
-# --- Training by hand, as a loop does it
-# -----------------------------------------------------------------------
+# --- Training by hand, as a loop does it -----------------------------------------------------------------
 
 
 def make_index():
@@ -131,8 +128,7 @@ def trained(loss_fn, steps, **options):
         return before, weights_in(session), *np.transpose(seen)
 
 
-# --- The same weights
-# ------------------------------------------------------------------------------------------
+# --- The same weights ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss_fn, steps, options", [
@@ -157,13 +153,11 @@ def test_the_weights_would_differ_if_micro_batches_shared_their_dropout_masks(mo
     assert np.linalg.norm(split - whole) > 0.01 * np.linalg.norm(whole - start)
 
 
-# --- Accumulators
-# ----------------------------------------------------------------------------------------------
+# --- Accumulators ----------------------------------------------------------------------------------------
 
 
 def small(steps, use_resource=None, loss=1.0):
-    """(placeholder of the loss's factor, the Accumulation or None, train op) of two variables, one looked up
-    by rows."""
+    """(placeholder of the loss's factor, Accumulation or None, train op) of two variables, one of rows."""
     kernel = tf.get_variable("dense/kernel", initializer=tf.ones([2, 3]), use_resource=use_resource)
     table = tf.get_variable("table", initializer=tf.ones([4, 2]), use_resource=use_resource)
     tf.get_variable("pooler/kernel", initializer=tf.ones([2]), use_resource=use_resource)
@@ -269,8 +263,7 @@ def test_a_step_takes_at_least_one_micro_batch(steps):
     assert tf.global_variables() == tf.trainable_variables()
 
 
-# --- Memory
-# ----------------------------------------------------------------------------------------------------
+# --- Memory ----------------------------------------------------------------------------------------------
 
 
 WIDTH, DEPTH = 200, 10

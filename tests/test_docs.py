@@ -160,8 +160,7 @@ def paths_of(script):
 
 
 def flags_defined_in(node):
-    """The names of the flags that some code defines; where it computes a name, of all that its strings could
-    name."""
+    """The names of the flags that some code defines; of a computed name, all that its strings could name."""
     found = set()
     for call in (part for part in ast.walk(node) if isinstance(part, ast.Call)):
         function = getattr(call.func, "attr", "")

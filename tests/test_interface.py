@@ -38,8 +38,8 @@ def default_of(source, module):
 
 def assert_signature(function, published, module):
     parameters = list(inspect.signature(function).parameters.values())
-    assert [parameter.name for parameter in parameters[:len(published)]] == [text.split("=")[0]
-                                                                             for text in published]
+    assert [parameter.name for parameter in parameters[:len(published)]] == [
+        text.split("=")[0] for text in published]
     for parameter, text in zip(parameters, published):
         _, has_default, source = text.partition("=")
         assert parameter.kind == parameter.POSITIONAL_OR_KEYWORD
@@ -86,8 +86,7 @@ def defined_flags(script):
 @pytest.mark.parametrize("script, name",
                          [(script, name) for script in SCRIPTS for name in INTERFACE[script]["flags"]])
 def test_flag_has_its_published_type_and_default(script, name):
-    # Not its "required": what was required has a default now, or is asked for when the script has seen the
-    # others.
+    # Not its "required": what was so has a default now, or is asked for when the script has seen the others.
     published = INTERFACE[script]["flags"][name]
     flag = defined_flags(script)[name]
     assert flag.flag_type() == {"integer": "int"}.get(published["type"], published["type"])

@@ -1,5 +1,4 @@
-"""The optimizers against the recording of the published code and against NumPy, and their order in the
-graph."""
+"""The optimizers against the published code's recording and NumPy, and their order in the graph."""
 
 import json
 
@@ -42,7 +41,8 @@ def done(step, warmup):
 
 @pytest.mark.parametrize("num_warmup_steps", [None, 0, 5])
 @pytest.mark.parametrize("name, decay", [
-    ("linear", lambda step, warmup: 1 - min(step, 20) / 20),  # from step 0, as published: it jumps where warm-up ends
+    # From step 0, as published: it jumps where warm-up ends.
+    ("linear", lambda step, warmup: 1 - min(step, 20) / 20),
     ("cosine", lambda step, warmup: (1 + np.cos(np.pi * done(step, warmup))) / 2),
     ("exponential", lambda step, warmup: 0.01 ** done(step, warmup)),
     ("constant", lambda step, warmup: 1)])
@@ -116,8 +116,7 @@ NOT_DECAYED = ("dense/bias", "block/LayerNorm/gamma", "layer_norm_1/beta")
 
 
 def build_problem(use_resource=None):
-    """({name: variable}, loss, size); the loss is linear: its gradients are size · SLOPES, of the table size
-    · ROWS."""
+    """({name: variable}, loss, size) of a linear loss: its gradients are size · SLOPES, a table's · ROWS."""
     variables = {name: tf.get_variable(name, initializer=values.astype(np.float32), use_resource=use_resource)
                  for name, values in START.items()}
     size = tf.placeholder_with_default(tf.constant(1.0), [])
@@ -240,8 +239,8 @@ def test_a_fork_may_clip_itself_and_call_apply_gradients(use_resource):
     variables, loss, _ = build_problem(use_resource)
     global_step = tf.train.get_or_create_global_step()
     optimizer = optimization.AdamWeightDecayOptimizer(
-        learning_rate=0.05, weight_decay_rate=0.1, exclude_from_weight_decay=["LayerNorm", "layer_norm",
-                                                                              "bias"])
+        learning_rate=0.05, weight_decay_rate=0.1, exclude_from_weight_decay=[
+            "LayerNorm", "layer_norm", "bias"])
     assert isinstance(optimizer, tf.train.Optimizer)
     tvars = list(variables.values())
     grads, _ = tf.clip_by_global_norm(tf.gradients(loss, tvars), clip_norm=0.5)
@@ -264,7 +263,8 @@ def test_no_variable_is_decayed_unless_asked_for():
 def test_the_published_helpers_of_the_optimizer_are_there():
     optimizer = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.01,
                                                       exclude_from_weight_decay=["bias$"])
-    assert optimizer._get_variable_name("bert/kernel:0") == optimizer._get_variable_name("bert/kernel") == "bert/kernel"
+    assert optimizer._get_variable_name("bert/kernel:0") == "bert/kernel"
+    assert optimizer._get_variable_name("bert/kernel") == "bert/kernel"
     assert optimizer._do_use_weight_decay("bert/kernel")
     assert not optimizer._do_use_weight_decay("bert/bias")
 
@@ -274,14 +274,12 @@ def test_tpus_are_refused():
         optimization.create_optimizer(tf.constant(1.0), 0.1, 10, 1, use_tpu=True)
 
 
-# --- Every optimizer: a problem with changing gradients, and the same in NumPy
-# ---------------------------------
+# --- Every optimizer: a problem with changing gradients, and the same in NumPy ---------------------------
 
 WEIGHTS = {**START, "block/kernel": np.linspace(-1.0, 1.0, 12).reshape(2, 3, 2),
            "zero/kernel": np.zeros([2, 2])}
 CURVES = {name: np.linspace(-0.5, 1.5, values.size).reshape(values.shape) for name, values in WEIGHTS.items()}
-# For each of 12 steps the factors of its micro-batches' losses. The smaller ones leave the gradient below the
-# clipping norm.
+# The factors of the micro-batches' losses in 12 steps. Smaller ones stay below the clipping norm.
 FACTORS = [[size, 2.0 * size, 0.5 * size] for size in (1.0, 0.7, 0.01, 1.3, 0.02, 2.0, 0.9, 1e-4, 0.5, 1.1,
                                                        0.03, 0.8)]
 
@@ -441,8 +439,7 @@ def test_unknown_choices_are_refused_before_anything_is_built(options, message):
     assert tf.train.get_global_step() is None
 
 
-# --- Slots in checkpoints
-# ---------------------------------------------------------------------------------------
+# --- Slots in checkpoints --------------------------------------------------------------------------------
 
 BERT_BASE_LAYER = {"kernel": (768, 3072), "bias": [3072], "scalar": ()}
 

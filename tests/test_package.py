@@ -26,8 +26,8 @@ def site(tmp_path_factory):
     return here / "site"
 
 
-@pytest.mark.slow(reason="builds the package, with a build environment of its own, and starts fresh "
-                  "interpreters")
+@pytest.mark.slow(reason="builds the package, with a build environment of its own, "
+                  "and starts fresh interpreters")
 def test_the_package_holds_all_that_the_commands_need_and_nothing_else(site):
     installed = {str(path.relative_to(site)) for path in site.rglob("*") if path.is_file()}
     installed = {path for path in installed if "__pycache__" not in path and ".dist-info" not in path}

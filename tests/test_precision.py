@@ -1,5 +1,4 @@
-"""Mixed precision: encoder layers in 16 bits, all else in 32; the loss scaled for fp16. And the last layer at
-[CLS] only."""
+"""Mixed precision: encoder layers in 16 bits, all else in 32; loss scaling; the last layer at [CLS] only."""
 
 import functools
 import io
@@ -51,8 +50,8 @@ def build_model(config=CONFIG, ids=IDS, is_training=True, **options):
 
 def first_token_loss(model):
     """A scalar of the pooled output, whose gradient differs at all its positions."""
-    return tf.reduce_mean(model.get_pooled_output() * np.linspace(-3, 3, CONFIG.hidden_size,
-                                                                  dtype=np.float32))
+    return tf.reduce_mean(model.get_pooled_output() * np.linspace(
+        -3, 3, CONFIG.hidden_size, dtype=np.float32))
 
 
 @functools.cache
@@ -81,8 +80,7 @@ def assert_close(ours, expected, tolerance):
         np.testing.assert_allclose(ours[name], values, rtol=0, atol=tolerance * size, err_msg=name)
 
 
-# --- The model
-# -----------------------------------------------------------------------------------------------
+# --- The model -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("precision", IN_16_BITS)
@@ -107,22 +105,22 @@ def test_layers_multiply_in_16_bits_and_sum_in_32(precision, recompute, graph, w
     sums = [op.inputs[0].dtype for op in layers if op.type in ("Softmax", "Rsqrt", "Mean")]
     sums += [op.inputs[0].dtype for op in layers if op.type == "Sum" and op.inputs[0].dtype.is_floating]
     assert len(sums) >= 6 and set(sums) == {tf.float32}
-    others = [op.outputs[0].dtype for op in graph.get_operations() if op.type == "MatMul"
-              and op not in layers]
+    others = [op.outputs[0].dtype for op in graph.get_operations()
+              if op.type == "MatMul" and op not in layers]
     assert set(others) == {tf.float32}
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_in_bf16(is_training, graph,
-                                                                                        monkeypatch):
+def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_in_bf16(
+        is_training, graph, monkeypatch):
     # TensorFlow goes by what the CPU can do, and the process would end.
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     monkeypatch.setattr(one_dnn, "cpu_supports", one_dnn.cpu_supports.__wrapped__)
     model = build_model(is_training=is_training, precision="bf16", compile_kernels=True)
     if is_training:
         tf.gradients(first_token_loss(model), tf.trainable_variables())
-    taken = [op for op in graph.get_operations() if op.type in ("MatMul", "BatchMatMulV2", "Softmax")
-             or "Mkl" in op.type]
+    taken = [op for op in graph.get_operations()
+             if op.type in ("MatMul", "BatchMatMulV2", "Softmax") or "Mkl" in op.type]
     assert len(taken) >= 6 and {op.inputs[0].dtype for op in taken} == {tf.float32}
     assert any(op.outputs and op.outputs[0].dtype == tf.bfloat16 for op in graph.get_operations())
 
@@ -172,8 +170,7 @@ def test_the_first_token_suffices_where_batch_and_length_are_unknown(graph):
     np.testing.assert_allclose(first, full, rtol=1e-5, atol=1e-6)
 
 
-# --- Training by hand, as a loop does it
-# ---------------------------------------------------------------------
+# --- Training by hand, as a loop does it -----------------------------------------------------------------
 
 
 def train_model(steps, precision):
@@ -220,8 +217,7 @@ def test_the_planner_predicts_that_16_bits_take_less_memory(whole_one_dnn):
     assert predictions["fp16"] == pytest.approx(predictions["bf16"], rel=0.1)
 
 
-# --- Scaled losses
-# -------------------------------------------------------------------------------------------
+# --- Scaled losses ---------------------------------------------------------------------------------------
 
 
 class Linear(object):
@@ -248,8 +244,7 @@ class Linear(object):
             initialize(self._session)
 
     def step(self, *gradients):
-        """Takes a step with these gradients, one a micro-batch; returns its norm and the number skipped in a
-        row."""
+        """Takes a step with a gradient a micro-batch; returns its norm and the number skipped in a row."""
         assert len(gradients) == self._micro_batches
         for gradient in gradients[:-1]:
             self._session.run(self._accumulation[0].accumulate_op, {self._gradient: gradient})
@@ -340,8 +335,7 @@ def test_the_norm_is_that_of_the_unscaled_gradient():
     assert Linear(2).step(GOOD, GOOD)[0] == pytest.approx(np.linalg.norm(GOOD))
 
 
-# --- Scaled losses in an Estimator
-# -----------------------------------------------------------------------------
+# --- Scaled losses in an Estimator -----------------------------------------------------------------------
 
 
 def model_fn(features, labels, mode, params):
@@ -351,8 +345,9 @@ def model_fn(features, labels, mode, params):
     if params["wide"]:
         tf.get_variable("more", initializer=tf.constant([1.0]))
     loss = tf.reduce_sum(weights * features)
-    train_op = optimization.create_optimizer(loss, 0.01, 100, 0, False, loss_scaling=params["loss_scaling"],
-                                             gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
+    train_op = optimization.create_optimizer(
+        loss, 0.01, 100, 0, False, loss_scaling=params["loss_scaling"],
+        gradient_accumulation_steps=params.get("gradient_accumulation_steps", 1))
     return EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
@@ -387,8 +382,8 @@ def assert_same_tensors(found, expected):
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
-def test_single_overflows_do_not_end_training_and_a_resumed_run_goes_on_with_the_scale(tmp_path,
-                                                                                       micro_batches):
+def test_single_overflows_do_not_end_training_and_a_resumed_run_goes_on_with_the_scale(
+        tmp_path, micro_batches):
     run = functools.partial(train, bad=[1, 2, 5], micro_batches=micro_batches)
     run(tmp_path / "whole", 8)
     run(tmp_path / "killed", 3)
@@ -441,15 +436,14 @@ def test_other_variables_may_not_be_missing(tmp_path):
     assert "loss_scale" not in str(error.value)
 
 
-# --- Flags
-# ---------------------------------------------------------------------------------------------------
+# --- Flags -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("precision, flags, warns", [
     ("bf16", "fpu avx512_bf16 sse", False), ("bf16", "amx_bf16", False), ("bf16", "avx512_fp16 avx2", True),
     ("fp16", "avx512_bf16 amx_bf16", True), ("fp16", "fpu avx512_fp16", False), ("fp32", "fpu", False)])
-def test_a_precision_that_the_processor_does_not_support_is_announced(precision, flags, warns, whole_one_dnn,
-                                                                      monkeypatch, caplog):
+def test_a_precision_that_the_processor_does_not_support_is_announced(
+        precision, flags, warns, whole_one_dnn, monkeypatch, caplog):
     monkeypatch.setattr(one_dnn, "open", lambda path, **_: io.StringIO(f"flags\t\t: {flags}\n"),
                         raising=False)
     monkeypatch.setattr(one_dnn.os.path, "exists", lambda path: path == "/proc/cpuinfo")
@@ -461,8 +455,7 @@ def test_a_precision_that_the_processor_does_not_support_is_announced(precision,
             for record in caplog.records] == [f"--precision={precision}"] * warns
 
 
-# --- Scripts
-# -------------------------------------------------------------------------------------------------
+# --- Scripts ---------------------------------------------------------------------------------------------
 
 
 class Classifier(object):
@@ -529,8 +522,8 @@ def test_run_classifier_goes_on_in_16_bits_and_ends_near_fp32(classifier, precis
         assert (trained["loss_scale/value"], trained["loss_scale/good_steps"]) == (2**15, 3)
         # And back.
         assert len(classifier.run(output, num_train_epochs=3.0)) == 3
-        assert tensors_of(output / "model.ckpt-9").keys() == tensors_of(classifier.output
-                                                                        / "model.ckpt-6").keys()
+        assert tensors_of(output / "model.ckpt-9").keys() == tensors_of(
+            classifier.output / "model.ckpt-6").keys()
 
 
 @pytest.mark.parametrize("limit, supports", [
@@ -539,8 +532,8 @@ def test_run_classifier_goes_on_in_16_bits_and_ends_near_fp32(classifier, precis
     ("AVX512_CORE_BF16", ["bf16"]), ("AVX512_CORE_AMX", ["bf16"]), ("AVX512_CORE_FP16", ["bf16", "fp16"]),
     ("AVX10_1_512_AMX_FP16", ["bf16", "fp16"])])
 @pytest.mark.parametrize("variable", ["ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"])
-def test_what_the_environment_keeps_from_one_dnn_counts_as_not_there(limit, supports, variable, whole_one_dnn,
-                                                                     monkeypatch):
+def test_what_the_environment_keeps_from_one_dnn_counts_as_not_there(
+        limit, supports, variable, whole_one_dnn, monkeypatch):
     monkeypatch.setenv(variable, limit)
     monkeypatch.setattr(one_dnn.os.path, "exists", lambda path: False)  # nobody knows what the CPU has
     supported = [name for name in IN_16_BITS if one_dnn.cpu_supports.__wrapped__(modeling.PRECISIONS[name])]

@@ -20,7 +20,7 @@ OUR_COMMANDS = {"build_vocab", "convert_checkpoint", "plan_memory"}
 EVERYTHING = {"bertlib.commands", "bertlib.serving", "bertlib.tasks", "bertlib.kernels", "bertlib.runtime",
               *MODEL}
 
-# room: the rooms that it may import, besides itself.
+# Room: the rooms that it may import, besides itself.
 TABLE = {
     **dict.fromkeys(MODEL, {"bertlib.kernels", "bertlib.runtime"}),
     **dict.fromkeys(PUBLISHED_COMMANDS, EVERYTHING),
@@ -42,7 +42,8 @@ NAMES_IN_FORKS = ["checkpoints", "kernels", "estimator", "runner", "workers", "f
 def files():
     """{room: its Python files}."""
     found = collections.defaultdict(list)
-    for path in sorted([*ROOT.glob("*.py"), *(ROOT / "bertlib").rglob("*.py"), *(ROOT / "tf1").rglob("*.py")]):
+    for path in sorted([*ROOT.glob("*.py"), *(ROOT / "bertlib").rglob("*.py"),
+                        *(ROOT / "tf1").rglob("*.py")]):
         folder = path.parent.relative_to(ROOT)
         found[path.stem if path.parent == ROOT else ".".join(folder.parts)].append(path)
     return dict(found)
@@ -158,10 +159,12 @@ from absl import flags, logging as absl_logging
 
 def state():
     return {
-        "environment": dict(os.environ), "flags": sorted(flags.FLAGS), "graph mode": not tf.executing_eagerly(),
-        "resource variables": tf.resource_variables_enabled(), "verbosity": [tf.logging.get_verbosity(),
-        absl_logging.get_verbosity()], "handlers": [len(logging.root.handlers), len(logging.getLogger("absl").handlers)],
-        "signals": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
+        "environment": dict(os.environ), "flags": sorted(flags.FLAGS),
+        "graph mode": not tf.executing_eagerly(), "resource variables": tf.resource_variables_enabled(),
+        "verbosity": [tf.logging.get_verbosity(), absl_logging.get_verbosity()],
+        "handlers": [len(logging.root.handlers), len(logging.getLogger("absl").handlers)],
+        "signals": [str(signal.getsignal(number))
+                    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
         "stand-ins": sorted(name for name in sys.modules if name.startswith("tensorflow.contrib")),
         "default graph": len(tf.get_default_graph().get_operations()), "hook": str(sys.excepthook),
         "filters": len(warnings.filters), "finders": len(sys.meta_path)}
@@ -170,7 +173,8 @@ for module in sys.argv[1:]:
     before = state()
     importlib.import_module(module)
     after = state()
-    print(json.dumps([module, {name: [before[name], after[name]] for name in before if before[name] != after[name]}]))
+    print(json.dumps([module, {name: [before[name], after[name]]
+                               for name in before if before[name] != after[name]}]))
 """
 
 
@@ -241,7 +245,8 @@ import modeling, optimization, tokenization
 from tf1.contrib import crf, layers
 assert crf is tf.contrib.crf and callable(crf.crf_log_likelihood) and layers is tf.contrib.layers
 estimator = tf.estimator.Estimator
-config = modeling.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+config = modeling.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                             intermediate_size=8)
 model = modeling.BertModel(config, True, tf.ones([2, 4], tf.int32))
 optimization.create_optimizer(tf.reduce_sum(model.get_pooled_output()), 1e-3, 9, 1, False)
 print("built")

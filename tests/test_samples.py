@@ -11,8 +11,9 @@ MIN_SIZE = {"train": 200, "dev": 60, "test": 30}
 COLUMNS = ["#1 ID", "#2 ID", "#1 String", "#2 String"]
 # Words that say nothing about what a sentence is about; dropped before pairs are compared.
 STOP_WORDS = set(re.findall(r"\w+", """
-    a about after all an and any are as at be because been but by for from had has have he her his in into is it its more
-    no not of on one or she so than that the their them they this to was were when which who will with"""))
+    a about after all an and any are as at be because been but by for from had has have he her his in into is
+    it its more no not of on one or she so than that the their them they this to was were when which who will
+    with"""))
 
 
 def read_tsv(name):
@@ -22,8 +23,7 @@ def read_tsv(name):
 
 
 def read_split(split):
-    """Pairs of one split as (label, first sentence, second sentence); the test labels come from their own
-    file."""
+    """Pairs of one split as (label, first sentence, second sentence); the test labels have their own file."""
     rows = read_tsv(split)[1:]
     labels = [row[1] for row in read_tsv("test_labels")[1:]] if split == "test" else [row[0] for row in rows]
     return [(int(label), row[3], row[4]) for label, row in zip(labels, rows, strict=True)]
@@ -97,8 +97,7 @@ def test_no_sentence_occurs_twice():
 
 
 def test_no_two_pairs_from_one_template():
-    """Sentences of different pairs share neither their wording (all words) nor their matter (content
-    words)."""
+    """Different pairs' sentences have neither wording (all words) nor matter (content words) in common."""
     pairs = [pair for split in MIN_SIZE for _, *pair in read_split(split)]
     bags = [(number, sentence, words(sentence), words(sentence) - STOP_WORDS)
             for number, pair in enumerate(pairs) for sentence in pair]

@@ -1,5 +1,4 @@
-"""Tests of tokenization.SentencePieceTokenizer and --spm_model_file, with models trained here on a few
-sentences."""
+"""tokenization.SentencePieceTokenizer and --spm_model_file, with models trained here on a few sentences."""
 
 import io
 import pickle
@@ -28,8 +27,8 @@ def train(**options):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES * 3), model_writer=model, minloglevel=2, **{**dict(
-            vocab_size=200, hard_vocab_limit=False, character_coverage=1.0, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
-            control_symbols=["[CLS]", "[SEP]", "[MASK]"]), **options})
+            vocab_size=200, hard_vocab_limit=False, character_coverage=1.0, pad_id=0, unk_id=1, bos_id=-1,
+            eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"]), **options})
     return model.getvalue()
 
 
@@ -114,8 +113,8 @@ def test_a_comma_after_a_digit_is_a_token_of_its_own(load):
         tokens = tokenizer.tokenize(text)
         assert "".join(tokens) == "▁" + text.replace(" ", "▁")
         assert not any(token[-1:] == "," and token[-2:-1].isdigit() for token in tokens)
-        assert [text[start:end] for start, end in tokenizer.spans(text)] == [token.lstrip("▁")
-                                                                             for token in tokens]
+        assert [text[start:end] for start, end in tokenizer.spans(text)] == [
+            token.lstrip("▁") for token in tokens]
 
 
 def test_what_looks_like_a_special_token_is_text(tokenizers, load):
@@ -179,8 +178,8 @@ def test_special_tokens_have_berts_names(tokenizers, load):
     assert list(tokenizers[0].vocab)[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert list(tokenizers[0].vocab.values()) == list(range(len(tokenizers[0].vocab)))
     found = load(control_symbols=[], bos_id=2, eos_id=3, unk_piece="⁇").vocab
-    assert [found[name] for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]")] == [0, 1, 2,
-                                                                              3] and "[MASK]" not in found
+    assert [found[name] for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]")] == [0, 1, 2, 3]
+    assert "[MASK]" not in found
     # The likelier spelling counts, and the other one keeps its name.
     found = load(control_symbols=["<cls>", "<sep>", "<mask>", "[UNK]"], bos_id=2, eos_id=3).vocab
     assert [found[name] for name in ("<s>", "</s>", "[CLS]", "[SEP]", "[MASK]")] == [2, 3, 4, 5, 6]
@@ -219,12 +218,13 @@ def test_size_may_be_rounded_up(load, tokenizers):
 
 
 def test_features_are_the_same_in_any_number_of_processes(tokenizers):
-    examples = [classifier_data.InputExample(str(i), SENTENCES[i % 10] * (i % 3), SENTENCES[i % 7] if i % 4
-                                             else None, "1")
+    examples = [classifier_data.InputExample(str(i), SENTENCES[i % 10] * (i % 3),
+                                             SENTENCES[i % 7] if i % 4 else None, "1")
                 for i in range(2100)]
     for tokenizer in tokenizers:
         assert type(tokenizer) in tokenization.TOKENIZERS
-        assert pickle.loads(pickle.dumps(tokenizer)).tokenize(SENTENCES[0]) == tokenizer.tokenize(SENTENCES[0])
+        copied = pickle.loads(pickle.dumps(tokenizer))
+        assert copied.tokenize(SENTENCES[0]) == tokenizer.tokenize(SENTENCES[0])
     one = list(classifier_data.serialize(examples, ["0", "1"], 40, tokenizer))
     assert len(one) == len(examples)
     assert list(classifier_data.serialize(examples, ["0", "1"], 40, tokenizer, num_workers=2)) == one

@@ -198,7 +198,8 @@ def test_chinese_characters_are_split_in_both_cases():
 @pytest.mark.parametrize("lower", [True, False])
 def test_features_of_multilingual_text(lower):
     # As the published multilingual and Chinese models are used: one flag, whatever the script of the text.
-    words = ["日", "本", "の", "##の", "Café", "cafe", "é", "e", "тоже", "Тоже", "हिन", "##द", "한국어", "!", "！"]
+    words = ["日", "本", "の", "##の", "Café", "cafe", "é", "e", "тоже", "Тоже", "हिन", "##द", "한국어", "!",
+             "！"]
     vocab = {token: index for index, token in enumerate([*SPECIAL, *words])}
     tokenizer = tokenization.FullTokenizer(vocab, lower)
     example = run_classifier.InputExample("1", "日本の Café é！", "Тоже한국어 한국어 日!本", "0")
@@ -206,8 +207,8 @@ def test_features_of_multilingual_text(lower):
     length = sum(features.input_mask)
     cafe, e, also = ("cafe", "e", "тоже") if lower else ("Café", "é", "Тоже")
     assert tokenizer.convert_ids_to_tokens(features.input_ids[:length]) == [
-        "[CLS]", "日", "本", "の", cafe, e, "！", "[SEP]", "[UNK]", "[UNK]" if lower else "한국어", "日", "!", "本",
-        "[SEP]"]
+        "[CLS]", "日", "本", "の", cafe, e, "！", "[SEP]",
+        "[UNK]", "[UNK]" if lower else "한국어", "日", "!", "本", "[SEP]"]
     assert tokenizer.tokenize("Тоже") == [also]
 
 

@@ -1,5 +1,4 @@
-"""run_classifier.py on a machine whose memory ends at a micro-batch of --most examples, at --fake_gpu of a
-GPU."""
+"""run_classifier.py where memory ends at a micro-batch of --most examples, at --fake_gpu a GPU's."""
 
 from absl import flags
 import tensorflow.compat.v1 as tf

@@ -1,5 +1,4 @@
-"""A BERT of a few thousand weights, in the forms that checkpoints come in, and a few lines of data for each
-task."""
+"""A BERT of a few thousand weights, in all forms of checkpoints, and a few lines of data for each task."""
 
 import json
 import random
@@ -8,8 +7,8 @@ import numpy as np
 from safetensors import numpy as safetensors
 import tensorflow.compat.v1 as tf
 
-_TEXT = """a an the no old new cat dog bird fish man child house garden river train paper song bread stone sees hears
-eats likes finds sells moves breaks quickly slowly today again here there and not of in on"""
+_TEXT = """a an the no old new cat dog bird fish man child house garden river train paper song bread stone
+sees hears eats likes finds sells moves breaks quickly slowly today again here there and not of in on"""
 _STEMS = _TEXT.split()
 WORDS = [*_STEMS, "un", "##s", "##ed", "##ing", "##ly", ".", ","]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -48,8 +47,7 @@ def shapes():
 
 
 def weights():
-    """{published variable name: array}: large so that examples differ, but the pooler's: its tanh would
-    saturate."""
+    """{published variable name: array}: large so that examples differ, but the pooler's: tanh saturates."""
     generator = np.random.RandomState(7)
     return {name: (generator.standard_normal(shape) * (0.15 if "pooler" in name else 0.8)
                    + name.endswith("gamma")).astype(np.float32) for name, shape in shapes().items()}
@@ -106,8 +104,7 @@ def write_training(directory, arrays, num_labels=2, step=3, **changes):
 
 
 class Model(object):
-    """The model's files in a directory: published ones, and Hugging Face's in the subdirectory
-    `hugging_face`.
+    """The model's files in a directory: published ones, and Hugging Face's in its folder `hugging_face`.
 
     `shallow` is a configuration of its first layer, for tests that are about something else than the model.
     """

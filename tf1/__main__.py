@@ -1,5 +1,4 @@
-"""python -m tf1 --names [--ours]: every name that a program gets, or those that TensorFlow has not, or has
-otherwise."""
+"""python -m tf1 --names [--ours]: all names of a program, or those that TensorFlow lacks or has otherwise."""
 
 import argparse
 import signal
@@ -10,8 +9,7 @@ from tf1 import _names
 
 
 def names(module, name, seen=()):
-    """Yields (full name, whether it is ours) of the public names of a module, those of its modules
-    included."""
+    """Yields (full name, whether it is ours) of the public names of a module and its modules."""
     for key in sorted(key for key in dir(module) if not key.startswith("_")):
         value = getattr(module, key, None)
         if isinstance(value, types.ModuleType):
@@ -25,8 +23,8 @@ def names(module, name, seen=()):
 
 def main():
     """Prints the names."""
-    parser = argparse.ArgumentParser(prog="python -m tf1", description="TensorFlow 1.x for programs of its "
-                                     "time.")
+    parser = argparse.ArgumentParser(prog="python -m tf1", description="TensorFlow 1.x for programs "
+                                     "of its time.")
     parser.add_argument("--names", action="store_true", required=True, help="list every name that a program "
                         "gets from `tf`")
     parser.add_argument("--ours", action="store_true",

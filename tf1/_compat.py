@@ -1,5 +1,4 @@
-"""`tensorflow.compat.v1` as programs of its time expect it: quiet, in graph mode, with resource variables and
-tf-keras."""
+"""`tensorflow.compat.v1` as its programs expect it: quiet, in graph mode, resource variables, tf-keras."""
 
 import importlib
 import logging

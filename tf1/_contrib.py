@@ -4,18 +4,20 @@ The functions keep the arguments, the variable names and the results of TensorFl
 """
 
 import contextlib
+import os
 import tempfile
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+
+from bertlib.runtime import checkpoint_files
 
 # --- contrib.layers --------------------------------------------------------------------------------------
 
 
 def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, variables_collections=None,
                outputs_collections=None, trainable=True, begin_norm_axis=1, begin_params_axis=-1, scope=None):
-    """Layer normalization (Ba et al. 2016, arXiv:1607.06450), with variables LayerNorm/beta and
-    LayerNorm/gamma.
+    """Layer normalization (Ba et al. 2016, arXiv:1607.06450), variables LayerNorm/beta, LayerNorm/gamma.
 
     Args:
       inputs: float tensor.
@@ -49,8 +51,7 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
                **unsupported):
     """Batch normalization over the last dimension (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
-    Variables: BatchNorm/beta, gamma, moving_mean and moving_variance. Arguments are those of `layer_norm`,
-    and
+    Variables: BatchNorm/beta, gamma, moving_mean, moving_variance. Arguments are those of `layer_norm`, and
 
       decay: of the moving averages.
       epsilon: added to the variance.
@@ -93,8 +94,7 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
 
 
 def _bessel(inputs):
-    """n / (n - 1) for n values of a channel. The kernel that TensorFlow took for two and four dimensions
-    averaged so."""
+    """n / (n - 1) for n values of a channel. TensorFlow's kernel for two and four dimensions averaged so."""
     count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), inputs.dtype)
     return count / tf.maximum(count - 1, 1)
 
@@ -103,8 +103,7 @@ def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn
                     weights_initializer=None, weights_regularizer=None, biases_initializer="zeros",
                     biases_regularizer=None, reuse=None, variables_collections=None, outputs_collections=None,
                     trainable=True, scope=None):
-    """activation_fn(inputs · weights + biases) over the last dimension, with variables
-    fully_connected/weights and biases.
+    """activation_fn(inputs · fully_connected/weights + fully_connected/biases) over the last dimension.
 
     Defaults are a ReLU, Xavier weights and zero biases; biases_initializer=None or a normalizer_fn leaves the
     biases out.
@@ -199,8 +198,8 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
     """
     global_step = tf.train.get_global_step() if global_step is None else global_step
     with tf.variable_scope(name, "OptimizeLoss", [loss, global_step]):
-        with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS) if update_ops is None
-                                     else update_ops):
+        with tf.control_dependencies(
+                tf.get_collection(tf.GraphKeys.UPDATE_OPS) if update_ops is None else update_ops):
             loss = tf.identity(loss)
         rate = learning_rate
         if isinstance(rate, (int, float)):
@@ -294,16 +293,14 @@ def crf_sequence_score(inputs, tag_indices, sequence_lengths, transition_params)
 
 
 def crf_log_norm(inputs, sequence_lengths, transition_params):
-    """Returns the logarithm of the partition function, float [B], 0 for length 0; arguments of
-    `crf_log_likelihood`."""
+    """Returns the log partition function, float [B], 0 for length 0; arguments of `crf_log_likelihood`."""
     def forward(state, position):
         scores, mask = position
         following = tf.reduce_logsumexp(state[:, :, None] + transition_params[None], axis=1) + scores
         return tf.where(mask > 0, following, state)
 
     mask = _mask(sequence_lengths, inputs)
-    # The loop passes the first position too, without effect: a loop over nothing, if T is 1, would have no
-    # gradient.
+    # The loop takes the first position too, without effect: an empty loop (T = 1) would have no gradient.
     later = tf.concat([tf.zeros_like(mask[:, :1]), mask[:, 1:]], axis=1)
     wide = tf.tile(later[:, :, None], [1, 1, tf.shape(inputs)[2]])
     final = tf.foldl(forward, (tf.transpose(inputs, [1, 0, 2]), tf.transpose(wide, [1, 0, 2])), inputs[:, 0])
@@ -428,7 +425,8 @@ def from_saved_model(export_dir, signature_def_key=None, signature_def=None, inp
     with session.graph.as_default():
         loaded = tf.saved_model.loader.load(session,
                                             (tags or tf.saved_model.tag_constants.SERVING).split(","),
-                                            export_dir)
+                                            checkpoint_files.openable_directory(
+                                                tf.compat.as_str(os.fspath(export_dir))))
     if input_names is None or output_names is None:
         if signature_def is None:
             key = signature_def_key or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -503,8 +501,8 @@ def streaming_pearson_correlation(predictions, labels, weights=None, metrics_col
         weights = tf.ones_like(x) if weights is None else tf.reshape(tf.cast(weights, tf.float64), [-1])
         sums = tf.get_variable("sums", [6], tf.float64, tf.zeros_initializer(), trainable=False,
                                collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
-        batch = tf.stack([tf.reduce_sum(weights * terms) for terms in (tf.ones_like(x), x, y, x * x, y * y,
-                                                                       x * y)])
+        batch = tf.stack([tf.reduce_sum(weights * terms) for terms in (
+            tf.ones_like(x), x, y, x * x, y * y, x * y)])
 
         def correlation(sums):
             count, x, y, xx, yy, xy = tf.unstack(sums)

@@ -1,5 +1,4 @@
-"""The parts of `tf.estimator` and `tf.contrib.tpu` around `estimator.py`: what TF 1.x programs call by those
-names.
+"""The parts of `tf.estimator` and `tf.contrib.tpu` around `estimator.py`: what TF 1.x programs call.
 
 `tf1` puts them there. TPUs are refused; everything else of `TPUEstimator` runs on CPU and GPU.
 """
@@ -50,8 +49,7 @@ def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
 
 
 def build_parsing_serving_input_receiver_fn(feature_spec, default_batch_size=None):
-    """Returns a serving_input_receiver_fn that is fed serialized `tf.train.Example`s, under the name
-    "examples".
+    """Returns a serving_input_receiver_fn that is fed serialized `tf.train.Example`s as "examples".
 
     Args:
       feature_spec: {name: FixedLenFeature or VarLenFeature}.
@@ -83,8 +81,8 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
     """
     del queue_capacity, num_threads
     if shuffle is None:
-        raise ValueError("numpy_input_fn: say shuffle=True (training) or shuffle=False (evaluation, "
-                         "prediction).")
+        raise ValueError("numpy_input_fn: say shuffle=True (training) "
+                         "or shuffle=False (evaluation, prediction).")
     data = x if y is None else (x, y)
     sizes = {len(array) for array in tf.nest.flatten(data)}
     if len(sizes) != 1:
@@ -101,8 +99,7 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
 
 def pandas_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_capacity=1000, num_threads=1,
                     target_column="target"):
-    """Returns an input_fn over a DataFrame, a feature a column; y is a Series, or a DataFrame of several
-    labels.
+    """Returns an input_fn over a DataFrame, a feature a column; y is a Series, or a DataFrame of labels.
 
     Other arguments and errors are those of `numpy_input_fn`.
     """
@@ -193,8 +190,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
 
     def _export(self, exporter, is_the_final_export):
         return exporter.export(
-            estimator=self._estimator, export_path=os.path.join(self._estimator.model_dir, "export",
-                                                                exporter.name),
+            estimator=self._estimator, export_path=os.path.join(
+                self._estimator.model_dir, "export", exporter.name),
             checkpoint_path=self._estimator.latest_checkpoint(), eval_result=self.metrics,
             is_the_final_export=is_the_final_export)
 
@@ -218,8 +215,8 @@ class _SavedModelExporter(Exporter):
     def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False,
                  exports_to_keep=None):
         if exports_to_keep is not None and exports_to_keep < 1:
-            raise ValueError(f"exports_to_keep is {exports_to_keep}; it must be positive, or None to keep "
-                             "all.")
+            raise ValueError(f"exports_to_keep is {exports_to_keep}; "
+                             "it must be positive, or None to keep all.")
         self.name = name
         self._serving_input_receiver_fn = serving_input_receiver_fn
         self._assets_extra = assets_extra
@@ -263,8 +260,7 @@ def _loss_smaller(best_eval_result, current_eval_result):
 
 
 class BestExporter(_SavedModelExporter):
-    """Exports after an evaluation that is better than all before, those of earlier runs in model_dir
-    included."""
+    """Exports after an evaluation better than all before, those of earlier runs in model_dir included."""
 
     def __init__(self, name="best_exporter", serving_input_receiver_fn=None,
                  event_file_pattern="eval/*.tfevents.*", compare_fn=_loss_smaller, assets_extra=None,
@@ -316,8 +312,7 @@ def _events(pattern):
 
 
 def read_eval_metrics(eval_dir):
-    """Returns the metrics of all evaluations in a directory of summaries: OrderedDict {step: {name: value}},
-    by step."""
+    """Returns a directory's metrics of all evaluations: OrderedDict {step: {name: value}}, by step."""
     found = _events(os.path.join(glob.escape(eval_dir), "*.tfevents.*"))
     return collections.OrderedDict((step, found[step]) for step in sorted(found))
 
@@ -374,8 +369,7 @@ def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_st
 
 def stop_if_lower_hook(estimator, metric_name, threshold, eval_dir=None, min_steps=0, run_every_secs=60,
                        run_every_steps=None):
-    """Returns a hook that ends training once a metric was below a threshold; arguments of
-    `stop_if_higher_hook`."""
+    """Returns a hook that ends training once a metric was below a threshold; see `stop_if_higher_hook`."""
     def should_stop():
         return any(value < threshold for _, value in _history(estimator, metric_name, eval_dir, min_steps))
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -451,8 +445,8 @@ class TPURunConfig(estimator.RunConfig):
           ValueError: a cluster resolver is given.
         """
         if cluster is not None:
-            raise ValueError("RunConfig(cluster=…): TPUs are not supported. Pass cluster=None to run on CPU "
-                             "or GPU.")
+            raise ValueError("RunConfig(cluster=…): TPUs are not supported. "
+                             "Pass cluster=None to run on CPU or GPU.")
         super().__init__(**settings)
         self.tpu_config = tpu_config or TPUConfig()
         self.cluster = None

@@ -1,5 +1,4 @@
-"""The names that `tf1` puts over those of `tensorflow.compat.v1`, and the modules that programs import past
-`tf`."""
+"""The names that `tf1` puts over `tensorflow.compat.v1`'s, and the modules that programs import past `tf`."""
 
 import functools
 import logging as _python_logging
@@ -98,8 +97,7 @@ def _loops():
 
 
 def _uniform_in_loop(shape, site):
-    """`randomness.uniform`, keyed by the round too; None if the loop has no integer variable that would tell
-    it."""
+    """`randomness.uniform`, keyed by the round too; None if no integer variable of the loop would tell it."""
     switches = [op for loop in _loops() for op in loop.pivot.consumers() if op.type == "Switch"]
     counters = [op.outputs[1] for op in switches if op.outputs[1].dtype.is_integer
                 and op.outputs[1].shape.rank == 0]

@@ -31,8 +31,8 @@ def tokenizer(path):
     # 5 takes no notice of 4's `vocab_file`
     found = transformers.BertTokenizerFast(vocab=path, do_lower_case=True)
     if len(found) != size:
-        raise ValueError(f"{path} has {size} entries, but the tokenizer knows {len(found)}: transformers 5 "
-                         "is needed.")
+        raise ValueError(f"{path} has {size} entries, but the tokenizer knows {len(found)}: "
+                         "transformers 5 is needed.")
     return found
 
 
@@ -66,8 +66,7 @@ def autocast(settings):
 
 
 class Trainer:
-    """Takes training steps as BERT's authors do: AdamW with linear warm-up and decay, gradients clipped to
-    norm 1."""
+    """Takes training steps as BERT's authors do: AdamW, linear warm-up and decay, clipping at norm 1."""
 
     def __init__(self, settings, model, total_steps):
         self.settings, self.model = settings, model.train()

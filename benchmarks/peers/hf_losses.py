@@ -1,5 +1,4 @@
-"""Peer: Hugging Face's model on the batches of benchmarks/losses.py, under the published optimizer, at
-dropout 0.
+"""Peer: Hugging Face's model on batches of benchmarks/losses.py, the published optimizer, dropout 0.
 
     python benchmarks/peers/hf_losses.py MODEL_DIR LOSSES.npz
 """
@@ -12,8 +11,7 @@ from transformers import BertForSequenceClassification
 
 
 class PublishedAdam:
-    """Adam without bias correction, with decoupled weight decay, as google-research/bert's optimization.py
-    has it."""
+    """Adam without bias correction, with decoupled weight decay, as in the published optimization.py."""
 
     def __init__(self, model):
         self.parameters = [parameter for _, parameter in model.named_parameters()]
@@ -26,8 +24,7 @@ class PublishedAdam:
             self.optimizer.state[parameter] = {"step": torch.tensor(1e6),
                                                "exp_avg": torch.zeros_like(parameter),
                                                "exp_avg_sq": torch.zeros_like(parameter)}
-        # The published norm counts the word embeddings' gradient token by token, before rows of one word are
-        # summed.
+        # The published norm counts the word embeddings' gradient by token, before a word's rows are summed.
         self.words = model.bert.embeddings.word_embeddings
         self.words.register_full_backward_hook(self._keep_token_gradients)
 

@@ -1,5 +1,4 @@
-"""Peer: Hugging Face's model on the windows of benchmarks/squad.py, in its order, under the published
-optimizer.
+"""Peer: Hugging Face's model on windows of benchmarks/squad.py, in its order, with the published optimizer.
 
     python benchmarks/peers/hf_squad.py MODEL_DIR WINDOWS.npz LOGITS.npz
 
@@ -35,8 +34,7 @@ def precision(recorded):
 
 
 def head_in_fp32(model):
-    """Keeps autocast from rounding the logits, and with them the loss, to bfloat16: our side computes both in
-    float32."""
+    """Keeps autocast from rounding logits and loss to bfloat16: our side computes both in float32."""
     head = model.qa_outputs.forward
     model.qa_outputs.forward = torch.autocast("cpu", enabled=False)(lambda states: head(states.float()))
 
@@ -81,7 +79,7 @@ def main():
     torch.manual_seed(recorded["seed"].item())
     dropout = {} if recorded["dropout"] else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = BertForQuestionAnswering.from_pretrained(model_dir, **dropout)
-    # else [PAD], which the loss depends on, would not be trained
+    # Else [PAD], which the loss depends on, would not be trained.
     model.bert.embeddings.word_embeddings.padding_idx = None
     head_in_fp32(model)
     results = {"losses": train(model, recorded)}

@@ -9,7 +9,7 @@ from bertlib.runtime import quiet_tensorflow
 
 _tf = quiet_tensorflow.load()
 if not quiet_tensorflow.shows_all_messages():
-    # else it warns of what the commands need, such as graph mode
+    # Else it warns of what the commands need, such as graph mode.
     _tf.logging.set_verbosity(_tf.logging.ERROR)
 _tf.disable_v2_behavior()
 _tf.enable_resource_variables()

@@ -16,9 +16,9 @@ import os
 from absl import flags, logging
 import tokenizers
 
-from bertlib.commands import common_flags
+from bertlib.commands import checks, common_flags
 from bertlib.commands.settings import Settings
-from bertlib.runtime import files
+from bertlib.runtime import files, locks
 from bertlib.tasks import corpus
 import tokenization
 
@@ -26,6 +26,8 @@ import tokenization
 _LONGEST_WORD = tokenization.WordpieceTokenizer([]).max_input_chars_per_word
 # Distinct texts without white space that are counted before their words are.
 _CHUNKS = 1 << 20
+# Far more than any vocabulary has; ids are int32, and the trainer takes memory for all entries beforehand.
+_MOST_ENTRIES = 1 << 24
 # How often a word is repeated in one string for the trainer.
 _REPEATED = 10000
 
@@ -33,12 +35,12 @@ _REPEATED = 10000
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Vocabulary"):
-        flags.DEFINE_string("input_file", None, "Text files, UTF-8, .gz or not: paths and globs, separated "
-                            "by commas.")
+        flags.DEFINE_string("input_file", None,
+                            "Text files, UTF-8, .gz or not: paths and globs, separated by commas.")
         flags.DEFINE_string("output_file", None, "The vocabulary to write, one token a line.")
         flags.DEFINE_integer("vocab_size", 30522, "Entries of the vocabulary, special tokens and single "
                              "characters included.",
-                             lower_bound=1)
+                             lower_bound=1, upper_bound=_MOST_ENTRIES)
         flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents, as the model's "
                           "scripts will have to.")
         flags.DEFINE_integer("min_frequency", 2, "Characters that are rarer are left out, which makes their "
@@ -47,12 +49,11 @@ def define_flags():
         flags.DEFINE_integer("num_unused", 0, "Entries [unused0], [unused1], … after [PAD], to be renamed "
                              "later. With 99 the special tokens have the ids that they have in the published "
                              "English vocabularies.",
-                             lower_bound=0)
+                             lower_bound=0, upper_bound=_MOST_ENTRIES)
 
 
 def count_words(lines, do_lower_case):
-    """Returns how often the words of some lines occur: Counter of str, without what is too long to be looked
-    up."""
+    """Counts how often words of some lines occur: Counter of str, without those too long to be looked up."""
     tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
     chunks, words = collections.Counter(), collections.Counter()
     for line in itertools.chain(lines, [None]):
@@ -101,15 +102,17 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
                          f"{len(given)} entries. Raise it, or raise --min_frequency={min_frequency} to leave "
                          "out rarer characters.")
     unknown = sum(words.values()) - sum(known.values())
-    logging.info("%d words, %d different ones, %d characters. %d words have a rarer character and will be "
-                 "[UNK].",
+    logging.info("%d words, %d different ones, %d characters. "
+                 "%d words have a rarer character and will be [UNK].",
                  sum(words.values()), len(words), len(alphabet), unknown)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     # The trainer numbers characters as it meets them, in the order of a hash table with a random seed, and of
     # equally frequent pairs merges the one with the lowest numbers. Numbered beforehand, as special tokens,
     # they stay in order.
-    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=vocab_size, min_frequency=min_frequency,
+    # Each piece that is added shortens a word, so that there are at most as many as characters.
+    most = min(vocab_size, len(given) + sum(map(len, known)))
+    trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=most, min_frequency=min_frequency,
                                                    special_tokens=given, show_progress=False)
     tokenizer.train_from_iterator(_repeated(known), trainer)
     ids = tokenizer.get_vocab()
@@ -124,13 +127,21 @@ def _repeated(words):
 
 
 def write_vocab(path, vocab):
-    """Writes a vocabulary, checked, whole or not at all."""
+    """Writes a vocabulary to a new file, checked, whole or not at all."""
     if os.path.dirname(path):
         files.make_directories(os.path.dirname(path))
-    with files.replacing(path) as partial:
+    with locks.file(path), files.replacing(path) as partial:
+        check_is_new(path)  # another process may have written it meanwhile
         with files.opened(partial, "w") as writer:
             writer.write("".join(f"{token}\n" for token in vocab))
         tokenization.check_vocab(partial, len(vocab))
+
+
+def check_is_new(path):
+    """Raises a ValueError if there is a file already."""
+    if files.exists(path):
+        raise ValueError(f"--output_file={path} exists, and models may depend on its ids. Name another file, or "
+                         "remove it.")
 
 
 def main(_):
@@ -139,10 +150,9 @@ def main(_):
     for name in ("input_file", "output_file"):
         if not getattr(settings, name):
             raise ValueError(f"--{name} is required.")
-    if files.exists(settings.output_file):
-        raise ValueError(f"--output_file={settings.output_file} exists, and models may depend on its ids. "
-                         "Name another file, or remove it.")
+    check_is_new(settings.output_file)
     paths = corpus.find_input_files([path.strip() for path in settings.input_file.split(",")])
+    checks.refuse_overwriting(settings, {"input_file": paths}, {"output_file": [settings.output_file]})
     lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))
     words = count_words(lines, settings.do_lower_case)
     if not words:

@@ -11,12 +11,14 @@ _BAR = 50  # characters
 def _svg(width, height, parts):
     """A picture of these parts, on white."""
     return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'font-family="sans-serif" font-size="13">', '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>", ""])
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" font-family="sans-serif" font-size="13">',
+        '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>", ""])
 
 
 def _text(x, y, content, anchor="start", color="black"):
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{color}">{xml.sax.saxutils.escape(str(content))}</text>'
+    return (f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{color}">'
+            f'{xml.sax.saxutils.escape(str(content))}</text>')
 
 
 def text_bars(rows):

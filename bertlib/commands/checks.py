@@ -1,6 +1,7 @@
 """Defaults of flags that were not given, and checks before anything is written."""
 
 import difflib
+import glob
 import importlib.util
 import os
 
@@ -9,7 +10,8 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.commands import tokenizer_files
 from bertlib.kernels import one_dnn
-from bertlib.runtime import checkpoints, files
+from bertlib.runtime import checkpoints, files, run_config
+from bertlib.runtime.files import json_object
 import modeling
 import optimization
 import tokenization
@@ -42,8 +44,10 @@ def resolve_model_flags(settings):
 
     Raises:
       ValueError: a file is neither given nor found.
+      FileNotFoundError: there is no such checkpoint.
     """
-    if settings.init_checkpoint is settings.bert_config_file is settings.vocab_file is settings.spm_model_file is None:
+    if (settings.init_checkpoint is settings.bert_config_file is settings.vocab_file
+            is settings.spm_model_file is None):
         directory = installed_model()
         if directory is None:
             raise ValueError("No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or "
@@ -64,10 +68,21 @@ def resolve_model_flags(settings):
         beside = [os.path.join(directory, file) for file in candidates] if directory is not None else []
         found = next((path for path in beside if tf.gfile.Exists(path)), None)
         if found is None:
-            files = " or ".join(candidates)
-            where = f": there is no {files} beside --init_checkpoint={settings.init_checkpoint}" if beside else ""
+            if beside:
+                _open_starting_weights(settings)  # which complains if they are missing too
+            names = " or ".join(candidates)
+            where = (f": there is no {names} beside --init_checkpoint={settings.init_checkpoint}"
+                     if beside else "")
             raise ValueError(f"--{name} is required{where}.")
         settings.take_default(name, found)
+
+
+def _open_starting_weights(settings):
+    """Opens --init_checkpoint; returns the `checkpoints.Checkpoint`."""
+    try:
+        return checkpoints.open_checkpoint(settings.init_checkpoint)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"--init_checkpoint={settings.init_checkpoint}: {error}") from error
 
 
 # --- Checks ----------------------------------------------------------------------------------------------
@@ -77,6 +92,10 @@ def resolve_model_flags(settings):
 IGNORED_CONFIG_KEYS = {
     "directionality", "id2label", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type"}
+
+
+# Far more than any model has; with more, shapes overflow, or the graph is never done.
+_MOST, _MOST_OF = 1 << 24, {"num_hidden_layers": 1000}
 
 
 def load_config(settings):
@@ -112,10 +131,6 @@ def _file_of_flag(settings, name):
     return path
 
 
-def json_object(path):
-    return files.read_json_object(path)
-
-
 def config_problems(settings):
     """Everything wrong with a configuration, one sentence each."""
     defaults = modeling.BertConfig(vocab_size=1).to_dict()
@@ -129,6 +144,8 @@ def config_problems(settings):
         value = settings.get(name, default)
         if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             problems.append(f"{name} is {value!r}; it must be a positive integer.")
+        elif isinstance(default, int) and value > (most := _MOST_OF.get(name, _MOST)):
+            problems.append(f"{name} is {value}; it must be at most {most}.")
         elif isinstance(default, float) and (not isinstance(value, (int, float)) or not 0 <= value < 1):
             problems.append(f"{name} is {value!r}; it must be at least 0 and below 1.")
         elif isinstance(default, str) and not isinstance(value, (str, type(None))):
@@ -247,25 +264,32 @@ def _check_reachable(path, tokenizer):
 
 
 def refuse_tpus(settings):
-    """Raises a ValueError if --use_tpu asks for one."""
+    """Raises a ValueError if --use_tpu asks for one, or TF_CONFIG for several processes."""
+    run_config.refuse_clusters()
     if settings.use_tpu:
         raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
 
 
 def check_output_dir(settings):
-    """Checks that --output_dir is a directory or can become one.
+    """Checks that --output_dir and --results_dir are directories or can become some. The latter is the former
+    if it was not given.
 
     Raises:
-      NotADirectoryError, ValueError: it cannot.
+      NotADirectoryError, PermissionError, ValueError: one cannot.
     """
-    if not settings.output_dir:
-        raise ValueError("--output_dir is empty; name a directory.")
-    existing = settings.output_dir
-    while existing and not tf.gfile.Exists(existing):
-        existing = os.path.dirname(existing)
-    if existing and not tf.gfile.IsDirectory(existing):
-        raise NotADirectoryError(f"--output_dir={settings.output_dir}: {existing} is not a directory. Use "
-                                 "another one.")
+    if settings.results_dir is None:
+        settings.results_dir = settings.output_dir
+    for name in ("output_dir", "results_dir"):
+        existing = directory = getattr(settings, name)
+        if not directory:
+            raise ValueError(f"--{name} is empty; name a directory.")
+        while existing and not tf.gfile.Exists(existing):
+            existing = os.path.dirname(existing)
+        if existing and not tf.gfile.IsDirectory(existing):
+            raise NotADirectoryError(f"--{name}={directory}: {existing} is not a directory. Use another one.")
+        if not files.is_remote(directory) and not os.access(existing or ".", os.W_OK | os.X_OK):
+            raise PermissionError(f"--{name}={directory}: nothing can be written in {existing or 'this directory'}: "
+                                  "it belongs to somebody else, or its file system is read-only. Use another one.")
 
 
 # The least that a GPU's compute capability must be.
@@ -305,6 +329,7 @@ def check_starting_weights(settings, config, head_shapes, training=True):
     if newest:
         found = checkpoints.open_checkpoint(newest)
         model = {**encoder, **head_shapes}
+        checkpoints.check_types(found, model)
         trained_with = optimization.optimizer_of(found.shapes)
         if training and trained_with not in (None, settings.optimizer):
             raise ValueError(f"--optimizer={settings.optimizer}, but {newest} was trained with "
@@ -324,11 +349,89 @@ def check_starting_weights(settings, config, head_shapes, training=True):
                              f"them.\n{error}") from error
         checkpoints.check_readable(found, found.shapes)
     elif settings.init_checkpoint:
-        found = checkpoints.open_checkpoint(settings.init_checkpoint)
+        found = _open_starting_weights(settings)
+        checkpoints.check_types(found, {**encoder, **head_shapes})
         # Published and Hugging Face checkpoints may come without a pooler; then it starts at random, as heads
         # do.
         optional = {name for name in encoder if "/pooler/" in name} | set(head_shapes)
         checkpoints.check_fits(found, {**encoder, **head_shapes}, optional)
-        checkpoints.check_readable(found, encoder)
+        checkpoints.check_readable(found, {**encoder, **head_shapes})
     else:
         logging.warning("No --init_checkpoint: the weights start at random.")
+
+
+# --- What is read is not overwritten ---------------------------------------------------------------------
+
+# What a training writes into --output_dir besides its checkpoints.
+TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json")
+
+
+def refuse_overwriting(settings, read, written):
+    """Checks that no file that a command reads is one that it writes: by the same name, another spelling of
+    it, or a link.
+
+    Args:
+      settings: a `Settings`.
+      read: {flag: paths that the command reads}; what does not exist is left to other checks. The model's
+        files are added here.
+      written: {flag: paths that the command writes, aside first as "path.partial"}.
+
+    Raises:
+      ValueError: one is.
+    """
+    flags = {}
+    for flag, paths in (*_model_files(settings).items(), *read.items()):
+        flags.update((files.identity(path), (flag, path)) for path in paths if files.exists(path))
+    for flag, paths in written.items():
+        for path in paths:
+            for name in (path, f"{path}.partial"):
+                reader, what = flags.get(files.identity(name), (None, None))
+                if reader is not None:
+                    other = "" if what == name else f", which is {what},"
+                    raise ValueError(f"--{flag}={getattr(settings, flag)} would overwrite {name}{other} that "
+                                     f"--{reader} reads. Pass another --{flag}.")
+
+
+def overwritten_in(settings, names):
+    """Returns the paths that a command with --output_dir overwrites.
+
+    Args:
+      settings: a `Settings`.
+      names: of the files that it writes there besides those of a training.
+
+    Returns:
+      {"output_dir" or "results_dir": list of str}, for `refuse_overwriting`.
+    """
+    found = {"results_dir": [os.path.join(settings.results_dir, name) for name in names]}
+    if settings.results_dir == settings.output_dir:
+        found = {"output_dir": found.pop("results_dir")}
+    if settings.do_train:
+        directory = settings.output_dir
+        trained = found.setdefault("output_dir", [])
+        trained += [os.path.join(directory, name) for name in (*names, *TRAINING_FILES)]
+        if not checkpoints.latest_checkpoint(directory):
+            # A training that starts writes its checkpoints from step 0 on, whatever has their names.
+            trained += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
+    return found
+
+
+def _model_files(settings):
+    """{flag: files} of the model that a command reads."""
+    found = {}
+    for flag in ("vocab_file", "spm_model_file", "bert_config_file"):
+        if flag in settings and getattr(settings, flag):
+            found[flag] = [getattr(settings, flag)]
+    if "init_checkpoint" in settings and settings.init_checkpoint:
+        found["init_checkpoint"] = files_of_checkpoint(settings.init_checkpoint)
+    return found
+
+
+def files_of_checkpoint(path):
+    """Returns the local files of a checkpoint that a flag names: its prefix, a directory, or a file."""
+    if os.path.isdir(path):
+        patterns = ["*.safetensors", "*.safetensors.index.json"]
+        newest = checkpoints.latest_checkpoint(path)
+        if newest:
+            return files_of_checkpoint(newest)
+        return [name for pattern in patterns for name in glob.glob(os.path.join(glob.escape(path), pattern))]
+    return [path, *glob.glob(glob.escape(path) + ".index"), *glob.glob(glob.escape(path) + ".data-*")]

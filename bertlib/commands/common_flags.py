@@ -1,6 +1,7 @@
 """The flags that commands share, and `--help`, which shows all flags of a command in sections."""
 
 import contextlib
+import itertools
 import math
 import re
 import sys
@@ -16,10 +17,18 @@ FLAGS = flags.FLAGS
 
 _HELP_WIDTH = 110
 
+# What whole numbers may be at most, where their flag has no bound of its own: more overflows somewhere in
+# TensorFlow or NumPy. The seed is an int64 there; the other one may be any number.
+_MOST = 2**31 - 1
+_SEEDS = {"seed": 2**63 - 1, "random_seed": math.inf}
+MOST_WORKERS = 1024
+# A number of epochs with which the number of steps, too, is an int64.
+_MOST_EPOCHS = 1e9
+
 # Heading of a section -> the names of its flags, in the order of their definition.
 _sections = {}
 
-# the flags belong to the command that calls these functions, which absl's --helpshort goes by
+# The flags belong to the command that calls these functions; absl's --helpshort goes by that.
 flags.disclaim_key_flags()
 
 
@@ -72,11 +81,17 @@ def _help_of(flag):
     form = f"--[no]{flag.name}" if flag.flag_type() == "bool" else f"--{flag.name}"
     if isinstance(flag, flags.EnumFlag):
         form += f"=<{'|'.join(flag.parser.enum_values)}>"
-    default = "" if flag.default is None else f" (default: {str(flag.default).lower() if flag.boolean else flag.default})"
+    default = "" if flag.default is None else (
+        f" (default: {str(flag.default).lower() if flag.boolean else flag.default})")
     # absl put the values before it
     text = flag.help.split(">: ", 1)[-1] if isinstance(flag, flags.EnumFlag) else flag.help
     return [f"  {form}", *textwrap.wrap(text + default, _HELP_WIDTH, initial_indent=6 * " ",
                                         subsequent_indent=6 * " ")]
+
+
+def names():
+    """Returns the names of all flags that a section has."""
+    return [name for names in _sections.values() for name in names if name in FLAGS]
 
 
 # --- Flags -----------------------------------------------------------------------------------------------
@@ -85,14 +100,14 @@ def _help_of(flag):
 def define_model_flags(max_seq_length):
     """Defines the flags that say which model to use, and on how long sequences."""
     with section("Model"):
-        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json, or a Hugging Face "
-                            "config.json.")
+        flags.DEFINE_string("bert_config_file", None,
+                            "The model's bert_config.json, or a Hugging Face config.json.")
         flags.DEFINE_string("init_checkpoint", None,
                             "Where weights start: a TensorFlow checkpoint prefix, a Hugging Face BERT "
                             "directory or a .safetensors file. A checkpoint in output_dir goes before it.")
         flags.DEFINE_integer("max_seq_length", max_seq_length,
-                             "WordPieces of an input, [CLS] and [SEP] included. Longer ones are cut, shorter "
-                             "ones padded.",
+                             "WordPieces of an input, [CLS] and [SEP] included. "
+                             "Longer ones are cut, shorter ones padded.",
                              lower_bound=3)
     with section("Memory and speed"):
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
@@ -119,7 +134,7 @@ def define_input_flags():
         flags.DEFINE_integer("num_workers", 1,
                              "Processes that turn text into features, 0 for one a core. The features are the "
                              "same. One does 100,000 short examples a second, so that only long files of "
-                             "long texts gain.", lower_bound=0)
+                             "long texts gain.", lower_bound=0, upper_bound=MOST_WORKERS)
         flags.DEFINE_bool("trim_padding", None, "Sort examples by length, cut each batch after its longest "
                           "sequence, and train a classifier without computing the padding that is left. It "
                           "saves most of the time of short examples. With false, batches have the shape of "
@@ -136,9 +151,12 @@ def define_training_flags():
     """Defines the flags of the optimizer, the schedule and the checkpoints."""
     with section("Training"):
         flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
+        flags.DEFINE_string("results_dir", None, "Directory of the results of evaluation and prediction, and of "
+                            "their TFRecords; by default output_dir. Without training, output_dir is then only "
+                            "read: another process may train there meanwhile.")
         flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
-        flags.DEFINE_float("learning_rate", 5e-5, "Learning rate that warm-up rises towards and that decays "
-                           "from there.")
+        flags.DEFINE_float("learning_rate", 5e-5,
+                           "Learning rate that warm-up rises towards and that decays from there.")
         flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
                           "The optimizer; adamw is the published one.")
         flags.DEFINE_bool("adam_bias_correction", False,
@@ -157,8 +175,8 @@ def define_training_flags():
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
                           "What the backward pass computes again instead of keeping it in memory: attention "
                           "saves most of the memory of long sequences for little time, layers saves all but "
-                          "each layer's input for a third more time. auto: the fastest that fits, found out "
-                          "by simulation.")
+                          "each layer's input for a third more time. auto: "
+                          "the fastest that fits, found out by simulation.")
         flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: layers that are computed "
                              "again together.",
                              lower_bound=1)
@@ -194,9 +212,11 @@ def define_epoch_flags():
     """Defines the flags of how long to train, as passes over the data."""
     with section("Training"):
         flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training data; a fraction is allowed.")
-        flags.DEFINE_float("warmup_proportion", 0.1, "Share of the training steps in which the learning rate "
-                           "rises.")
+        flags.DEFINE_float("warmup_proportion", 0.1,
+                           "Share of the training steps in which the learning rate rises.")
     _require_positive("num_train_epochs")
+    flags.register_validator("num_train_epochs", lambda value: value <= _MOST_EPOCHS,
+                             f"must be at most {_MOST_EPOCHS:g}")
     flags.register_validator("warmup_proportion", lambda value: value is not None and 0 <= value <= 1,
                              "must be a number from 0 to 1")
 
@@ -204,7 +224,8 @@ def define_epoch_flags():
 def require_finite(*names):
     """Has flags of numbers refuse NaN and infinity, which are within any bound; they may be None."""
     for name in names:
-        flags.register_validator(name, lambda value: value is None or math.isfinite(value), "must be a finite number")
+        flags.register_validator(name, lambda value: value is None or math.isfinite(value),
+                                 "must be a finite number")
 
 
 def _require_positive(name):
@@ -229,3 +250,15 @@ def define_common_flags(description):
     flags.DEFINE_flag(_HelpFlag(description))
     with section("When it fails"):
         flags.DEFINE_bool("traceback", False, "Show the Python traceback of an error.")
+    _bound_integers()
+
+
+def _bound_integers():
+    """Has numbers refused that are too large for what computes with them."""
+    for name in itertools.chain.from_iterable(_sections.values()):
+        flag = FLAGS[name]
+        if flag.flag_type() == "int" and flag.parser.upper_bound is None:
+            most = _SEEDS.get(name, _MOST)
+            flags.register_validator(
+                name, lambda value, most=most: value is None or abs(value) <= most, f"must be at most {most}")
+

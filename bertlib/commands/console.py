@@ -1,5 +1,4 @@
-"""The commands of an installed package: `bert-run-classifier` is `python run_classifier.py`, and so for the
-others."""
+"""The commands of an installed package: `bert-run-classifier` is `python run_classifier.py`, and so on."""
 
 import os
 import runpy

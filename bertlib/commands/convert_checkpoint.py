@@ -8,6 +8,7 @@ Or takes the weights alone out of a training checkpoint:
     python convert_checkpoint.py --input=/tmp/mrpc_output --output=/tmp/mrpc_weights --weights_only
 """
 
+import contextlib
 import fnmatch
 import json
 import os
@@ -19,12 +20,11 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.commands import checks, common_flags, head_labels, tokenizer_files
 from bertlib.commands.settings import Settings
-from bertlib.runtime import checkpoints
+from bertlib.runtime import checkpoint_files, checkpoints, files, locks
 import modeling
 import tokenization
 
-# The head of each class of Hugging Face's, in the published scripts' names. The first that is complete gives
-# the class.
+# The head of each Hugging Face class, in the published names. The first complete one gives the class.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
               "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
               "cls/predictions/transform/LayerNorm/beta")
@@ -39,8 +39,7 @@ _ARCHITECTURES = {
 }
 # Published names of activations -> Hugging Face's; `modeling.BertConfig.from_dict` has the opposite.
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
-# What is written, and what stands in the way: old files that would be read together with the new ones, or
-# before them.
+# What is written, and what stands in the way: old files that would be read with the new ones, or first.
 _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
 _CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
 _VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG, tokenizer_files.TOKENIZER
@@ -91,10 +90,10 @@ def open_input(given):
     path = given.input
     # The published downloads, and what this script writes, have no file `checkpoint` to name their one
     # checkpoint.
-    prefixes = tf.gfile.Glob(os.path.join(path, "*.index")) if tf.gfile.IsDirectory(path) else []
-    if len(prefixes) == 1 and not any(tf.gfile.Glob(os.path.join(path, name))
-                                      for name in ("checkpoint", "*.safetensors")):
-        path = prefixes[0][:-len(".index")]
+    prefixes = checkpoint_files.prefixes_in(path) if tf.gfile.IsDirectory(path) else []
+    if len(prefixes) == 1 and not tf.gfile.Exists(os.path.join(path, "checkpoint")) and (
+            not checkpoint_files.in_directory(path, ".safetensors")):
+        path = prefixes[0]
     try:
         source = checkpoints.open_checkpoint(path)
     except FileNotFoundError as error:
@@ -116,8 +115,7 @@ def directory_of(source):
 
 
 def file_of(given, source, flag, *candidates):
-    """The path that a flag gives or, by default, the first of the candidates that is beside the input; None
-    if none is."""
+    """The path that a flag gives, else the first candidate that is beside the input; None if none is."""
     path = getattr(given, flag)
     if path is None:
         beside = (os.path.join(directory_of(source), name) for name in candidates)
@@ -140,8 +138,8 @@ def read_settings(given, source):
     settings = checks.json_object(path)
     problems = checks.config_problems(settings)
     if settings.get("tie_word_embeddings", True) is not True:
-        problems.append("tie_word_embeddings=false is not supported: the published masked LM shares the word "
-                        "embeddings.")
+        problems.append("tie_word_embeddings=false is not supported: "
+                        "the published masked LM shares the word embeddings.")
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
@@ -241,8 +239,8 @@ def check_output(given, source):
                                     "must be written.")
     if blocking and not given.force:
         raise FileExistsError(f"--output={given.output} holds files that would be replaced: "
-                              f"{', '.join(blocking)}. Use another directory, or pass --force to replace "
-                              "them.")
+                              f"{', '.join(blocking)}. "
+                              "Use another directory, or pass --force to replace them.")
 
 
 def nearest_existing(path):
@@ -261,8 +259,7 @@ def in_the_way(output, kind):
 
 
 def hugging_face_config(settings, source, names):
-    """Translates a published configuration, a dict; the class and its number of labels are read off the
-    tensors."""
+    """Translates a published configuration, a dict; the tensors give the class and its number of labels."""
     activation = (settings["hidden_act"] or "").lower()
     theirs = _ACTIVATIONS.get(activation, activation)
     if theirs != activation:
@@ -290,6 +287,7 @@ def translate(given, source):
     heads = {name for head in _ARCHITECTURES.values() for name in head} & set(source.shapes)
     shapes = {name: (*source.shapes[name][:1], settings["hidden_size"]) for name in heads
               if name.endswith("_weights")}
+    checkpoints.check_types(source, [*encoder, *heads])
     # Question answering and masked LM do not need the pooler, and Hugging Face's have none.
     checkpoints.check_fits(source, {**encoder, **shapes},
                            optional={name for name in encoder if "/pooler/" in name})
@@ -309,8 +307,7 @@ def translate(given, source):
 
 
 def strip(given, source):
-    """What --weights_only writes: (names of the tensors, {file name: content in bytes}), the files as they
-    are."""
+    """What --weights_only writes: (tensors' names, {file name: content in bytes}), the files unchanged."""
     paths = {_CONFIG["tensorflow"]: file_of(given, source, "bert_config_file", _CONFIG["tensorflow"]),
              _VOCABULARY: file_of(given, source, "vocab_file", _VOCABULARY),
              _TOKENIZER_CONFIG: os.path.join(directory_of(source), _TOKENIZER_CONFIG)}
@@ -319,6 +316,8 @@ def strip(given, source):
         if path is not None and tf.gfile.Exists(path):
             with tf.gfile.GFile(path, "rb") as reader:
                 texts[name] = reader.read()
+    # Other numbers than floats count as the state of a training, but those of the encoder cannot be that.
+    checkpoints.check_types(source, [name for name in source.shapes if name.startswith("bert/")])
     return sorted(checkpoints.weight_names(source)), texts
 
 
@@ -334,7 +333,20 @@ def write(output, kind, source, names, texts):
 
     Returns:
       the names of the files.
+
+    Raises:
+      FileExistsError: another process wrote there meanwhile.
+      locks.InUseError: it is writing there.
     """
+    with files.explaining_disk(output), contextlib.ExitStack() as stack:
+        if os.path.isdir(output):
+            stack.enter_context(locks.directory(output))
+        return _write(output, kind, source, names, texts)
+
+
+def _write(output, kind, source, names, texts):
+    """`write`, into a directory that is locked or not there yet."""
+    before = in_the_way(output, kind)
     # In the directory or above it, so that moving is renaming.
     aside = tempfile.mkdtemp(prefix=".convert_checkpoint.", dir=nearest_existing(output))
     try:
@@ -347,10 +359,14 @@ def write(output, kind, source, names, texts):
                 writer.write(content)
         os.makedirs(output, exist_ok=True)
         new = sorted(os.listdir(aside))
-        for name in new:
-            os.replace(os.path.join(aside, name), os.path.join(output, name))
-        for name in set(in_the_way(output, kind)) - set(new):
-            os.remove(os.path.join(output, name))
+        with locks.directory(output):
+            if in_the_way(output, kind) != before:
+                raise FileExistsError(f"--output={output}: another process wrote there meanwhile. Use another "
+                                      "directory, or start again.")
+            for name in new:
+                os.replace(os.path.join(aside, name), os.path.join(output, name))
+            for name in set(before) - set(new):
+                os.remove(os.path.join(output, name))
     finally:
         shutil.rmtree(aside)
     return new
@@ -362,6 +378,9 @@ def main(_):
     source = open_input(given)
     check_output(given, source)
     names, texts = strip(given, source) if given.to == source.kind else translate(given, source)
+    checks.refuse_overwriting(
+        given, {"input": checks.files_of_checkpoint(source.path)},
+        {"output": [os.path.join(given.output, name) for name in in_the_way(given.output, given.to)]})
     if not names:
         raise ValueError(f"--input={given.input}: {source.path} holds no weights.")
     checkpoints.check_readable(source, names)

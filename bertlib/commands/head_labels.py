@@ -61,7 +61,7 @@ def starting_checkpoint(settings, labels):
     if _HEAD[0] not in found.shapes or of_training:
         return path
     beside = os.path.join(checkpoints.directory_of(path), _CONFIG[found.kind])
-    names = names_in(files.read_json_object(beside), beside) if files.exists(beside) else None
+    names = names_in(files.json_object(beside), beside) if files.exists(beside) else None
     if names is None:
         logging.info("The labels of the classifier in %s have no names: taken for the task's, in its order %s.",
                      path, ", ".join(labels))

@@ -9,8 +9,8 @@ import sys
 from absl import app, flags, logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import common_flags, settings
-from bertlib.runtime import estimator, training_step
+from bertlib.commands import common_flags, settings, signals
+from bertlib.runtime import estimator, stopping, training_step
 
 FLAGS = flags.FLAGS
 
@@ -43,7 +43,7 @@ def run(main, goes_on=False, description=None):
     """Runs a command: parses its flags, sets up logging, calls main(argv), and turns a known error into one
     message.
 
-    Errors end with exit code 1.
+    Errors end with exit code 1, Ctrl-C with 130, SIGTERM with 143; see `signals`.
 
     Args:
       main: function of the arguments that are no flags, the command's name first.
@@ -52,11 +52,17 @@ def run(main, goes_on=False, description=None):
     """
     def guarded(argv):
         _set_up_logging()
+        signals.handle_termination(lambda: _say(f"terminated.{_what_goes_on(goes_on)}"))
         try:
             if len(argv) > 1:
-                raise ValueError(f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
+                raise ValueError(
+                    f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
+            settings.refuse_empty_paths()
             main(argv)
         except (ValueError, OSError, estimator.NanLossError) as error:
+            if isinstance(error, ChildProcessError) and signals.request.made:
+                # A cluster signals workers too.
+                _fail(f"terminated.{_what_goes_on(goes_on)}", signals.EXIT_CODE)
             if FLAGS.traceback:
                 raise
             from_system = isinstance(error, OSError) and error.filename and error.strerror
@@ -70,12 +76,16 @@ def run(main, goes_on=False, description=None):
             if FLAGS.traceback:
                 raise
             by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch
-            fewer = f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close" if "recompute" in FLAGS else "Close"
+            fewer = (f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close"
+                     if "recompute" in FLAGS else "Close")
             _fail(f"error: out of RAM ({error}). {fewer} other programs.")
         except KeyboardInterrupt:
-            training = "do_train" in FLAGS and (FLAGS.do_train or not settings.phases_given())
-            where = " from the last checkpoint" if training else ""
-            _fail("interrupted." + (training or goes_on) * f" The same command goes on{where}.", code=130)
+            _fail(f"interrupted.{_what_goes_on(goes_on)}", code=130)
+        except stopping.Stopped as stopped:
+            kept = f" {stopped}: the same command goes on." if str(stopped) else _what_goes_on(goes_on)
+            _fail(f"terminated.{kept}", signals.EXIT_CODE)
+        finally:
+            signals.ignore_request()
 
     common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
     keep_freed_memory()
@@ -86,9 +96,20 @@ def run(main, goes_on=False, description=None):
     app.run(guarded)
 
 
+def _what_goes_on(goes_on):
+    """What to say of the same command after one that was ended; see `run`."""
+    training = "do_train" in FLAGS and (FLAGS.do_train or not settings.phases_given())
+    where = " from the last checkpoint" if training else ""
+    return (training or goes_on) * f" The same command goes on{where}."
+
+
 def _fail(message, code=1):
-    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
+    _say(message)
     sys.exit(code)
+
+
+def _say(message):
+    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
 
 
 def _set_up_logging():

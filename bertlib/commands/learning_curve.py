@@ -13,8 +13,7 @@ from bertlib.runtime import files
 
 
 class LearningCurve(tf.train.CheckpointSaverListener):
-    """Evaluates each checkpoint when it is saved, and writes what was found so far: learning_curve.tsv and
-    .svg.
+    """Evaluates each checkpoint when it is saved, and writes what it found: learning_curve.tsv and .svg.
 
     A run that is resumed goes on with the table of the run before.
     """

@@ -32,11 +32,11 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Model"):
         flags.DEFINE_enum("model", "base", sorted(MODELS), "A published model (uncased).")
-        flags.DEFINE_string("bert_config_file", None, "Another one: its bert_config.json, or a Hugging Face "
-                            "config.json.")
+        flags.DEFINE_string("bert_config_file", None,
+                            "Another one: its bert_config.json, or a Hugging Face config.json.")
         flags.DEFINE_list("max_seq_length", ["128", "384", "512"], "Sequence lengths.")
-        flags.DEFINE_enum("task", "classifier", ["classifier", "squad"], "What is trained on top of the "
-                          "encoder.")
+        flags.DEFINE_enum("task", "classifier", ["classifier", "squad"],
+                          "What is trained on top of the encoder.")
     with common_flags.section("Step"):
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "all"],
                           "What the backward pass computes again instead of keeping it in memory.")
@@ -90,10 +90,11 @@ def check_flags(settings):
                          f"--gpu_memory_gb={settings.gpu_memory_gb}.")
     if settings.output_file:
         if not settings.output_file.endswith(".svg"):
-            raise ValueError(f"--output_file={settings.output_file}: the chart is SVG; let the name end in "
-                             ".svg.")
+            raise ValueError(f"--output_file={settings.output_file}: "
+                             "the chart is SVG; let the name end in .svg.")
         if not files.is_directory(os.path.dirname(settings.output_file) or "."):
             raise ValueError(f"--output_file={settings.output_file}: there is no such directory.")
+        checks.refuse_overwriting(settings, {}, {"output_file": [settings.output_file]})
 
 
 def describe(settings):

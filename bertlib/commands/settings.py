@@ -1,10 +1,11 @@
-"""The values of a command's flags, with what was not given filled in. FLAGS themselves stay as they were
-parsed."""
+"""The values of a command's flags, with what was not given filled in. FLAGS stay as they were parsed."""
 
 from absl import flags, logging
 
 # What a command may be asked to do. One that is asked for nothing trains, and evaluates if it can.
 PHASES = ("do_train", "do_eval", "do_predict")
+# How the names of flags end that are paths of files and directories.
+_PATHS = ("_file", "_dir", "_checkpoint", "input", "output")
 
 
 def phases_given(flag_values=flags.FLAGS):
@@ -12,9 +13,18 @@ def phases_given(flag_values=flags.FLAGS):
     return [name for name in PHASES if name in flag_values and flag_values[name].present]
 
 
+def refuse_empty_paths(flag_values=flags.FLAGS):
+    """Raises a ValueError if a path on the command line is empty: nobody means that, but a variable of the
+    shell that is not set does it."""
+    for name in flag_values:
+        flag = flag_values[name]
+        if flag.present and name.endswith(_PATHS) and isinstance(flag.value, str) and not flag.value.strip():
+            raise ValueError(f"--{name} is empty. If a variable of the shell stands for the path, it is not set: "
+                             "set it, or leave the flag out.")
+
+
 class Settings:
-    """A copy of the values of all flags, as attributes. A command makes one when it starts and hands it
-    on."""
+    """A copy of the values of all flags, as attributes. A command makes it at its start and hands it on."""
 
     def __init__(self, flag_values=flags.FLAGS):
         vars(self).update({name: flag_values[name].value for name in flag_values})

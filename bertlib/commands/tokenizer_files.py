@@ -72,7 +72,7 @@ def _reader(directory):
     """Returns a function of a file's name that gives its JSON object, empty without the file."""
     def read_file(name):
         path = os.path.join(directory, name)
-        return files.read_json_object(path) if files.exists(path) and not files.is_directory(path) else {}
+        return files.json_object(path) if files.exists(path) and not files.is_directory(path) else {}
     return read_file
 
 

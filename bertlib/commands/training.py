@@ -1,16 +1,20 @@
 """Flags → one settled `TrainingStep` → an Estimator that says what to change when memory runs out."""
 
+import contextlib
 import dataclasses
 import math
+import os
 import types
 
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import checks, common_flags
+from bertlib.commands import checks, common_flags, signals
 from bertlib.runtime import (
     estimator,
+    files,
     input_pipeline,
+    locks,
     memory_planner,
     run_config,
     session_hooks,
@@ -165,11 +169,20 @@ def _explain(settings, model, step):
 
 
 class _Estimator(estimator.Estimator):
-    """An Estimator that says what to change when memory runs out."""
+    """An Estimator that says what to change when memory runs out, and leaves a directory alone that it only
+    reads."""
 
     def __init__(self, settings, model, step, **arguments):
         super().__init__(model.build_model_fn(step=step), **arguments)
         self._settings, self._model, self._step = settings, model, step
+        # Another process may train there: evaluation and prediction are to be of the same checkpoint.
+        self._first_found = None if settings.do_train else super().latest_checkpoint()
+
+    def latest_checkpoint(self):
+        return super().latest_checkpoint() if self._settings.do_train else self._first_found
+
+    def eval_dir(self, name=None):
+        return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
 
     def train(self, *args, hooks=(), max_steps=None, **kwargs):
         hooks = [*(hooks or ()), *_profile_hooks(self._settings, max_steps)]
@@ -248,8 +261,35 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
         model_dir=settings.output_dir, tf_random_seed=settings.seed,
         save_checkpoints_steps=settings.save_checkpoints_steps,
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
-        session_config=session_config, training_step=step)
+        session_config=session_config, training_step=step, stop_request=signals.request)
     created = _Estimator(settings, model, step, config=config, use_tpu=settings.use_tpu,
                          train_batch_size=settings.train_batch_size, eval_batch_size=eval_batch_size,
                          predict_batch_size=predict_batch_size)
     return created, step
+
+
+@contextlib.contextmanager
+def writing(settings, record):
+    """Makes the directories that a command writes to, holds their locks in the block, and writes the record.
+
+    Args:
+      settings: a `Settings`.
+      record: the `run_record.RunRecord`.
+
+    Raises:
+      locks.InUseError: another process writes to one of them.
+      ValueError: another run wrote there since the record was compared, which cannot be gone on with.
+    """
+    directories = {**({settings.output_dir: None} if settings.do_train else {}), settings.results_dir: None}
+    with contextlib.ExitStack() as stack:
+        for directory in directories:
+            files.make_directories(directory)
+            try:
+                stack.enter_context(locks.directory(directory))
+            except locks.InUseError as error:
+                if settings.do_train:
+                    raise
+                raise locks.InUseError(f"{error} With --results_dir=DIRECTORY, evaluation and prediction write "
+                                       "there, and go on meanwhile.") from error
+        record.write()
+        yield

@@ -224,8 +224,7 @@ class Training(object):
     # --- The mask of dropout -----------------------------------------------------------------------------
 
     def dropout_mask(self, before, shape, dropout_prob):
-        """Draws a mask, False with probability `dropout_prob`, for the next site of the current scope; see
-        `randomness`.
+        """Draws a mask, False with probability `dropout_prob`, for the scope's next site; see `randomness`.
 
         Args:
           before: a tensor; the mask is drawn once it is there.
@@ -239,8 +238,7 @@ class Training(object):
         if not dropout_prob:
             return None
         site = randomness.new_site("dropout")
-        # A random op has no data input: without the dependency all masks could be drawn, and held, at the
-        # step's start.
+        # A random op has no data input. Without the dependency a step could start by drawing all masks.
         with tf.control_dependencies([before]):
             return self.formulas.dropout_mask(tf.identity(shape), 1.0 - dropout_prob, site)
 

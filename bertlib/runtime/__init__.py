@@ -1,2 +1,1 @@
-"""Trains, evaluates, predicts and exports any `model_fn`, of whatever model; knows nothing of BERT's
-modules."""
+"""Trains, evaluates, predicts and exports any `model_fn`, of whatever model; knows no module of BERT."""

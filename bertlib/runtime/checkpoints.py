@@ -9,21 +9,41 @@ array; both can be written from one. Files that would have to be unpickled are n
 """
 
 import functools
-import glob
 import json
 import os
 import re
+import shlex
 
 from absl import logging
 import numpy as np
 from safetensors import SafetensorError, safe_open
 import tensorflow.compat.v1 as tf
 
+from bertlib.runtime import checkpoint_files, files
+
 # What training adds to a model's variables.
 _TRAINING_STATE = re.compile(
     r"(^|/)(global_step|adam_m|adam_v|beta[12]_power|(current_)?loss_scale(/value)?|learning_rate)(_\d+)?$")
 _MOST_DIFFERENCES_SHOWN = 12
 _BYTES_FED_AT_A_TIME = 64 * 2**20
+_NARROW = (np.float16, tf.bfloat16.as_numpy_dtype)
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class DamagedError(ValueError):
+    """A checkpoint cannot be read to its end.
+
+    Attributes:
+      path: its prefix or file.
+      what: what is wrong, a sentence.
+    """
+
+    def __init__(self, path, what):
+        super().__init__(path, what)
+        self.path, self.what = path, what
+
+    def __str__(self):
+        return f"{self.what} {remedy(self.path)}"
 
 
 class Checkpoint(object):
@@ -47,15 +67,15 @@ class Checkpoint(object):
         """Returns one tensor as an array, 16-bit floats widened to float32.
 
         Raises:
-          ValueError: the file is damaged there.
+          DamagedError: the file is damaged there.
         """
         try:
             value = self._read(name)
         # TensorFlow reports the end of a truncated file as an IndexError.
         except (tf.errors.OpError, SafetensorError, OSError, IndexError) as error:
-            raise ValueError(f"{self.path} is damaged: {name} cannot be read ({_first_line(error)}). "
-                             "Copy or download the checkpoint again.") from error
-        return value.astype(np.float32) if value.dtype.itemsize == 2 else value
+            raise DamagedError(self.path, f"{self.path} is damaged: {name} cannot be read "
+                               f"({_first_line(error)}).") from error
+        return value.astype(np.float32) if value.dtype in _NARROW else value
 
     def dtype_read(self, name):
         """Returns the `tf.DType` of what `read` returns."""
@@ -68,7 +88,8 @@ def open_checkpoint(path):
 
     Raises:
       FileNotFoundError: there is no such checkpoint.
-      ValueError: it is damaged, or of a kind that is not read.
+      DamagedError: it is damaged.
+      ValueError: it is of a kind that is not read.
     """
     if isinstance(path, Checkpoint):
         return path
@@ -111,16 +132,16 @@ def _open_directory(path):
     index = os.path.join(path, "model.safetensors.index.json")
     if tf.gfile.Exists(index):
         return _open_safetensors(path, _files_of_index(index))
-    files = sorted(tf.gfile.Glob(os.path.join(path, "*.safetensors")))
+    found = checkpoint_files.in_directory(path, ".safetensors")
     single = os.path.join(path, "model.safetensors")
-    if single in files or len(files) == 1:
-        return _open_safetensors(path, [single if single in files else files[0]])
+    if single in found or len(found) == 1:
+        return _open_safetensors(path, [single if single in found else found[0]])
     latest = latest_checkpoint(path)
     if latest:
         return _open_tensorflow(latest)
-    if tf.gfile.Glob(os.path.join(path, "*.bin")):
+    if checkpoint_files.in_directory(path, ".bin"):
         raise ValueError(f"{path} has no model.safetensors. {_NO_PICKLE}")
-    prefixes = sorted(name[:-len(".index")] for name in tf.gfile.Glob(os.path.join(path, "*.index")))
+    prefixes = checkpoint_files.prefixes_in(path)
     hint = f" Name a checkpoint, such as {prefixes[-1]}." if prefixes else ""
     raise FileNotFoundError(f"The directory {path} holds neither model.safetensors nor a TensorFlow "
                             f"checkpoint.{hint}")
@@ -129,48 +150,55 @@ def _open_directory(path):
 def _files_of_index(index):
     """The files that hold the tensors, of a model saved in several."""
     try:
-        with tf.gfile.GFile(index) as reader:
-            names = sorted(set(json.load(reader)["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{index} is damaged: it holds no JSON object with a \"weight_map\". "
-                         "Copy or download the checkpoint again.") from error
-    return [os.path.join(os.path.dirname(index), name) for name in names]
+        named, reason = files.json_object(index).get("weight_map"), ""
+    except ValueError as error:
+        named, reason = None, f" ({error})"
+    if not isinstance(named, dict) or not named:
+        raise DamagedError(index, f"{index} is damaged: it holds no JSON object with a \"weight_map\"{reason}.")
+    for tensor, name in named.items():
+        if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".", ".."):
+            raise DamagedError(index, f"{index} is damaged: {tensor[:100]} of its \"weight_map\" is in "
+                               f"{repr(name)[:100]}, which is no name of a file beside it.")
+    return [os.path.join(os.path.dirname(index), name) for name in sorted(set(named.values()))]
 
 
 def _open_tensorflow(prefix):
     stem = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", prefix)
-    if stem != prefix and tf.train.checkpoint_exists(stem):
+    if stem != prefix and checkpoint_files.exists(stem):
         raise FileNotFoundError(f"{prefix} is one file of a checkpoint; name the prefix: {stem}")
-    if not tf.train.checkpoint_exists(prefix):
-        near = sorted({name[:-len(".index")]
-                       for name in tf.gfile.Glob(os.path.join(os.path.dirname(prefix), "*.index"))})
+    if prefix.endswith("/"):
+        raise FileNotFoundError(f"There is no directory {prefix}.")
+    if not checkpoint_files.exists(prefix):
+        near = checkpoint_files.prefixes_in(os.path.dirname(prefix))
         hint = f" That directory has: {', '.join(near[:5])}." if near else ""
         raise FileNotFoundError(f"There is no checkpoint {prefix} (looked for {prefix}.index).{hint}")
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        reader = tf.train.load_checkpoint(checkpoint_files.openable(prefix))
         shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     except (tf.errors.OpError, ValueError) as error:
-        raise ValueError(f"The checkpoint {prefix} cannot be read ({_first_line(error)}). "
-                         "It is truncated or damaged: copy or download it again.") from error
+        raise DamagedError(prefix, f"The checkpoint {prefix} cannot be read ({_first_line(error)}): it is "
+                           "truncated or damaged.") from error
     return Checkpoint(prefix, shapes, reader.get_tensor, reader.get_variable_to_dtype_map())
 
 
 # Of safetensors; what no BERT is saved in is left out.
 _DTYPES = {"F64": tf.float64, "F32": tf.float32, "F16": tf.float16, "BF16": tf.bfloat16, "I64": tf.int64,
-           "I32": tf.int32, "I16": tf.int16, "I8": tf.int8, "U8": tf.uint8, "BOOL": tf.bool}
+           "I32": tf.int32, "I16": tf.int16, "I8": tf.int8, "U8": tf.uint8, "BOOL": tf.bool,
+           "F8_E4M3": tf.dtypes.experimental.float8_e4m3fn, "F8_E5M2": tf.dtypes.experimental.float8_e5m2}
+_WEIGHT_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
-def _open_safetensors(path, files):
+def _open_safetensors(path, paths):
     tensors = {}  # published name -> (open file, name there, transpose)
     shapes, dtypes = {}, {}
-    for file in files:
+    for file in paths:
         if not os.path.exists(file):
             raise FileNotFoundError(f"There is no file {file}.")
         try:
             handle = safe_open(file, framework="numpy")
         except (SafetensorError, OSError) as error:
-            raise ValueError(f"{file} is not a whole safetensors file ({_first_line(error)}). "
-                             "It is truncated or damaged: copy or download it again.") from error
+            raise DamagedError(file, f"{file} is not a whole safetensors file ({_first_line(error)}): it is "
+                               "truncated or damaged.") from error
         for key in handle.keys():
             name, transpose = published_name(key)
             if name is not None:
@@ -353,7 +381,8 @@ def _probable_cause(found, expected, missing, differing):
     words = next((name for name in differing if name.endswith("/word_embeddings")), None)
     if not any(name in found for name in expected):
         examples = ", ".join(sorted(name for name in found if not _TRAINING_STATE.search(name))[:3])
-        return f"Probably this is a checkpoint of something else: none of the names agree (it holds {examples}, …)."
+        return ("Probably this is a checkpoint of something else: none of the names agree "
+                f"(it holds {examples}, …).")
     if any(name.endswith("LayerNorm/gamma") for name in differing):
         return ("Probably the configuration is that of a model of another size: use the bert_config.json "
                 "that came with the checkpoint.")
@@ -375,15 +404,88 @@ def _layer_count(names):
     return len({match.group(1) for match in (re.search(r"/layer_(\d+)/", name) for name in names) if match})
 
 
+def check_types(checkpoint, names):
+    """Checks that tensors are floating-point numbers: quantized ones are none, whatever their shape.
+
+    Args:
+      checkpoint: a `Checkpoint`.
+      names: names of weights; those that it lacks are passed over.
+
+    Raises:
+      ValueError: some are of another type.
+    """
+    others = [name for name in names if name in checkpoint.shapes and name in checkpoint.dtypes
+              and checkpoint.dtypes[name] not in _WEIGHT_TYPES]
+    if not others:
+        return
+    dtype = checkpoint.dtypes[others[0]]
+    more = f", and {len(others) - 1} more are no weights either" if others[1:] else ""
+    raise ValueError(f"The checkpoint {checkpoint.path} is quantized, or no model's: {others[0]} is of type "
+                     f"{dtype.name if dtype else 'unknown'}{more}. Weights are read as float32, float16, "
+                     "bfloat16 or float64. Take the model from before its quantization, or save it again in "
+                     "one of these types.")
+
+
 def check_readable(checkpoint, names):
     """Reads the named tensors once, so that damage shows before training starts.
 
     Raises:
-      ValueError: a tensor cannot be read, or holds NaN or infinity.
+      DamagedError: a tensor cannot be read, or holds NaN or infinity.
+      ValueError: one holds numbers that float32 cannot.
     """
     for name in names:
-        if name in checkpoint.shapes and not np.isfinite(checkpoint.read(name)).all():
-            raise ValueError(f"{checkpoint.path} is damaged: {name} holds values that are not finite.")
+        if name not in checkpoint.shapes:
+            continue
+        values = checkpoint.read(name)
+        if values.dtype.kind != "f":
+            continue  # counters and texts, in checkpoints of other programs
+        if not np.isfinite(values).all():
+            raise DamagedError(checkpoint.path, f"{checkpoint.path} is damaged: {name} holds values that are "
+                               "not finite.")
+        if values.itemsize > 4 and values.size and np.abs(values).max() > _LARGEST:
+            raise ValueError(f"{checkpoint.path}: {name} holds {np.abs(values).max():g}, which float32 cannot "
+                             f"hold (at most {_LARGEST:.3g}). Such numbers are no weights: take another "
+                             "checkpoint.")
+
+
+def damage(prefix):
+    """Returns what is wrong with a TensorFlow checkpoint, a sentence; None if all of it can be read."""
+    stamps = []
+    for path in checkpoint_files.files_of(prefix):
+        status = tf.gfile.Stat(path)
+        stamps.append((path, status.length, status.mtime_nsec))
+    return _damage(prefix, tuple(stamps))
+
+
+@functools.lru_cache(maxsize=100)
+def _damage(prefix, stamps):
+    """`damage`, read once as long as the files are the same."""
+    del stamps
+    try:
+        found = _open_tensorflow(prefix)
+        check_readable(found, found.shapes)
+    except DamagedError as error:
+        return error.what
+    except (ValueError, OSError) as error:
+        return str(error)
+    return None
+
+
+def remedy(path):
+    """Returns what to do about a checkpoint that is damaged or gone, in text: which one before it is whole."""
+    step, directory = checkpoint_files.step_of(path), os.path.dirname(path)
+    if step is None:
+        return "Copy or download the checkpoint again."
+    whole = next((prefix for prefix in reversed(checkpoint_files.of_training(directory))
+                  if checkpoint_files.step_of(prefix) < step and not damage(prefix)), None)
+    if whole is None:
+        return (f"There is no whole one before it in {directory or '.'}. Restore its files from a copy, or use "
+                "another directory to start again.")
+    listing = os.path.join(directory, "checkpoint")
+    line = f'model_checkpoint_path: "{os.path.basename(whole)}"'
+    return (f"The newest whole one before it is {whole}: name that if you named this one. If you named the "
+            "directory, run this, and then the same command goes on from there:\n"
+            f"  echo {shlex.quote(line)} > {shlex.quote(listing)}")
 
 
 # --- Starting from it -----------------------------------------------------------------------------------
@@ -413,9 +515,11 @@ def initializer_from(init_checkpoint, variables):
       variables: variables of the current graph; those that the checkpoint lacks keep their random values.
 
     Raises:
-      ValueError: a variable has another shape in the checkpoint.
+      ValueError: a variable has another shape or type in the checkpoint.
     """
     checkpoint = open_checkpoint(init_checkpoint)
+    check_types(checkpoint, [variable.op.name for variable in variables
+                             if variable.dtype.base_dtype.is_floating])
     shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}
     check_fits(checkpoint, shapes, optional=shapes)
     found = [variable for variable in variables if variable.op.name in checkpoint.shapes]
@@ -453,7 +557,7 @@ def latest_checkpoint(model_dir):
     """Returns the prefix of the newest checkpoint that a directory's `checkpoint` file names, or None.
 
     In a directory that was moved or copied, that file may name absolute paths of the old place: a checkpoint
-    of the same name beside it goes first.
+    of the same name beside it goes first. Without that file it is the newest whole `model.ckpt-<step>`.
     """
     prefixes = all_checkpoints(model_dir)
     return prefixes[-1] if prefixes else None
@@ -465,39 +569,60 @@ def all_checkpoints(model_dir):
 
     Raises:
       FileNotFoundError: the newest does not exist.
-      ValueError: the file is damaged.
+      ValueError: the file is damaged, or is gone and no checkpoint is whole.
     """
     path = os.path.join(model_dir, "checkpoint")
     if not tf.gfile.Exists(path) or tf.gfile.IsDirectory(path):
-        return []
+        return _unlisted(model_dir)
     try:
         state = tf.train.get_checkpoint_state(model_dir)
     except ValueError:  # it names no checkpoint
         state = None
     if state is None:
-        raise ValueError(f"{path} is damaged: it names no checkpoint. Write model_checkpoint_path: \"NAME\" "
-                         "into it, or delete it to start anew.")
+        raise ValueError(f"{path} is damaged: it names no checkpoint. Remove it: the same command then goes "
+                         "on from the newest whole checkpoint beside it, if there is one.")
     prefixes = []
     for named in [*state.all_model_checkpoint_paths, state.model_checkpoint_path]:
         beside = os.path.join(model_dir, os.path.basename(named))
-        prefix = beside if tf.train.checkpoint_exists(beside) else named
-        if tf.train.checkpoint_exists(prefix) and prefix not in prefixes:
+        prefix = beside if checkpoint_files.exists(beside) else named
+        if checkpoint_files.exists(prefix) and prefix not in prefixes:
             prefixes.append(prefix)
     newest = os.path.basename(state.model_checkpoint_path)
     if not prefixes or os.path.basename(prefixes[-1]) != newest:
-        raise FileNotFoundError(
-            f"{os.path.join(model_dir, 'checkpoint')} names {newest}, but there is no {newest}.index beside "
-            "it. Restore the file, or edit `checkpoint` to name an older one, or use another directory.")
+        raise FileNotFoundError(f"{path} names {newest}, but there is no {newest}.index beside it. "
+                                f"{remedy(os.path.join(model_dir, newest))}")
     return prefixes
+
+
+def _unlisted(model_dir):
+    """`all_checkpoints` of a directory whose `checkpoint` file was lost; most such directories hold none."""
+    prefixes = checkpoint_files.of_training(model_dir)
+    if not prefixes or checkpoint_files.step_of(prefixes[-1]) == 0:  # from there or anew is the same
+        return []
+    whole = list(prefixes)
+    while whole and damage(whole[-1]):
+        whole.pop()
+    if not whole:
+        raise ValueError(f"{model_dir} holds checkpoints, but no file `checkpoint` that names them, and none is "
+                         f"whole. The newest: {damage(prefixes[-1])} Restore its files from a copy, or use "
+                         "another directory to start again.")
+    _say_that_the_list_is_gone(model_dir, os.path.basename(whole[-1]))
+    return whole
+
+
+@functools.cache
+def _say_that_the_list_is_gone(model_dir, name):
+    logging.warning("%s has no file `checkpoint`, which names the newest one: going on from %s, the newest "
+                    "that is whole.", model_dir, name)
 
 
 def remove_leftovers(model_dir):
     """Removes what a process killed while saving left behind: directories and files not yet moved into
     place."""
-    for path in glob.glob(os.path.join(glob.escape(model_dir), "*")):
-        if re.search(r"\.ckpt-\d+_temp$", path) and os.path.isdir(path):
+    for path in checkpoint_files.in_directory(model_dir, ""):
+        if re.search(r"\.ckpt-\d+_temp/?$", path) and tf.gfile.IsDirectory(path):
             tf.gfile.DeleteRecursively(path)
-        elif re.search(r"\.tmp[0-9a-f]{32}$", path) and os.path.isfile(path):
+        elif re.search(r"\.tmp[0-9a-f]{32}$", path) and not tf.gfile.IsDirectory(path):
             tf.gfile.Remove(path)
 
 

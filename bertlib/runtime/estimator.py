@@ -1,8 +1,8 @@
 """A compact Estimator: train, evaluate, predict and export a `model_fn` in graph mode.
 
 TensorFlow removed `tf.estimator` in 2.16. This keeps its published semantics over what TensorFlow still ships
-(`MonitoredSession`, `Scaffold`, `Saver`, `SessionRunHook`), runs an unmodified `model_fn(features, labels,
-mode, params)` and takes `TPUEstimator`'s arguments on CPU and GPU. Each call builds a fresh graph.
+(`SingularMonitoredSession`, `Scaffold`, `Saver`, `SessionRunHook`), runs an unmodified `model_fn(features,
+labels, mode, params)` and takes `TPUEstimator`'s arguments on CPU and GPU. Each call builds a fresh graph.
 
 Which weights a call starts from: a checkpoint in model_dir beats what the model_fn initializes from
 (`init_checkpoint`), which beats random initialization. `resume` restores the checkpoint.
@@ -20,13 +20,17 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_utils
 
 from bertlib.runtime import (
+    checkpoint_files,
     checkpoints,
+    files,
     graph_keys,
     input_pipeline,
     input_position,
+    locks,
     randomness,
     resume,
     session_hooks,
+    stopping,
 )
 from bertlib.runtime.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  public names here
 from bertlib.runtime.run_config import RunConfig
@@ -110,7 +114,7 @@ class Estimator(object):
     # --- Training
 
     def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
-        """Trains the model until the input ends or a limit is reached.
+        """Trains the model until the input ends or a limit is reached. No other process can train in model_dir.
 
         Args:
           input_fn: returns a dataset of features or (features, labels), or the tensors themselves; may take
@@ -127,30 +131,43 @@ class Estimator(object):
           ValueError: both limits are given, or one is not positive; the checkpoint in model_dir does not fit
             the model.
           NanLossError: the loss became NaN or infinite; the checkpoints are those of before.
+          locks.InUseError: another process trains there.
+          OSError: the disk cannot be written; the last whole checkpoint is kept.
+          stopping.Stopped: the configuration's stop_request was made; the last whole step is saved.
         """
         if steps is not None and max_steps is not None:
             raise ValueError("Give steps or max_steps, not both.")
         for name, value in (("steps", steps), ("max_steps", max_steps)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
+        tf.gfile.MakeDirs(self._model_dir)
+        with locks.directory(self._model_dir):
+            self._train_from_newest(input_fn, list(hooks or []), steps, max_steps, saving_listeners)
+        return self
+
+    def _train_from_newest(self, input_fn, hooks, steps, max_steps, saving_listeners):
+        """`train`, in a directory that is there and locked."""
         checkpoint = self.latest_checkpoint()
         start = self._step_of(checkpoint)
         if max_steps is not None and start >= max_steps:
             logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start,
                          max_steps)
-            return self
+            return
 
         last_step = max_steps if max_steps is not None else start + steps if steps is not None else None
-        hooks = list(hooks or [])
         if last_step is not None:
             hooks.append(tf.train.StopAtStepHook(last_step=last_step))
         self._log_start(checkpoint, start, last_step)
         session_arguments = input_fn, hooks, saving_listeners, checkpoint, last_step
-        if not self._train_session(*session_arguments, continue_input=True):
-            # The checkpoint was written at the input's end: it begins anew.
-            self._train_session(*session_arguments, continue_input=False)
-        tf.summary.FileWriterCache.clear()
-        return self
+        with self._explaining_disk(), session_hooks.quiet_event_writers():
+            try:
+                if not self._train_session(*session_arguments, continue_input=True):
+                    # The checkpoint was written at the input's end: it begins anew.
+                    self._train_session(*session_arguments, continue_input=False)
+            except stopping.Stopped:
+                raise stopping.Stopped(f"The last step is saved in {self.latest_checkpoint()}") from None
+            finally:
+                session_hooks.close_event_files()
 
     def _train_session(self, input_fn, hooks, saving_listeners, checkpoint, last_step, continue_input):
         """Trains in one session.
@@ -188,22 +205,34 @@ class Estimator(object):
                 examples *= micro_batches
             all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint,
                                              last_step, examples)
-            tf.gfile.MakeDirs(self._model_dir)
             checkpoints.remove_leftovers(self._model_dir)
+
+            stop = self._config.stop_request
 
             def step(step_context):
                 if keeper:
                     keeper.restore(step_context.session)
-                for _ in range(micro_batches - 1):
-                    step_context.session.run(accumulate)
-                step_context.run_with_hooks([spec.train_op, spec.loss])
+                for index in range(micro_batches):
+                    # An input that is not ours is saved where it stands: between two steps.
+                    if stop.made and not (keeper and index):
+                        step_context.request_stop()
+                    if index < micro_batches - 1:
+                        step_context.session.run(accumulate)
+                # A file beyond its limit is an OutOfRangeError, which a session takes for the input's end.
+                with self._explaining_disk():
+                    step_context.run_with_hooks([spec.train_op, spec.loss])
 
-            with (input_pipeline.explaining_faults(),
+            with (input_pipeline.explaining_faults(), stop.looked_at(),
                   resume.session(scaffold, checkpoint, self._config, all_hooks) as session):
                 while not session.should_stop():
                     session.run_step_fn(step)
+            stop.check()
             input_was_at_its_end = position and position.moved and not keeper.trained
             return not input_was_at_its_end
+
+    def _explaining_disk(self):
+        return files.explaining_disk(
+            self._model_dir, lambda: f"The last whole checkpoint is {self.latest_checkpoint() or 'none'}.")
 
     def _accumulated(self, spec):
         """Returns (the spec with the loss of the whole batch, micro-batches in it, op that adds a
@@ -299,6 +328,7 @@ class Estimator(object):
                 with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
                     batches = 0
                     while not session.should_stop() and (steps is None or batches < steps):
+                        self._config.stop_request.check()
                         session.run(update)
                         batches += 1
                         progress.update()
@@ -311,9 +341,14 @@ class Estimator(object):
                    and key != "global_step"}
         summary = tf.Summary(value=[tf.Summary.Value(tag=key, simple_value=value)
                                     for key, value in scalars.items()])
-        writer = tf.summary.FileWriterCache.get(self.eval_dir(name))
-        writer.add_summary(summary, results["global_step"])
-        writer.flush()
+        with session_hooks.quiet_event_writers():
+            try:
+                writer = tf.summary.FileWriterCache.get(self.eval_dir(name))
+                writer.add_summary(summary, results["global_step"])
+                writer.flush()
+            except session_hooks.EVENT_ERRORS as error:
+                tf.summary.FileWriterCache._cache.pop(self.eval_dir(name), None)
+                session_hooks.warn_of_events(error)
 
     def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
                 yield_single_examples=True):
@@ -345,6 +380,7 @@ class Estimator(object):
             session = resume.session(scaffold, checkpoint, self._config, all_hooks)
         with session:
             while not session.should_stop():
+                self._config.stop_request.check()
                 with input_pipeline.explaining_faults(graph):
                     batch = session.run(predictions)
                 if not yield_single_examples:
@@ -397,7 +433,7 @@ class Estimator(object):
             main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
             with tf.Session(graph=graph, config=self._config.session_config) as session:
                 with resume.explaining_damage(checkpoint):
-                    saver.restore(session, checkpoint)
+                    saver.restore(session, checkpoint_files.openable(checkpoint))
                 with _new_export_dir(export_dir_base) as (temporary_dir, final_dir):
                     builder = tf.saved_model.builder.SavedModelBuilder(temporary_dir)
                     builder.add_meta_graph_and_variables(
@@ -426,11 +462,11 @@ class Estimator(object):
 
     def get_variable_names(self):
         """Returns the names in the newest checkpoint."""
-        return [name for name, _ in tf.train.list_variables(self._trained_checkpoint())]
+        return sorted(checkpoints.open_checkpoint(self._trained_checkpoint()).shapes)
 
     def get_variable_value(self, name):
         """Returns the value of a variable in the newest checkpoint."""
-        return tf.train.load_variable(self._trained_checkpoint(), name)
+        return tf.train.load_variable(checkpoint_files.openable(self._trained_checkpoint()), name)
 
     def _trained_checkpoint(self):
         checkpoint = self.latest_checkpoint()
@@ -540,6 +576,11 @@ def _takes_any(parameters):
 def _new_export_dir(export_dir_base):
     """Gives a directory to fill and the one that it becomes when the block ends; removes it if the block
     fails."""
+    with files.explaining_disk(export_dir_base):
+        yield from _filled_export_dir(export_dir_base)
+
+
+def _filled_export_dir(export_dir_base):
     final_dir = export_utils.get_timestamped_export_dir(export_dir_base)
     temporary_dir = tf.compat.as_str(export_utils.get_temp_export_dir(final_dir))
     try:

@@ -65,8 +65,8 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
             raise ValueError(f"Unknown mode {mode!r}; known: {', '.join(needed)}.")
         missing = [name for name, value in needed[mode].items() if value is None]
         if missing:
-            raise ValueError(f"The model_fn returned no {' and no '.join(missing)}, which mode {mode!r} "
-                             "needs.")
+            raise ValueError(f"The model_fn returned no {' and no '.join(missing)}, "
+                             f"which mode {mode!r} needs.")
         if mode == ModeKeys.EVAL and eval_metrics is not None:
             eval_metric_ops = {**(eval_metric_ops or {}), **_call_with_tensors(*eval_metrics)}
         if mode == ModeKeys.TRAIN and host_call is not None:

@@ -5,7 +5,8 @@ The format (https://protobuf.dev/programming-guides/encoding): a message is a se
 content); a list of numbers is packed, integers as varints, floats in 4 bytes each; a map is a repeated
 message of key and value.
 
-    Example { 1: Features { 1: {1: name, 2: Feature { 2: FloatList {1: values} or 3: Int64List {1: values} }}, …}}
+    Example { 1: Features { 1: {1: name, 2: Feature}, … }}
+    Feature { 2: FloatList {1: values} or 3: Int64List {1: values} }
 """
 
 import array
@@ -15,7 +16,7 @@ import operator
 import sys
 
 Field = collections.namedtuple("Field", ["name", "dtype", "shape", "bounds"], defaults=[None])
-Field.__doc__ = """One feature of a record: its name, dtype ("int64" or "float32") and shape (a tuple of ints).
+Field.__doc__ = """One feature of a record: its name, dtype ("int64" or "float32") and shape, a tuple of ints.
 
 bounds: the least and the greatest value that a reader accepts, both included; None for any."""
 # What an id can be where it is not known how many there are: readers make int32 of them.
@@ -112,8 +113,7 @@ class Encoder:
 
 
 def example(*parts):
-    """Returns the serialized `tf.train.Example` of what `Encoder.part` returned, in the order of the fields'
-    names."""
+    """Returns the serialized `tf.train.Example` of what `Encoder.part` returned, by the fields' names."""
     return _message(b"\x0a", b"".join(parts))
 
 

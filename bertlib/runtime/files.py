@@ -1,14 +1,24 @@
-"""Files, local or on a file system of TensorFlow's, written whole or not at all. Loads no TensorFlow for
-local ones."""
+"""Files, local or on TensorFlow's file systems, whole or not at all. Loads no TensorFlow for local ones."""
 
 import contextlib
+import errno
 import glob
 import json
 import os
+import shutil
 import sys
 
 from absl import logging
 from tqdm import tqdm
+
+# What keeps a disk from being written that users can mend: what is wrong, and what to do.
+_AGAIN = "then run the same command again"
+_DISK_ERRORS = {
+    errno.ENOSPC: ("the disk is full", f"Make room on the disk, {_AGAIN}."),
+    errno.EDQUOT: ("the disk quota is used up", f"Make room within the quota, or have it raised, {_AGAIN}."),
+    errno.EFBIG: ("it is larger than files may be here (ulimit -f, or the file system's limit)",
+                  f"Raise that limit, or write to another file system, {_AGAIN}."),
+    errno.EROFS: ("the file system is read-only", "Write to another one, or have it mounted for writing.")}
 
 
 def is_remote(path):
@@ -43,23 +53,6 @@ def read_bytes(path):
         return reader.read()
 
 
-def read_json_object(path):
-    """Returns the JSON object (dict) that a file holds.
-
-    Raises:
-      ValueError: it holds something else.
-    """
-    try:
-        found = json.loads(read_bytes(path).decode("utf-8-sig"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not JSON: {error}.") from error
-    except RecursionError:
-        raise ValueError(f"{path} is not usable: its JSON is nested too deeply.") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold a JSON object, not a {type(found).__name__}.")
-    return found
-
-
 def exists(path):
     """Whether there is a file or a directory of that name."""
     return _remote().exists(path) if is_remote(path) else os.path.exists(path)
@@ -72,10 +65,11 @@ def is_directory(path):
 
 def make_directories(path):
     """Makes a directory and those it is in; no error if it exists."""
-    if is_remote(path):
-        _remote().makedirs(path)
-    else:
-        os.makedirs(path, exist_ok=True)
+    with explaining_disk(path):
+        if is_remote(path):
+            _remote().makedirs(path)
+        else:
+            os.makedirs(path, exist_ok=True)
 
 
 def size(path):
@@ -83,28 +77,139 @@ def size(path):
     return _remote().stat(path).length if is_remote(path) else os.path.getsize(path)
 
 
+def json_object(path):
+    """Reads a file that holds a JSON object; returns it as a dict.
+
+    Raises:
+      ValueError: it holds something else.
+      FileNotFoundError: there is no such file.
+    """
+    try:
+        found = json.loads(read_bytes(path).decode("utf-8-sig"))
+    except ValueError as error:  # also of bytes that are not UTF-8, and of numbers of thousands of digits
+        raise ValueError(f"{path} is not JSON: {error}.") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is damaged: its brackets are nested too deep.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a JSON object, not a {type(found).__name__}.")
+    return found
+
+
 def find(pattern):
-    """Returns the files that a path or a glob names, sorted; none if there are none."""
+    """Returns the files that a path or a glob names, sorted; none if there are none.
+
+    What exists as it stands is no glob: neither a file of that name nor the directory that a glob is in.
+    """
     if is_remote(pattern):
-        return sorted(_remote().glob(pattern))
-    return [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
+        return [pattern] if exists(pattern) else sorted(_remote().glob(pattern))
+    if os.path.exists(pattern):
+        return [pattern]
+    directory, name = os.path.split(pattern)
+    return sorted(glob.glob(os.path.join(glob.escape(directory), name) if os.path.isdir(directory) else pattern))
+
+
+# --- Writing ---------------------------------------------------------------------------------------------
+
+
+def disk_problem(error, path, needed=None):
+    """Returns what keeps a disk from being written, and what to do about it: two texts, or None for an error
+    of another kind.
+
+    TensorFlow has other names for the same: a full disk is a ResourceExhaustedError, as if memory had run
+    out, and a file beyond the limit is an OutOfRangeError, as if the input had ended.
+
+    Args:
+      error: an OSError, or one of TensorFlow's.
+      path: what was to be written.
+      needed: bytes that it takes, if they are known.
+    """
+    if isinstance(error, OSError):
+        number = error.errno
+    else:
+        # Writers of events raise an IndexError in place of an OutOfRangeError.
+        text = error.message if hasattr(error, "error_code") else str(error) * isinstance(error, IndexError)
+        number = next((number for number in _DISK_ERRORS if os.strerror(number) in text), None)
+    if number not in _DISK_ERRORS:
+        return None
+    wrong, to_do = _DISK_ERRORS[number]
+    if number == errno.ENOSPC and not is_remote(path):
+        takes = f"it takes {_bytes(needed)}, and " if needed is not None else "without it "
+        with contextlib.suppress(OSError):
+            wrong += f": {takes}{_bytes(shutil.disk_usage(_existing(path)).free)} are free"
+    return wrong, to_do
+
+
+def _existing(path):
+    """The path, or the nearest directory above it that exists."""
+    path = os.path.abspath(path)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _bytes(number):
+    return f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.2f} MB"
+
+
+@contextlib.contextmanager
+def explaining_disk(path, kept=None):
+    """Makes one message of an error in the block that says that a disk cannot be written.
+
+    Args:
+      path: what is written there, if the error does not name it.
+      kept: function that returns a sentence for the message.
+
+    Raises:
+      OSError: the disk is full, or a limit is reached, or it is read-only; in words, without a number.
+    """
+    try:
+        yield
+    except Exception as error:
+        problem = disk_problem(error, path)
+        if problem is None:
+            raise
+        name, divider, _ = (getattr(error, "message", None) or str(error)).partition("; ")
+        name = getattr(error, "filename", None) or (name if divider and os.sep in name else path)
+        name = path if os.fspath(name).startswith(f"{path}.") else name
+        remains = f"{kept()} " if kept else ""
+        raise OSError(f"{name} could not be written: {problem[0]}. {remains}{problem[1]}") from error
+
+
+def identity(path):
+    """Returns what is equal for two paths of one file: other spellings, links, or letter case where a file
+    system ignores it.
+
+    What does not exist has the identity of where it would be.
+    """
+    if is_remote(path):
+        return os.fspath(path)
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return os.path.realpath(path)
+    return found.st_dev, found.st_ino
 
 
 @contextlib.contextmanager
 def replacing(path):
     """Gives the name of a file that takes the place of `path` when the block ends, and is removed if the
-    block fails."""
+    block fails.
+
+    Raises:
+      OSError: the disk cannot be written; see `explaining_disk`.
+    """
     partial = f"{path}.partial"
-    try:
-        yield partial
-        if is_remote(path):
-            _remote().rename(partial, path, overwrite=True)
-        else:
-            os.replace(partial, path)
-    except BaseException:
-        if exists(partial):
-            _remote().remove(partial) if is_remote(path) else os.remove(partial)
-        raise
+    with explaining_disk(path):
+        try:
+            yield partial
+            if is_remote(path):
+                _remote().rename(partial, path, overwrite=True)
+            else:
+                os.replace(partial, path)
+        except BaseException:
+            if exists(partial):
+                _remote().remove(partial) if is_remote(path) else os.remove(partial)
+            raise
 
 
 def write_text(path, text):
@@ -114,8 +219,7 @@ def write_text(path, text):
 
 
 def with_progress(items, total, doing, every=10000):
-    """Yields the items and shows how many they were: a bar on a terminal if it takes longer, else a line in
-    the log.
+    """Yields the items and shows how many they were: a bar on a terminal if it takes long, else a log line.
 
     Args:
       items: iterable.

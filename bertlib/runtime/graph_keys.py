@@ -1,5 +1,4 @@
-"""Graph collections by which the parts of a training graph know of each other, whichever module built
-them."""
+"""Graph collections by which the parts of a training graph know of each other, whatever built them."""
 
 # Scalar tensors that a training loop logs beside the loss, each under its op's name.
 LOGGED_SCALARS = "logged_scalars"

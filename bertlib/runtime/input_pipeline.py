@@ -23,8 +23,7 @@ from bertlib.runtime.example_encoding import Field  # noqa: F401  a public name 
 _FILES_AT_A_TIME = 8
 # Bytes before and after the content of a TFRecord: its length and checksums.
 _HEAD, _FOOT = 12, 4
-# What a batch of a dataset that changes the order says about each example: its index in the order of the
-# file.
+# What a batch of a dataset that changes the order says about each example: its index in the file.
 EXAMPLE_INDEX = "example_index"
 # What a micro-batch has to weigh its mean loss by if they are of different sizes: a scalar, 1 on average.
 MICRO_BATCH_WEIGHT = "micro_batch_weight"
@@ -32,7 +31,8 @@ MICRO_BATCH_WEIGHT = "micro_batch_weight"
 _LENGTH_STEP = 8
 # Without training, batches are sorted by length that many at a time.
 _SORTED_BATCHES = 64
-# Of so many batches that were read last one is to blame for what the input could not do: no more are under way.
+# Of so many batches that were read last one is to blame for what the input could not do: no more are under
+# way.
 _SUSPECTED_BATCHES = 64
 
 
@@ -104,7 +104,8 @@ class RecordFile(object):
             with self._lock:
                 return np.array([self._reader.read(self._offsets[index])[0] for index in indices],
                                 dtype=object)
-        number, starts, ends = self._file.fileno(), self._offsets[indices], self._offsets[np.asarray(indices) + 1]
+        number, starts, ends = (
+            self._file.fileno(), self._offsets[indices], self._offsets[np.asarray(indices) + 1])
         return np.array([os.pread(number, end - start - _HEAD - _FOOT, start + _HEAD)
                          for start, end in zip(starts.tolist(), ends.tolist())], dtype=object)
 
@@ -114,8 +115,7 @@ class RecordFile(object):
 
 
 class RecordFiles(object):
-    """TFRecord files, read at random as if they were one: the records of the first, then those of the second,
-    ….
+    """TFRecord files, read at random as if they were one: the first's records, then the second's, ….
 
     Each stays open.
     """
@@ -146,7 +146,7 @@ class RecordFiles(object):
 
 
 class _Source(object):
-    """The records that batches are made of: read, checked, and looked through again when one was of no use."""
+    """The records that batches are made of: read, checked, and looked through again if one is of no use."""
 
     def __init__(self, records, fields):
         self._records = records
@@ -160,7 +160,7 @@ class _Source(object):
         return self._records.read(indices)
 
     def check(self, batch):
-        """Adds to the current function what fails where a value of a batch {name: tensor} is out of bounds."""
+        """Adds to the current function what fails if a value of a batch {name: tensor} is out of bounds."""
         within = []
         for field in self._bounded:
             values = batch[field.name]
@@ -175,7 +175,8 @@ class _Source(object):
         for index in np.unique(np.concatenate([[], *list(self._suspects)])).astype(np.int64).tolist():
             wrong = record_files.fault_in(self._records.read([index])[0], self._fields)
             if wrong:
-                return f"{self._records.place(index)}: {wrong}. Write the file again, or leave the record out."
+                return (f"{self._records.place(index)}: {wrong}. Write the file again, or leave the record "
+                        "out.")
         return None
 
 
@@ -270,11 +271,10 @@ def cut_by_tokens(lengths, parts):
             bounds.append(bounds[-1] + limit // lengths[bounds[-1]])
         return [*bounds[:-1], len(lengths)]
 
-    # A full part leaves the others the fewest and shortest examples: if that takes too many parts, so does
-    # all else.
+    # A full part leaves the others the least: if that takes too many parts, so does all else.
     limits = range(lengths[0], lengths[0] * len(lengths))
-    smallest = lengths[0] + bisect.bisect_left(limits, True, key=lambda limit: len(filled(limit)) <= parts
-                                               + 1)
+    smallest = lengths[0] + bisect.bisect_left(
+        limits, True, key=lambda limit: len(filled(limit)) <= parts + 1)
     bounds = filled(smallest)
     while len(bounds) <= parts:  # halves have no more tokens than the whole
         tokens = [(end - start > 1) * (end - start) * lengths[start]
@@ -342,9 +342,11 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
         # The last, smaller batch keeps its examples: a mean over batches is then that of the unsorted ones.
         whole = num_examples - num_examples % batch_size
         many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
-        dataset = many.flat_map(lambda examples: tf.data.Dataset.from_tensor_slices(examples).batch(batch_size))
+        dataset = many.flat_map(
+            lambda examples: tf.data.Dataset.from_tensor_slices(examples).batch(batch_size))
         if whole < num_examples and not drop_remainder:
-            dataset = dataset.concatenate(tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
+            dataset = dataset.concatenate(
+                tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
     if unequal_micro_batches:
         dataset = dataset.flat_map(functools.partial(_split_by_tokens, parts=micro_batches, trim=trim,
                                                      totals=batch_totals))
@@ -354,8 +356,7 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
 
 
 def in_order(results):
-    """Puts results back into the order of the file: yields them without their index as soon as their turn
-    comes.
+    """Puts results back into the order of the file: yields them without their index when their turn comes.
 
     Args:
       results: iterable of dicts, each with `EXAMPLE_INDEX`. Without one they are in order already.
@@ -419,8 +420,7 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
 
 
 def placeholders(fields, batch_size, batch_totals=()):
-    """Returns what a batch of `record_dataset` is made of: {name: placeholder [B, …]}, with a scalar for each
-    total."""
+    """Returns what `record_dataset` batches are made of: {name: placeholder [B, …]}, scalars for totals."""
     def placeholder(dtype, shape):
         return tf.placeholder(tf.int32 if dtype == "int64" else tf.as_dtype(dtype), shape)
 

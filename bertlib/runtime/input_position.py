@@ -15,12 +15,13 @@ of the batch size and serves a batch of the old size. Hence the fingerprint. A P
 to write: what it gave is read again.
 """
 
-import glob
 import hashlib
 import os
 
 from absl import logging
 import tensorflow.compat.v1 as tf
+
+from bertlib.runtime import checkpoint_files
 
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 # They differ from process to process, or say nothing about what the pipeline gives.
@@ -64,8 +65,7 @@ class InputPosition(object):
                 for name, handle in zip(states, handles)])
 
     def restore(self, session, checkpoint, step, batches_per_step=1):
-        """Brings the input to where it was when a checkpoint was saved, or says why not and leaves it at its
-        beginning.
+        """Brings the input to where a checkpoint was saved, or says why not and leaves it at its beginning.
 
         Args:
           session: a raw session whose iterators are initialized.
@@ -75,6 +75,7 @@ class InputPosition(object):
 
         Raises:
           tf.errors.OutOfRangeError: the input ends before it is there.
+          ValueError: what was saved is damaged.
         """
         if not self._batches:
             return
@@ -82,7 +83,11 @@ class InputPosition(object):
         self._start = step if start is None else start
         self.moved = self._start != step
         if self.moved and self._has_states:
-            session.run(self._restore, {self._path: _path_beside(checkpoint)})
+            path = _path_beside(checkpoint)
+            try:
+                session.run(self._restore, {self._path: checkpoint_files.openable(path)})
+            except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as error:
+                raise _damaged(path, error) from error
         elif self.moved:
             batches = (step - start) * batches_per_step
             logging.info("Reading the first %d batches of the input again, to go on where it was.", batches)
@@ -90,21 +95,24 @@ class InputPosition(object):
                 session.run(self._batches)
 
     def _start_in(self, checkpoint):
-        """The global step at which the input of a checkpoint was at its beginning; None if it is not this
-        input."""
+        """The global step at which a checkpoint's input was at its beginning; None of another input."""
         path = _path_beside(checkpoint)
-        if not tf.train.checkpoint_exists(path):
+        if not checkpoint_files.exists(path):
             return None
-        found = tf.train.load_checkpoint(path)
-        if found.get_tensor("fingerprint") != self._fingerprint:
+        try:
+            found = tf.train.load_checkpoint(checkpoint_files.openable(path))
+            fingerprint, start = found.get_tensor("fingerprint"), found.get_tensor("start")
+        # TensorFlow reports the end of a truncated file as an IndexError.
+        except (tf.errors.OpError, ValueError, IndexError) as error:
+            raise _damaged(path, error) from error
+        if fingerprint != self._fingerprint:
             logging.warning("The input is another than when %s was saved (files, batch size or code), so it "
                             "starts from its beginning.", checkpoint)
             return None
-        return int(found.get_tensor("start"))
+        return int(start)
 
     def save(self, session, checkpoint):
-        """Saves where the input is, before the checkpoint itself is there; does nothing before `restore` was
-        called."""
+        """Saves where the input is, before the checkpoint is there; does nothing before `restore`."""
         if self._start is None:
             return
         path = _path_beside(checkpoint)
@@ -113,13 +121,12 @@ class InputPosition(object):
             tf.gfile.MakeDirs(directory)
             session.run(self._save, {self._path: path, self._given_start: self._start})
         except (tf.errors.OpError, OSError) as error:
-            _remove(path)
+            checkpoint_files.remove(path)
             logging.warning("The position of the input could not be saved in %s (%s).", directory,
                             str(error).splitlines()[0])
-        for other in glob.glob(os.path.join(glob.escape(directory), "*.index")):
-            prefix = other[:-len(".index")]
-            if prefix != path and not tf.train.checkpoint_exists(_checkpoint_of(prefix)):
-                _remove(prefix)
+        for prefix in checkpoint_files.prefixes_in(directory):
+            if prefix != path and not checkpoint_files.exists(_checkpoint_of(prefix)):
+                checkpoint_files.remove(prefix)
 
 
 def _path_beside(checkpoint):
@@ -130,9 +137,10 @@ def _checkpoint_of(path):
     return os.path.join(os.path.dirname(os.path.dirname(path)), os.path.basename(path))
 
 
-def _remove(prefix):
-    for path in glob.glob(glob.escape(prefix) + ".*"):
-        tf.gfile.Remove(path)
+def _damaged(path, error):
+    reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
+    return ValueError(f"The position of the input in {path} is damaged ({reason}). The weights beside it are not "
+                      f"lost. Remove {path}.index to go on with the input from its beginning.")
 
 
 def _consumers(op, kind):
@@ -159,8 +167,8 @@ class _Digest(object):
     def of_iterators(self, handles):
         """Returns the digest (an int of 63 bits) of what the iterators read from."""
         makers = [op for handle in handles for op in _consumers(handle.op, "MakeIterator")]
-        digest = _hash([self._op(handle.op) for handle in handles] + [self._op(op.inputs[0].op)
-                                                                      for op in makers])
+        digest = _hash([self._op(handle.op) for handle in handles]
+                       + [self._op(op.inputs[0].op) for op in makers])
         return int(digest, 16) >> 1
 
     def _op(self, op):

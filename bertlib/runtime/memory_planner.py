@@ -53,15 +53,15 @@ class Prediction(collections.namedtuple("Prediction", ["variables", "activations
 
 
 Largest = collections.namedtuple("Largest", ["batch_size", "prediction", "next"])
-Largest.__doc__ = """The largest batch that fits, its `Prediction` (None for a batch of 0) and that of one example more."""
+Largest.__doc__ = \
+    """The largest batch that fits, its `Prediction` (None for a batch of 0) and that of one example more."""
 
 
 # --- One graph -------------------------------------------------------------------------------------------
 
 
 def predict(build, *arguments):
-    """Builds a training step in a graph of its own, build(*arguments) -> train op, and simulates it; see
-    `simulate`."""
+    """Builds a training step, build(*arguments) -> train op, in a graph of its own; see `simulate`."""
     with tf.Graph().as_default():
         return simulate(build(*arguments))
 
@@ -89,15 +89,13 @@ def simulate(train_op):
         node.device = _DEVICE
     del meta_graph.graph_def.node[:]
     meta_graph.graph_def.node.extend(nodes)
-    # Roomy, so that the runtime has no reason to swap. Clock, cores and bandwidth are those of a GTX Titan X
-    # (Pascal).
+    # Roomy, so that the runtime need not swap. Clock, cores and bandwidth are a GTX Titan X's (Pascal).
     device = device_properties_pb2.NamedDevice(name=_DEVICE,
                                                properties=device_properties_pb2.DeviceProperties(
         type="GPU", vendor="NVIDIA", frequency=1417, num_cores=28, bandwidth=480000000, memory_size=1 << 60,
         environment={"architecture": "6"}))
     virtual = cluster.Cluster(devices=[device], disable_timeline=False)
-    # As the runtime does. It can cost memory: a product that the backward pass needs may move into the
-    # forward pass.
+    # As the runtime does. It can cost memory: a product of the backward pass may move into the forward pass.
     rewritten = tf_optimizer.OptimizeGraph(tf.ConfigProto(), meta_graph, verbose=False, cluster=virtual)
     meta_graph.graph_def.CopyFrom(rewritten)
     _, seconds, timeline = virtual.MeasureCosts(item.Item(meta_graph))
@@ -143,8 +141,8 @@ def _variable_bytes(graph):
         if op.type in _VARIABLES:
             shape = tf.TensorShape(op.get_attr("shape"))
             if not shape.is_fully_defined():
-                raise ValueError(f"The memory of this graph cannot be predicted. Variable {op.name} has the "
-                                 f"shape {shape}.")
+                raise ValueError("The memory of this graph cannot be predicted. "
+                                 f"Variable {op.name} has the shape {shape}.")
             total += shape.num_elements() * op.get_attr("dtype").size
     return total
 
@@ -160,8 +158,7 @@ def _peak(graph_def, timeline):
 
     @functools.cache
     def owner(tensor):
-        """The tensor whose memory this one, (node, output), is in: itself or an input; None for a
-        variable's."""
+        """The tensor whose memory this one, (node, output), has: itself or an input; None of a variable."""
         node = nodes[tensor[0]]
         if node.op in _VARIABLES or node.op == "ReadVariableOp":
             return None
@@ -224,7 +221,7 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
     """
     predictions = {}
     fits, too_large = 0, limit + 1
-    # large, so that the first line is a good one; a simulation takes as long for any size
+    # Large, so that the first line is a good one; a simulation takes as long for any size.
     guess = min(256, limit)
     while too_large - fits > 1:
         predictions[guess] = needs(guess)
@@ -239,8 +236,7 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
 
 
 def _crossing(predictions, usable_bytes):
-    """Where the line through the two sizes next to the limit meets it; through one, activations are
-    proportional."""
+    """Where a line through two sizes next to the limit meets it; of one, activations are proportional."""
     room = {size: usable_bytes - prediction.total for size, prediction in predictions.items()}
     if len(room) == 1:
         (size, prediction), = predictions.items()
@@ -251,8 +247,7 @@ def _crossing(predictions, usable_bytes):
 
 
 def runs(build, *arguments):
-    """Whether a training step runs here without running out of memory: takes one, with zeros for every
-    placeholder.
+    """Whether a training step fits into memory here: takes one, with zeros for every placeholder.
 
     Args:
       build: function of the arguments -> train op, built into the current graph; its placeholders have static
@@ -313,8 +308,7 @@ def advice(alternatives, needs, usable_bytes):
 
 
 def usable_here():
-    """Returns (bytes that a step may take on this machine, what they are): of the smallest GPU, else of free
-    RAM."""
+    """Returns (bytes that a step may take here, what they are): of the smallest GPU, else of free RAM."""
     with tf.Graph().as_default(), tf.Session() as session:
         limits = [device.memory_limit_bytes for device in session.list_devices()
                   if device.device_type == "GPU"]
@@ -324,8 +318,7 @@ def usable_here():
 
 
 def available_ram(root="/"):
-    """Returns the bytes of RAM that this process may still take: what is free, or left of its cgroup if that
-    is less.
+    """Returns the bytes of RAM that this process may take: what is free, or left of its cgroup if less.
 
     Args:
       root: where /proc and /sys are.

@@ -49,7 +49,6 @@ def _own_gradient(op, *gradients):
 
 
 def fence(tensors):
-    """Identity whose outputs are available only when all tensors are computed; also a border of what XLA
-    compiles together."""
+    """Identity whose outputs wait for all tensors; also a border of what XLA compiles together."""
     with tf.xla.experimental.jit_scope(compile_ops=False):
         return tf.identity_n(tensors) if tensors else []

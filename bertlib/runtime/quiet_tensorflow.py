@@ -9,8 +9,7 @@ import sys
 
 def load():
     """Imports TensorFlow, quietly if nothing imported it before; returns `tensorflow.compat.v1`."""
-    # 3 hides errors too, such as the one that there is no GPU driver; with a GPU in the machine errors are
-    # worth seeing.
+    # 3 hides errors too, such as that of a missing GPU driver. Where there is a GPU they are worth seeing.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if glob.glob("/dev/nvidia[0-9]*") else "3")
     with contextlib.nullcontext() if shows_all_messages() else _native_messages_hidden():
         return importlib.import_module("tensorflow.compat.v1")

@@ -6,7 +6,7 @@ Philox stream (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"
 
     key            64 bits   a hash of (seed, site)
     counter, high  64 bits   the optimizer step
-    counter, low   64 bits   the position of the draw's first value in the effective batch, in blocks of 128 bits
+    counter, low   64 bits   where the draw's first value is in the effective batch, in blocks of 128 bits
 
 The seed is the graph's (`tf.set_random_seed`), the step its global step. A *site* names one place in the
 model where numbers are drawn. Numbers for part k of an effective batch split into equal parts are the k-th
@@ -101,15 +101,13 @@ def repeatable(function):
 
 
 def set_part(index):
-    """Declares that the current graph computes part `index` (scalar integer tensor) of each effective
-    batch."""
+    """Declares that the current graph computes part `index` (integer scalar tensor) of effective batches."""
     collection = tf.get_collection_ref(graph_keys.RANDOMNESS_PART)
     collection[:] = [tf.cast(index, tf.int64)]
 
 
 def unequal_micro_batches():
-    """Declares that the parts of the current graph's effective batches differ in size, as those of trimmed
-    sequences do."""
+    """Declares that parts of the graph's effective batches differ in size, as with trimmed sequences."""
     tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES)[:] = [True]
 
 
@@ -129,8 +127,7 @@ def uniform(shape, site):
 
 
 def bernoulli(shape, probability, site, draw=None):
-    """Draws booleans for one training step, such as a dropout mask; 16 bits each, half of what `uniform`
-    costs.
+    """Draws booleans for a training step, such as a dropout mask; 16 bits each, half of `uniform`'s cost.
 
     Args:
       shape: as for `uniform`.
@@ -156,8 +153,7 @@ def bernoulli(shape, probability, site, draw=None):
 
 
 def truncated_normal(shape, stddev, site, dtype=tf.float32):
-    """Draws initial values: a normal distribution cut at two standard deviations. Depends on (seed, site)
-    only."""
+    """Draws initial values by (seed, site): a normal distribution cut at two standard deviations."""
     values = tf.raw_ops.StatelessTruncatedNormalV2(
         shape=tf.convert_to_tensor(shape, dtype=tf.int32), key=_key_tensor(graph_seed(), site),
         counter=_counter_tensor(_zero_when_run(), tf.constant(0, tf.int64)), alg=_PHILOX, dtype=dtype)

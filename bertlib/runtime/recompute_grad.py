@@ -65,8 +65,7 @@ def recompute_grad(function):
                 repeated = _as_list(repeatable(*fenced[:len(inputs)]))
             _check(repeated, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
             found = tf.gradients([repeated[index] for index in used], fenced, gradients)
-            # XLA would put the gradients of weights off to the step's end, and keep until then what they are
-            # computed from.
+            # XLA would put the gradients of weights off to the step's end, and hold their inputs until then.
             done = iter(fence([gradient for gradient in found if isinstance(gradient, tf.Tensor)]))
             return [None] * len(outputs) + [next(done) if isinstance(gradient, tf.Tensor) else gradient
                                             for gradient in found]
@@ -82,8 +81,7 @@ def _as_list(results):
 
 
 def _is_unused(op, index, gradient):
-    """Whether a gradient says only that nothing used the output: zeros of its shape, which `tf.gradients`
-    fills in.
+    """Whether a gradient says only that nothing used the output: the zeros that `tf.gradients` fills in.
 
     To be computed they need the output, which would have to be kept.
     """

@@ -65,7 +65,8 @@ def fault_in(record, fields):
         least, greatest = field.bounds
         wrong = np.flatnonzero(~((values >= least) & (values <= greatest) & np.isfinite(values)))
         if len(wrong):
-            wanted = f"from {least} to {greatest}" if np.isfinite(greatest) else f"finite and at least {least}"
+            above = f"finite and at least {least}"
+            wanted = f"from {least} to {greatest}" if np.isfinite(greatest) else above
             return f"{field.name} has {values[wrong[0]]} at place {wrong[0]} (from 0); it has to be {wanted}"
     return None
 
@@ -83,8 +84,7 @@ def float_feature(values):
 
 
 def encode(fields, row):
-    """Returns a serialized `tf.train.Example`. `example_encoding.Encoder` makes the same bytes faster, of
-    plain numbers.
+    """Returns a serialized `tf.train.Example`. `example_encoding.Encoder` makes these bytes faster.
 
     Args:
       fields: list of `Field`.

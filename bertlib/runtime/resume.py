@@ -9,7 +9,7 @@ import os
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoints, graph_keys
+from bertlib.runtime import checkpoint_files, checkpoints, files, graph_keys
 
 
 def scaffold_of(spec, checkpoint, config):
@@ -27,14 +27,17 @@ def scaffold_of(spec, checkpoint, config):
     scaffold = spec.scaffold or tf.train.Scaffold()
     if scaffold.saver is None and not tf.get_collection(tf.GraphKeys.SAVERS):
         saved = tf.global_variables() + tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
-        scaffold._saver = tf.train.Saver(
+        scaffold._saver = checkpoint_files.Saver(
             saved, sharded=True, max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours, allow_empty=True,
             save_relative_paths=True)
         tf.add_to_collection(tf.GraphKeys.SAVERS, scaffold._saver)  # where a user's CheckpointSaverHook looks
         if checkpoint:
-            shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in tf.global_variables()}
+            variables = tf.global_variables()
+            shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}
             found = checkpoints.open_checkpoint(checkpoint)
+            checkpoints.check_types(found, [variable.op.name for variable in variables
+                                            if variable.dtype.base_dtype.is_floating])
             optional = tf.get_collection(graph_keys.OPTIONAL_IN_CHECKPOINT)
             checkpoints.check_fits(found, shapes, {variable.op.name for variable in optional})
             found.read(tf.train.get_global_step().op.name)  # TensorFlow takes a missing file for a wrong name
@@ -66,21 +69,23 @@ def session(scaffold, checkpoint, config, hooks):
       hooks: list of SessionRunHook.
 
     Returns:
-      tf.train.MonitoredSession.
+      tf.train.SingularMonitoredSession: an error ends it. A `MonitoredSession` takes an AbortedError or an
+      UnavailableError for a lost worker, and begins anew for ever.
 
     Raises:
       ValueError: the checkpoint is damaged.
     """
-    creator = tf.train.ChiefSessionCreator(scaffold, config=config.session_config,
-                                           checkpoint_filename_with_path=checkpoint)
     with explaining_damage(checkpoint):
-        opened = tf.train.MonitoredSession(creator, hooks=hooks)
+        opened = tf.train.SingularMonitoredSession(
+            hooks, scaffold, config=config.session_config,
+            checkpoint_filename_with_path=checkpoint and checkpoint_files.openable(checkpoint))
     directory = config.model_dir.rstrip("/")
     if checkpoint and os.path.dirname(checkpoint) == directory:
         # So that pruning counts the checkpoints of earlier runs; not those of a directory that this is a copy
         # of.
-        scaffold.saver.recover_last_checkpoints(
-            [path for path in checkpoints.all_checkpoints(directory) if os.path.dirname(path) == directory])
+        scaffold.saver.set_last_checkpoints_with_time(
+            [(path, checkpoint_files.saved_at(path)) for path in checkpoints.all_checkpoints(directory)
+             if os.path.dirname(path) == directory])
     return opened
 
 
@@ -90,6 +95,10 @@ def explaining_damage(checkpoint):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        raise ValueError(f"The checkpoint {checkpoint} is damaged ({error.message.splitlines()[0]}). Edit "
-                         f"{os.path.join(os.path.dirname(checkpoint or ''), 'checkpoint')} to name an older "
-                         "one, or remove it to start again.") from error
+        # Hooks write files when a session begins.
+        if files.disk_problem(error, checkpoint or ""):
+            raise
+        what = checkpoint and checkpoints.damage(checkpoint)  # which names the tensor
+        if not what:
+            raise
+        raise checkpoints.DamagedError(checkpoint, what) from error

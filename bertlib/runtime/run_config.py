@@ -1,10 +1,13 @@
 """How an Estimator's runs behave besides their model."""
 
+import json
 import os
 
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow.python.client import pywrap_tf_session
+
+from bertlib.runtime import stopping
 
 
 class RunConfig(object):
@@ -15,7 +18,8 @@ class RunConfig(object):
                  keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000, log_step_count_steps=100,
                  train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
                  experimental_distribute=None, experimental_max_worker_delay_secs=None,
-                 session_creation_timeout_secs=7200, gradient_accumulation_steps=1, training_step=None):
+                 session_creation_timeout_secs=7200, gradient_accumulation_steps=1, training_step=None,
+                 stop_request=None):
         """Creates a configuration.
 
         Args:
@@ -38,11 +42,13 @@ class RunConfig(object):
           training_step: a `TrainingStep` that says more of it, in place of the number of micro-batches. If
             these differ in their numbers of examples, the input_fn cuts the training batch, and
             params["batch_size"] is that of the whole.
+          stop_request: a `stopping.StopRequest`. When it is made, a training saves its last whole step.
 
         Raises:
-          ValueError: a strategy has several replicas; both save_checkpoints_steps and save_checkpoints_secs
-            are given, or one is not positive.
+          ValueError: a strategy has several replicas, or TF_CONFIG several processes; both
+            save_checkpoints_steps and save_checkpoints_secs are given, or one is not positive.
         """
+        refuse_clusters()
         if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")
         if save_checkpoints_steps is None and save_checkpoints_secs is None:
@@ -66,6 +72,7 @@ class RunConfig(object):
         self.gradient_accumulation_steps = (gradient_accumulation_steps if training_step is None
                                             else training_step.gradient_accumulation_steps)
         self.training_step = training_step
+        self.stop_request = stop_request or stopping.StopRequest()
         self.model_dir = model_dir and os.fspath(model_dir)
         self.tf_random_seed = tf_random_seed
         self.save_summary_steps = save_summary_steps
@@ -98,6 +105,32 @@ class RunConfig(object):
             if changes.get(given) is not None and other not in changes:
                 settings[other] = None
         return type(self)(**settings)
+
+
+def refuse_clusters(environment=os.environ):
+    """Checks that TF_CONFIG, by which `tf.estimator` learned of other processes, names none but this one.
+
+    Each of several would believe that it is alone, and write into the same directory.
+
+    Raises:
+      ValueError: it names several, or makes this process an evaluator of others, or is not JSON.
+    """
+    text = environment.get("TF_CONFIG", "")
+    try:
+        found = json.loads(text) if text.strip() else {}
+        cluster, task = found.get("cluster") or {}, found.get("task") or {}
+        counts = {job: len(processes) for job, processes in cluster.items()}
+        kind = task.get("type")
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"The environment variable TF_CONFIG is not what TensorFlow understands ({error}): "
+                         '{"cluster": {"worker": ["host:port"]}, "task": {"type": "worker", "index": 0}}. '
+                         "Correct it, or unset it to run on this machine alone.") from error
+    if sum(counts.values()) > 1 or kind == "evaluator":
+        jobs = ", ".join(f"{count} {job}" for job, count in counts.items())
+        raise ValueError(f"The environment variable TF_CONFIG names a cluster of several processes ({jobs}; "
+                         f"this one is {kind or 'unnamed'} {task.get('index', 0)}). Training on several is "
+                         "not supported yet: each would train by itself, in the same directory. Unset "
+                         "TF_CONFIG, and start one process.")
 
 
 def xla_session_config():

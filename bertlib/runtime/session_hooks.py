@@ -1,13 +1,14 @@
-"""Hooks of a training session: where its input starts, broken losses, whole checkpoints, progress,
-profiles."""
+"""Hooks of a training session: where input starts, broken losses, whole checkpoints, progress, profiles."""
 
 import collections
 import contextlib
 import glob
+import logging as stdlib_logging
 import os
 import re
 import resource
 import sys
+import threading
 import time
 
 from absl import logging
@@ -16,12 +17,16 @@ import tensorflow.compat.v1 as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from tqdm import tqdm
 
-from bertlib.runtime import checkpoints, graph_keys
+from bertlib.runtime import checkpoint_files, checkpoints, files, graph_keys
 
 # What a trace calls the run of a function that XLA compiled for the CPU, and what our table does.
 _RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compiled by XLA)"
 # Of a scaled loss, that many skipped steps in a row are an error.
 _MOST_SKIPPED_IN_A_ROW = 20
+
+
+# What a writer of events raises; an IndexError where others raise tf.errors.OutOfRangeError.
+EVENT_ERRORS = tf.errors.OpError, OSError, IndexError
 
 
 class NanLossError(RuntimeError):
@@ -80,8 +85,7 @@ class PositionListener(tf.train.CheckpointSaverListener):
 
 
 class StopOnNanHook(tf.train.SessionRunHook):
-    """Ends training when the loss, or another scalar that is logged, such as the gradient's norm, is not
-    finite.
+    """Ends training when the loss, or another logged scalar, such as the gradient's norm, is not finite.
 
     A scaled loss skips such steps by itself; then training ends when it has skipped too many in a row.
     """
@@ -160,10 +164,52 @@ class _WholeSaver(object):
             for path in glob.glob(glob.escape(prefix) + (".meta*" if last == prefix else "[._]*")):
                 tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
             checkpoints.remove_leftovers(self._model_dir)
+            size = sum(variable.shape.num_elements() * variable.dtype.base_dtype.size
+                       for variable in tf.global_variables() if variable.shape.is_fully_defined())
             reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
+            wrong, to_do = files.disk_problem(error, self._model_dir, size) or (
+                reason, "Make room on the disk, then run the same command again.")
             raise OSError(f"The checkpoint of step {global_step} could not be saved in {self._model_dir} "
-                          f"({reason}). The last whole one is {last or 'none'}. Make room on the disk, then "
-                          "run the same command again.") from error
+                          f"({wrong}). The last whole one is {last or 'none'}. {to_do}") from error
+
+
+@contextlib.contextmanager
+def quiet_event_writers():
+    """Lets TensorFlow's writers of events raise their errors where they are used, and there alone: their
+    thread would print a traceback besides."""
+    def is_of_writer(thread):
+        return thread is not None and thread.name == "EventLoggerThread"
+
+    def hook(arguments):
+        if not is_of_writer(arguments.thread):
+            before(arguments)
+
+    def passes(record):
+        return not is_of_writer(threading.current_thread())
+
+    before, threading.excepthook = threading.excepthook, hook
+    logger = stdlib_logging.getLogger("tensorflow")
+    logger.addFilter(passes)
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+        logger.removeFilter(passes)
+
+
+def close_event_files():
+    """Closes all writers of events. What they could not write is a warning: no summary is worth a run."""
+    try:
+        tf.summary.FileWriterCache.clear()
+    except EVENT_ERRORS as error:
+        tf.summary.FileWriterCache._cache.clear()
+        warn_of_events(error)
+
+
+def warn_of_events(error):
+    """Says that summaries are missing, and why."""
+    reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
+    logging.warning("Some summaries for TensorBoard could not be written (%s). Nothing else is missing.", reason)
 
 
 class ProgressHook(tf.train.SessionRunHook):
@@ -270,7 +316,9 @@ class ProfileHook(tf.train.SessionRunHook):
         self._finished = True
         with self._surviving():
             tf.compat.v2.profiler.experimental.stop()
-            path = max(tf.gfile.Glob(os.path.join(self._model_dir, "plugins", "profile", "*", "*.xplane.pb")))
+            profiles = os.path.join(self._model_dir, "plugins", "profile")
+            newest = os.path.join(profiles, max(tf.gfile.ListDirectory(profiles)))
+            path = max(checkpoint_files.in_directory(newest, ".xplane.pb"))
             with tf.gfile.Open(path, "rb") as reader:
                 table = _table_of(op_times(xplane_pb2.XSpace.FromString(reader.read())))
             logging.info("Profile of steps %d to %d, %.3f seconds. Time in ops, of all threads:\n%s\nThe "
@@ -289,8 +337,7 @@ class ProfileHook(tf.train.SessionRunHook):
 
 
 def op_times(space):
-    """Returns what a trace says of ops: {type: (seconds without those of ops inside it, calls)}. One is
-    "(compiled by XLA)".
+    """Returns a trace's {op type: (seconds without those of ops inside it, calls)}, "(compiled by XLA)" too.
 
     Args:
       space: an XSpace. If ops ran on GPUs, those count alone: what their launch took is in parallel.
@@ -336,7 +383,8 @@ def _table_of(times, rows=10):
     ordered = sorted(times.items(), key=lambda item: -item[1][0])
     table = [(kind, *values) for kind, values in ordered[:rows]]
     if ordered[rows:]:
-        table.append((f"{len(ordered) - rows} other types", *map(sum, zip(*(values for _, values in ordered[rows:])))))
+        table.append((f"{len(ordered) - rows} other types",
+                      *map(sum, zip(*(values for _, values in ordered[rows:])))))
     return "\n".join(f"  {seconds / total:6.1%}  {seconds:9.4f} s  {calls:7d} calls  {kind}"
                      for kind, seconds, calls in table)
 

@@ -57,8 +57,7 @@ class TrainingStep:
 
     @property
     def micro_batch_size(self):
-        """Examples of a micro-batch; if they differ, the number that needs the most memory, at full
-        length."""
+        """Examples of a micro-batch; if they differ, the number that needs most memory, at full length."""
         return math.ceil(self.train_batch_size / self.gradient_accumulation_steps)
 
     def replace(self, **changes):
@@ -253,8 +252,8 @@ def _fewest(candidates, usable_bytes, needs):
         return first
     if needs(last).total > usable_bytes:
         return None
-    slope = (needs(first).activations - needs(last).activations) / (first.micro_batch_size
-                                                                    - last.micro_batch_size)
+    slope = (needs(first).activations - needs(last).activations) / (
+        first.micro_batch_size - last.micro_batch_size)
     for candidate in candidates[1:-1]:
         expected = needs(last).total + slope * (candidate.micro_batch_size - last.micro_batch_size)
         if expected <= usable_bytes and needs(candidate).total <= usable_bytes:

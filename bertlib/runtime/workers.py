@@ -103,8 +103,10 @@ class _Worker:
             return self._connection.recv()
         except (EOFError, ConnectionError):
             code = self._process.wait()
-            ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            raise ChildProcessError(f"A worker process {ended}. If memory ran out, use fewer workers.") from None
+            ended = (f"was killed by {signal.Signals(-code).name}" if code < 0
+                     else f"ended with exit code {code}")
+            raise ChildProcessError(
+                f"A worker process {ended}. If memory ran out, use fewer workers.") from None
 
 
 def _serve(connection):

@@ -1,5 +1,4 @@
-"""What BERT is trained for: text to features, heads, answers, scores; a task's name is the beginning of its
-modules' names.
+"""What BERT is trained for: text to features, heads, answers, scores. Modules' names begin with the task's.
 
 These modules are made for this project's `modeling`, `optimization` and `tokenization`, which have common
 names: a script's own modules of these names would be imported in their place.
@@ -13,8 +12,7 @@ _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 
 def _check_neighbours():
-    """Raises an ImportError if a module of another project stands in the way of one that the tasks are made
-    for."""
+    """Raises an ImportError if another project's module is found instead of one the tasks are made for."""
     for name in ("modeling", "optimization", "tokenization"):
         ours = os.path.join(_FOLDER, f"{name}.py")
         found = getattr(sys.modules[name], "__file__", None) if name in sys.modules else _file_of(name)

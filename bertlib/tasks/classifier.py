@@ -16,8 +16,7 @@ _HEAD_DROPOUT = 0.1
 
 
 class Classifier:
-    """One of `num_labels` classes; see `head`. Features: label_ids, int32 [B], and is_real_example, 0 for
-    padding."""
+    """`num_labels` classes; see `head`. Features: label_ids, int32 [B]; is_real_example, 0 in padding."""
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
     first_token_only = True
@@ -106,8 +105,8 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
         total = tf.get_variable("total", [num_labels, num_labels], tf.float64, tf.zeros_initializer(),
                                 trainable=False,
                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
-        update = tf.assign_add(total, tf.math.confusion_matrix(label_ids, predictions, num_labels, tf.float64,
-                                                               weights=tf.cast(weights, tf.float64)))
+        update = tf.assign_add(total, tf.math.confusion_matrix(
+            label_ids, predictions, num_labels, tf.float64, weights=tf.cast(weights, tf.float64)))
     matrix = tf.identity(total)
     hits, actual, predicted = tf.linalg.diag_part(matrix), tf.reduce_sum(matrix, 1), tf.reduce_sum(matrix, 0)
     f1 = tf.math.divide_no_nan(2.0 * hits, actual + predicted)
@@ -125,8 +124,8 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
 
 
 def one_class(matrix, labels):
-    """Returns what is to be said, in words, if all predictions of an evaluation are one class, else None: accuracy
-    and F1 can look well then.
+    """Returns what is to be said, in words, if all predictions of an evaluation are one class, else None:
+    accuracy and F1 can look well then.
 
     Args:
       matrix: the confusion matrix [C, C], rows are the labels, columns the predictions.
@@ -137,8 +136,8 @@ def one_class(matrix, labels):
     if np.count_nonzero(predicted) != 1 or len(labels) < 2:
         return None
     only = int(predicted.argmax())
-    return (f"All {predicted[only]} predictions are {labels[only]}, as {matrix[only].sum()} of the labels are: nothing "
-            "was told apart, and the metrics are those of always saying that.")
+    return (f"All {predicted[only]} predictions are {labels[only]}, as {matrix[only].sum()} of the labels are: "
+            "nothing was told apart, and the metrics are those of always saying that.")
 
 
 # --- Input -----------------------------------------------------------------------------------------------

@@ -188,6 +188,10 @@ class DataProcessor:
             return [layout.label_of(i, row, labels, self._LABEL_ALIASES)
                     for i, row in layout.rows(lines, self.language)]
 
+    def file_names(self):
+        """Returns {"train", "dev" or "test": the file's name in the data directory} of what is declared."""
+        return {name: self._FILES[name].format(processor=self) for name in self._FILES}
+
     def get_labels(self):
         """Returns the list of label strings; a label's id is its place in it."""
         if self._LABELS is None:
@@ -221,8 +225,8 @@ class DataProcessor:
                              f"{error.start} is not UTF-8; convert the file to UTF-8") from None
         if "\0" in text:
             line = text.count("\n", 0, text.index("\0")) + 1
-            raise ValueError(f"{input_file}:{line}: there is a NUL character; if the file is UTF-16, convert it to "
-                             "UTF-8, else remove the character")
+            raise ValueError(f"{input_file}:{line}: there is a NUL character; if the file is UTF-16, "
+                             "convert it to UTF-8, else remove the character")
         # Split at "\n" alone: sentences may contain what else Unicode calls a line break.
         quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
         reader = csv.reader(io.StringIO(text, newline="\n"), delimiter="\t",
@@ -231,8 +235,9 @@ class DataProcessor:
             return list(reader)
         except csv.Error as error:
             if "field limit" in str(error):
-                raise ValueError(f"{input_file}:{reader.line_num}: a field has more than {csv.field_size_limit():,} "
-                                 "characters; look for lost tabs and line ends, or shorten the text") from None
+                raise ValueError(f"{input_file}:{reader.line_num}: a field has more than "
+                                 f"{csv.field_size_limit():,} characters; look for lost tabs and line ends, "
+                                 "or shorten the text") from None
             raise ValueError(f"{input_file}:{reader.line_num}: cannot be split at tabs; look for a "
                              f"stray control character in the line ({error})") from None
 
@@ -244,7 +249,7 @@ class DataProcessor:
         """Returns the path of a declared file and its rows, at least one."""
         if split not in self._FILES:
             raise NotImplementedError(f"{type(self).__name__} declares no {split} file")
-        names = {name: self._FILES[name].format(processor=self) for name in self._FILES}
+        names = self.file_names()
         path = os.path.join(data_dir, names[split])
         try:
             lines = self._read_tsv(path)
@@ -257,8 +262,7 @@ class DataProcessor:
         return path, lines
 
     def _load_examples(self, data_dir, split, set_type=None):
-        """Returns the examples of a declared file, at least one. `set_type`, by default the split, begins
-        their guids."""
+        """Returns a declared file's examples, at least one. Guids begin with `set_type`, else the split."""
         path, lines = self._load_lines(data_dir, split)
         with _blaming(path):
             examples = self._create_examples(lines, set_type or split)
@@ -369,8 +373,8 @@ def get_processor(task_name):
         return PROCESSORS[name]()
     close = difflib.get_close_matches(name, PROCESSORS, n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
-    raise ValueError(f"unknown task {task_name!r}; the tasks are {', '.join(sorted(PROCESSORS))}."
-                     + hint)
+    known = ", ".join(sorted(PROCESSORS))
+    raise ValueError(f"unknown task {task_name!r}; the tasks are {known}.{hint}")
 
 
 def convert_single_example(ex_index, example, label_list, max_seq_length, tokenizer):

@@ -18,8 +18,8 @@ from absl import logging
 
 from bertlib.runtime import files
 
-# Share of a file's documents that have one sentence only, from which on the file is reported.
-_SUSPICIOUS_SHARE = 0.9
+# A file is reported from this fraction of documents of a single sentence on.
+_SUSPICIOUS_FRACTION = 0.9
 
 
 def find_input_files(patterns):
@@ -57,15 +57,15 @@ def read_lines(path):
                 number += 1
                 yield line.decode("utf-8").strip()
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}, line {number}: byte {error.start + 1} of it, {error.object[error.start]:#04x}, is not "
-                             "UTF-8. Convert the file to UTF-8.") from None
+            raise ValueError(
+                f"{path}, line {number}: byte {error.start + 1} of it, {error.object[error.start]:#04x}, "
+                "is not UTF-8. Convert the file to UTF-8.") from None
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path}, after line {number}: damaged or not gzip ({error}).") from error
 
 
 def read_documents(path, tokenizer):
-    """Yields the documents of a text file: lists of sentences (str), none empty. A document ends where its
-    file does.
+    """Yields a text file's documents: lists of sentences (str), none empty. A file's end ends a document.
 
     What has no token, such as a line of control characters, is left out.
     """
@@ -81,12 +81,12 @@ def read_documents(path, tokenizer):
 
 
 Corpus = collections.namedtuple("Corpus", "documents sentences fingerprint")
-Corpus.__doc__ = """How many documents and sentences some files have, and a hash (str) of them in their order."""
+Corpus.__doc__ = \
+    """How many documents and sentences some files have, and a hash (str) of them in their order."""
 
 
 def survey(input_files, tokenizer):
-    """Reads all input once, to find what is wrong with it before anything depends on it; returns the
-    `Corpus`.
+    """Reads all input once, to find its faults before anything depends on it; returns the `Corpus`.
 
     Warns of a file in which each sentence is a document.
 
@@ -104,7 +104,7 @@ def survey(input_files, tokenizer):
         documents += found
         if not found:
             logging.warning("%s has no text.", path)
-        elif found > 1 and single >= _SUSPICIOUS_SHARE * found:
+        elif found > 1 and single >= _SUSPICIOUS_FRACTION * found:
             logging.warning("%s: %d of its %d documents have one sentence only. If a blank line stands after "
                             "each sentence, remove it: blank lines divide documents, and without a second "
                             "sentence in the document no pair can have a real next sentence.", path, single,
@@ -120,7 +120,7 @@ def blocks_of(documents, size):
     block = []
     for document in documents:
         block.append(document)
-        # so that none is left alone: it would have no other for a random next sentence
+        # A document left alone would have no other for a random next sentence.
         if len(block) == size + 2:
             yield block[:size]
             block = block[size:]

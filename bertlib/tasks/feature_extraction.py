@@ -53,8 +53,7 @@ class InputFeatures(object):
 
 
 def generate_examples(input_file):
-    """Yields an `InputExample` for each line of a text file; "a ||| b" is two texts. An empty line is an
-    empty text.
+    """Yields an `InputExample` a line of a text file; "a ||| b" is two texts, an empty line an empty one.
 
     Raises:
       ValueError: a line is not UTF-8.
@@ -65,7 +64,8 @@ def generate_examples(input_file):
                 text = line.decode("utf-8").strip()
             except UnicodeDecodeError as error:
                 raise ValueError(f"{input_file}:{index + 1}: byte {error.start + 1} of the line, "
-                                 f"{error.object[error.start]:#04x}, is not UTF-8. Convert the file to UTF-8.") from None
+                                 f"{error.object[error.start]:#04x}, is not UTF-8. "
+                                 "Convert the file to UTF-8.") from None
             pair = re.match(r"(.*) \|\|\| (.*)$", text)
             yield InputExample(index, *(pair.groups() if pair else (text, None)))
 
@@ -85,8 +85,7 @@ def generate_features(examples, seq_length, tokenizer):
 
 
 def arrays_of(features, seq_length):
-    """Returns what the model_fn takes of a list of `InputFeatures`, cut to that length: {name: int32
-    array}."""
+    """Returns a model_fn's input, {name: int32 array}, from a list of `InputFeatures`, cut to that length."""
     return {"unique_ids": np.array([feature.unique_id for feature in features], np.int32),
             **{name: np.array([getattr(feature, name)[:seq_length] for feature in features], np.int32)
                for name in ("input_ids", "input_mask", "input_type_ids")}}
@@ -128,7 +127,7 @@ def running(model_fn):
         tensors["unique_ids"] = tf.placeholder(tf.int32, [None])
         spec = model_fn(tensors, None, "infer", {})
         try:
-            with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(spec.scaffold)) as session:
+            with tf.train.SingularMonitoredSession(scaffold=spec.scaffold) as session:
                 yield lambda arrays: session.run(spec.predictions,
                                                  {tensors[name]: array for name, array in arrays.items()})
         except tf.errors.ResourceExhaustedError as error:
@@ -160,8 +159,7 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
 
 
 def _windows(features, batch_size, tokens):
-    """Cuts features into lists of whole batches with at least so many tokens; the last one takes what is
-    left."""
+    """Cuts features into lists of whole batches with at least so many tokens; the last takes the rest."""
     window, size = [], 0
     for feature in features:
         window.append(feature)
@@ -179,7 +177,8 @@ def _windows(features, batch_size, tokens):
 def write_jsonl(path, rows, layer_indexes):
     """Writes JSON Lines in the published layout; the pooled one has no tokens.
 
-        {"linex_index": 0, "features": [{"token": "[CLS]", "layers": [{"index": -1, "values": [0.123456, …]}, …]}, …]}
+        {"linex_index": 0, "features": [
+            {"token": "[CLS]", "layers": [{"index": -1, "values": [0.123456, …]}, …]}, …]}
         {"linex_index": 0, "layers": [{"index": -1, "values": [0.123456, …]}, …]}
 
     Args:
@@ -239,8 +238,7 @@ def write_npz(path, rows, layer_indexes, shape, dtype):
 
 
 def write_tfrecord(path, rows, layer_indexes):
-    """Writes a `tf.train.Example` a line: `linex_index`, `input_ids`, `layers` (the indexes), `shape` and
-    `values`.
+    """Writes a `tf.train.Example` a line: `linex_index`, `input_ids`, `layers` (indexes), `shape`, `values`.
 
     float32 values are a float list, float16 ones a string of little-endian bytes (`tf.io.decode_raw`), as
     Examples have no 16-bit numbers.
@@ -315,8 +313,8 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": pool(layers[layer], mask, pooling)
                        for index, layer in enumerate(layer_indexes)}
-        return estimator.EstimatorSpec(mode, predictions={"unique_id": tf.identity(features["unique_ids"]),
-                                                          **predictions},
-                                       scaffold=scaffold)
+        return estimator.EstimatorSpec(
+            mode, predictions={"unique_id": tf.identity(features["unique_ids"]), **predictions},
+            scaffold=scaffold)
 
     return model_fn

@@ -3,11 +3,12 @@
 A head is an object with
 
     modes                        the modes that it has, of `estimator.ModeKeys`
-    first_token_only             whether it looks at the pooled output only, so that the last layer is computed at [CLS] only
+    first_token_only             whether it looks at the pooled output only, so that the last layer is
+                                 computed at [CLS] only
     shapes(bert_config)          {name: shape} of the variables that it adds to the encoder
     build(bert_config, model, features, mode, micro_batches)
-                                 its part of the graph: an `Outputs`; `micro_batches` are the parts of the effective batch, of
-                                 which `features` are one
+                                 its part of the graph: an `Outputs`; `micro_batches` are the parts of the
+                                 effective batch, of which `features` are one
 """
 
 from typing import Any, NamedTuple
@@ -77,7 +78,8 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
     def model_fn(features, labels, mode, params):
         del labels
         if mode not in head.modes:
-            raise ValueError(f"This model has the modes {', '.join(map(repr, head.modes))}, and not {mode!r}.")
+            raise ValueError(
+                f"This model has the modes {', '.join(map(repr, head.modes))}, and not {mode!r}.")
         is_training = mode == estimator.ModeKeys.TRAIN
         micro_batches = params.get("gradient_accumulation_steps",
                                    step.gradient_accumulation_steps) if is_training else 1
@@ -111,5 +113,6 @@ def input_fn_builder(input_files, fields, is_training, drop_remainder, trim=(), 
     def input_fn(params):
         return input_pipeline.record_dataset(
             input_files, fields, params["batch_size"], is_training, drop_remainder,
-            params.get("gradient_accumulation_steps", 1), batch_totals, num_threads, trim, unequal_micro_batches)
+            params.get("gradient_accumulation_steps", 1), batch_totals, num_threads, trim,
+            unequal_micro_batches)
     return input_fn

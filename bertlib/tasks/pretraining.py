@@ -14,8 +14,7 @@ BATCH_TOTALS = ("masked_lm_weights",)
 
 
 class Pretraining:
-    """The masked words and whether the second text follows the first; see `head`. The loss is the sum of
-    both.
+    """The masked words and whether the second text follows the first; see `head`. The loss is their sum.
 
     Features: masked_lm_positions, masked_lm_ids, int32 [B, P], masked_lm_weights, float [B, P], and
     next_sentence_labels, int32 [B, 1].
@@ -50,8 +49,7 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
 
 def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights,
                          total_weight=None, micro_batches=1):
-    """Predicts the masked words: dense, activation, layer normalization, then the word embeddings again as
-    output weights.
+    """Predicts the masked words: dense, activation, layer normalization, word embeddings as output weights.
 
     Args:
       bert_config: a `modeling.BertConfig`.
@@ -80,10 +78,9 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
             inputs = modeling.layer_norm(activation(inputs) if activation else inputs)
         bias = tf.get_variable("output_bias", [bert_config.vocab_size], initializer=tf.zeros_initializer())
         logits = tf.nn.bias_add(tf.matmul(inputs, output_weights, transpose_b=True), bias)
-        # Keeps one matrix of B·P rows and vocab_size columns for the backward pass, where the formula would
-        # keep three.
-        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(label_ids, [-1]),
-                                                                          logits=logits)
+        # Holds one matrix [B·P, vocab_size] for the backward pass, where the formula would hold three.
+        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.reshape(label_ids, [-1]), logits=logits)
         weights = tf.cast(tf.reshape(label_weights, [-1]), tf.float32)
         total_weight = tf.reduce_sum(weights) if total_weight is None else total_weight
         loss = micro_batches * tf.reduce_sum(weights * per_example_loss) / (total_weight + 1e-5)
@@ -106,8 +103,8 @@ def get_next_sentence_output(bert_config, input_tensor, labels):
                                   initializer=modeling.create_initializer(bert_config.initializer_range))
         bias = tf.get_variable("output_bias", [2], initializer=tf.zeros_initializer())
         logits = tf.nn.bias_add(tf.matmul(input_tensor, weights, transpose_b=True), bias)
-        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(labels, [-1]),
-                                                                          logits=logits)
+        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.reshape(labels, [-1]), logits=logits)
         return tf.reduce_mean(per_example_loss), per_example_loss, tf.nn.log_softmax(logits)
 
 
@@ -174,9 +171,11 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
       num_cpu_threads: batches read at the same time; the order is the same.
       vocab_size, type_vocab_size: of the model: no id may be beyond. None leaves them open.
     """
-    fields = pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq, vocab_size, type_vocab_size)
+    fields = pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq, vocab_size,
+                                             type_vocab_size)
     return head.input_fn_builder(
-        list(input_files), fields, is_training, drop_remainder=is_training, batch_totals=BATCH_TOTALS if is_training else (),
+        list(input_files), fields, is_training, drop_remainder=is_training,
+        batch_totals=BATCH_TOTALS if is_training else (),
         num_threads=num_cpu_threads)
 
 

@@ -1,6 +1,7 @@
 """Documents to instances of masked tokens and sentence pairs, and those to records.
 
-    documents --shuffle--> chunks of sentences --pair, cut--> [CLS] a [SEP] b [SEP] --mask--> instances --shuffle--> records
+    documents --shuffle--> chunks of sentences --pair, cut--> [CLS] a [SEP] b [SEP]
+              --mask--> instances --shuffle--> records
 
 Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1 and appendix A.1. Masks are static: each
 pass over the documents (`dupe_factor`) draws them anew, and training then sees them as they are.
@@ -21,25 +22,23 @@ _REMEMBERED_LENGTHS = 1 << 12
 
 Recipe = collections.namedtuple(
     "Recipe",
-    "max_seq_length dupe_factor short_seq_prob masked_lm_prob max_predictions_per_seq do_whole_word_mask "
-    "next_sentence",
+    "max_seq_length dupe_factor short_seq_prob masked_lm_prob "
+    "max_predictions_per_seq do_whole_word_mask next_sentence",
     defaults=[128, 10, 0.1, 0.15, 20, False, True])
 Recipe.__doc__ = """How instances are made of documents; defaults are the published ones.
 
 max_seq_length: tokens of an instance, [CLS] and [SEP] included.
 dupe_factor: passes over the documents.
-short_seq_prob: share of the passes over a document, or of the instances of full sentences, that aim at a
-random, shorter
-  length.
-masked_lm_prob: share of an instance's tokens to predict, of which there are at most max_predictions_per_seq.
+short_seq_prob: fraction of the passes over a document, or of the instances of full sentences, that aim at a
+  random, shorter length.
+masked_lm_prob: fraction of an instance's tokens to predict, at most max_predictions_per_seq of them.
 do_whole_word_mask: mask all pieces of a word or none.
 next_sentence: pairs for next-sentence prediction; else full sentences one after the other.
 """
 
 
 def continues_word(tokenizer):
-    """Returns the function that tells whether a token (str) of this tokenizer continues the word before
-    it."""
+    """Returns the function that tells if a token (str) of this tokenizer continues the word before it."""
     return getattr(tokenizer, "continues_word", is_continuation)
 
 
@@ -52,8 +51,7 @@ def is_continuation(token):
 
 
 def sentence_pairs(documents, index, room, short_seq_prob, rng):
-    """Yields (sentences of a, sentences of b, is_random_next) of a document. What it draws, and when, is as
-    published.
+    """Yields (sentences of a, sentences of b, is_random_next) of a document. Draws numbers as published.
 
     A chunk is as many sentences as fill an instance. a is a random number of the first of them. b is the
     rest, or in half of the cases, and wherever a chunk has one sentence only, a stretch of another document;
@@ -87,8 +85,7 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
 
 
 def _target_length(room, short_seq_prob, rng):
-    """The number of tokens to aim at: mostly all there is room for, to fit fine-tuning on short inputs
-    sometimes fewer."""
+    """The number of tokens to aim at: mostly all that fit, at times fewer, as in fine-tuning."""
     return rng.randint(2, room) if rng.random() < short_seq_prob else room
 
 
@@ -99,8 +96,7 @@ def _random_stretch(documents, but, length, rng):
         if index != but:
             break
     else:
-        # Happens where documents are few. The published code would call a stretch of the same document
-        # random.
+        # Happens where documents are few. The published code would call part of the same document random.
         index = (but + 1) % len(documents)
     document = documents[index]
     start = stop = rng.randint(0, len(document) - 1)
@@ -111,8 +107,7 @@ def _random_stretch(documents, but, length, rng):
 
 
 def full_sentences(documents, room, short_seq_prob, rng):
-    """Yields the texts of each instance: lists of sentences, one list a document; a separator comes between
-    them.
+    """Yields each instance's texts: lists of sentences, one list a document; a separator comes between them.
 
     FULL-SENTENCES of RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692, section 4.2): as many
     sentences as it takes whole. One that is longer than an instance fills as many as it needs. Arguments are
@@ -146,14 +141,17 @@ def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, typ
 
     Args:
       max_seq_length, max_predictions_per_seq: tokens, and predictions, of an instance.
-      vocab_size, type_vocab_size: of the model that reads them, for the bounds of the ids; None leaves these open.
+      vocab_size, type_vocab_size: of the model that reads them, for the bounds of the ids; None leaves these
+        open.
     """
-    word, segment = ((0, size - 1) if size else example_encoding.ANY_ID for size in (vocab_size, type_vocab_size))
+    word, segment = ((0, size - 1) if size else example_encoding.ANY_ID
+                     for size in (vocab_size, type_vocab_size))
+    position = 0, max_seq_length - 1
     return [
         example_encoding.Field("input_ids", "int64", (max_seq_length,), word),
         example_encoding.Field("input_mask", "int64", (max_seq_length,), (0, 1)),
         example_encoding.Field("segment_ids", "int64", (max_seq_length,), segment),
-        example_encoding.Field("masked_lm_positions", "int64", (max_predictions_per_seq,), (0, max_seq_length - 1)),
+        example_encoding.Field("masked_lm_positions", "int64", (max_predictions_per_seq,), position),
         example_encoding.Field("masked_lm_ids", "int64", (max_predictions_per_seq,), word),
         example_encoding.Field("masked_lm_weights", "float32", (max_predictions_per_seq,), (0, float("inf"))),
         example_encoding.Field("next_sentence_labels", "int64", (1,), (0, 1)),
@@ -174,8 +172,7 @@ class _Prefixes(dict):
 
 
 class Serializer:
-    """Instances to serialized `tf.train.Example`s: what `example_encoding.Encoder` makes of all of
-    `feature_fields`.
+    """Instances to serialized `tf.train.Example`s, as `example_encoding.Encoder` makes of `feature_fields`.
 
     What comes before and after the ids, positions and labels is put together once for each size.
     """
@@ -189,9 +186,8 @@ class Serializer:
                                                             fields["next_sentence_labels"]])
         self._segments = example_encoding.Encoder([fields["segment_ids"]])
         remember = functools.lru_cache(_REMEMBERED_LENGTHS)
-        self._mask_of, self._label_of, self._segments_of = map(remember,
-                                                               (self._mask_of, self._label_of,
-                                                                self._segments_of))
+        self._mask_of, self._label_of, self._segments_of = map(
+            remember, (self._mask_of, self._label_of, self._segments_of))
 
     def __call__(self, ids, first, second, positions, labels, predictions, is_random_next):
         """Returns a record.

@@ -1,5 +1,4 @@
-"""Text to records of pre-training data, in a stream: any amount of text, several processes, and killed runs
-go on.
+"""Text to pre-training records, in a stream: any amount of text, several processes; killed runs go on.
 
     documents → blocks of documents --workers--> records of each block → output files and their manifest
 
@@ -20,7 +19,7 @@ import shutil
 from absl import logging
 import numpy as np
 
-from bertlib.runtime import files, record_files, workers
+from bertlib.runtime import files, locks, record_files, workers
 from bertlib.tasks import corpus, pretraining_data
 import tokenization
 
@@ -34,8 +33,7 @@ _NO_WORD = 1 << 48
 
 
 class _BlockMaker:
-    """Makes the records of a block of documents, as `create_training_instances` and
-    `write_instance_to_example_files` would.
+    """Makes a block's records, as `create_training_instances` and `write_instance_to_example_files` would.
 
     All the block's tokens are ids in one array, and a sentence is a range of it.
     """
@@ -77,8 +75,7 @@ class _BlockMaker:
         return records, statistics
 
     def _tokenize(self, texts):
-        """Returns the tokens of all documents (ids [tokens], the first is [SEP]), and the documents, lists of
-        ranges."""
+        """Returns all documents' tokens (ids [tokens], first [SEP]), and the documents, lists of ranges."""
         ids, documents = [self._sep], []
         for text in texts:
             documents.append([])
@@ -92,8 +89,7 @@ class _BlockMaker:
         return np.array(ids, np.int32), documents
 
     def _spans(self, documents, rng):
-        """Yields ([start, stop, of each text], is_random_next) of each instance. The texts may be too
-        long."""
+        """Yields ([start, stop, of each text], is_random_next) of each instance; texts may be too long."""
         recipe = self._arguments[1]
         for _ in range(recipe.dupe_factor):
             if not recipe.next_sentence:
@@ -127,8 +123,10 @@ class _BlockMaker:
         rows, positions = np.nonzero(self._choose(ids, present, totals, rng))
         labels = ids[rows, positions]
         chance = _random_numbers(rng, len(rows))
-        ids[rows, positions] = np.where(chance < 0.8 * 2**32, self._mask, np.where(
-            chance < 0.9 * 2**32, labels, self._word_ids[_random_numbers(rng, len(rows)) % len(self._word_ids)]))
+        ids[rows, positions] = np.where(
+            chance < 0.8 * 2**32, self._mask, np.where(
+                chance < 0.9 * 2**32, labels,
+                self._word_ids[_random_numbers(rng, len(rows)) % len(self._word_ids)]))
         predictions = np.bincount(rows, minlength=len(batch))
         there = np.arange(recipe.max_predictions_per_seq) < predictions[:, None]
         padded = np.zeros((2, *there.shape), int)
@@ -147,8 +145,7 @@ class _BlockMaker:
                         *map(self._pack_rows, padded), predictions.tolist(), is_random_next))
 
     def _choose(self, ids, present, totals, rng):
-        """Returns what to predict, bool [instances, max_seq_length], as `create_masked_lm_predictions` does
-        for one."""
+        """Returns what to predict, bool [instances, length], as `create_masked_lm_predictions` does."""
         recipe = self._arguments[1]
         wanted = np.minimum(np.maximum(np.rint(totals * recipe.masked_lm_prob).astype(int), 1),
                             recipe.max_predictions_per_seq)
@@ -178,14 +175,14 @@ class _BlockMaker:
 
 
 def _truncate(spans, room, rng):
-    """`create_pretraining_data.truncate_seq_pair` for many: changes spans, [instances, a and b, start and
-    stop]."""
+    """`truncate_seq_pair` for many: changes spans, [instances, a and b, start and stop]."""
     a, b = np.diff(spans)[..., 0].T
     excess = np.maximum(a + b - room, 0)
     from_longer = np.minimum(excess, abs(a - b))
     rest = excess - from_longer
     cuts = np.stack([(a > b) * from_longer + rest // 2, (a <= b) * from_longer + (rest + 1) // 2], 1)
-    fronts = np.array([rng.getrandbits(cut).bit_count() for cut in cuts.reshape(-1).tolist()]).reshape(cuts.shape)
+    fronts = np.array([rng.getrandbits(cut).bit_count()
+                       for cut in cuts.reshape(-1).tolist()]).reshape(cuts.shape)
     spans[..., 0] += fronts
     spans[..., 1] -= cuts - fronts
 
@@ -218,7 +215,7 @@ class _RowPacker:
         ends = np.cumsum(self._sizes.take(flat))
         starts = ends - self._sizes.take(flat)
         packed = np.empty(ends[-1] + len(self._bytes), np.uint8)
-        # what is beyond a number's last byte, the next ones overwrite
+        # The next numbers overwrite what is beyond a number's last byte.
         for place in reversed(range(len(self._bytes))):
             packed[starts + place] = self._bytes[place].take(flat)
         packed, ends = packed.tobytes(), ends[numbers.shape[1] - 1::numbers.shape[1]].tolist()
@@ -230,15 +227,14 @@ class _RowPacker:
 
 def write_training_data(input_files, output_files, tokenizer, recipe, random_seed=12345,
                         shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None):
-    """Writes pre-training data of any amount of text, and goes on where a killed run of the same arguments
-    ended.
+    """Writes pre-training data of any amount of text; goes on where a killed run of the same arguments ended.
 
     The text is cut into blocks of documents. Each is by itself what
     `create_pretraining_data.create_training_instances` works on: documents are shuffled and random next
     sentences drawn within it, and its instances shuffled. Instances go to the output files in turn, as
     published, in the order of the blocks. So files grow together and are complete together; until then their
     names end in ".partial", and a manifest says after each block how long they are, which is where the next
-    run goes on.
+    run goes on. Meanwhile they are locked.
 
     Args:
       input_files: list of paths, see `corpus.find_input_files`.
@@ -256,10 +252,19 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
     Raises:
       ValueError: there is no text, only one document for pairs, or the manifest is of other settings or
         input.
-      OSError: a file cannot be read or written.
+      OSError: a file cannot be read or written, or (locks.InUseError) another process writes it.
     """
-
     _check_output_files(input_files, output_files)
+    with contextlib.ExitStack() as stack:
+        for path in output_files:
+            stack.enter_context(locks.file(path))
+        return _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents,
+                             num_workers, tokenizer_settings)
+
+
+def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents, num_workers,
+                  tokenizer_settings):
+    """`write_training_data`, with the locks of the output files."""
     text = corpus.survey(input_files, tokenizer)
     if recipe.next_sentence and text.documents == 1:
         raise ValueError(f"{', '.join(input_files)}: one document only, so that there is no other to take a "
@@ -295,9 +300,9 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
 
 def _log(record, tokenizer):
     features = record_files.features_of(record)
-    ids, mask, labels, weights = (features[name].int64_list.value or features[name].float_list.value
-                                  for name in (
-        "input_ids", "input_mask", "masked_lm_ids", "masked_lm_weights"))
+    ids, mask, labels, weights = (
+        features[name].int64_list.value or features[name].float_list.value
+        for name in ("input_ids", "input_mask", "masked_lm_ids", "masked_lm_weights"))
     logging.info("Instance, %s: %s; to predict: %s",
                  "random next sentence" if features["next_sentence_labels"].int64_list.value[0]
                  else "no random next sentence", " ".join(tokenizer.convert_ids_to_tokens(ids[:sum(mask)])),
@@ -306,12 +311,13 @@ def _log(record, tokenizer):
 
 def _check_output_files(input_files, output_files):
     """Finds out before the work whether its result could be written."""
+    named = collections.Counter(map(files.identity, [*input_files, *output_files]))
     for path in output_files:
         directory = os.path.dirname(path) or "."
         if "://" in path:
-            raise ValueError(f"Output file {path}: only local files, as they are written in parts. Copy them "
-                             "afterwards.")
-        if output_files.count(path) > 1 or path in input_files:
+            raise ValueError(f"Output file {path}: only local files, as they are written in parts. "
+                             "Copy them afterwards.")
+        if named[files.identity(path)] > 1:
             raise ValueError(f"Output file {path} is named twice, or is an input file too.")
         if os.path.isdir(path):
             raise IsADirectoryError(f"Output file {path} is a directory; name a file in it.")
@@ -321,8 +327,8 @@ def _check_output_files(input_files, output_files):
             raise type(error)(f"Output file {path} cannot be written: {directory} is no directory and cannot "
                               f"become one ({error.strerror}).") from error
         if not os.access(directory, os.W_OK | os.X_OK):
-            raise PermissionError(f"Output file {path} cannot be written: no permission to write in "
-                                  f"{directory}.")
+            raise PermissionError(f"Output file {path} cannot be written: "
+                                  f"no permission to write in {directory}.")
 
 
 class _Output:
@@ -344,8 +350,7 @@ class _Output:
         self._manifest = {**manifest, "files": [os.path.basename(path) for path in paths], "blocks_done": 0,
                           "sizes": [0] * len(paths), "statistics": {}}
         if os.path.exists(self._manifest_path):
-            with open(self._manifest_path, encoding="utf-8") as reader:
-                found = json.load(reader)
+            found = self._read_manifest()
             self._check_same(found)
             complete = found["blocks_done"] == found["blocks"]
             if all(_has(path, size, complete) for path, size in zip(paths, found["sizes"])):
@@ -367,6 +372,23 @@ class _Output:
         """The number of blocks that are written."""
         return self._manifest["blocks_done"]
 
+    def _read_manifest(self):
+        """Returns the manifest of the run before.
+
+        Raises:
+          ValueError: it is none.
+        """
+        try:
+            with open(self._manifest_path, encoding="utf-8") as reader:
+                found = json.load(reader)
+            wrong = _difference(found, self._manifest)
+        except (ValueError, RecursionError) as error:
+            wrong = f"it is not JSON: {str(error).splitlines()[0]}"
+        if wrong:
+            raise ValueError(f"{self._manifest_path} is not as this command writes it ({wrong}). Remove it to "
+                             "write the files anew, or choose other output files.")
+        return found
+
     def _check_same(self, found):
         changed = [f"{name} was {found['settings'].get(name)!r}, is {value!r}"
                    for name, value in self._manifest["settings"].items() if found["settings"].get(name)
@@ -376,6 +398,8 @@ class _Output:
         if found["fingerprint"] != self._manifest["fingerprint"]:
             changed.append(f"the input had {found['documents']} documents with {found['sentences']} "
                            "sentences, and is not the same text")
+        if not changed and found["blocks"] != self._manifest["blocks"]:
+            changed.append(f"it has {found['blocks']} blocks, not {self._manifest['blocks']}")
         if changed:
             raise ValueError(f"{self._paths[0]} is, or begins, the output of another run: "
                              f"{'; '.join(changed)}. Choose other output files, or remove "
@@ -386,15 +410,8 @@ class _Output:
         total = collections.Counter(self._manifest["statistics"])
         first, sizes = total["instances"], []
         for index, path in enumerate(self._paths):
-            block = _partial(path) + ".block"
-            # it cannot append; files of records can be put together
-            with record_files.writer(block) as writer:
-                for record in records[(index - first) % len(self._paths)::len(self._paths)]:
-                    writer.write(record)
-            with open(block, "rb") as source, open(_partial(path), "ab") as target:
-                shutil.copyfileobj(source, target)
-                sizes.append(target.tell())
-            os.remove(block)
+            with files.explaining_disk(path):
+                sizes.append(_append(path, records[(index - first) % len(self._paths)::len(self._paths)]))
         total.update(statistics)
         self._manifest.update(blocks_done=self.done + 1, sizes=sizes, statistics=dict(total))
         files.write_text(self._manifest_path, json.dumps(self._manifest, indent=1) + "\n")
@@ -407,8 +424,51 @@ class _Output:
         return self._manifest
 
 
+def _append(path, records):
+    """Adds serialized records to the partial file of `path`; returns its size."""
+    block = _partial(path) + ".block"
+    try:
+        # it cannot append; files of records can be put together
+        with record_files.writer(block) as writer:
+            for record in records:
+                writer.write(record)
+        with open(block, "rb") as source, open(_partial(path), "ab") as target:
+            shutil.copyfileobj(source, target)
+            return target.tell()
+    finally:
+        if os.path.exists(block):
+            os.remove(block)
+
+
 def _partial(path):
     return path + ".partial"
+
+
+def _difference(found, manifest):
+    """Says in what a manifest that was read differs in kind from one that is written; None if it does not."""
+    if not isinstance(found, dict):
+        return f"it holds a {type(found).__name__}"
+    for name, value in manifest.items():
+        if type(found.get(name)) is not type(value):
+            return f"{name} is {str(found.get(name)):.40}"
+    names = found["files"]
+    if not all(isinstance(name, str) for name in names):
+        return "files are no names"
+    numbers = [found["documents"], found["sentences"], found["blocks_done"], *found["sizes"],
+               *found["statistics"].values()]
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        return "a number is negative, or none"
+    if found["blocks_done"] > found["blocks"]:
+        return f"blocks_done is {found['blocks_done']} of {found['blocks']}"
+    if len(names) != len(found["sizes"]):
+        return f"{len(found['sizes'])} sizes of {len(names)} files"
+    return None
+
+
+def written_files(output_files):
+    """Returns all paths, besides partial files, that `write_training_data` writes for some output files."""
+    return [*output_files, *(_partial(path) + ".block" for path in output_files),
+            output_files[0] + MANIFEST_SUFFIX]
 
 
 def _has(path, size, complete):
@@ -422,21 +482,21 @@ def _has(path, size, complete):
 
 
 def describe(statistics):
-    """Returns the statistics of `write_training_data`'s manifest as text, with the shares the paper gives."""
+    """Returns the statistics of `write_training_data`'s manifest as text, with the paper's fractions."""
     found = collections.Counter(statistics)
     instances, predictions = max(1, found["instances"]), max(1, found["predictions"])
 
-    def share(name, of):
+    def fraction(name, of):
         return f"{found[name]:,} ({100 * found[name] / of:.1f} %)"
 
     return "\n".join([
-        f"{found['instances']:,} instances of {found['documents']:,} documents, {found['sentences']:,} "
-        "sentences",
-        f"  random next sentence {share('random_next', instances)}",
+        f"{found['instances']:,} instances of {found['documents']:,} documents, "
+        f"{found['sentences']:,} sentences",
+        f"  random next sentence {fraction('random_next', instances)}",
         f"  tokens               {found['tokens']:,}, {found['tokens'] / instances:.1f} an instance",
-        f"  to predict           {share('predictions', max(1, found['tokens']))} of the tokens",
-        f"    [MASK]             {share('masked', predictions)}",
-        f"    unchanged          {share('kept', predictions)}",
-        f"    random word        {share('replaced', predictions)}",
+        f"  to predict           {fraction('predictions', max(1, found['tokens']))} of the tokens",
+        f"    [MASK]             {fraction('masked', predictions)}",
+        f"    unchanged          {fraction('kept', predictions)}",
+        f"    random word        {fraction('replaced', predictions)}",
         f"  sentences longer than an instance: {found['long_sentences']:,}",
     ])

@@ -9,8 +9,7 @@ import modeling
 
 
 class Span:
-    """The start and the end of an answer; see `head`. Features in training: start_positions and
-    end_positions, int32 [B]."""
+    """An answer's start and end; see `head`. In training: start_positions, end_positions, int32 [B]."""
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
     first_token_only = False
@@ -65,8 +64,7 @@ def _positions(sequence):
 
 
 def span_loss(logits, positions):
-    """The mean cross-entropy of positions, int32 [B], under logits, float [B, F] (padding included, as
-    published)."""
+    """Mean cross-entropy of positions, int32 [B], under logits, float [B, F] (with padding, as published)."""
     log_probabilities = tf.nn.log_softmax(logits)
     chosen = tf.one_hot(positions, depth=modeling.get_shape_list(logits)[1]) * log_probabilities
     return -tf.reduce_mean(tf.reduce_sum(chosen, axis=-1))

@@ -144,8 +144,8 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False, 
         if context_here != context:
             context = context_here
             matches = list(_WORD.finditer(context))
-            doc_tokens, word_offsets = [match.group() for match in matches], [match.start()
-                                                                              for match in matches]
+            doc_tokens, word_offsets = (
+                [match.group() for match in matches], [match.start() for match in matches])
         example = SquadExample(str(_get(qa, "id", place, str, int)), _get(qa, "question", place, str),
                                doc_tokens, context=context, word_offsets=word_offsets)
         _note_place(example.qas_id, place, places, is_training)
@@ -154,8 +154,8 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False, 
         else:
             examples.append(example)
     if mismatches:
-        logging.warning("%s: left out %d of %d questions, whose answers do not match their contexts (ids "
-                        "above)",
+        logging.warning("%s: left out %d of %d questions, "
+                        "whose answers do not match their contexts (ids above)",
                         input_file, len(mismatches), len(mismatches) + len(examples))
     if not examples:
         raise ValueError(f"{input_file}: there is no question in it" if not mismatches else
@@ -184,8 +184,8 @@ def read_gold(path):
         qas_id = str(_get(qa, "id", place, str, int))
         if "answers" not in qa and qa.get("is_impossible") is not True:
             raise ValueError(f"{place}: question {qas_id} has no \"answers\" to score with. Add a list of "
-                             "the right ones or \"is_impossible\": true, or ask for --do_predict without "
-                             "--do_eval.")
+                             "the right ones or \"is_impossible\": true, or ask for "
+                             "--do_predict without --do_eval.")
         answers = _get(qa, "answers", place, list) if "answers" in qa else []
         gold[qas_id] = [_gold_answer(answer, context, place) for answer in answers]
     return gold
@@ -223,7 +223,8 @@ def _questions(path):
                          "object with \"id\", \"question\" and \"context\" a line")
     if "data" not in first and not {"id", "question", "context"} & set(first):
         raise ValueError(f"{path}: it has neither \"data\", as SQuAD has, nor \"id\", \"question\" and "
-                         f"\"context\", as a line of JSON Lines has, but {', '.join(map(repr, first)) or 'nothing':.80}")
+                         "\"context\", as a line of JSON Lines has, but "
+                         f"{', '.join(map(repr, first)) or 'nothing':.80}")
     if "data" in first:
         if text[end:].strip():
             _parsed(path, json.loads, text)  # which complains
@@ -279,8 +280,7 @@ def _note_place(qas_id, place, places, is_training):
 
 
 def _read_answer(example, qa, place, version_2_with_negative):
-    """Sets what an example has to learn; returns False, after a warning, if that does not match the
-    context."""
+    """Sets what an example has to learn; returns False, after a warning, if the context differs."""
     name = f"{place}: question {example.qas_id}"
     if version_2_with_negative and _get(qa, "is_impossible", name, bool):
         example.orig_answer_text, example.start_position, example.end_position = "", -1, -1
@@ -311,11 +311,9 @@ def _read_answer(example, qa, place, version_2_with_negative):
 # --- Windows ---------------------------------------------------------------------------------------------
 
 _DocSpan = collections.namedtuple("_DocSpan", ["start", "length"])
-# Of a context: its tokens, their ids, each token's word, each word's first token and after these the number
-# of tokens.
+# A context's tokens, their ids, each token's word, each word's first token, then the number of tokens.
 _Document = collections.namedtuple("_Document", ["tokens", "ids", "words", "firsts"])
-# A window: which part of the context it is, the words of that part's tokens, all its tokens and ids, answer
-# included.
+# A window: which part of the context it is, that part's words by token, its tokens, ids and answer.
 _Window = collections.namedtuple("_Window",
                                  ["span", "words", "tokens", "ids", "start_position", "end_position"])
 
@@ -396,8 +394,8 @@ class _Featurizer:
 
     def __init__(self, tokenizer, max_seq_length, doc_stride, max_query_length, is_training):
         if doc_stride < 1:
-            raise ValueError(f"doc_stride is {doc_stride}; it should be at least 1 token, or windows never "
-                             "move on")
+            raise ValueError(f"doc_stride is {doc_stride}; "
+                             "it should be at least 1 token, or windows never move on")
         if max_query_length < 0:
             raise ValueError(f"max_query_length is {max_query_length}; it should be at least 0 tokens")
         self._arguments = tokenizer, max_seq_length, doc_stride, max_query_length, is_training
@@ -479,8 +477,8 @@ class _Featurizer:
         beginnings = itertools.accumulate((len(word) + 1 for word in words), initial=0)
         spans = [(beginning + left, beginning + right) for beginning, word in zip(beginnings, words)
                  for left, right in self._spans(word)]
-        inside = [start + i for i, (left, right) in enumerate(spans) if left < first + len(answer)
-                  and first < right]
+        inside = [start + i for i, (left, right) in enumerate(spans)
+                  if left < first + len(answer) and first < right]
         return (inside[0], inside[-1]) if inside and first >= 0 else (start, end)
 
     def _document(self, words):
@@ -612,14 +610,15 @@ class FeatureWriter:
 
     def process_feature(self, feature):
         """Writes one window; all have the length of the first."""
-        self._writer.write(record_files.encode(feature_fields(len(feature.input_ids), self.is_training),
-                                               _row(feature)))
+        with files.explaining_disk(self.filename):
+            self._writer.write(record_files.encode(feature_fields(len(feature.input_ids), self.is_training),
+                                                   _row(feature)))
         self.num_features += 1
 
     def close(self):
         """Ends the file and puts it in its place."""
-        self._writer.close()
-        self._stack.close()
+        with self._stack:
+            self._writer.close()
 
 
 def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length,

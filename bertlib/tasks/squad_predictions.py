@@ -1,12 +1,12 @@
 """From start and end logits to answers, their files and their scores.
 
-    answers = select_answers(examples, features, results, n_best_size=20, max_answer_length=30, do_lower_case=True)
+    answers = select_answers(examples, features, results, n_best_size=20, max_answer_length=30,
+                             do_lower_case=True)
     predictions = write_nbest(answers, "nbest_predictions.json")
     texts = write_answers(predictions, "predictions.json")
     evaluate(squad_data.read_gold("dev-v1.1.json"), texts)        # {"exact_match": 80.8, "f1": 88.5}
 
-`write_predictions` is the published function: the first three steps in one. Logits are scored as they arrive
-and then let go.
+`write_predictions` is the published function: the first three steps in one. Logits are let go when scored.
 
 SQuAD 1.1: Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250; 2.0, with questions that have no answer:
 Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822. Null score: Devlin et al. 2018,
@@ -108,7 +108,7 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
         ranked = _rank([windows for _, windows in groups], n_best_size, max_answer_length,
                        version_2_with_negative)
         for (example, windows), (null_logits, candidates) in zip(groups, ranked):
-            # questions about a context come together
+            # Questions about a context come together.
             if context is None or context.words is not example.doc_tokens:
                 context = _Context(example.doc_tokens, normalize, verbose_logging)
             yield _select(example, context, windows, null_logits, candidates, n_best_size,
@@ -124,8 +124,8 @@ def _with_results(features, results):
             result = next(results, None)
             if result is None:
                 raise ValueError(f"There are no logits for the window with unique_id {feature.unique_id} "
-                                 f"(example {feature.example_index}): predict all features, and pass each "
-                                 "once.")
+                                 f"(example {feature.example_index}): "
+                                 "predict all features, and pass each once.")
             early[result.unique_id] = result
         yield feature, early.pop(feature.unique_id)
 
@@ -210,8 +210,7 @@ def _further_rows(columns, order, at_once):
 
 
 def _spans(windows, starts, ends, max_answer_length):
-    """Returns the pairs that make a span of the context, window by window, in the order of starts and then of
-    ends.
+    """Returns the pairs that are spans of the context, window by window, ordered by starts, then by ends.
 
     Args:
       starts, ends: positions from best to worst, int [W, n].
@@ -219,8 +218,7 @@ def _spans(windows, starts, ends, max_answer_length):
     Returns:
       (indices of the windows, starts, ends), int [number of spans] each.
     """
-    # A start has to be in the window that gives it most context, so that of overlapping windows one proposes
-    # the span.
+    # A start has to be in the window with its most context: one of overlapping windows proposes the span.
     both = np.hstack([starts, ends])
     in_context = _look_up(both, [feature.token_to_orig_map.__contains__ for feature, _ in windows])
     in_context = np.frombuffer(bytes(in_context), bool).reshape(both.shape)
@@ -228,7 +226,8 @@ def _spans(windows, starts, ends, max_answer_length):
     has_max_context = _look_up(starts, [feature.token_is_max_context.get for feature, _ in windows])
     is_start = in_context[:, :starts.shape[1]] & np.fromiter(has_max_context, bool,
                                                              starts.size).reshape(starts.shape)
-    is_end = in_context[:, starts.shape[1]:] & (ends < np.array([len(feature.tokens) for feature, _ in windows])[:, None])
+    is_end = in_context[:, starts.shape[1]:] & (
+        ends < np.array([len(feature.tokens) for feature, _ in windows])[:, None])
     window, i = np.nonzero(is_start)
     start = starts[window, i]  # [K]
     # -1, before all starts, is what cannot be an end.
@@ -256,8 +255,7 @@ def _stack(windows, name):
 
 
 def _best_positions(logits, n_best_size):
-    """The best positions of each row, from best to worst, of equal ones the first: [W, S] → int [W, min(n,
-    S)]."""
+    """Each row's best positions, from best to worst, the first among equals: [W, S] → int [W, min(n, S)]."""
     return np.argsort(-logits, axis=1, kind="stable")[:, :n_best_size]
 
 
@@ -303,8 +301,7 @@ def _select(example, context, windows, null_logits, candidates, n_best_size, wit
 
 
 def _get_best_indexes(logits, n_best_size):
-    """Returns the positions of the greatest logits, from greatest to least, of equal ones the first: list of
-    int.
+    """Returns the positions (ints) of the greatest logits, from greatest to least, the first among equals.
 
     For scripts that import it; an answer's spans are found by `select_answers`.
     """
@@ -347,8 +344,7 @@ def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
 
 
 def _align(predicted, original, normalized, verbose_logging):
-    """Where the original has what the normalized text has as prediction: (start, end), all of it if that is
-    not known."""
+    """Where the original has the normalized text's prediction: (start, end), all of it if that is unknown."""
     start = normalized.find(predicted)
     end = start + len(predicted)
     as_many = len(original) - original.count(" ") == len(normalized) - normalized.count(" ")
@@ -371,8 +367,7 @@ def _nth_character(text, n):
 
 
 class _Context:
-    """The words of a context, to do what `get_final_text` does for spans of tokens without tokenizing a word
-    twice.
+    """A context's words, to do what `get_final_text` does for spans of tokens, tokenizing no word twice.
 
     A text's tokens are those of its words one by one, since `BasicTokenizer` looks at characters and splits
     at spaces.
@@ -397,7 +392,8 @@ class _Context:
         """
         first_character = self._starts[first]
         original = self._original[first_character:self._starts[last + 1] - 1]
-        normalized = self._normalized[self._normalized_starts[first]:max(self._normalized_starts[last + 1] - 1, 0)]
+        normalized = self._normalized[
+            self._normalized_starts[first]:max(self._normalized_starts[last + 1] - 1, 0)]
         if predicted == normalized and offsets is not None:  # often, and then there is nothing to look for
             return original, offsets[first], offsets[last] + len(self.words[last])
         start, end = _align(" ".join(predicted.split()), original, normalized, self._verbose_logging)
@@ -407,8 +403,7 @@ class _Context:
                 *(self._unsplit(first_character + index, offsets) for index in (start, end)))
 
     def between(self, start, end, offsets):
-        """Returns (text, start, end) of what is between two places, each a word and a character of it; see
-        `locate`."""
+        """Returns (text, start, end) between two places, each a word and a character of it; see `locate`."""
         start, end = (self._starts[word] + character for word, character in (start, end))
         if offsets is None:
             return self._original[start:end], None, None
@@ -427,8 +422,7 @@ def write_predictions(all_examples, all_features, all_results, n_best_size, max_
                       output_prediction_file, output_nbest_file, output_null_log_odds_file,
                       version_2_with_negative=False, null_score_diff_threshold=0.0, verbose_logging=False,
                       output_offsets_file=None):
-    """Writes the final answers, the n-best lists and, for `version_2_with_negative`, the null odds; see
-    `select_answers`.
+    """Writes answers, n-best lists and, for `version_2_with_negative`, null odds; see `select_answers`.
 
     Args:
       all_features: list of `InputFeatures`, in any order.
@@ -449,19 +443,17 @@ def write_predictions(all_examples, all_features, all_results, n_best_size, max_
     return predictions
 
 
-# Puts entries at the depth that they have in the file. An encoder with `indent` would be the slow one, in
-# Python.
+# Indents entries as in the file. An encoder with `indent` would be the slow one, in Python.
 _ENTRIES = json.JSONEncoder(separators=(",\n            ", ": "))
 
 
 def write_nbest(predictions, path):
-    """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]} as the predictions come, whole
-    or not at all.
+    """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]} as they come; all or nothing.
 
     Returns:
       list of `Prediction`, without their n-best lists.
     """
-    kept = []
+    written = []
     with files.replacing(path) as partial, files.opened(partial, "w") as writer:
         writer.write("{")
         for prediction in predictions:
@@ -470,11 +462,11 @@ def write_nbest(predictions, path):
                                        for answer in prediction.nbest])
             # A line end in a text is escaped, so these are all between entries.
             entries = entries[2:-2].replace("},\n            {", "\n        },\n        {\n            ")
-            writer.write(f"{',' if kept else ''}\n    {json.dumps(prediction.qas_id)}: [\n        {{\n       "
-                         f"     {entries}\n        }}\n    ]")
-            kept.append(prediction._replace(nbest=None))
-        writer.write("\n}\n" if kept else "}\n")
-    return kept
+            writer.write(f"{',' if written else ''}\n    {json.dumps(prediction.qas_id)}: [\n        {{\n"
+                         f"            {entries}\n        }}\n    ]")
+            written.append(prediction._replace(nbest=None))
+        writer.write("\n}\n" if written else "}\n")
+    return written
 
 
 def write_answers(predictions, prediction_file, null_odds_file=None, offsets_file=None,
@@ -504,8 +496,8 @@ def write_answers(predictions, prediction_file, null_odds_file=None, offsets_fil
 
 
 def one_sided(gold, texts):
-    """Returns what is to be said, in words, if all answers are empty though some questions have one, or none is
-    though some have none; else None. Scores do not show it.
+    """Returns what is to be said, in words, if all answers are empty though some questions have one, or none
+    is though some have none; else None. Scores do not show it.
 
     Args:
       gold: {qas_id: list of right answers}.
@@ -514,11 +506,11 @@ def one_sided(gold, texts):
     unanswerable = sum(not gold[qas_id] for qas_id in texts if qas_id in gold)
     empty = sum(not text for text in texts.values())
     if empty == len(texts) and unanswerable < len(texts):
-        return (f"All {empty} answers are empty, as {unanswerable} of the right ones are: nothing was told apart, and "
-                "the scores are those of never answering.")
+        return (f"All {empty} answers are empty, as {unanswerable} of the right ones are: nothing was told apart, "
+                "and the scores are those of never answering.")
     if not empty and unanswerable:
-        return (f"None of the {len(texts)} answers is empty, though {unanswerable} of the right ones are: nothing was "
-                "told apart, and the scores are those of always answering.")
+        return (f"None of the {len(texts)} answers is empty, though {unanswerable} of the right ones are: nothing "
+                "was told apart, and the scores are those of always answering.")
     return None
 
 
@@ -572,8 +564,7 @@ def score_answers(gold, texts, version_2_with_negative=False):
 
 
 def _f1(words, right_words, empty_may_be_right):
-    """Harmonic mean of precision and recall of words. The script for 1.1 gives two empty texts 0, the one for
-    2.0 gives 1."""
+    """Harmonic mean of words' precision and recall. Two empty texts have 0 in SQuAD 1.1 and 1 in 2.0."""
     if empty_may_be_right and not (words and right_words):
         return float(words == right_words)
     common = sum((collections.Counter(words) & collections.Counter(right_words)).values())

@@ -8,15 +8,18 @@ from bertlib.runtime import files
 from bertlib.tasks import squad_predictions
 
 _STYLE = """
-:root { color-scheme: light dark; --line: #8885; --predicted: #ffd54f; --right: #2e9e5b; --partly: #d99a00; --wrong: #d0463b; }
+:root { color-scheme: light dark; --line: #8885; --predicted: #ffd54f; --right: #2e9e5b; --partly: #d99a00;
+        --wrong: #d0463b; }
 body { font: 16px/1.6 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin: 0 0 .4rem; }
-article { border: 1px solid var(--line); border-left: .4rem solid var(--line); border-radius: .3rem; padding: .8rem 1rem;
-          margin: 1rem 0; content-visibility: auto; contain-intrinsic-size: auto 14rem; }
+article { border: 1px solid var(--line); border-left: .4rem solid var(--line); border-radius: .3rem;
+          padding: .8rem 1rem; margin: 1rem 0; content-visibility: auto; contain-intrinsic-size: auto 14rem; }
 .right { --color: var(--right); } .partly { --color: var(--partly); } .wrong { --color: var(--wrong); }
 article.right, article.partly, article.wrong { border-left-color: var(--color); }
-p { margin: .4rem 0; overflow-wrap: anywhere; } .context { white-space: pre-wrap; } .score { opacity: .75; font-size: .85rem; }
-mark { background: none; color: inherit; } .predicted { background: var(--predicted); color: #000; border-radius: .15rem; }
+p { margin: .4rem 0; overflow-wrap: anywhere; } .context { white-space: pre-wrap; }
+.score { opacity: .75; font-size: .85rem; }
+mark { background: none; color: inherit; }
+.predicted { background: var(--predicted); color: #000; border-radius: .15rem; }
 .gold { border-bottom: .18rem solid var(--right); }
 .bar { display: flex; height: 1.2rem; margin: 1rem 0; border-radius: .3rem; overflow: hidden; }
 .bar span { background: var(--color); }
@@ -25,10 +28,10 @@ td, th { text-align: left; padding: 0 1.5rem 0 0; font-variant-numeric: tabular-
 
 
 def write_report(path, examples, predictions, gold=None, null_score_diff_threshold=0.0):
-    """Writes one HTML file to look at: each question and its context, with the predicted and the right answer marked.
+    """Writes one HTML file to look at: the questions and contexts, predicted and right answers marked.
 
-    The worst come first: by F1 from low to high, the most confident first among equals; without right answers, the least
-    confident first. The file is written article by article and needs no other file.
+    The worst come first: by F1 from low to high, the most confident first among equals; without right
+    answers, the least confident first. The file is written article by article and needs no other file.
 
     Args:
       path: the file.
@@ -71,9 +74,10 @@ def _summary(answers, scores):
                  for name in _CLASSES)
         bar = f'<div class="bar">{"".join(parts)}</div>\n'
     table = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>\n" for name, value in rows)
-    order = "Lowest F1 first, and of equals the most confident first." if scores else "The least confident first."
-    return (f'<table>\n{table}</table>\n{bar}<p><mark class="predicted">predicted</mark>, <mark class="gold">right</mark>, '
-            f'<mark class="predicted gold">both</mark>. {order}</p>\n')
+    order = ("Lowest F1 first, and of equals the most confident first." if scores
+             else "The least confident first.")
+    return (f'<table>\n{table}</table>\n{bar}<p><mark class="predicted">predicted</mark>, '
+            f'<mark class="gold">right</mark>, <mark class="predicted gold">both</mark>. {order}</p>\n')
 
 
 _CLASSES = ("right", "partly", "wrong")
@@ -100,12 +104,13 @@ def _article(example, prediction, answer, gold, scores):
         exact, f1 = scores[prediction.qas_id]
         css_class = _class((exact, f1))
         details = [css_class, f"exact match {exact:.0f}", f"F1 {f1:.3f}", *details]
-        rights = " · right: " + (" | ".join(html.escape(text) for text in dict.fromkeys(dict(own)))
-                                 or "no answer")
+        rights = " · right: " + (
+            " | ".join(html.escape(text) for text in dict.fromkeys(dict(own))) or "no answer")
     return (f'<article class="{css_class}">\n<h2>{html.escape(example.question_text)}</h2>\n'
             f'<p>predicted: <b>{html.escape(answer.text) or "no answer"}</b>{rights}</p>\n'
             f'<p class="context">{_marked(context, spans)}</p>\n'
-            f'<p class="score">{" · ".join(details)} · {html.escape(str(prediction.qas_id))}</p>\n</article>\n')
+            f'<p class="score">{" · ".join(details)} · {html.escape(str(prediction.qas_id))}</p>\n'
+            '</article>\n')
 
 
 def _marked(text, spans):

@@ -1,5 +1,4 @@
-"""Writes train.txt and dev.txt: small stories of one village, a sentence a line, a blank line between
-stories.
+"""Writes train.txt and dev.txt: small stories of one village, a sentence a line, a blank line after each.
 
     python make_text.py
 
@@ -14,7 +13,7 @@ import re
 # File: (seed, number of stories).
 SIZES = {"train.txt": (2, 1000), "dev.txt": (3, 120)}
 
-# name, she or he, trade, where, tool, what is made, its price in coins, animal, where it sleeps, street
+# Name, she or he, trade, where, tool, what is made, its price in coins, animal, where it sleeps, street.
 PEOPLE = [row.split(", ") for row in """
 Anna, she, baker, the bakery, oven, bread, three, cat, on the flour sacks, Mill Lane
 Peter, he, smith, the forge, hammer, horseshoes, nine, dog, beside the anvil, Bridge Street
@@ -35,8 +34,8 @@ Felix, he, cheesemaker, the cellar, knife, cheese, seven, goat, outside the cell
 """.strip().splitlines()]
 
 WORK = {
-    "baker": ["lit the oven", "kneaded the dough", "set the loaves on the shelf", "swept the flour from the "
-              "floor"],
+    "baker": ["lit the oven", "kneaded the dough", "set the loaves on the shelf",
+              "swept the flour from the floor"],
     "smith": ["blew the fire until it was white", "bent the iron on the anvil",
               "cooled the shoe in the water", "hung the hammer on its nail"],
     "weaver": ["wound the red wool", "threw the shuttle through the threads", "cut the blanket from the loom",
@@ -76,8 +75,8 @@ FOOD = {"cat": "a saucer of milk", "dog": "a bone", "goat": "a handful of salt",
         "donkey": "an apple", "rabbit": "a carrot", "cow": "fresh hay", "canary": "a few seeds",
         "sheep": "green grass", "owl": "a mouse"}
 WEATHER = [
-    ("It rained [all day|without a break|from morning till night].", "The river rose to the second step of "
-     "the bridge.",
+    ("It rained [all day|without a break|from morning till night].",
+     "The river rose to the second step of the bridge.",
      "{A} took {her} umbrella and jumped over the puddles.",
      "In the evening the rain stopped, and the street was full of mud."),
     ("Snow fell [in the night|on the roofs|over the valley].", "The river was frozen from bank to bank.",
@@ -88,8 +87,8 @@ WEATHER = [
      "{A} wore {her} straw hat and sat down in the shade.", "In the evening everyone swam below the mill."),
     ("A storm came [from the sea|in the afternoon|over the hills].", "The river foamed, and the boats pulled "
      "at their ropes.",
-     "{A} closed the shutters and held {her} hat with both hands.", "In the morning a tree lay across the "
-     "road."),
+     "{A} closed the shutters and held {her} hat with both hands.",
+     "In the morning a tree lay across the road."),
     ("Fog hung [over the river|between the houses|in the valley].", "The river could be heard but not seen.",
      "{A} lit {her} lantern and walked slowly along the wall.", "At noon the fog lifted, and the church "
      "tower came out."),
@@ -149,7 +148,8 @@ class Storyteller:
 
     def market(self):
         yield "On {day} there was a market [in front of the church|beside the bridge|in the square]."
-        yield "{A} [brought {goods} from {place}|put {her} {goods} on a table|sold {goods}, as {she} did every week]."
+        yield ("{A} [brought {goods} from {place}|put {her} {goods} on a table|"
+               "sold {goods}, as {she} did every week].")
         yield "[The {goods} cost {price}.|\"Only {price},\" said {A}, \"and not one coin less.\"]"
         yield ("{other_A}, who was a {other_trade}, paid with {other_goods} "
                "[because {other_she} had no coins|instead of coins].")
@@ -162,7 +162,8 @@ class Storyteller:
         self.words["hour"] = self.chance.choice(NUMBERS)
         yield "{A} the {trade} had lost {her} {animal}."
         yield "{She} looked [behind {place}|along {street}|under every cart], but the {animal} was not there."
-        yield "{She} asked {other_A}, [who lived in {other_street}|who was on the way to {other_place}|the {other_trade}]."
+        yield ("{She} asked {other_A}, [who lived in {other_street}|who was on the way to {other_place}|"
+               "the {other_trade}].")
         yield "\"I heard something that {sound} at {hour} o'clock,\" said {other_A}."
         yield "[So {A} took {food} and called|{A} put {food} on the ground and waited]."
         yield "And there it was: the {animal} had slept {bed}."
@@ -181,7 +182,8 @@ class Storyteller:
 
     def letter(self):
         yield "Dear {other_A},"
-        yield "[thank you for the {other_goods}|the {other_goods} came on {day}|I have your {other_goods} in front of me]."
+        yield ("[thank you for the {other_goods}|the {other_goods} came on {day}|"
+               "I have your {other_goods} in front of me].")
         yield "[Is your {other_animal} well?|Does the {other_animal} still sleep {other_bed}?]"
         yield "Here at {place} there is [much|little|always enough] to do, and I need a new {tool}."
         yield "[My {animal} sleeps {bed}.|I give my {animal} {food} every day.]"
@@ -195,9 +197,11 @@ class Storyteller:
         yield "In {season} {A} makes soup of {fruit}."
         yield "Take {count} {colour} {fruit} from the {where} and wash them in cold water."
         yield "Cut the {fruit} into [small|thin|even] pieces and put them into a pot."
-        yield "Add salt, water and [a spoon of honey from Martha|a little butter from Lucy|some flour from Thomas]."
+        yield ("Add salt, water and [a spoon of honey from Martha|a little butter from Lucy|"
+               "some flour from Thomas].")
         yield "Let the pot stand on the fire until the {fruit} are soft."
-        yield "[Eat the soup with bread from Anna.|{other_A} says that it tastes best from a bowl that Ruth made.]"
+        yield ("[Eat the soup with bread from Anna.|"
+               "{other_A} says that it tastes best from a bowl that Ruth made.]")
 
     def broken(self):
         yield "The {tool} of {A} the {trade} was broken."

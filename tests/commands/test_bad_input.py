@@ -1,5 +1,4 @@
-"""Bad input gets an answer: exit code 1 and one message that says what, where and what to do. Nothing is
-written.
+"""Bad input gets exit code 1 and one message that says what, where and what to do. Nothing is written.
 
 A case is a function that spoils the input of a run that would train, evaluate and predict. Its decorator says
 what must be in the message; {data}, {model}, {output} and {here} stand for directories.
@@ -65,8 +64,7 @@ CASES = []
 
 
 def case(*expected, **arguments):
-    """Decorates a function that spoils an `Input`: what the message must contain. Arguments go to the
-    function."""
+    """Decorates a function that spoils an `Input`: what the message must contain. It gets the arguments."""
     def register(spoil):
         label = " ".join([spoil.__name__, *(f"{name}={value}" for name, value in arguments.items())]).strip()
         CASES.append(pytest.param(spoil, arguments, expected, id=label))
@@ -103,8 +101,8 @@ def message_of(finished):
 
 
 @pytest.mark.parametrize("spoil, arguments, expected", CASES)
-def test_bad_input_is_refused_in_one_message_before_anything_is_written(spoil, arguments, expected, scripts,
-                                                                        tiny_model, tmp_path):
+def test_bad_input_is_refused_in_one_message_before_anything_is_written(
+        spoil, arguments, expected, scripts, tiny_model, tmp_path):
     given = Input(tmp_path, tiny_model)
     spoil(given, **arguments)
     before = snapshot(tmp_path)
@@ -275,7 +273,7 @@ def configuration_of(given, text):
     given.flags["bert_config_file"].write_text(text)
 
 
-@case("{model}/bert_config.json is not usable: its JSON is nested too deeply")
+@case("{model}/bert_config.json is damaged: its brackets are nested too deep")
 def configuration_nested_deeply(given):
     given.flags["bert_config_file"].write_text('{"a": ' + "[" * 100000 + "]" * 100000 + "}")
 
@@ -291,6 +289,8 @@ def configuration_that_is_not_utf8(given):
 @case("bert_config.json", "num_attention_heads=3 does not divide hidden_size=16", num_attention_heads=3)
 @case("bert_config.json", "hidden_size is '16'; it must be a positive integer", hidden_size="16")
 @case("bert_config.json", "num_hidden_layers is 0; it must be a positive integer", num_hidden_layers=0)
+@case("bert_config.json", "num_hidden_layers is 1001; it must be at most 1000", num_hidden_layers=1001)
+@case("bert_config.json", "hidden_size is 1000000000000000000000; it must be at most 16777216", hidden_size=10**21)
 @case("bert_config.json", "intermediate_size is True; it must be a positive integer", intermediate_size=True)
 @case("bert_config.json", "hidden_dropout_prob is 1.5; it must be at least 0 and below 1",
       hidden_dropout_prob=1.5)
@@ -322,8 +322,8 @@ def checkpoint_that_lacks_variables(given):
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("bert/embeddings/LayerNorm/gamma: the checkpoint has [16], the model [24]", "bert_config.json that "
-      "came with",
+@case("bert/embeddings/LayerNorm/gamma: the checkpoint has [16], the model [24]",
+      "bert_config.json that came with",
       hidden_size=24)
 @case("bert/encoder/layer_1/intermediate/dense/kernel: the checkpoint has [16, 24], the model [16, 32]",
       "the configuration is not the one that came with the checkpoint", intermediate_size=32)
@@ -372,8 +372,8 @@ def checkpoint_without_data(given):
     (given.model / "bert_model.ckpt.data-00000-of-00001").unlink()
 
 
-@case("The checkpoint {model}/bert_model.ckpt cannot be read", "truncated or damaged: copy or download it "
-      "again")
+@case("The checkpoint {model}/bert_model.ckpt cannot be read", "truncated or damaged. Copy or download "
+      "the checkpoint again")
 def checkpoint_with_truncated_index(given):
     truncate(given.model / "bert_model.ckpt.index")
 
@@ -388,6 +388,14 @@ def misspelt_checkpoint(given):
     given.flags["init_checkpoint"] = given.model / "model.ckpt"
 
 
+@case("--init_checkpoint={here}/none/: There is no directory {here}/none/.", path="none/")
+@case("--init_checkpoint={here}/none/model.ckpt: There is no checkpoint {here}/none/model.ckpt", path="none/model.ckpt")
+def missing_starting_weights_without_their_configuration(given, path):
+    for flag in ("vocab_file", "bert_config_file"):
+        del given.flags[flag]
+    given.flags["init_checkpoint"] = f"{given.here}/{path}"
+
+
 @case("one file of a checkpoint; name the prefix: {model}/bert_model.ckpt")
 def one_file_of_a_checkpoint(given):
     given.flags["init_checkpoint"] = given.model / "bert_model.ckpt.index"
@@ -399,7 +407,7 @@ def checkpoint_with_nan(given):
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "copy or download it again",
+@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "Copy or download the checkpoint",
       left=0.5)
 @case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0.01)
 @case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0)
@@ -483,8 +491,8 @@ def output_of_another_task(given):
     given.train_there(num_labels=3)
 
 
-@case("--output_dir={output} holds checkpoints that do not fit this run", "the checkpoint has [16], the "
-      "model [24]")
+@case("--output_dir={output} holds checkpoints that do not fit this run",
+      "the checkpoint has [16], the model [24]")
 def output_of_another_configuration(given):
     given.train_there()
     given.configure(hidden_size=24)
@@ -555,15 +563,20 @@ def no_task(given):
 @case("--save_checkpoints_steps=0", "not a positive integer", save_checkpoints_steps=0)
 @case("--log_steps=-1", "not a positive integer", log_steps=-1)
 @case("--seed=x", "int()", seed="x")
+@case("--seed=9223372036854775808", "must be at most 9223372036854775807", seed=2**63)
+@case("--num_train_epochs=1e+308", "must be at most 1e+09", num_train_epochs=1e308)
 @case("--do_train=maybe", "boolean flag", do_train="maybe")
 @case("Unknown command line flag 'max_seq_lenght'. Did you mean: max_seq_length", max_seq_lenght=20)
 @case("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU", use_tpu=True)
 @case("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true",
       do_train=False, do_eval=False, do_predict=False)
-@case("--data_dir=: there is no such directory", data_dir="")
-@case("--vocab_file=: there is no such file", vocab_file="")
-@case("--bert_config_file=: there is no such file", bert_config_file="")
-@case("--output_dir is empty; name a directory", output_dir="")
+@case("--data_dir is empty. If a variable of the shell stands for the path, it is not set", data_dir="")
+@case("--vocab_file is empty.", vocab_file="")
+@case("--spm_model_file is empty.", spm_model_file="")
+@case("--bert_config_file is empty.", bert_config_file="")
+@case("--output_dir is empty.", output_dir="")
+@case("--init_checkpoint is empty.", "set it, or leave the flag out", init_checkpoint="")
+@case("--init_checkpoint is empty.", init_checkpoint=" ")
 def flag(given, **flags):
     given.flags.update(flags)
 

@@ -14,8 +14,8 @@ from bertlib.commands import build_vocab
 import run_classifier
 import tokenization
 
-LINES = ["The cat's café, the CAT'S naïve cats; the Cathedral...", "北京是北京", "Москва — Москве", "한국어 한국",
-         "unaffable able"]
+LINES = ["The cat's café, the CAT'S naïve cats; the Cathedral...", "北京是北京", "Москва — Москве",
+         "한국어 한국", "unaffable able"]
 SPECIAL = list(tokenization.SPECIAL_TOKENS)
 repeatable = settings(max_examples=60, derandomize=True, database=None, deadline=None)
 
@@ -65,8 +65,8 @@ def test_words_that_are_always_unknown_are_not_counted():
 
 def test_words_of_many_chunks_are_all_counted(monkeypatch):
     monkeypatch.setattr(build_vocab, "_CHUNKS", 3)
-    assert build_vocab.count_words(["a b c d e a", "a-b"] * 5, True) == dict(a=15, b=10, c=5, d=5, e=5,
-                                                                             **{"-": 5})
+    assert build_vocab.count_words(["a b c d e a", "a-b"] * 5, True) == dict(
+        a=15, b=10, c=5, d=5, e=5, **{"-": 5})
 
 
 # --- Learning --------------------------------------------------------------------------------------------
@@ -162,6 +162,8 @@ def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
     (dict(input_file="empty.txt"), "--input_file=empty.txt: there is no text in it"),
     (dict(input_file="1.txt, 3.txt"), "no input file '3.txt'"),
     (dict(vocab_size=20), "--vocab_size=20 is too small"),
+    (dict(vocab_size=10**12), "--vocab_size=1000000000000: 1000000000000 is not an integer in the range [1, 16777216]"),
+    (dict(num_unused=10**12), "--num_unused=1000000000000"),
     (dict(input_file=""), "--input_file is required"),
 ])
 def test_bad_input(build, tmp_path, flags, complaint):
@@ -169,6 +171,14 @@ def test_bad_input(build, tmp_path, flags, complaint):
     done = build(**{"output_file": "vocab.txt", **flags})
     assert done.code == 1 and complaint in done.err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_largest_vocabulary_takes_no_memory_beforehand(build, tmp_path):
+    few, many = tmp_path / "few.txt", tmp_path / "many.txt"
+    assert build(few.name, vocab_size=5000).code == 0
+    done = build(many.name, vocab_size=1 << 24)
+    assert done.code == 0, done.err
+    assert many.read_bytes() == few.read_bytes()
 
 
 def test_a_text_with_few_pieces_makes_a_smaller_vocabulary(build, tmp_path):

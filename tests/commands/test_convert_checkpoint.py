@@ -1,5 +1,4 @@
-"""convert_checkpoint.py as a user runs it: what arrives at the other side and comes back, and what is
-refused."""
+"""convert_checkpoint.py as a user runs it: what arrives, what comes back, what is refused."""
 
 import json
 import pathlib
@@ -89,8 +88,7 @@ def convert(scripts, tmp_path):
 
 @pytest.fixture
 def refusal(scripts, tmp_path):
-    """Runs the script, which must end with one message and leave every file as it was; returns the
-    message."""
+    """Runs the script, which must end with one message and change no file; returns the message."""
     def run(**flags):
         before = snapshot(tmp_path)
         finished = scripts.run("convert_checkpoint.py", *tiny.flags(**flags), cwd=tmp_path)
@@ -195,11 +193,12 @@ def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp
     for file in set(weight_map.values()):
         safetensors.save_file({name: theirs[name] for name in theirs if weight_map[name] == file},
                               start / file)
-    (start / "model.safetensors.index.json").write_text(json.dumps({"metadata": {},
-                                                                    "weight_map": weight_map}))
+    (start / "model.safetensors.index.json").write_text(json.dumps({
+        "metadata": {}, "weight_map": weight_map}))
     shutil.copy(tiny_model.hugging_face / "config.json", start)
     ids = {word: index for index, word in enumerate(tiny.VOCABULARY)}
-    (start / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": dict(reversed(ids.items()))}}))
+    (start / "tokenizer.json").write_text(json.dumps({
+        "model": {"type": "WordPiece", "vocab": dict(reversed(ids.items()))}}))
     log = convert(input=start, output=tmp_path / "out")
     assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), {
         name: array.astype(ml_dtypes.bfloat16).astype(np.float32) for name,
@@ -259,8 +258,8 @@ def training(tmp_path):
     return tmp_path / "training", {name: written[name] for name in (*weights, *CLASSIFIER, *own)}
 
 
-def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_variables(convert, training,
-                                                                                       tmp_path):
+def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_variables(
+        convert, training, tmp_path):
     directory, model = training
     log = convert(input=directory, output=tmp_path / "out", weights_only=True)
     assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), model)
@@ -270,8 +269,8 @@ def test_weights_only_leaves_out_the_state_of_the_training_and_keeps_a_forks_var
     assert f"{len(model)} of " in log[-1] and str(directory / "model.ckpt-3") in log[-1]
 
 
-def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(convert, training, tiny_model,
-                                                                           tmp_path):
+def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(
+        convert, training, tiny_model, tmp_path):
     directory, _ = training
     (directory / "bert_config.json").write_text('{"of": "a fork"}')
     (directory / "tokenizer_config.json").write_text('{"do_lower_case":   true}')
@@ -282,8 +281,8 @@ def test_weights_only_takes_configuration_and_vocabulary_along_as_they_are(conve
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
 
 
-def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_named(convert, training,
-                                                                                      tiny_model, tmp_path):
+def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_named(
+        convert, training, tiny_model, tmp_path):
     directory, model = training
     log = convert(input=directory, output=tmp_path / "out", vocab_file=tiny_model.vocab, to="hugging_face",
                   bert_config_file=tiny_model.config, do_lower_case=False, weights_only=True)
@@ -314,7 +313,8 @@ def test_nothing_is_replaced_without_force(convert, refusal, tiny_model, tmp_pat
     for name in (*old, "README.md"):
         (out / name).write_text("old")
     message = refusal(input=tiny_model.checkpoint, output=out)
-    assert f"--output={out} holds files that would be replaced: {', '.join(old)}. " in message and "--force" in message
+    assert f"--output={out} holds files that would be replaced: {', '.join(old)}. " in message
+    assert "--force" in message
 
     convert(input=tiny_model.checkpoint, output=out, force=True)
     assert {path.name for path in out.iterdir()} == {
@@ -373,8 +373,7 @@ CASES = []
 
 
 def case(*expected, kind="hugging_face"):
-    """Decorates a function that spoils a `Given`: what the message must contain, {model} and {here} being
-    directories."""
+    """Decorates a function that spoils a `Given`: what the message must contain, with {model} and {here}."""
     def register(spoil):
         CASES.append(pytest.param(spoil, kind, expected, id=spoil.__name__))
         return spoil

@@ -1,5 +1,4 @@
-"""`extract_features.py`: recorded vectors, the published layout, the other ones, order, streaming, bad
-input."""
+"""`extract_features.py`: recorded vectors, published and other layouts, order, streaming, bad input."""
 
 import json
 import types
@@ -251,7 +250,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(scripts, tiny_mode
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "latin.txt").write_bytes("a cat\ncaf\u00e9\n".encode("latin-1"))
     flags = {**tiny_model.flags, "input_file": "good.txt", "output_file": "new/x", "layers": "-1", **changes}
-    refused = scripts.run("extract_features.py", *tiny.flags(**{name: value for name, value in flags.items()
-                                                                if value is not None}), cwd=tmp_path)
+    refused = scripts.run("extract_features.py", *tiny.flags(**{
+        name: value for name, value in flags.items() if value is not None}), cwd=tmp_path)
     assert refused.code == 1 and complaint in refused.err and "Traceback" not in refused.err
     assert len(list(tmp_path.iterdir())) == 3

@@ -1,5 +1,4 @@
-"""Profiles: the steps asked for are traced, where TensorBoard looks, with a table in the log; no run breaks
-of it."""
+"""Profiles trace the steps asked for, where TensorBoard looks, with a table in the log; no run breaks."""
 
 import glob
 import logging

@@ -28,8 +28,7 @@ Step = collections.namedtuple("Step", ["number", "last", "values"])
 
 
 def log_of(finished):
-    """The messages that a run logged, each a line or several; it must have succeeded and printed nothing
-    else."""
+    """The messages that a run logged, of one line or more; it must have succeeded and printed only these."""
     assert finished.code == 0, finished.err
     assert finished.out == ""
     messages = []
@@ -48,8 +47,7 @@ def log_of(finished):
 
 
 def steps_of(text):
-    """The steps in a log, as `Step`: number, last step, {name: value as it was printed} without speed and
-    memory."""
+    """The steps in a log, as `Step`: number, last step, {name: printed value} without speed and memory."""
     found = re.findall(r"step (\d+)/(\d+)  (.*)", text)
     return [Step(int(number), int(last), {name: value for name, value in re.findall(r"(\S+) (\S+)", values)
                                           if "/sec" not in name and name != "peak_memory_gb"})
@@ -103,8 +101,7 @@ def expected_results(probabilities, labels, batch_size):
         found, real = sum(predicted == label), sum(labels == label)
         precision, recall = hits / found if found else 0, hits / real if real else 0
         f1.append(2 * precision * recall / (precision + recall) if hits else 0)
-    # Matthews' coefficient is the correlation of the indicators of prediction and label, summed over the
-    # classes.
+    # Matthews' coefficient is the correlation of prediction's and label's indicators, summed over classes.
     x, y = np.eye(classes)[predicted], np.eye(classes)[labels]
     x, y = x - x.mean(axis=0), y - y.mean(axis=0)
     deviation = np.sqrt((x * x).sum() * (y * y).sum())
@@ -218,7 +215,8 @@ def test_records_have_the_published_features(mrpc, name, examples):
     assert len(records) == examples
     for features in records:
         assert {key: len(feature.int64_list.value) for key, feature in features.items()} == {
-            "input_ids": length, "input_mask": length, "segment_ids": length, "label_ids": 1, "is_real_example": 1}
+            "input_ids": length, "input_mask": length, "segment_ids": length, "label_ids": 1,
+            "is_real_example": 1}
         ids, mask, segments = (list(features[key].int64_list.value)
                                for key in ("input_ids", "input_mask", "segment_ids"))
         used = sum(mask)
@@ -239,7 +237,7 @@ def test_a_run_leaves_these_files(mrpc):
     checkpoints = {f"model.ckpt-{step}.{suffix}" for step in (0, 4, 6)
                    for suffix in ("data-00000-of-00001", "index", "meta")}
     assert names == checkpoints | {
-        "checkpoint", "graph.pbtxt", "events.out.tfevents", "eval", "eval_test", "train.tf_record",
+        "checkpoint", "graph.pbtxt", "run.json", "events.out.tfevents", "eval", "eval_test", "train.tf_record",
         "eval.tf_record",
         "predict.tf_record", "eval_results.txt", "test_results.tsv", "test_predictions.tsv",
         "test_eval_results.txt"}
@@ -293,8 +291,8 @@ def test_workers_and_protected_tokens(scripts, tiny_model, tmp_path):
 # --- All tasks -------------------------------------------------------------------------------------------
 
 
-_repeated = pytest.mark.slow(reason="once more through all phases; test_classifier_data.py has what differs "
-                             "between tasks")
+_repeated = pytest.mark.slow(reason="once more through all phases; "
+                             "test_classifier_data.py has what differs between tasks")
 
 
 @pytest.mark.parametrize("task, part_with_labels", [
@@ -325,7 +323,8 @@ def test_task(task, part_with_labels, scripts, tiny_model, tmp_path):
     assert (run.output / "test_predictions.tsv").read_text().splitlines()[1:] == [
         f"{index}\t{labels[best]}" for index, best in enumerate(probabilities.argmax(axis=1))]
     results = results_of(run.output / "eval_results.txt")
-    assert np.sum(results["eval_confusion_matrix"]) == 5 and len(results["eval_confusion_matrix"]) == len(labels)
+    assert np.sum(results["eval_confusion_matrix"]) == 5
+    assert len(results["eval_confusion_matrix"]) == len(labels)
     assert (run.output / "test_eval_results.txt").exists() == bool(part_with_labels)
     if part_with_labels:
         assert_results(run.output / "test_eval_results.txt", probabilities, labels_in(test_file, 1, name),
@@ -333,8 +332,7 @@ def test_task(task, part_with_labels, scripts, tiny_model, tmp_path):
 
 
 class Evaluation(object):
-    """A run of the script that evaluates starting weights alone: its `output` directory and end
-    (`finished`)."""
+    """A run of the script that only evaluates starting weights: its `output` and its end (`finished`)."""
 
     def __init__(self, scripts, here, **flags):
         data = tiny.write_task(here / "data", "mrpc", dev=3)
@@ -386,14 +384,15 @@ def test_labels_that_are_none_or_not_distinct_are_refused(labels):
 
 
 def test_evaluation_alone_uses_the_starting_weights(evaluated):
-    warning = f"WARNING: There is no checkpoint in {evaluated.output}: evaluating with the weights that training"
+    warning = (f"WARNING: There is no checkpoint in {evaluated.output}: "
+               "evaluating with the weights that training")
     assert warning in evaluated.finished.err
     assert evaluated.results["global_step"] == 0
     assert not list(evaluated.output.glob("model.ckpt*"))
 
 
-def test_the_same_weights_from_tensorflow_and_hugging_face_give_the_same_results(scripts, tiny_model,
-                                                                                 evaluated, tmp_path):
+def test_the_same_weights_from_tensorflow_and_hugging_face_give_the_same_results(
+        scripts, tiny_model, evaluated, tmp_path):
     """Given the same gelu: Hugging Face's is the erf form, the published one the tanh form."""
     published = {**json.loads(tiny_model.shallow.read_text()), "hidden_act": "gelu_erf"}
     theirs = {**json.loads((tiny_model.hugging_face / "config.json").read_text()), "num_hidden_layers": 1}
@@ -448,8 +447,8 @@ def test_a_task_name_is_enough(scripts):
         written = os.listdir(os.path.join(here, "output", "mrpc"))
     messages = log_of(finished)
     assert defaults_in(finished.err) == DEFAULTS
-    assert message(messages, "Starting weights: ").startswith("Starting weights: 103 of 105 variables from "
-                                                              f"{MODEL};")
+    assert message(messages, "Starting weights: ").startswith("Starting weights: 103 "
+                                                              f"of 105 variables from {MODEL};")
     assert len(steps_of(finished.err)) == 1
     assert "eval_accuracy = " in message(messages, "Results, in output/mrpc/eval_results.txt:")
     assert {"eval_results.txt", "model.ckpt-1.index", "train.tf_record", "eval.tf_record"} <= set(written)
@@ -463,8 +462,7 @@ LAST_STEP, SAVE_STEPS = 12, 2
 
 @pytest.fixture(scope="module")
 def training(tiny_model, tmp_path_factory):
-    """The flags of a training of 12 steps, but for its output directory. Untrimmed: micro-batches draw the
-    same masks."""
+    """Flags of a training of 12 steps, but for the output directory. Untrimmed: parts draw equal masks."""
     data = tiny.write_task(tmp_path_factory.mktemp("training"), "mrpc", train=16, dev=3)
     return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data,
                 do_train=True, train_batch_size=4, num_train_epochs=3, learning_rate=0.01,
@@ -478,8 +476,8 @@ def uninterrupted(scripts, training, tmp_path_factory):
 
 
 @pytest.mark.parametrize("phase, goes_on", [({}, " The same command goes on from the last checkpoint."),
-                                            (dict(do_train=True), " The same command goes on from the last "
-                                             "checkpoint."),
+                                            (dict(do_train=True),
+                                             " The same command goes on from the last checkpoint."),
                                             (dict(do_eval=True), "")], ids=["by default", "train", "eval"])
 def test_interrupted_it_says_whether_the_same_command_goes_on(phase, goes_on, scripts, training, tmp_path):
     flags = {name: value for name, value in training.items() if name != "do_train"}
@@ -490,7 +488,8 @@ def test_interrupted_it_says_whether_the_same_command_goes_on(phase, goes_on, sc
         time.sleep(0.001)
     os.kill(run.pid, signal.SIGINT)
     finished = run.wait()
-    assert finished.code == 130 and finished.err.splitlines()[-1] == f"run_classifier.py: interrupted.{goes_on}"
+    assert finished.code == 130
+    assert finished.err.splitlines()[-1] == f"run_classifier.py: interrupted.{goes_on}"
 
 
 @pytest.mark.slow(reason="loads TensorFlow in an interpreter of its own, to show that `scripts`, which "
@@ -524,8 +523,7 @@ def test_another_seed_is_another_run(uninterrupted, other):
 
 @pytest.fixture(scope="module")
 def resumed(scripts, training, tmp_path_factory):
-    """A run that was killed between two checkpoints, `killed` by its log, and was started again, and
-    evaluated."""
+    """A run that was killed between checkpoints, `killed` by its log, started again and evaluated."""
     here = tmp_path_factory.mktemp("resumed")
     flags = dict(training, output_dir=here / "output", do_eval=True)
     killed = scripts.start("run_classifier.py", *tiny.flags(**flags), cwd=here)
@@ -547,10 +545,10 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(resumed, uninterru
     before, after = steps_of(resumed.killed.err), steps_of(resumed.finished.err)
     assert before == expected[:len(before)] and len(before) >= 3
     start = len(expected) - len(after)
-    # what is done twice
+    # The steps since the last checkpoint are done again.
     assert after == expected[start:] and len(before) - SAVE_STEPS <= start <= len(before)
-    message(resumed.messages, f"Resuming from {resumed.output}/model.ckpt-{start}: step {start} to step "
-            f"{LAST_STEP}.")
+    message(resumed.messages,
+            f"Resuming from {resumed.output}/model.ckpt-{start}: step {start} to step {LAST_STEP}.")
     assert not any(text.startswith("Starting weights") for text in resumed.messages)
 
 
@@ -571,8 +569,8 @@ def test_the_same_command_again_only_evaluates(scripts, resumed, tmp_path):
 # --- Checkpoints of TensorFlow 1 -------------------------------------------------------------------------
 
 
-@pytest.mark.slow(reason="a whole run for what test_checkpoints.py shows of the optimizer's state of "
-                  "TensorFlow 1")
+@pytest.mark.slow(reason="a whole run for what test_checkpoints.py shows "
+                  "of the optimizer's state of TensorFlow 1")
 def test_a_training_of_tensorflow_1_is_resumed_at_its_step(scripts, tiny_model, training, tmp_path):
     output = tmp_path / "output"
     encoder = {name: array for name, array in tiny_model.weights.items() if "layer_1" not in name}
@@ -619,8 +617,8 @@ def test_padding_is_left_out_of_training_unless_it_is_not_to_be_trimmed(mrpc, un
 
 
 @pytest.mark.parametrize("recompute", ["layers", pytest.param("auto", marks=pytest.mark.slow(
-    reason="simulates a step for each mode and number of micro-batches; test_memory_planner.py has small "
-    "graphs"))])
+    reason="simulates a step for each mode and number of micro-batches; "
+    "test_memory_planner.py has small graphs"))])
 def test_what_saves_memory_is_found_and_trains_the_same_model(scripts, uninterrupted, training, tmp_path,
                                                               recompute):
     """Micro-batches and recomputation change no number: once through a script."""
@@ -630,17 +628,19 @@ def test_what_saves_memory_is_found_and_trains_the_same_model(scripts, uninterru
     mode, steps, size, needed = re.search(r"=(\w+) .*=(\d+): a micro-batch of (\d+) needs ([\d.]+) MB",
                                           found).groups()
     assert mode == recompute or recompute == "auto"
-    assert int(steps) > 1 and int(steps) * int(size) == training["train_batch_size"] and float(needed) <= TIGHT_GB * 1000
+    assert int(steps) > 1 and int(steps) * int(size) == training["train_batch_size"]
+    assert float(needed) <= TIGHT_GB * 1000
     assert_starts_alike(run, uninterrupted)
-    assert not [name for name in tensors_of(run.output / "model.ckpt-4") if "accumul" in name
-                or "micro" in name]
+    assert not [name for name in tensors_of(run.output / "model.ckpt-4")
+                if "accumul" in name or "micro" in name]
 
 
 def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training, tmp_path):
     flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=0.00001,
                  gradient_accumulation_steps=0)
     finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
-    assert finished.code == 1 and "with micro-batches of 1 needs" in finished.err and "Traceback" not in finished.err
+    assert finished.code == 1 and "with micro-batches of 1 needs" in finished.err
+    assert "Traceback" not in finished.err
     assert not list(tmp_path.iterdir())
 
 
@@ -650,9 +650,8 @@ def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training
     ("layers", {"as it is", "--optimizer=adafactor"}),
     ("attention", {"as it is", "--recompute=layers", "--recompute=layers --optimizer=adafactor"})],
     ids=["layers", "attention"])
-def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(scripts, training,
-                                                                                        tmp_path, recompute,
-                                                                                        changes):
+def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(
+        scripts, training, tmp_path, recompute, changes):
     # Less than four examples need, more than one needs in either mode.
     flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=TIGHT_GB, train_batch_size=4,
                  recompute=recompute)
@@ -672,7 +671,8 @@ def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(scripts,
                  num_train_epochs=0.125, fake_gpu=True)
     finished = scripts.run("tests/tight_memory.py", *tiny.flags(**flags, most=1), cwd=tmp_path)
     assert finished.code == 0, finished.err
-    assert "A micro-batch of 2 ran out of memory: --gradient_accumulation_steps=2 instead of 1." in finished.err
+    assert ("A micro-batch of 2 ran out of memory: --gradient_accumulation_steps=2 instead of 1."
+            in finished.err)
     assert "--gradient_accumulation_steps=2: a micro-batch of 1" in finished.err
 
 
@@ -706,7 +706,9 @@ def test_a_training_goes_on_with_its_own_optimizer(scripts, other, tmp_path):
     """Once through the script; each optimizer is tested in tests/test_optimization.py."""
     output = tmp_path / "output"
     shutil.copytree(other.output, output)
+    (output / "run.json").unlink()  # it would list the change
     run = Run(scripts, tmp_path, dict(other.flags, output_dir=output, num_train_epochs=0.5))
+    message(run.messages, f"{output} has no run.json: what trained its checkpoints is not known")
     message(run.messages, f"Resuming from {output}/model.ckpt-1: step 1 to step 2.")
     # The schedule is the one asked for: the published one would end in a lower rate.
     assert steps_of(run.finished.err)[-1].values["learning_rate"] == "0.01"

@@ -1,5 +1,4 @@
-"""`run_pretraining.py`: its heads, shards, training, evaluation, curve, resumption and refusals, on a tiny
-model."""
+"""`run_pretraining.py`: heads, shards, training, evaluation, curve, resumption, refusals, on a tiny model."""
 
 import json
 import re
@@ -40,7 +39,7 @@ def make_instances(count):
     weights = (np.arange(PREDICTIONS) < chance.randint(1, PREDICTIONS + 1,
                                                        size=[count, 1])).astype(np.float32)
     real = weights.astype(np.int32)
-    # few words, so that predicting one of them pays
+    # Few words, so that predicting one of them pays.
     labels = 5 + chance.randint(4, size=[count, PREDICTIONS])
     return {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(LENGTH) > 5) * mask,
             "masked_lm_positions": positions * real, "masked_lm_ids": labels * real,
@@ -97,8 +96,8 @@ def test_heads_compute_the_published_formulas():
     inputs = np.concatenate([vectors[positions]
                              for vectors, positions in zip(sequence, batch["masked_lm_positions"])])
     inputs = np.maximum(inputs @ kernel + bias, 0.0)
-    inputs = (inputs - inputs.mean(-1, keepdims=True)) / np.sqrt(inputs.var(-1, keepdims=True)
-                                                                 + 1e-12) * gamma + beta
+    inputs = ((inputs - inputs.mean(-1, keepdims=True)) / np.sqrt(inputs.var(-1, keepdims=True) + 1e-12)
+              * gamma + beta)
     expected = log_softmax(inputs @ table.T + output_bias)
     losses = -expected[np.arange(3 * PREDICTIONS), batch["masked_lm_ids"].ravel()]
     counted = batch["masked_lm_weights"].ravel()
@@ -119,8 +118,8 @@ def first_batches(paths, is_training, step, threads, count=9):
         tf.train.get_or_create_global_step().load(step, session)
         params = {"batch_size": 3, "gradient_accumulation_steps": 2 if is_training else 1}
         builder = run_pretraining.input_fn_builder if isinstance(paths, list) else one_file
-        iterator = tf.data.make_initializable_iterator(builder(paths, LENGTH, PREDICTIONS, is_training,
-                                                               threads)(params))
+        iterator = tf.data.make_initializable_iterator(builder(
+            paths, LENGTH, PREDICTIONS, is_training, threads)(params))
         following = iterator.get_next()
         session.run(iterator.initializer)
         found = []
@@ -137,8 +136,8 @@ def one_file(path, *arguments):
 
 
 @pytest.mark.parametrize("is_training, step", [(True, 0), (True, 5), (False, 0)])
-def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(shards, tmp_path, is_training,
-                                                                                step):
+def test_shards_are_read_as_one_file_in_the_same_order_by_any_number_of_threads(
+        shards, tmp_path, is_training, step):
     whole = str(tmp_path / "whole.tfrecord")
     record_files.write_records(whole, FIELDS, rows(0, sum(SHARDS)))
     expected = first_batches(whole, is_training, step, None)
@@ -221,7 +220,8 @@ def metrics_by_hand(checkpoint, config, chosen):
         tf.train.Saver().restore(session, str(checkpoint))
         (_, losses, words), (_, next_losses, answers) = session.run([masked, following])
     real = INSTANCES["masked_lm_weights"][chosen].ravel() == 1
-    ids, labels = INSTANCES["masked_lm_ids"][chosen].ravel()[real], INSTANCES["next_sentence_labels"][chosen].ravel()
+    ids = INSTANCES["masked_lm_ids"][chosen].ravel()[real]
+    labels = INSTANCES["next_sentence_labels"][chosen].ravel()
     return {"masked_lm_accuracy": np.mean(words.argmax(-1)[real] == ids),
             "masked_lm_loss": losses[real].mean(),
             "masked_lm_baseline": np.bincount(ids).max() / len(ids), "next_sentence_loss": next_losses.mean(),
@@ -244,8 +244,8 @@ def assert_metrics(found, output, model, chosen):
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.slow(reason="a run for what test_run_classifier.py shows of scripts, and test_estimator.py of "
-                  "all training")
+@pytest.mark.slow(reason="a run for what test_run_classifier.py shows of scripts, "
+                  "and test_estimator.py of all training")
 def test_going_on_after_a_kill_changes_nothing(trained, tmp_path):
     """As after a kill: the checkpoints of the last steps are gone."""
     for path in trained.output.glob("model.ckpt-[03]*"):
@@ -258,8 +258,8 @@ def test_going_on_after_a_kill_changes_nothing(trained, tmp_path):
         np.testing.assert_array_equal(second[name], values, err_msg=name)
 
 
-def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(trained, tiny_model,
-                                                                                 tmp_path):
+def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(
+        trained, tiny_model, tmp_path):
     changed = trained.run(tmp_path, gradient_accumulation_steps=4, do_eval=True)
     found = {name: float(value) for name, value in results_of(tmp_path).items()}
     assert_metrics(found, tmp_path, tiny_model, slice(None))  # without --eval_file, all of --input_file once
@@ -293,7 +293,8 @@ def test_the_curve_of_a_resumed_run_goes_on(tmp_path):
     for step in (0, 3, 6, 3, 5):
         curve = learning_curve.LearningCurve(str(tmp_path), lambda: next(found), "title", {"b": "B"})
         curve.after_save(None, step)
-    assert (tmp_path / "learning_curve.tsv").read_text() == "a\tb\tglobal_step\n0.5\t0.0\t0\n0.5\t0.3\t3\n0.5\t0.5\t5\n"
+    assert (tmp_path / "learning_curve.tsv").read_text() == (
+        "a\tb\tglobal_step\n0.5\t0.0\t0\n0.5\t0.3\t3\n0.5\t0.5\t5\n")
     assert "B: 50.0 %" in (tmp_path / "learning_curve.svg").read_text()
 
 

@@ -1,5 +1,4 @@
-"""`run_squad.py` as its users run it: what it writes, scores, resumes and refuses, on a tiny model and a few
-questions."""
+"""`run_squad.py` as its users run it: what it writes, scores, resumes, refuses, on tiny data."""
 
 import json
 import random
@@ -18,16 +17,15 @@ FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "p
 
 
 def write_squad(path, chance, size, version_2):
-    """Questions about contexts of the tiny vocabulary's words; the answer is the word after the question's
-    last one."""
+    """Questions about contexts of the tiny vocabulary; the answer is the word after the question's last."""
     paragraphs = []
     for index in range(size):
         words = chance.sample(tiny.WORDS[:24], 14)
         place = chance.randrange(1, 14)
         impossible = version_2 and index % 3 == 2
         answer = {"text": words[place], "answer_start": len(" ".join(words[:place])) + 1}
-        question = {"id": f"q{index}", "question": f"what {words[place - 1]}", "answers": [] if impossible
-                    else [answer]}
+        question = {"id": f"q{index}", "question": f"what {words[place - 1]}",
+                    "answers": [] if impossible else [answer]}
         if version_2:
             question["is_impossible"] = impossible
         paragraphs.append({"context": " ".join(words), "qas": [question]})
@@ -51,8 +49,8 @@ class Squad(object):
 
     def run(self, output, **changes):
         flags = {**self.flags, "output_dir": output, **changes}
-        return self.scripts.run("run_squad.py", *tiny.flags(**{name: value for name, value in flags.items()
-                                                               if value is not None}), cwd=self.directory)
+        return self.scripts.run("run_squad.py", *tiny.flags(**{
+            name: value for name, value in flags.items() if value is not None}), cwd=self.directory)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["v1.1", "v2.0"])
@@ -100,7 +98,8 @@ def test_it_writes_the_published_files_and_scores_them(trained):
 
 def test_the_head_has_the_published_names(trained):
     tensors = tensors_of(trained.output / "model.ckpt-6")
-    assert tensors["cls/squad/output_weights"].shape == (2, 16) and tensors["cls/squad/output_bias"].shape == (2,)
+    assert tensors["cls/squad/output_weights"].shape == (2, 16)
+    assert tensors["cls/squad/output_bias"].shape == (2,)
     assert "cls/squad/output_weights/adam_m" in tensors
 
 
@@ -157,13 +156,13 @@ def test_a_threshold_is_for_questions_without_an_answer(trained, tmp_path):
 
 @pytest.mark.parametrize("trained", [True], indirect=True, ids=["v2.0"])
 def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained, tmp_path):
-    """The same questions as JSON Lines, with answers as texts only: the same answers, scores, threshold and
-    report."""
+    """The same questions as JSON Lines, answers as texts only: the same answers, scores and report."""
     found = trained.run(trained.output, find_null_threshold=True, do_train=None)
     assert found.code == 0, found.err
     scores = json.loads((trained.output / "eval_results.json").read_text())
     assert scores["f1"] == pytest.approx(scores["best_f1"])
-    assert f"Best --null_score_diff_threshold on {trained.dev}: {scores['null_score_diff_threshold']}" in found.err
+    assert (f"Best --null_score_diff_threshold on {trained.dev}: {scores['null_score_diff_threshold']}"
+            in found.err)
 
     written = {name: (trained.output / name).read_text() for name in FILES}
     questions = tmp_path / "questions.jsonl"
@@ -187,7 +186,8 @@ def test_json_lines_without_answers_are_answered_but_not_scored(trained, tmp_pat
                                              "context": "the cat sees a bird ."})
                                  + "\n" for index in range(2)))
     refused = trained.run(tmp_path / "output", predict_file=questions, do_train=None)
-    assert refused.code == 1 and 'questions.jsonl:1: question l0 has no "answers" to score with' in refused.err
+    assert refused.code == 1
+    assert 'questions.jsonl:1: question l0 has no "answers" to score with' in refused.err
     assert not (tmp_path / "output").exists()
     done = trained.run(trained.output, predict_file=questions, do_train=None, do_eval=None, do_predict=True)
     assert done.code == 0, done.err

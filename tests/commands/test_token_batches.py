@@ -34,8 +34,8 @@ def test_no_cut_has_a_smaller_largest_part(lengths, data):
     found = input_pipeline.cut_by_tokens(lengths, parts)
     assert found.dtype == np.int64 and found[0] == 0 and found[-1] == len(lengths)
     assert len(found) == parts + 1 and (np.diff(found) > 0).all()
-    all_cuts = ([0, *inner, len(lengths)] for inner in itertools.combinations(range(1, len(lengths)),
-                                                                              parts - 1))
+    all_cuts = ([0, *inner, len(lengths)] for inner in itertools.combinations(
+        range(1, len(lengths)), parts - 1))
     assert max(sizes(lengths, found)) == min(max(sizes(lengths, cut)) for cut in all_cuts)
 
 
@@ -103,7 +103,7 @@ def test_micro_batches_are_the_step_cut_where_it_is_best_each_with_its_weight():
 def test_lengths_are_rounded_up_to_the_length_of_the_features_at_most():
     mask = (np.arange(LENGTH) < np.where(np.arange(BATCH) == 3, 33, 32)[:, None]).astype(np.int32)
     found = take(2, arrays=dict.fromkeys(SEQUENCES, mask), micro_batches=2)
-    # at 40 tokens it would be 4 and 6
+    # At 40 tokens it would be 4 and 6.
     assert [part["input_ids"].shape for part in found] == [(5, 33), (5, 32)]
 
 
@@ -140,8 +140,8 @@ def test_dropout_of_parts_of_different_sizes_has_no_number_in_common(graph):
         session.run(tf.global_variables_initializer())
         drawn = [session.run(numbers, {part: index, shape: [size, length]})
                  for index, (size, length) in enumerate([(3, 40), (9, 24), (4, 8)])]
-    assert len(set(np.concatenate([values.ravel() for values in drawn]))) > 0.999 * sum(values.size
-                                                                                        for values in drawn)
+    assert len(set(np.concatenate([values.ravel() for values in drawn]))) > (
+        0.999 * sum(values.size for values in drawn))
 
 
 # --- The gradient ----------------------------------------------------------------------------------------
@@ -232,15 +232,15 @@ def test_the_flag_changes_no_step(scripts, flags, tmp_path):
 
 
 @pytest.mark.parametrize("changes, expected", [
-    (dict(tokens_per_micro_batch=29), "is below --max_seq_length=30: an example may not fit. Pass at least "
-     "30."),
+    (dict(tokens_per_micro_batch=29),
+     "is below --max_seq_length=30: an example may not fit. Pass at least 30."),
     (dict(trim_padding=False), "Leave one of them out."),
     (dict(gradient_accumulation_steps=0), "leave one of them out."),
     (dict(gradient_accumulation_steps=2), "Pass --gradient_accumulation_steps=3 or "
      "--tokens_per_micro_batch=90."),
     (dict(gradient_accumulation_steps=6), "--train_batch_size=5 examples make at most 5 micro-batches.")])
-def test_flags_that_contradict_each_other_are_refused_before_anything_is_written(scripts, flags, tmp_path,
-                                                                                 changes, expected):
+def test_flags_that_contradict_each_other_are_refused_before_anything_is_written(
+        scripts, flags, tmp_path, changes, expected):
     given_flags = {**flags, "output_dir": tmp_path / "output", "tokens_per_micro_batch": 80, **changes}
     finished = scripts.run("run_classifier.py", *tiny.flags(**given_flags), cwd=tmp_path)
     assert finished.code == 1 and expected in finished.err and "Traceback" not in finished.err
@@ -249,8 +249,7 @@ def test_flags_that_contradict_each_other_are_refused_before_anything_is_written
 
 @pytest.fixture
 def run_squad(scripts, flags, tmp_path):
-    """Runs run_squad.py(output directory, flags) on contexts of one length: the published loss depends on the
-    padding."""
+    """Runs run_squad.py(output directory, flags) on contexts of one length: the loss depends on padding."""
     chance = random.Random(3)
     contexts = [" ".join(["cat", *chance.sample(tiny.WORDS[:24], 8)]) for _ in range(10)]
     data = [{"title": "t", "paragraphs": [{"context": context, "qas": [{

@@ -1,5 +1,4 @@
-"""--use_xla changes time and memory, and no number beyond rounding; what is recomputed stays so where XLA
-compiles."""
+"""--use_xla changes time and memory, no number beyond rounding; XLA leaves recomputation as it is."""
 
 import json
 import sys
@@ -22,8 +21,7 @@ PRODUCTS = 3  # in a layer
 TENSOR = 4 * ROWS * WIDTH / 2**20  # MiB of one
 
 
-# --- Recomputation, in a process of its own: XLA has to be asked for before the first session
-# ------------------
+# --- Recomputation, in a process of its own: XLA is asked for before the first session --------------------
 
 
 def layer(index, x):
@@ -77,8 +75,8 @@ def test_what_is_recomputed_where_xla_compiles_has_the_same_gradients(scripts, t
     assert run(scripts.run, FEW, 2, tmp_path)["difference"] < 1e-4
 
 
-@pytest.mark.slow(reason="measures what a process really allocates, at sizes beside which XLA's own memory "
-                  "is small")
+@pytest.mark.slow(reason="measures what a process really allocates, "
+                  "at sizes beside which XLA's own memory is small")
 def test_what_is_recomputed_is_not_kept_where_xla_compiles(tmp_path):
     found = run(run_fresh, ROWS, LAYERS, tmp_path)
     # Each layer's input, and what is there while one of them is computed again. With XLA merging the two
@@ -91,10 +89,9 @@ def test_what_is_recomputed_is_not_kept_where_xla_compiles(tmp_path):
 
 
 def main(*sizes):
-    """Prints as JSON: MiB that a step needs with and without recomputation; the largest relative difference
-    of gradients."""
+    """Prints as JSON: a step's MiB with and without recomputation; the gradients' relative difference."""
     config = run_config.xla_session_config()
-    # else a step of a new shape would not be compiled
+    # Else a step of a new shape would not be compiled.
     pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)
     # The one that needs less first: memory that was allocated once stays.
     recomputed, before, least = measure(recompute_grad, config, *sizes)
@@ -139,7 +136,8 @@ def test_a_compiled_run_is_the_same_run(scripts, tiny_model, tmp_path):
 def test_kernels_are_not_compiled_twice(scripts, tiny_model, tmp_path):
     tiny.write_task(tmp_path, "mrpc", train=12)
     done = train(scripts, tiny_model, tmp_path, tmp_path / "output", use_xla=True, compile_kernels=True)
-    assert done.code == 1 and "--compile_kernels=true is about too: leave" in done.err and not (tmp_path / "output").exists()
+    assert done.code == 1 and "--compile_kernels=true is about too: leave" in done.err
+    assert not (tmp_path / "output").exists()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""The kernels are the formulas they stand for, with gradients by hand: plain or native, in 32 bits and in
-16."""
+"""The kernels are their formulas, gradients by hand included: plain or native, in 32 and 16 bits."""
 
 import collections
 import concurrent.futures
@@ -92,8 +91,7 @@ def plain_gelu_norm(inputs, kernel, bias, kernel_2, bias_2, gamma, beta, activat
     return plain_norm(inputs + activation(inputs @ kernel + bias) @ kernel_2 + bias_2, gamma, beta)
 
 
-# Kernel, which takes the choice of kernels first; formula; {argument: shape}; whether there is something to
-# compile.
+# Kernel, which takes the choice of kernels first; formula; {argument: shape}; whether it is compiled.
 Case = collections.namedtuple("Case", ["kernel", "plain", "shapes", "compiles"])
 CASES = {
     "linear": Case(lambda kernels, inputs, kernel: kernels.linear(inputs, [kernel]),
@@ -169,8 +167,8 @@ def made_by(mode):
         pytest.skip("no native kernels on this machine")
     if mode:
         choice.compile_kernels()
-    with contextlib.nullcontext() if mode == "native" else mock.patch.object(native_kernels, "ops",
-                                                                             lambda: None):
+    with (contextlib.nullcontext() if mode == "native"
+          else mock.patch.object(native_kernels, "ops", lambda: None)):
         yield
 
 
@@ -199,8 +197,7 @@ def derivative(function, arrays, dtype=tf.float32, mode=None, check=None):
 
 
 def differentiate(function, arrays, dtype=tf.float32, mode=None, check=None):
-    """{name: array} of the function's output and the gradients of all arguments that have one, in a graph of
-    its own.
+    """{name: array} of the function's output and all gradients of arguments, in a graph of its own.
 
     Args:
       function: takes the arguments by name.
@@ -233,13 +230,11 @@ def makers(ops):
     return {"native" for op in ops if op.type.startswith("Bert")}
 
 
-# --- Kernels and formulas
-# ------------------------------------------------------------------------------------
+# --- Kernels and formulas --------------------------------------------------------------------------------
 
 
 def expect_makers(mode):
-    """A `check` that kernels of the forward pass, and of the backward pass, are native in that of `MODES`
-    alone."""
+    """A `check` that kernels of the forward and of the backward pass are native in that of `MODES` alone."""
     def check(arguments, gradients, forward):
         made = set(tf.get_default_graph().get_operations()) - set(forward)
         assert [makers(forward), makers(made)] == [{mode} & {"native"}] * 2
@@ -247,8 +242,8 @@ def expect_makers(mode):
 
 
 @pytest.mark.parametrize("name, mode", [
-    *[(name, None) for name in [*CASES, *CHAINS]], *itertools.product([*COMPILABLE, *CHAINS],
-                                                                      ["no compiler", "native"])])
+    *[(name, None) for name in [*CASES, *CHAINS]], *itertools.product(
+        [*COMPILABLE, *CHAINS], ["no compiler", "native"])])
 def test_output_and_gradients_are_those_of_the_formula(name, mode):
     case = {**CASES, **CHAINS}[name]
     arrays = arrays_of(case)
@@ -262,8 +257,8 @@ def test_output_and_gradients_are_those_of_the_formula(name, mode):
     *itertools.product(["linear", "linear-two", "gelu_linear", "residual_norm-mask", "attention-bias-mask"],
                        [tf.bfloat16, tf.float16], ["no compiler"]),
     ("attention-bias-mask", tf.float16, "native")])
-def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(name, dtype, mode,
-                                                                                       monkeypatch):
+def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(
+        name, dtype, mode, monkeypatch):
     monkeypatch.setattr(one_dnn, "_CHANNELS", 1)
     case = CASES[name]
     arrays = arrays_of(case)
@@ -281,7 +276,8 @@ def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, gr
     # As pixels of 1, 2, 4 and 8 images; 523 rows stay one.
     choice.compile_kernels()
     chance = np.random.RandomState(0)
-    kernel, bias = chance.standard_normal([512, 576]).astype(np.float32), chance.standard_normal([576]).astype(np.float32)
+    kernel = chance.standard_normal([512, 576]).astype(np.float32)
+    bias = chance.standard_normal([576]).astype(np.float32)
     inputs, targets = tf.placeholder(tf.float32, [None, 512]), tf.placeholder(tf.float32, [None, 576])
     arguments = [tf.cast(inputs, dtype), tf.constant(kernel), tf.constant(bias)]
     outputs = choice.choose(True, dtype).linear(arguments[0], arguments[1:2], arguments[2:])
@@ -297,8 +293,7 @@ def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, gr
 
 
 def kept_by(gradients, forward):
-    """Tensors of the forward pass that gradients are computed from; what only passes them on counts as they
-    do."""
+    """The forward pass's tensors that gradients are computed from; what passes them on counts as they do."""
     forward, seen, kept = set(forward), set(), set()
     waiting = [gradient.op for gradient in gradients]
     while waiting:
@@ -320,9 +315,10 @@ def kept_by(gradients, forward):
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_keep_the_inputs_and_of_attention_the_probabilities(name, dtype, graph):
     case = CASES[name]
-    arguments = {name: tf.placeholder(tf.bool if name == "mask" else tf.float32 if name in PARAMETERS
-                                      else dtype, shape)
-                 for name, shape in case.shapes.items()}
+    arguments = {
+        name: tf.placeholder(
+            tf.bool if name == "mask" else tf.float32 if name in PARAMETERS else dtype, shape)
+        for name, shape in case.shapes.items()}
     output = trained(case.kernel)(**arguments)
     forward = graph.get_operations()
     gradients = [gradient for gradient in tf.gradients(output, list(arguments.values()))
@@ -352,8 +348,8 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mod
             found[name] = case.kernel(choice.choose(False, dtype), **{
                 argument: tensor if argument in PARAMETERS else tf.cast(tensor, dtype)
                 for argument, tensor in arguments.items()})
-    assert not makers(graph.get_operations()) and "IdentityN" not in {op.type
-                                                                      for op in graph.get_operations()}
+    assert not makers(graph.get_operations()) and "IdentityN" not in {
+        op.type for op in graph.get_operations()}
     assert bool(tf.local_variables()) == bool(mode)
     with tf.Session() as session:
         session.run(tf.local_variables_initializer(), feed)
@@ -371,7 +367,7 @@ def inference_ops(dtype):
 
 
 @NEEDS_ONE_DNN
-def test_in_inference_products_with_weights_and_what_follows_are_one_op_that_keeps_the_weights_in_order(graph):
+def test_in_inference_a_product_and_what_follows_are_one_op_that_keeps_the_weights_in_order(graph):
     assert inference_ops(tf.bfloat16).count("_MklNativeFusedMatMul") == 2
     for op in graph.get_operations():
         if op.type == "_MklNativeFusedMatMul":
@@ -382,7 +378,8 @@ def test_in_inference_a_session_may_run_batches_of_all_sizes(graph):
     # oneDNN chooses the order of the weights by the size of the first.
     choice.compile_kernels()
     chance = np.random.RandomState(0)
-    kernel, bias = chance.standard_normal([64, 48]).astype(np.float32), chance.standard_normal([48]).astype(np.float32)
+    kernel = chance.standard_normal([64, 48]).astype(np.float32)
+    bias = chance.standard_normal([48]).astype(np.float32)
     inputs = tf.placeholder(tf.float32, [None, 64])
     found = choice.choose(False, tf.bfloat16).linear(tf.cast(inputs, tf.bfloat16), [tf.constant(kernel)],
                                                      [tf.constant(bias)])
@@ -406,8 +403,9 @@ def training_ops(dtype, width=512):
 @pytest.mark.parametrize("width, convolutions, products", [(512, 1, 2), (504, 0, 4)])
 def test_in_training_many_channels_are_multiplied_by_convolutions(width, convolutions, products, graph):
     found = training_ops(tf.bfloat16, width)
-    assert [found.count(name) for name in ("_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput", "MatMul")
-            ] == [convolutions, convolutions, products]  # the gradients of the kernel and of the bias are products
+    names = ["_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput", "MatMul"]
+    # The gradients of the kernel and of the bias are products.
+    assert [found.count(name) for name in names] == [convolutions, convolutions, products]
 
 
 @pytest.mark.parametrize("ops", [inference_ops, training_ops])
@@ -482,8 +480,7 @@ def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(mode
                  differentiate(block, arrays, mode=mode), 1e-6)
 
 
-# --- Native kernels
-# ------------------------------------------------------------------------------------------
+# --- Native kernels --------------------------------------------------------------------------------------
 
 # Name of a case, shapes: they fill no vectors, no 64 rows and no 16 of attention. Or have one column, or no
 # rows at all.
@@ -533,8 +530,8 @@ def test_native_kernels_take_all_shapes(name, shapes):
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
 @pytest.mark.parametrize("name, shapes", WIDE, ids=name_of)
-def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(name, shapes, dtype,
-                                                                              monkeypatch):
+def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(
+        name, shapes, dtype, monkeypatch):
     def softmax(scores):  # TensorFlow's has NaN in one place of the row only
         powers = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
         return powers / tf.reduce_sum(powers, axis=-1, keepdims=True)
@@ -549,10 +546,10 @@ def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(na
             bits = array.view({2: np.uint16, 4: np.uint32}[array.itemsize])
             bits.flat[[3, -1]] = value.view(np.uint32) >> 32 - 8 * array.itemsize
             expected = plain({**arrays, argument: array})
-            assert np.isfinite(expected["output"].astype(np.float32)).all() == (argument == "score_bias"
-                                                                                and value == -np.inf)
-            assert_close(native({**arrays, argument: array}), expected, 1e-5 if dtype == tf.float32
-                         else 2**-6)
+            assert np.isfinite(expected["output"].astype(np.float32)).all() == (
+                argument == "score_bias" and value == -np.inf)
+            assert_close(native({**arrays, argument: array}), expected,
+                         1e-5 if dtype == tf.float32 else 2**-6)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
@@ -564,7 +561,8 @@ def test_what_dropout_drops_may_be_infinite(dtype, native, graph):
                            for dropped in (np.float32(np.inf), np.float32(0))]
     for name in expected:
         np.testing.assert_array_equal(found[name], expected[name])
-    assert np.isfinite(found["output"].astype(np.float32)).all() and not found["inputs"][~arrays["mask"]].any()
+    assert np.isfinite(found["output"].astype(np.float32)).all()
+    assert not found["inputs"][~arrays["mask"]].any()
     chance = np.random.RandomState(0)
     gradient, probabilities = chance.random_sample([2, 2, 3, 5, 37]).astype(np.float32)
     mask = chance.random_sample([2, 3, 5, 37]) < 0.5
@@ -599,11 +597,11 @@ def test_native_attention_gives_masked_scores_a_probability_of_zero(dtype):
     found = differentiate(trained(attention), arrays, dtype, "native")
     probabilities = found["output"][0].astype(np.float32)
     rows = np.arange(37) != 5
-    assert not probabilities[:, rows][:, masked[rows]].any() and probabilities[:,
-                                                                               rows][:, ~masked[rows]].all()
+    assert not probabilities[:, rows][:, masked[rows]].any()
+    assert probabilities[:, rows][:, ~masked[rows]].all()
     np.testing.assert_allclose(probabilities[:, 5], 1 / 37, rtol=1e-6 if dtype == tf.float32 else 2**-8)
-    assert_close(found, differentiate(trained(attention), arrays, dtype), 1e-5 if dtype == tf.float32
-                 else 2**-6)
+    assert_close(found, differentiate(trained(attention), arrays, dtype),
+                 1e-5 if dtype == tf.float32 else 2**-6)
 
 
 def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one():
@@ -620,8 +618,7 @@ def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one
         expected = numbers.astype(bfloat16).astype(np.float32)
     np.testing.assert_array_equal(found["output"].astype(np.float32), np.stack([expected] * 2))
     assert np.isnan(numbers).any()
-    # Where gelu is the identity, a bias comes between the numbers: 257, for one, becomes 256, and 259 becomes
-    # 260.
+    # Where gelu is the identity, a bias comes between the numbers: 257 becomes 256, and 259 becomes 260.
     arrays = {"inputs": np.full([3, 83], 256, np.float32), "bias": np.arange(83, dtype=np.float32),
               "kernel": np.eye(83, dtype=np.float32)}
     for name in ("gelu_linear", "gelu_linear-erf"):
@@ -630,8 +627,7 @@ def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one
 
 
 def _run_native_kernels(numbers_of_threads):
-    """For each number of threads, what native kernels made of the same inputs. For a process that ran no
-    session before."""
+    """What native kernels made of the same inputs, by number of threads. For a process without a session."""
     # Else all sessions of the process share the first one's threads.
     os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
     tf.disable_v2_behavior()
@@ -684,8 +680,8 @@ WRONG_SIZES = {
     "gelu-bias": lambda ops, f, b: ops.bert_gelu(f([4, 6]), [f([5])], True),
     "gelu_gradient-bias": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 6]), f([4, 6]), [f([7])], True),
     "gelu_gradient-gradient": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 5]), f([4, 6]), [f([6])], True),
-    **{f"norm-{name}": lambda ops, f, b, changed={name: shape}: norm(ops.bert_norm, f, b, {"beta": [6]},
-                                                                     changed)
+    **{f"norm-{name}": lambda ops, f, b, changed={name: shape}: norm(
+        ops.bert_norm, f, b, {"beta": [6]}, changed)
        for name, shape in {"bias": [5], "residual": [4, 5], "mask": [3, 6], "gamma": [7],
                            "beta": [5]}.items()},
     **{f"norm_gradient-{name}": lambda ops, f, b, changed={name: shape}: norm(
@@ -699,8 +695,8 @@ WRONG_SIZES = {
        for shape in ([3, 1, 1, 4], [2, 2, 5, 4], [2, 3, 4, 4], [2, 3, 5, 5], [2, 1, 1, 4, 1], [0, 1, 1, 4])},
     "softmax_gradient-mask": lambda ops, f, b: ops.bert_softmax_gradient(
         f([2, 3, 5, 4]), f([2, 3, 5, 4]), [b([2, 3, 5, 5])], 1.0, 1.0),
-    "softmax_gradient-gradient": lambda ops, f, b: ops.bert_softmax_gradient(f([2, 3, 5, 4]), f([2, 3, 5, 3]),
-                                                                             [], 1.0, 1.0),
+    "softmax_gradient-gradient": lambda ops, f, b: ops.bert_softmax_gradient(
+        f([2, 3, 5, 4]), f([2, 3, 5, 3]), [], 1.0, 1.0),
     "add_bias": lambda ops, f, b: ops.bert_add_bias(f([4, 6]), f([5])),
     "add": lambda ops, f, b: ops.bert_add(f([4, 6]), f([6, 4])),
     "split_heads-width": lambda ops, f, b: ops.bert_split_heads(f([10, 6]), [], [2, 5], number=1, heads=4),
@@ -760,8 +756,7 @@ def test_native_ops_refuse_inputs_that_do_not_fit(name, native, graph):
 
 
 def adam_steps(mode, reads):
-    """{number: the weights before each of three steps and after them, the slots} of a variable that is
-    clipped and decayed.
+    """{number: weights before and after each of three steps, slots} of a clipped and decayed variable.
 
     Args:
       mode: of `MODES`.
@@ -807,8 +802,8 @@ def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
             randomness.set_part(tf.constant(part))
         if unequal:
             randomness.unequal_micro_batches()
-        mask = choice.choose(True, tf.float32).formulas.dropout_mask(shape, probability,
-                                                                     "bert/embeddings/dropout#0")
+        mask = choice.choose(True, tf.float32).formulas.dropout_mask(
+            shape, probability, "bert/embeddings/dropout#0")
         global_step.load(step, session)
         return session.run(mask)
 
@@ -824,8 +819,7 @@ def test_booleans_are_what_they_were_when_this_was_written(mode):
 def test_booleans_have_their_share(probability):
     mask = draw([100, 1000], probability)
     assert mask.dtype == bool
-    # 0 and 1 are exact, the others within five standard deviations; in all columns, so in all places of a
-    # block.
+    # 0 and 1 are exact, the others within five standard deviations; at all columns, so at all of a block.
     assert abs(mask.mean() - probability) <= 5 * (probability * (1 - probability) / mask.size)**0.5
     for place in range(8):
         share = mask.reshape(-1, 8)[:, place].mean()
@@ -862,14 +856,15 @@ def test_unequal_parts_share_no_booleans():
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.9, 1.0])
 @pytest.mark.parametrize("unequal", [False, True])
 def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
-    step, shape, part = tf.train.get_or_create_global_step(), tf.placeholder(tf.int32, [None]), tf.placeholder(tf.int32, [])
+    step = tf.train.get_or_create_global_step()
+    shape, part = tf.placeholder(tf.int32, [None]), tf.placeholder(tf.int32, [])
     randomness.set_part(part)
     if unequal:
         randomness.unequal_micro_batches()
     with made_by("native"):
         kernels = choice.choose(True, tf.float32)
-        draws = [make(shape, probability, "dropout#0") for make in (kernels.formulas.dropout_mask,
-                                                                    randomness.bernoulli)]
+        draws = [make(shape, probability, "dropout#0") for make in (
+            kernels.formulas.dropout_mask, randomness.bernoulli)]
         assert makers([draw.op for draw in draws]) == {"native"}
     with tf.Session() as session:
         for now in (0, 3, 2**40 + 1):

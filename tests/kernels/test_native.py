@@ -1,5 +1,4 @@
-"""Building and keeping the native kernels: in caches of the tests' own, and mostly with compilers of a line
-or two.
+"""Building and caching the native kernels: in the tests' own caches, mostly by compilers of a line or two.
 
 Those that are to succeed copy the library that one real build made.
 """
@@ -18,12 +17,11 @@ import pytest
 import tiny
 
 # test_formulas.py and test_packing.py run the kernels that the user's cache holds.
-pytestmark = pytest.mark.slow(reason="builds all kernels with the real compiler, and starts a process for "
-                              "each case")
+pytestmark = pytest.mark.slow(reason="builds all kernels with the real compiler, "
+                              "and starts a process for each case")
 
 INPUTS = [-1.0, 0.5, 2.0]
-# Asks for the ops as a script does, in one process or two, after statements of the test's; prints what their
-# gelu returns.
+# Asks for the ops as a script does, in one process or two, after the test's statements; prints gelu.
 PROBE = f"""
 import json, logging, os, pathlib, sys, tempfile
 import bertlib.commands  # noqa: F401
@@ -44,15 +42,15 @@ sys.stdout.flush()
 if child:
     os.waitpid(child, 0)
 """
-NO_COMPILER = r"INFO No C\+\+ compiler found \(g\+\+, c\+\+, .* CXX .*plain ops take the place of the kernels.*"
+NO_COMPILER = (r"INFO No C\+\+ compiler found \(g\+\+, c\+\+, .* CXX "
+               r".*plain ops take the place of the kernels.*")
 BUILDING = "INFO Building the kernels for this CPU, once, with {}: about ten seconds."
 
 Compiler = collections.namedtuple("Compiler", ["path", "calls"])
 
 
 def write_compiler(path, *lines):
-    """A compiler that notes its arguments, then does as the shell is told, where $target is the file it is to
-    write."""
+    """A compiler that notes its arguments, then runs lines of shell; $target is the file it is to write."""
     calls = path.with_name(path.name + ".calls")
     path.write_text("\n".join([
         "#!/bin/sh", f"PATH={shlex.quote(os.environ['PATH'])}", f'echo "$*" >> {shlex.quote(str(calls))}',
@@ -62,8 +60,7 @@ def write_compiler(path, *lines):
 
 
 class Machine(object):
-    """A user's machine: a cache, a folder for temporary files and a path of its own, as yet empty, and no
-    compiler."""
+    """A user's machine: cache, folder for temporary files and path of its own, as yet empty; no compiler."""
 
     def __init__(self, scripts, here):
         self._scripts, self.here = scripts, here
@@ -92,8 +89,7 @@ class Machine(object):
         return (had if both else had[0]), finished.err.splitlines()
 
     def kept(self):
-        """The files in the cache, which has the kernels' folder or nothing, and the folder libraries and
-        nothing else."""
+        """The files in the cache, which has the kernels' folder or nothing; the folder has only libraries."""
         assert not set(os.listdir(self.cache)) - {"bert-kernels"} and not os.listdir(self.temporary)
         files = sorted(path.name for path in self.cache.rglob("*") if path.parent != self.cache)
         assert all(re.fullmatch(r"[0-9a-f]{32}\.so", name) for name in files), files
@@ -194,7 +190,8 @@ def test_another_machine_has_another_library(change, machine, copying):
 def test_a_cache_that_cannot_be_written(cache, machine, copying):
     had, log = machine.probe(XDG_CACHE_HOME=cache)
     assert had and len(log) == 2 and log[0] == BUILDING.format("g++")
-    assert log[1].startswith("WARNING The kernels are built for this run alone") and cache in log[1] and "XDG_CACHE" in log[1]
+    assert log[1].startswith("WARNING The kernels are built for this run alone")
+    assert cache in log[1] and "XDG_CACHE" in log[1]
     assert len(copying.calls()) == 3 and not machine.kept()  # nor a temporary file
 
 
@@ -219,8 +216,8 @@ ERRORS = ["echo In file included from here:", "echo '  a.h:3: error: no such thi
     (["kill -9 $$"], "died with <Signals.SIGKILL: 9>."),
     ([], "library.so: .* No such file or directory"),  # it did not write one
     (["echo In file included from errors.h:3:", *ERRORS, "exit 1"], "a.h:3: error: no such thing"),
-    (["echo /bin/ld: no room", "echo collect2: error: ld returned 1 exit status", "echo /bin/ld: no room", "exit 1"],
-     "/bin/ld: no room"),
+    (["echo /bin/ld: no room", "echo collect2: error: ld returned 1 exit status", "echo /bin/ld: no room",
+      "exit 1"], "/bin/ld: no room"),
     ([r"printf '\377: error'", "exit 1"], ".: error")])
 def test_a_compiler_that_fails_is_tried_again_by_the_next_process(lines, said, machine):
     compiler, before = write_compiler(machine.path / "g++", *lines), 0
@@ -286,8 +283,7 @@ def test_a_cxx_that_is_no_command_line(machine):
 
 @pytest.fixture(scope="module")
 def train(scripts, tiny_model, tmp_path_factory):
-    """Function of environment and flags: trains the tiny model for four steps; returns losses, log and
-    graph."""
+    """Function of environment and flags: trains the tiny model for 4 steps; returns losses, log, graph."""
     data = tiny.write_task(tmp_path_factory.mktemp("data"), "mrpc", train=16)
     flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data,
                  do_train=True, train_batch_size=4, num_train_epochs=1, learning_rate=0.01, log_steps=1,

@@ -29,8 +29,7 @@ def is_row():
 
 @functools.cache
 def run_model(remove_padding, dropout=0.0, **options):
-    """({name: array} of a model's outputs; that of the gradients of a loss that looks at them where they are
-    real)."""
+    """({name: array} of a model's outputs; that of the gradients of a loss of the real ones)."""
     config = modeling.BertConfig.from_dict({
         **CONFIG.to_dict(), "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout})
     with tf.Graph().as_default(), tf.Session() as session:
@@ -103,7 +102,8 @@ def test_the_encoder_computes_the_same_without_padding(options):
 
 @pytest.mark.parametrize(("remove_padding", "options"), [
     (False, {}), (True, {}), (True, {"first_token_only": True}), (True, {"recompute": "layers"})], ids=str)
-def test_with_kernels_for_this_machine_the_encoder_computes_the_same_with_the_same_dropout(remove_padding, options):
+def test_with_kernels_for_this_machine_the_encoder_computes_the_same_with_the_same_dropout(
+        remove_padding, options):
     found, expected = (run_model(remove_padding, 0.2, compile_kernels=compiled, **options)
                        for compiled in (True, False))
     for ours, theirs in zip(found, expected):

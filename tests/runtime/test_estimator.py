@@ -1,5 +1,4 @@
-"""`estimator`: TensorFlow's published semantics on models of a few numbers; what killed processes and full
-disks leave.
+"""`estimator`: TensorFlow's semantics on models of a few numbers; what killed processes, full disks leave.
 
 `counting_model` counts its steps in a variable, so its weight tells what was trained. `regression_model` has
 an optimizer with slots, and data that depend on the step, as the scripts have.
@@ -76,8 +75,7 @@ def adding_model(features, labels, mode, params):
 
 
 def regression_model(features, labels, mode, params):
-    """Linear regression on 4 numbers under BERT's optimizer. `ballast` more numbers make the checkpoint
-    bigger."""
+    """Linear regression on 4 numbers under BERT's optimizer. `ballast` enlarges the checkpoint by so many."""
     weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
     bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
     if params.get("ballast"):
@@ -137,8 +135,8 @@ def summaries_in(directory):
 
 def snapshot(directory):
     """{file: (content, time)} below a directory."""
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in pathlib.Path(directory).rglob("*")
-            if path.is_file()}
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns)
+            for path in pathlib.Path(directory).rglob("*") if path.is_file()}
 
 
 class Recorder(tf.train.SessionRunHook):
@@ -318,7 +316,7 @@ X, Y = np.float32([1, 2]), np.float32([3, 4])
     (lambda: tf.data.Dataset.from_tensors({"x": X}), None),
     (lambda: tf.data.Dataset.from_tensors(({"x": X}, Y)), Y),
     (lambda: tf.data.Dataset.from_tensors((X, Y)), Y),
-    (lambda: tensorflow.data.Dataset.from_tensors(({"x": X}, Y)), Y),  # of `import tensorflow`, not of compat.v1
+    (lambda: tensorflow.data.Dataset.from_tensors(({"x": X}, Y)), Y),  # not of compat.v1
     (lambda: {"x": tf.constant(X)}, None),
     (lambda: ({"x": tf.constant(X)}, tf.constant(Y)), Y),
     (lambda: [tf.constant(X), {"y": tf.constant(Y)}], {"y": Y}),
@@ -356,7 +354,8 @@ class InputObject:
 @pytest.mark.parametrize("input_fn", [
     lambda: {"x": tf.fill([2], 5.0)},
     lambda params: {"x": tf.fill([2], params["value"])},
-    lambda params, mode, config: {"x": tf.fill([2], params["value"] + (mode != "eval") + config.tf_random_seed - 99)},
+    lambda params, mode, config: {
+        "x": tf.fill([2], params["value"] + (mode != "eval") + config.tf_random_seed - 99)},
     lambda mode: {"x": tf.fill([2], 5.0 if mode == ModeKeys.EVAL else 0.0)},
     lambda config: {"x": tf.fill([2], 5.0 if config.tf_random_seed == 99 else 0.0)},
     lambda **everything: {"x": tf.fill([2], everything["params"]["value"])},
@@ -377,10 +376,10 @@ def labelled(labels, mode, extra):
     lambda features, labels: labelled(labels, "eval", 5.0),
     lambda features, labels, mode: labelled(labels, mode, 5.0),
     lambda features, labels, mode, params: labelled(labels, mode, params["value"]),
-    lambda features, labels, mode, params,
-    config: labelled(labels, mode, params["value"] + config.tf_random_seed - 99),
-    lambda features, labels, mode, config: labelled(labels, mode, 5.0 if config.tf_random_seed == 99
-                                                    else 0.0),
+    lambda features, labels, mode, params, config: labelled(
+        labels, mode, params["value"] + config.tf_random_seed - 99),
+    lambda features, labels, mode, config: labelled(
+        labels, mode, 5.0 if config.tf_random_seed == 99 else 0.0),
     lambda features, **rest: labelled(rest["labels"], rest["mode"], rest["params"]["value"]),
     lambda features, params, mode, labels: labelled(labels, mode, params["value"]),
 ], ids=["labels", "mode", "params", "all", "config", "kwargs", "reordered"])
@@ -579,7 +578,7 @@ def test_checkpoints_are_saved_at_the_start_every_n_steps_and_at_the_end(countin
     for step in (0, 2, 4, 5):
         values = checkpoint_values(f"{model.model_dir}/model.ckpt-{step}")
         assert values == {"total": step, "global_step": step}
-    # so that it can be moved
+    # The directory can be moved.
     assert model.model_dir not in pathlib.Path(model.model_dir, "checkpoint").read_text()
 
 
@@ -649,8 +648,8 @@ def test_a_checkpoint_in_model_dir_beats_init_checkpoint(counting, trained_dir, 
     log.clear()
     model = counting({"init_checkpoint": str(trained_dir / "model.ckpt-3")}).train(endless, steps=1)
     assert model.get_variable_value("total") == 2
-    assert (f"Resuming from {model.model_dir}/model.ckpt-1: step 1 to step 2. init_checkpoint, if given, is "
-            "not used."
+    assert (f"Resuming from {model.model_dir}/model.ckpt-1: "
+            "step 1 to step 2. init_checkpoint, if given, is not used."
             in log.text)
     assert "Starting weights" not in log.text
 
@@ -666,8 +665,8 @@ def test_a_loss_that_is_not_finite_ends_training_and_reaches_no_checkpoint(count
         model.train(batches([1.0], [1.0], [bad], [1.0]), max_steps=4)
     assert steps_of(model.model_dir) == kept
     for step in kept:
-        assert checkpoint_values(f"{model.model_dir}/model.ckpt-{step}") == {"total": step,
-                                                                             "global_step": step}
+        assert checkpoint_values(f"{model.model_dir}/model.ckpt-{step}") == {
+            "total": step, "global_step": step}
     model.train(endless, max_steps=4)
     assert model.get_variable_value("global_step") == 4
 
@@ -719,8 +718,8 @@ def test_evaluation_reads_the_checkpoint_asked_for_and_saves_none(trained):
 @pytest.mark.parametrize("name, directory", [(None, "eval"), ("", "eval"), ("dev", "eval_dev")])
 def test_evaluation_writes_a_summary_under_its_name(trained, name, directory):
     trained.evaluate(batches([1.0], [2.0]), name=name)
-    assert summaries_in(os.path.join(trained.model_dir, directory)) == {"loss": [(3, 1.5)],
-                                                                        "mean_x": [(3, 1.5)]}
+    assert summaries_in(os.path.join(trained.model_dir, directory)) == {
+        "loss": [(3, 1.5)], "mean_x": [(3, 1.5)]}
     assert [path for path in os.listdir(trained.model_dir) if path.startswith("eval")] == [directory]
 
 
@@ -1022,8 +1021,8 @@ def test_a_checkpoint_of_another_model_is_refused_by_the_names_of_its_variables(
     before = snapshot(trained.model_dir)
     with pytest.raises(ValueError, match="does not fit the model") as error:
         call(Estimator(model_fn, trained.model_dir))
-    for line in ("total: the checkpoint has [], the model [7]", "added: not in the checkpoint; the model has "
-                 "[2, 3]",
+    for line in ("total: the checkpoint has [], the model [7]",
+                 "added: not in the checkpoint; the model has [2, 3]",
                  "other/total: not in the checkpoint; the model has []"):
         assert line in str(error.value)
     assert snapshot(trained.model_dir) == before
@@ -1050,7 +1049,7 @@ def test_a_damaged_checkpoint_is_refused_with_a_remedy(trained, file, damage, ca
     with pytest.raises(ValueError, match="damaged") as error:
         call(trained)
     assert f"{trained.model_dir}/model.ckpt-3" in str(error.value)
-    assert re.search(r"Edit .*/trained/checkpoint to name an older one|[Cc]opy or download", str(error.value))
+    assert f"The newest whole one before it is {trained.model_dir}/model.ckpt-2" in str(error.value)
     assert {path: state for path, state in snapshot(trained.model_dir).items()
             if "tfevents" not in path.name} == {
         path: state for path, state in before.items() if "tfevents" not in path.name}
@@ -1065,8 +1064,8 @@ def test_naming_an_older_checkpoint_gets_past_a_damaged_one(trained):
 
 def test_a_missing_checkpoint_is_named(trained):
     os.remove(f"{trained.model_dir}/model.ckpt-3.index")
-    with pytest.raises(FileNotFoundError, match=r"names model.ckpt-3, but there is no model.ckpt-3.index "
-                       r"beside it"):
+    with pytest.raises(FileNotFoundError, match=r"names model.ckpt-3, "
+                       r"but there is no model.ckpt-3.index beside it"):
         trained.train(endless, steps=1)
 
 
@@ -1310,8 +1309,7 @@ def exit_code_of(function, *arguments):
 
 
 def killable(model_dir, **settings):
-    """The Estimator of this section: a regression with optimizer slots, a checkpoint every 2 steps, the last
-    2 kept."""
+    """This section's Estimator: a regression with optimizer slots, checkpoints every 2 steps, the last 2."""
     config = RunConfig(**{"save_checkpoints_steps": SAVE_STEPS, "keep_checkpoint_max": KEPT, **settings})
     return Estimator(regression_model, str(model_dir), config, train_batch_size=2)
 
@@ -1465,12 +1463,14 @@ def test_a_full_disk_costs_no_whole_checkpoint(tmp_path):
     model_dir, report = str(tmp_path / "model"), tmp_path / "report"
     assert exit_code_of(train_on_a_full_disk, model_dir, report, with_ballast, 1_000_000, 3) == 3
     assert re.fullmatch(
-        rf"OSError: The checkpoint of step 4 could not be saved in {model_dir} \(.+\)\. The last whole one "
+        rf"OSError: The checkpoint of step 4 could not be saved in {model_dir} \(it is larger than files may be "
+        r"here \(ulimit -f, .+\)\)\. The last whole one "
         r"is "
-        rf"{model_dir}/model\.ckpt-2\. Make room on the disk, then run the same command again\.",
+        rf"{model_dir}/model\.ckpt-2\. Raise that limit, or write to another file system, then run the same "
+        r"command again\.",
         report.read_text())
-    assert not [name for name in os.listdir(model_dir) if "ckpt-4" in name or ".tmp" in name
-                or "temp" in name]
+    assert not [name for name in os.listdir(model_dir)
+                if "ckpt-4" in name or ".tmp" in name or "temp" in name]
     assert steps_of(model_dir) == [0, 2]
     assert checkpoint_values(f"{model_dir}/model.ckpt-2")["global_step"] == 2
     whole = with_ballast(tmp_path / "whole").train(examples_from_step, max_steps=LAST_STEP)
@@ -1533,8 +1533,7 @@ def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_
 
 
 def accumulating_model(features, labels, mode, params):
-    """`regression_model` with a loss of 1 + |difference|², so that clipping is active, accumulated as params
-    say."""
+    """`regression_model` with a loss of 1 + |difference|², to have clipping; accumulated as params say."""
     weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
     loss = 1.0 + 100.0 * tf.reduce_mean(tf.square(tf.linalg.matvec(features["x"], weights) - labels))
     params["losses"].append(loss)
@@ -1620,6 +1619,6 @@ def test_a_batch_that_does_not_divide_is_refused_with_sizes_that_do(tmp_path):
 def test_a_train_op_that_does_not_accumulate_as_asked_is_refused(tmp_path):
     model = Estimator(counting_model, str(tmp_path), RunConfig(gradient_accumulation_steps=4),
                       train_batch_size=8)
-    with pytest.raises(ValueError, match="gradient_accumulation_steps=4, the model_fn's train_op accumulates "
-                       "1"):
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=4, "
+                       "the model_fn's train_op accumulates 1"):
         model.train(endless, steps=1)

@@ -35,8 +35,7 @@ def path(tmp_path):
 
 
 def batches(dataset, count=None, step=None):
-    """The dataset's batches, at most `count`, in a session whose global step is `step` when the iterator
-    starts."""
+    """The dataset's batches, at most `count`, in a session with global step `step` as the iterator starts."""
     iterator = tf.data.make_initializable_iterator(dataset)
     following = iterator.get_next()
     taken = []
@@ -65,8 +64,7 @@ def take(arrays, indices):
     return {name: values[indices] for name, values in arrays.items()}
 
 
-# --- Writing and reading
-# ------------------------------------------------------------------------------------------
+# --- Writing and reading ---------------------------------------------------------------------------------
 
 
 def test_what_is_written_is_read_in_the_declared_types(path):
@@ -168,8 +166,7 @@ def test_text_that_cannot_be_written_leaves_an_earlier_file_as_it_was(tmp_path):
     assert (tmp_path / "results.txt").read_text() == "first"
 
 
-# --- What is refused
-# ------------------------------------------------------------------------------------------------
+# --- What is refused -------------------------------------------------------------------------------------
 
 
 def refusal(path, fields=FIELDS, error=ValueError):
@@ -239,8 +236,7 @@ def test_no_examples_are_refused():
         input_pipeline.array_dataset(make_arrays(0), 2, is_training=True, drop_remainder=True)
 
 
-# --- Records that cannot be used
-# -----------------------------------------------------------------------------------
+# --- Records that cannot be used ------------------------------------------------------------------------
 
 BOUNDED = [Field("input_ids", "int64", (4,), (0, 350)), Field("label_ids", "int64", (), (0, 2)),
            Field("weights", "float32", (2,), (0, float("inf")))]
@@ -300,8 +296,7 @@ def test_an_error_that_is_not_a_records_fault_stays(path):
         batches(dataset.map(lambda batch: tf.debugging.check_numerics(batch["weights"] / 0, "mine")))
 
 
-# --- The order of training
-# --------------------------------------------------------------------------------------------
+# --- The order of training -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size, batch_size", [(10, 5), (10, 4), (7, 3), (3, 8), (1, 2)])
@@ -379,8 +374,7 @@ def test_shapes_are_known_as_far_as_they_are_fixed(make_dataset, is_training, dr
     assert shapes == {"input_ids": [size, 4], "label_ids": [size], "weights": [size, 2]}
 
 
-# --- Micro-batches
-# ----------------------------------------------------------------------------------------------------
+# --- Micro-batches ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("micro_batches", [2, 3, 6])
@@ -411,8 +405,7 @@ def test_evaluation_has_no_micro_batches(make_dataset):
         make_dataset(8, 2, is_training=False, drop_remainder=False, micro_batches=2)
 
 
-# --- Trimming
-# -----------------------------------------------------------------------------------------------------
+# --- Trimming --------------------------------------------------------------------------------------------
 
 LENGTHS = np.random.RandomState(0).randint(1, 33, 90)
 TRIM = ("input_mask", "input_ids")
@@ -449,7 +442,8 @@ def test_micro_batches_of_a_step_are_sorted_by_length():
         assert_trimmed(batch, 4)
         assert batch["label_ids_total"] == sum(batch["label_ids"].sum() for batch in step)
     lengths = LENGTHS[np.concatenate([batch["label_ids"] for batch in step])]
-    assert list(lengths) == sorted(lengths, reverse=True) and step[0]["input_ids"].shape[1] > step[-1]["input_ids"].shape[1]
+    assert list(lengths) == sorted(lengths, reverse=True)
+    assert step[0]["input_ids"].shape[1] > step[-1]["input_ids"].shape[1]
 
 
 @pytest.mark.parametrize("drop_remainder", [True, False])

@@ -31,8 +31,9 @@ def prefetched():
 
 
 def interleaved():
-    return tf.data.Dataset.range(4).repeat().apply(tf.data.experimental.parallel_interleave(
-        lambda i: tf.data.Dataset.range(10 * i, 10 * i + 5), cycle_length=2)).map(lambda x: tf.cast(x, tf.float32)).batch(2)
+    dataset = tf.data.Dataset.range(4).repeat().apply(tf.data.experimental.parallel_interleave(
+        lambda i: tf.data.Dataset.range(10 * i, 10 * i + 5), cycle_length=2))
+    return dataset.map(lambda x: tf.cast(x, tf.float32)).batch(2)
 
 
 def python_function():
@@ -236,7 +237,8 @@ def test_a_checkpoint_without_a_position_leaves_the_input_at_its_beginning(tmp_p
 def test_checkpoints_hold_nothing_of_it_and_positions_go_with_their_checkpoints(tmp_path):
     trained = Trained(tmp_path, save_checkpoints_steps=1, keep_checkpoint_max=2)
     trained.train(shuffled, max_steps=5)
-    assert [name for name, _ in tf.train.list_variables(str(tmp_path / "model.ckpt-5"))] == ["global_step", "total"]
+    assert [name for name, _ in tf.train.list_variables(str(tmp_path / "model.ckpt-5"))] == [
+        "global_step", "total"]
     # The one that was pruned last goes with the next.
     assert positions(tmp_path) == ["model.ckpt-3", "model.ckpt-4", "model.ckpt-5"]
     trained.train(shuffled, max_steps=6)

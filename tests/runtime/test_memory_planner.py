@@ -16,8 +16,7 @@ pytestmark = pytest.mark.usefixtures("graph")
 
 
 def chain(batch_size, variable=256):
-    """A step of three products of a batch with a variable, each of which needs the one before: [B, 256]
-    floats."""
+    """A step of three products of a batch and a variable, each of which needs the last: [B, 256] floats."""
     tf.train.get_or_create_global_step()
     weights = tf.get_variable("weights", [variable, variable])
     x = tf.placeholder(tf.float32, [batch_size, variable])
@@ -29,8 +28,8 @@ def chain(batch_size, variable=256):
 def trained(**options):
     """A step of BERT's optimizer on 620 weights, which all have a gradient."""
     tf.train.get_or_create_global_step()
-    outputs = tf.placeholder(tf.float32, [2, 30]) @ tf.get_variable("kernel",
-                                                                    [30, 20]) + tf.get_variable("bias", [20])
+    outputs = (tf.placeholder(tf.float32, [2, 30]) @ tf.get_variable("kernel", [30, 20])
+               + tf.get_variable("bias", [20]))
     return optimization.create_optimizer(tf.reduce_mean(tf.square(outputs)), 1e-3, 10, 1, False, **options)
 
 
@@ -46,7 +45,7 @@ def test_a_chain_holds_its_input_and_two_products_at_most():
                          ids=str)
 def test_variables_count_with_their_slots_and_accumulators(options, times):
     found = memory_planner.predict(lambda: trained(**options)).variables
-    # beside them the global step and a few sums of micro-batches
+    # Beside them the global step and a few sums of micro-batches.
     assert found == pytest.approx(times * 620 * 4, abs=100)
 
 
@@ -104,8 +103,8 @@ def test_the_choice_takes_the_least_time_of_what_fits():
     assert needed.total <= everything * 0.6 and found == step.replace(recompute="attention")
     found, _ = choose(step, int(everything * 0.6), needs_of_step, modes[:1])
     assert found == step.replace(gradient_accumulation_steps=2)
-    with pytest.raises(ValueError, match="are usable, but even recompute=attention with micro-batches of 1 "
-                       "needs"):
+    with pytest.raises(ValueError, match="are usable, but even recompute=attention "
+                       "with micro-batches of 1 needs"):
         choose(step, 10_000, needs_of_step, modes)
 
 
@@ -146,8 +145,8 @@ def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
                        recompute="layers", output_file=tmp_path / "chart.svg")
     done = scripts.run("plan_memory.py", *flags, cwd=tmp_path)
     assert done.code == 0, done.err
-    rows = {int(length): int(size) for length, size in re.findall(r"^ +(\d+) +layers +(\d+) ", done.out,
-                                                                  re.MULTILINE)}
+    rows = {int(length): int(size) for length, size in re.findall(
+        r"^ +(\d+) +layers +(\d+) ", done.out, re.MULTILINE)}
     assert set(rows) == {16, 32} and rows[16] > rows[32] > 0
     assert "1 GB of it assumed" in done.out and (tmp_path / "chart.svg").read_text().startswith("<svg")
 

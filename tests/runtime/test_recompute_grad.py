@@ -38,8 +38,7 @@ def gradients(target, sources):
 
 
 def assert_equal(ours, expected, tolerance=1e-6):
-    """Equal up to rounding: `tolerance` of the largest value of an array, or of a tenth of that of all
-    arrays."""
+    """Equal up to rounding: `tolerance` of an array's largest value, or of a tenth of that of all arrays."""
     assert len(ours) == len(expected)
     largest = [np.abs(b).max() for b in expected]
     for a, b, size in zip(ours, expected, largest):
@@ -47,8 +46,7 @@ def assert_equal(ours, expected, tolerance=1e-6):
 
 
 def weighted_sum(tensor):
-    """A scalar whose gradient differs at all positions. (A normalized layer's sum of squares would have
-    none.)"""
+    """A scalar whose gradient differs at all positions. (A normalized layer's sum of squares has none.)"""
     weights = np.random.RandomState(1).standard_normal(256).astype(np.float32)
     flat = tf.reshape(tensor, [-1])
     return tf.reduce_sum(flat * tf.tile(weights, [8])[:tf.size(flat)])
@@ -67,8 +65,7 @@ def pooled_loss(model):
 def run_model(mode="none", segment=1, loss=pooled_loss, ids=IDS):
     """(all layers' outputs, {variable's name: gradient}, initial values) in a graph of its own."""
     config = tf.ConfigProto()
-    # It adds in another order where it finds a sum in another shape: without it, all numbers are the same to
-    # the bit.
+    # It adds in another order where a sum has another shape: without it, all numbers are the same to the bit.
     config.graph_options.rewrite_options.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
     with tf.Graph().as_default(), tf.Session(config=config) as session:
         global_step = tf.train.get_or_create_global_step()
@@ -218,8 +215,7 @@ X = np.random.RandomState(0).standard_normal([3, 4]).astype(np.float32)
 
 
 def compare(build, wraps=(recompute_grad, lambda layer: layer)):
-    """Asserts that tensors built with a recomputed `layer` are those built with the plain one. Returns their
-    values."""
+    """Asserts that a recomputed `layer` builds the tensors of the plain one. Returns their values."""
     values = []
     for wrap in wraps:
         with tf.Graph().as_default():
@@ -298,7 +294,7 @@ def test_gradients_of_gradients():
 def test_several_outputs_of_which_one_or_another_is_used():
     def build(function, x):
         first, second = function(x)  # a list stays a list
-        # the latter a sparse one
+        # The latter a sparse one.
         return [*loss_and_gradients(second, x), *gradients(tf.gather(first, [1, 1]), [x])]
 
     def pair(layer):
@@ -383,8 +379,7 @@ def test_a_graph_can_be_collected(function):
     assert reference() is None
 
 
-# --- A gradient of one's own
-# -----------------------------------------------------------------------------------
+# --- A gradient of one's own -----------------------------------------------------------------------------
 
 
 def cube(x, scale):

@@ -19,8 +19,7 @@ FLAGS = dict(
 
 
 class Simulation:
-    """A fake: an example takes 1 GB, half with "attention" and a tenth with "layers"; variables 2 GB. Counts
-    its calls."""
+    """A fake that counts calls. Examples take 1 GB, "attention" half, "layers" a tenth; variables 2 GB."""
 
     def __init__(self):
         self.steps = []
@@ -39,7 +38,8 @@ def settled(memory_gb=1000, **flags):
 
 
 def test_no_tensorflow_is_loaded():
-    code = "import sys; import bertlib.runtime.training_step; assert not {'tensorflow', 'numpy', 'absl'} & set(sys.modules)"
+    code = ("import sys; import bertlib.runtime.training_step; "
+            "assert not {'tensorflow', 'numpy', 'absl'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
@@ -73,7 +73,8 @@ def test_auto_and_0_take_the_fastest_that_fits(memory_gb, mode, count):
     step, messages, _ = settled(memory_gb, recompute="auto", gradient_accumulation_steps=0)
     assert (step.recompute, step.gradient_accumulation_steps) == (mode, count)
     (is_warning, text), = messages
-    assert not is_warning and f"--recompute={mode} --gradient_accumulation_steps={count}: a micro-batch of" in text
+    assert not is_warning
+    assert f"--recompute={mode} --gradient_accumulation_steps={count}: a micro-batch of" in text
 
 
 def test_auto_alone_keeps_the_number_of_micro_batches_and_0_alone_the_mode():

@@ -1,5 +1,4 @@
-"""Fast featurization: the same tokens, the same bytes, in the same order as plain, in any number of
-processes."""
+"""Fast featurization: the tokens, bytes and order of the plain one, in any number of processes."""
 
 import json
 import math
@@ -229,8 +228,8 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
 
 
 @pytest.mark.parametrize("label, length, complaint", [
-    ("9", 8, "example bad: label '9' is not one of 0, 1"), ("1", 2, "example bad: max_seq_length 2 is too "
-                                                            "short")])
+    ("9", 8, "example bad: label '9' is not one of 0, 1"), ("1", 2,
+                                                            "example bad: max_seq_length 2 is too short")])
 def test_errors_are_the_same(label, length, complaint):
     examples = [classifier_data.InputExample("good", "", None, "0")] * 2
     bad = classifier_data.InputExample("bad", "a", "b", label)
@@ -321,8 +320,7 @@ def is_running(pid):
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="looks into /proc")
 @pytest.mark.parametrize("number, seconds", [(signal.SIGINT, 60), (signal.SIGKILL, 0.3)])
 def test_workers_end_with_their_process(number, seconds):
-    # A program started in the background of a shell script ignores Ctrl-C, and so would this one if the tests
-    # are.
+    # What a shell script starts in the background ignores Ctrl-C, and so would this if the tests are.
     code = ("import signal, time; from bertlib.runtime import workers; signal.signal(signal.SIGINT, "
             f"signal.default_int_handler); print(list(workers.ordered_map(time.sleep, [{seconds}] * 400, 2, "
             "chunk_size=1)))")
@@ -352,7 +350,8 @@ def test_workers_end_with_their_process(number, seconds):
 
 
 def test_workers_do_without_tensorflow():
-    code = "import sys; from bertlib.tasks import classifier_data; assert not {'tensorflow', 'numpy'} & set(sys.modules)"
+    code = ("import sys; from bertlib.tasks import classifier_data; "
+            "assert not {'tensorflow', 'numpy'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

@@ -1,5 +1,4 @@
-"""What a new head takes: token tagging, with its data and its metrics, as one would write it (up to the line
-of tests)."""
+"""What a new head takes: token tagging, its data and metrics, as one would write it (up to the tests)."""
 
 import numpy as np
 import pytest
@@ -15,8 +14,7 @@ SEQUENCES = ("input_mask", "input_ids", "segment_ids", "tag_ids")
 
 
 class Tagger:
-    """A tag for each token; see `head`. Features: tag_ids, int32 [B, F]; what has no word has tag -1, and
-    does not count."""
+    """A tag for each token; see `head`. Features: tag_ids, int32 [B, F], -1 where there is no word."""
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
     first_token_only = False

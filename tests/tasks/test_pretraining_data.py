@@ -30,8 +30,8 @@ import create_pretraining_data
 import tokenization
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = [f"{word}{number}" for number in range(10) for word in ("red", "blue", "##ish", "##er", "dog",
-                                                                "runs")]
+WORDS = [f"{word}{number}" for number in range(10) for word in (
+    "red", "blue", "##ish", "##er", "dog", "runs")]
 
 
 def corpus(documents, sentences, words):
@@ -58,8 +58,7 @@ Instance = collections.namedtuple("Instance", "tokens original positions is_rand
 
 
 def read(paths, tokenizer):
-    """The instances of files, `original` with the masks undone and `texts` what stands between the special
-    tokens."""
+    """The instances of files, `original` without masks and `texts` what is between the special tokens."""
     found = []
     for path in paths:
         for record in tf.python_io.tf_record_iterator(str(path)):
@@ -130,8 +129,8 @@ def test_instances_and_records_are_those_of_the_plain_algorithm(tmp_path, length
     tokenizer = tokenization.FullTokenizer({word: index for index, word in enumerate([*SPECIAL, *WORDS])})
     settings = length, 3, short, 0.2, 6
     plain = plain_pretraining.create_instances([source], tokenizer, random.Random(7), *settings, whole_words)
-    instances = create_pretraining_data.create_training_instances([source], tokenizer, *settings,
-                                                                  random.Random(7), whole_words)
+    instances = create_pretraining_data.create_training_instances(
+        [source], tokenizer, *settings, random.Random(7), whole_words)
     assert list(map(values, instances)) == plain and len(plain) > 100
     written = [[str(tmp_path / f"{name}{i}") for i in range(3)] for name in ("plain", "ours")]
     plain_pretraining.write(plain, tokenizer, length, 6, written[0])
@@ -146,8 +145,8 @@ def test_the_other_document_is_another_one():
     # The published code gives up after ten draws.
     for seed in range(300):
         documents = [[["a"]], [["b"]]]
-        instance, = create_pretraining_data.create_instances_from_document(documents, 0, 8, 0, 0.1, 1, ["c"],
-                                                                           Always(seed))
+        instance, = create_pretraining_data.create_instances_from_document(
+            documents, 0, 8, 0, 0.1, 1, ["c"], Always(seed))
         assert instance.is_random_next and "b" in instance.tokens + instance.masked_lm_labels
 
 
@@ -200,8 +199,8 @@ def test_pairs(tmp_path):
             # Between a and b only what was cut of either is missing.
             assert documents[0] == documents[1] and place(a[-1]) < place(b[0])
             assert length == 32 or place(b[0])[1] == place(a[-1])[1] + 1
-        assert features["segment_ids"].tolist() == [0] * (len(a) + 2) + [1] * (len(b)
-                                                                               + 1) + [0] * (32 - length)
+        assert features["segment_ids"].tolist() == (
+            [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (32 - length))
         assert features["input_mask"].tolist() == [1] * length + [0] * (32 - length)
         assert features["input_ids"].shape == (32,) and not features["input_ids"][length:].any()
         count = min(4, max(1, round(0.15 * length)))
@@ -209,7 +208,8 @@ def test_pairs(tmp_path):
         assert all(instance.original[position] not in SPECIAL for position in instance.positions)
         assert features["masked_lm_weights"].tolist() == [1.0] * count + [0.0] * (4 - count)
         assert features["masked_lm_weights"].shape == features["masked_lm_ids"].shape == (4,)
-        assert not features["masked_lm_ids"][count:].any() and not features["masked_lm_positions"][count:].any()
+        assert not features["masked_lm_ids"][count:].any()
+        assert not features["masked_lm_positions"][count:].any()
     # Random next sentences come from documents of the same block.
     blocks = list(blocks_of(range(30), 12))
     assert blocks == [list(range(12)), list(range(12, 24)), list(range(24, 30))]
@@ -218,7 +218,7 @@ def test_pairs(tmp_path):
 
 
 def test_no_document_is_lost_or_doubled(tmp_path):
-    # a document is a chunk: each pass has one instance that begins with its first word
+    # A document is a chunk: each pass has one instance that begins with its first word.
     texts = corpus(50, 3, 4)
     recipe = Recipe(max_seq_length=64, dupe_factor=3, short_seq_prob=0.0)
     tokenizer = tokenizer_of(texts)
@@ -371,7 +371,8 @@ def test_whole_words_are_masked(tmp_path, pieces):
 
 def test_chinese_and_case(tmp_path):
     texts = [["Été 日本語", "日本"], ["語 été", "Été"], ["日 語", "été"]]
-    vocabulary = {token: index for index, token in enumerate([*SPECIAL, "日", "本", "語", "ete", "Été", "été"])}
+    vocabulary = {token: index for index, token in enumerate(
+        [*SPECIAL, "日", "本", "語", "ete", "Été", "été"])}
     for lower, expected in ((True, {"日", "本", "語", "ete"}), (False, {"日", "本", "語", "Été", "été"})):
         tokenizer = tokenization.FullTokenizer(vocabulary, do_lower_case=lower)
         paths, _ = stream(tmp_path, texts, name=str(lower), tokenizer=tokenizer)
@@ -479,7 +480,40 @@ def test_other_settings_input_or_files_are_refused(tmp_path):
     refused("vocabulary was", tokenizer=tokenizer_of([*texts, ["more"]]))
     assert contents(paths) == before
     manifest = json.loads((tmp_path / "out-0.manifest.json").read_text())
-    assert manifest["settings"]["max_seq_length"] == 32 and manifest["settings"]["max_predictions_per_seq"] == 20
+    assert manifest["settings"]["max_seq_length"] == 32
+    assert manifest["settings"]["max_predictions_per_seq"] == 20
+
+
+@pytest.mark.parametrize("change, complaint", [
+    (lambda found: [], "it holds a list"),
+    (lambda found: None, "it holds a NoneType"),
+    (lambda found: {}, "settings is None"),
+    (lambda found: {**found, "sizes": "x"}, "sizes is x"),
+    (lambda found: {**found, "sizes": [1, 2]}, "2 sizes of 1 files"),
+    (lambda found: {**found, "sizes": [-1]}, "a number is negative, or none"),
+    (lambda found: {**found, "sizes": [None]}, "a number is negative, or none"),
+    (lambda found: {**found, "files": [1]}, "files are no names"),
+    (lambda found: {**found, "blocks_done": 2}, "blocks_done is 2 of 1"),
+    (lambda found: {**found, "blocks": 3}, "it has 3 blocks, not 1"),
+    (lambda found: {**found, "blocks": 10**30, "blocks_done": 10**30}, "blocks, not 1"),
+    (lambda found: {**found, "statistics": {"instances": "5"}}, "a number is negative, or none"),
+    (lambda found: {**found, "settings": []}, "settings is \\[\\]")])
+def test_a_manifest_that_was_not_written_here_is_refused(tmp_path, change, complaint):
+    paths, manifest = stream(tmp_path, corpus(6, 3, 4), Recipe(max_seq_length=32))
+    before = contents(paths)
+    path = tmp_path / "out-0.manifest.json"
+    path.write_text(json.dumps(change(manifest)))
+    with pytest.raises(ValueError, match=f"out-0.*{complaint}.*[Rr]emove"):
+        stream(tmp_path, corpus(6, 3, 4), Recipe(max_seq_length=32))
+    assert contents(paths) == before
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100000])
+def test_a_manifest_that_is_no_json_is_refused(tmp_path, content):
+    stream(tmp_path, corpus(6, 3, 4), Recipe(max_seq_length=32))
+    (tmp_path / "out-0.manifest.json").write_bytes(content)
+    with pytest.raises(ValueError, match="out-0.manifest.json is not as this command writes it .it is not JSON"):
+        stream(tmp_path, corpus(6, 3, 4), Recipe(max_seq_length=32))
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -506,10 +540,10 @@ def test_a_file_ends_a_document_in_the_stream(tmp_path):
     # In memory, as published, only a blank line does.
     assert plain_pretraining.read_documents(paths, tokenizer) == [[["one"], ["two"]]]
     settings = 8, 20, 0, 0.1, 1
-    instances = create_pretraining_data.create_training_instances(paths, tokenizer, *settings,
-                                                                  random.Random(1))
-    assert list(map(values, instances)) == plain_pretraining.create_instances(paths, tokenizer,
-                                                                              random.Random(1), *settings)
+    instances = create_pretraining_data.create_training_instances(
+        paths, tokenizer, *settings, random.Random(1))
+    assert list(map(values, instances)) == plain_pretraining.create_instances(
+        paths, tokenizer, random.Random(1), *settings)
 
 
 def test_input_files(tmp_path, monkeypatch):
@@ -606,7 +640,8 @@ def test_script(scripts, files):
     assert done.code == 0, done.err
     assert "more.txt: 360 of its 360 documents have one sentence only" in done.err
     assert "corpus.txt:" not in done.err
-    assert ("--max_predictions_per_seq=20 is more than can be used: --masked_lm_prob=0.15 of 32 tokens are 5") in done.err
+    assert ("--max_predictions_per_seq=20 is more than can be used: --masked_lm_prob=0.15 of 32 tokens are 5"
+            in done.err)
     assert "420 documents, 720 sentences" in done.err and "random word" in done.err and "[CLS]" in done.err
     written = contents([files / "a", files / "b"])
     assert all(written)

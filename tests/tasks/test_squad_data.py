@@ -1,5 +1,4 @@
-"""squad_data.py: reading, windows as recorded (data/squad_*), the same ones fast and in several processes,
-the samples."""
+"""squad_data.py: reading, windows as recorded (data/squad_*), also fast and in processes, the samples."""
 
 import collections
 import gzip
@@ -78,7 +77,8 @@ def test_windows_maps_and_positions_are_the_recorded_ones(recorded, part, is_tra
         padding = [0] * (lengths.max_seq_length - length)
         assert feature.input_ids == expected["input_ids"] + padding
         assert feature.input_mask == [1] * length + padding
-        assert feature.segment_ids == [0] * (length - expected["segment_sum"]) + [1] * expected["segment_sum"] + padding
+        assert feature.segment_ids == (
+            [0] * (length - expected["segment_sum"]) + [1] * expected["segment_sum"] + padding)
         assert tokenizer.convert_tokens_to_ids(feature.tokens) == expected["input_ids"]
         assert feature.token_to_orig_map == places(expected["token_to_orig_map"])
         assert feature.token_is_max_context == places(expected["token_is_max_context"])
@@ -97,8 +97,7 @@ def plain_spans(count, room, stride):
 
 
 def plain_answer(example, all_tokens, first_of_word, tokenizer):
-    """The first and last token of the answer: the first, and of these the longest, run of tokens that reads
-    as it does."""
+    """The answer's first and last token: the first, of these the longest, run of tokens that reads as it."""
     first = first_of_word[example.start_position]
     last = (first_of_word + [len(all_tokens)])[example.end_position + 1] - 1
     wanted = " ".join(tokenizer.tokenize(example.orig_answer_text))
@@ -253,8 +252,8 @@ def write(path, examples, tokenizer, lengths, is_training, **options):
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp_path, tokenizer,
-                                                                plain_tokenizer):
+def test_files_are_those_of_protobuf_in_any_number_of_processes(
+        is_training, tmp_path, tokenizer, plain_tokenizer):
     examples = [example_of(f"{CASES[i % len(CASES)]} {i}", " ".join(CASES[i // 7 % 60:][:12]), i, i % 5 == 0)
                 for i in range(300)]  # two chunks
     lengths = LENGTHS(32, 5, 6)
@@ -271,7 +270,8 @@ def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp
         writer.process_feature(feature)
     assert not (tmp_path / "writer.tf_record").exists()
     writer.close()
-    assert (tmp_path / "writer.tf_record").read_bytes() == plain.read_bytes() and writer.num_features == len(features) > 400
+    assert (tmp_path / "writer.tf_record").read_bytes() == plain.read_bytes()
+    assert writer.num_features == len(features) > 400
     for given_tokenizer, num_workers in ((tokenizer, 1), (tokenizer, 2), (plain_tokenizer, 2)):
         assert write(tmp_path / "a", iter(examples), given_tokenizer, lengths, is_training,
                      num_workers=num_workers) == (
@@ -281,8 +281,8 @@ def test_files_are_those_of_protobuf_in_any_number_of_processes(is_training, tmp
 def test_fields_have_the_published_names():
     names = [field.name for field in squad_data.feature_fields(8, False)]
     assert names == ["unique_ids", "input_ids", "input_mask", "segment_ids"]
-    assert [field.name for field in squad_data.feature_fields(8, True)] == [*names, "start_positions",
-                                                                            "end_positions", "is_impossible"]
+    assert [field.name for field in squad_data.feature_fields(8, True)] == [
+        *names, "start_positions", "end_positions", "is_impossible"]
 
 
 def test_files_are_read_back(graph, tmp_path, tokenizer):
@@ -334,7 +334,8 @@ def test_words_may_change_between_examples(tokenizer):
 
 
 def test_workers_do_without_tensorflow():
-    code = "import sys; from bertlib.tasks import squad_data; assert not {'tensorflow', 'numpy'} & set(sys.modules)"
+    code = ("import sys; from bertlib.tasks import squad_data; "
+            "assert not {'tensorflow', 'numpy'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

@@ -86,8 +86,7 @@ WORDS = ["the", "Cat's", "(sat)", "café", "1,000.50", "İstanbul", "\u00adx", "
 
 
 def random_questions(rng):
-    """Examples with windows that overlap, some with none, of random words and with logits among which many
-    are equal."""
+    """Examples of random words: windows that overlap, some without any, and many equal logits."""
     examples, features, results = [], [], []
     tokenizer = plain_squad.tokenization.BasicTokenizer()
     kinds = [["f4"], ["f4", "f8"]][rng.integers(2)]
@@ -113,8 +112,8 @@ def random_questions(rng):
             features.append(feature)
             # Zeros of both signs among them.
             logits = rng.integers(-3, 4,
-                                  (2, size)).astype(rng.choice(kinds)) * rng.choice(np.array([-1, 1], "i1"),
-                                                                                    (2, size))
+                                  (2, size)).astype(rng.choice(kinds)) * rng.choice(
+                                      np.array([-1, 1], "i1"), (2, size))
             results.append(RawResult(feature.unique_id, *logits))
     return examples, features, results
 
@@ -236,8 +235,8 @@ def test_logits_are_let_go_example_by_example():
 
 @pytest.mark.parametrize("damage, message", [
     (lambda features, results: results.pop(), "unique_id 1000000169"),
-    (lambda features, results: results[3].start_logits.__setitem__(5, math.nan), "unique_id 1000000003 are "
-     "NaN"),
+    (lambda features, results: results[3].start_logits.__setitem__(5, math.nan),
+     "unique_id 1000000003 are NaN"),
     (lambda features, results: results[3].end_logits.__setitem__(5, math.nan), "end_logits"),
     (lambda features, results: features.reverse(), "sort the features"),
     (lambda features, results: setattr(features[-1], "example_index", 43), "of the 43"),
@@ -343,8 +342,7 @@ def test_an_answer_that_cannot_be_found_again_is_logged_if_wanted(monkeypatch):
 
 @pytest.fixture(scope="module")
 def scored():
-    """80 random questions with the scores of torchmetrics 1.9.0 (SQuAD 1.1) and transformers 4.40.2's
-    squad_metrics (2.0)."""
+    """80 random questions, scored by torchmetrics 1.9.0 (1.1) and transformers 4.40.2 (2.0)."""
     case = json.loads((DATA / "squad_predictions_scores.json").read_text(encoding="utf-8"))
     case["gold"] = {qas_id: [tuple(answer) for answer in answers] for qas_id, answers in case["gold"].items()}
     return case
@@ -412,8 +410,8 @@ def test_no_threshold_is_better_than_the_one_found(scored):
 
 def test_threshold_withholds_all_answers_where_that_is_best():
     predictions = [Prediction("q", None, Answer("cat", 0.0, 0.0, 0.5), Answer("", 0.0, 0.0, 0.5), -7.0)]
-    assert predictions[0].final_answer(squad_predictions.find_null_threshold({"q": []},
-                                                                             predictions)).text == ""
+    assert predictions[0].final_answer(squad_predictions.find_null_threshold(
+        {"q": []}, predictions)).text == ""
 
 
 def test_gold_answers_of_a_file(recording, tmp_path):
@@ -441,8 +439,7 @@ def test_a_file_without_gold_answers_is_named(tmp_path, content, complaint):
 
 
 class Page(html.parser.HTMLParser):
-    """What a browser makes of the report: `articles`, with the texts of their parts, and `head`, the text
-    before them."""
+    """The report in a browser: `articles`, with the texts of their parts, and `head`, the text above."""
 
     VOID = {"meta", "br"}
 
@@ -481,9 +478,12 @@ def questions_to_report():
         ["Who <i>ran</i>?", "What then?", "Who slept?", "Why?"])]
     gold = {"q0": [('Tom & "Jerry"', 3)], "q1": [("they slept", 31)], "q2": [("they", 31)], "q3": []}
     spans = [(3, 16), (26, 35), (3, 16), None]
-    predictions = [Prediction(question.qas_id, None, *([Answer(context[span[0]:span[1]], 0.0, 0.0, probability, *span)] if span
-                              else [Answer("", 0.0, 0.0, probability)]), Answer("", 0.0, 0.0, 0.1), -1.0 if span else 2.0)
-                   for question, span, probability in zip(examples, spans, [0.9, 0.8, 0.7, 0.6])]
+    predictions = [
+        Prediction(question.qas_id, None,
+                   *([Answer(context[span[0]:span[1]], 0.0, 0.0, probability, *span)] if span
+                     else [Answer("", 0.0, 0.0, probability)]),
+                   Answer("", 0.0, 0.0, 0.1), -1.0 if span else 2.0)
+        for question, span, probability in zip(examples, spans, [0.9, 0.8, 0.7, 0.6])]
     return examples, predictions, gold
 
 
@@ -519,8 +519,8 @@ def test_report_of_the_recording(recording, tmp_path):
     squad_report.write_report(str(tmp_path / "report.html"), recording.examples, predictions,
                               squad_data.read_gold(str(DATA / "squad_v1.json")))
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert {article.predicted for article in page.articles} == {prediction.answer.text
-                                                                for prediction in predictions}
+    assert {article.predicted for article in page.articles} == {
+        prediction.answer.text for prediction in predictions}
     assert all(article.gold for article in page.articles)
 
 

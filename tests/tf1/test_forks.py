@@ -1,5 +1,4 @@
-"""Scripts written for TensorFlow 1.12 (tests/tf1/forks), run as their users run them, with `import tf1 as tf`
-alone changed.
+"""Scripts for TensorFlow 1.12 (tests/tf1/forks) run as by their users; only `import tf1 as tf` is changed.
 
 Each trains, evaluates, predicts and exports. Killed and started again, it ends in the same weights, bit for
 bit: that is tried with `train`, and with `train_and_evaluate` too.
@@ -167,8 +166,8 @@ class Run(object):
                                    *self.flags(output, **changes), cwd=self.directory)
 
 
-_MULTILABEL = pytest.param(Multilabel, marks=pytest.mark.slow(reason="a fork's whole run; the others use the "
-                                                              "same names"))
+_MULTILABEL = pytest.param(Multilabel, marks=pytest.mark.slow(reason="a fork's whole run; "
+                                                              "the others use the same names"))
 
 
 @pytest.fixture(scope="module", params=[Classifier, Pairs, _MULTILABEL, Tagger],
@@ -263,8 +262,8 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path)
                               for directory in (tmp_path, trained.output)))
 
 
-@pytest.mark.slow(reason="an interpreter of its own; test_rooms.py has a small one with modules that shadow "
-                  "ours")
+@pytest.mark.slow(reason="an interpreter of its own; "
+                  "test_rooms.py has a small one with modules that shadow ours")
 @pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
 def test_a_forks_own_modeling_comes_before_ours(trained, tmp_path):
     """In an interpreter of its own, from its own directory."""

@@ -323,7 +323,7 @@ def test_small_layers():
 
 # --- contrib.layers.optimize_loss -------------------------------------------------------------------------
 
-# the variables; the loss is w² / 2 + 2 v, by default
+# The variables; the loss is w² / 2 + 2 v, by default.
 W, V, RATE = np.float32([1.0, -2.0]), np.float32([3.0]), 0.1
 
 
@@ -509,8 +509,8 @@ def test_crf_makes_the_transitions_and_takes_shapes_that_are_open():
 
     def build():
         inputs = tf.placeholder_with_default(case.inputs, [None, None, N])
-        likelihood, transitions = tf.contrib.crf.crf_log_likelihood(inputs, case.tags.astype(np.int64),
-                                                                    case.lengths)
+        likelihood, transitions = tf.contrib.crf.crf_log_likelihood(
+            inputs, case.tags.astype(np.int64), case.lengths)
         assert names(tf.trainable_variables()) == ["transitions"]
         return likelihood, tf.contrib.crf.crf_decode(inputs, transitions,
                                                      tf.constant(case.lengths, tf.int64))[0]

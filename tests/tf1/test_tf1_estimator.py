@@ -1,5 +1,4 @@
-"""`import tf1 as tf`: tf.estimator around the Estimator itself, tf.contrib.tpu, predictors, logging and
-tf.app.
+"""`import tf1 as tf`: tf.estimator around the Estimator itself, tf.contrib.tpu, predictors, logging, tf.app.
 
 test_estimator.py has the Estimator, test_tf1.py the rest of `tf`; test_forks.py runs whole programs.
 """
@@ -60,7 +59,8 @@ def raw_receiver():
 
 
 def parsing_receiver():
-    return tf.estimator.export.build_parsing_serving_input_receiver_fn({"x": tf.FixedLenFeature([], tf.float32)})()
+    return tf.estimator.export.build_parsing_serving_input_receiver_fn(
+        {"x": tf.FixedLenFeature([], tf.float32)})()
 
 
 def totals_in(directory):
@@ -88,9 +88,8 @@ def test_train_and_evaluate_evaluates_after_checkpoints_and_at_the_end(tmp_path,
     assert train_and_evaluate(model, 3) == (None, [])
     metrics, _ = train_and_evaluate(model, 5, throttle_secs, name="later")
     assert metrics == {"loss": 2.5, "global_step": 5}
-    assert list(tf.contrib.estimator.read_eval_metrics(model.eval_dir("later"))) == ([4, 5]
-                                                                                     if throttle_secs == 0
-                                                                                     else [5])
+    assert list(tf.contrib.estimator.read_eval_metrics(model.eval_dir("later"))) == (
+        [4, 5] if throttle_secs == 0 else [5])
 
 
 class Recorder(tf.estimator.Exporter):
@@ -131,13 +130,14 @@ def test_the_latest_exporter_keeps_the_newest(tmp_path):
 
 @pytest.mark.parametrize("settings, steps", [
     ({}, [1, 2, 4]),
-    (dict(compare_fn=lambda best_eval_result, current_eval_result: current_eval_result["loss"] > best_eval_result["loss"]),
-     [1]), pytest.param(dict(event_file_pattern=None, exports_to_keep=2), [4, 5],
-                        marks=pytest.mark.slow(reason="trains and exports a third time, for two further settings"))])
+    (dict(compare_fn=lambda best_eval_result, current_eval_result: (
+        current_eval_result["loss"] > best_eval_result["loss"])), [1]),
+    pytest.param(dict(event_file_pattern=None, exports_to_keep=2), [4, 5], marks=pytest.mark.slow(
+        reason="trains and exports a third time, for two further settings"))])
 def test_the_best_exporter_knows_what_was_best_before_it(tmp_path, settings, steps):
     for max_steps in (3, 4, 5):  # losses 5, 3, 4; then 2; then 2.5
         time.sleep(1 - time.time() % 1)  # the names of event files tell seconds
-        # a new one, as in a new process
+        # A new one, as in a new process.
         exporter = tf.estimator.BestExporter("best", raw_receiver, **settings)
         train_and_evaluate(estimator_in(tmp_path), max_steps, exporters=[exporter])
     assert totals_in(tmp_path / "export" / "best") == steps
@@ -275,9 +275,10 @@ def test_input_fns_refuse(make, message):
 
 def test_pandas_input_fn_gives_columns():
     (features, labels), = batches(tf.estimator.inputs.pandas_input_fn(Frame(a=X, b=-X), Y, shuffle=False))
-    assert features["a"].tolist() == X.tolist() and features["b"].tolist() == (-X).tolist() and labels.tolist() == Y.tolist()
-    (_, labels), = batches(tf.estimator.inputs.pandas_input_fn(Frame(a=X), Frame(first=Y, second=X),
-                                                               shuffle=False))
+    assert features["a"].tolist() == X.tolist() and features["b"].tolist() == (-X).tolist()
+    assert labels.tolist() == Y.tolist()
+    (_, labels), = batches(tf.estimator.inputs.pandas_input_fn(
+        Frame(a=X), Frame(first=Y, second=X), shuffle=False))
     assert labels["first"].tolist() == Y.tolist() and labels["second"].tolist() == X.tolist()
 
 
@@ -299,8 +300,8 @@ def test_a_predictor_of_what_was_trained(trained, tmp_path, way, receiver, reque
     def predictor(key=None):
         if way == "from_estimator":
             return tf.contrib.predictor.from_estimator(trained, receiver, key)
-        return tf.contrib.predictor.from_saved_model(trained.export_saved_model(str(tmp_path),
-                                                                                receiver).decode(), key)
+        return tf.contrib.predictor.from_saved_model(trained.export_saved_model(
+            str(tmp_path), receiver).decode(), key)
     predict = predictor()
     assert predict(request_of(1.0, 5.0))["sum"].tolist() == [3, 7]
     assert predict(request_of(4.0))["sum"].tolist() == [6]
@@ -335,8 +336,8 @@ def test_a_warm_start_takes_weights_but_not_the_step(trained, tmp_path, settings
 @pytest.mark.parametrize("make, message", [
     (lambda: tf.contrib.tpu.TPUEstimator(scheduled_model, use_tpu=True, train_batch_size=2),
      "use_tpu=True: TPUs are not"),
-    (lambda: tf.contrib.tpu.RunConfig(cluster=object()), "RunConfig.cluster=.*TPUs are not supported.*CPU or "
-     "GPU"),
+    (lambda: tf.contrib.tpu.RunConfig(cluster=object()),
+     "RunConfig.cluster=.*TPUs are not supported.*CPU or GPU"),
     (lambda: tf.contrib.cluster_resolver.TPUClusterResolver("grpc://1.2.3.4", zone=None, project=None),
      "TPUClusterResolver.tpu='grpc://1.2.3.4'.: TPUs are not supported, because")])
 def test_tpus_are_refused_and_why(make, message):

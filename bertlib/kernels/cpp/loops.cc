@@ -33,11 +33,12 @@ inline void Store(float value, Bfloat16* target) {
   target->bits = static_cast<uint16_t>(value == value ? rounded : upper_half);
 }
 
-// eˣ: 2ⁿ times the Taylor series, whose error is below 10⁻⁸ between -ln 2 / 2 and ln 2 / 2. 0 below -87, e⁸⁸ above 88. NaN stays
-// what it is.
+// eˣ: 2ⁿ times the Taylor series, whose error is below 10⁻⁸ between -ln 2 / 2 and ln 2 / 2. 0 below -87, e⁸⁸
+// above 88. NaN stays what it is.
 inline float Exp(float x) {
   const float bounded = x > 88.0f ? 88.0f : x < -87.0f ? -87.0f : x;
-  const float shifted = bounded * 1.44269504f + 12582912.0f;  // 1.5 · 2²³: its last bits are the nearest integer
+  // Of a sum with 1.5 · 2²³ the last bits are the nearest integer.
+  const float shifted = bounded * 1.44269504f + 12582912.0f;
   const float n = shifted - 12582912.0f;
   const float rest = (bounded - n * 0.693145752f) - n * 1.42860677e-6f;
   float sum = 1.0f / 5040.0f;
@@ -52,7 +53,8 @@ inline float Exp(float x) {
   return x < -87.0f ? 0.0f : x == x ? power : x;
 }
 
-// The normal distribution's Φ(x): 1/2 + x P(x²) / Q(x²), fitted between -5.5 and 5.5, with an error below 10⁻⁸ before rounding.
+// The normal distribution's Φ(x): 1/2 + x P(x²) / Q(x²), fitted between -5.5 and 5.5. The error is below 10⁻⁸
+// before rounding.
 inline float Phi(float x) {
   const float bounded = x > 5.5f ? 5.5f : x < -5.5f ? -5.5f : x;
   const float t = bounded * bounded;
@@ -98,8 +100,8 @@ void GeluRow(int64_t width, const T* inputs, const float* bias, T* outputs) {
 }
 
 template <bool approximate, typename T>
-void GeluGradientRow(int64_t width, const T* gradient, const T* inputs, const float* bias, T* input_gradient, T* activation,
-                     float* bias_gradient) {
+void GeluGradientRow(int64_t width, const T* gradient, const T* inputs, const float* bias, T* input_gradient,
+                     T* activation, float* bias_gradient) {
 #pragma omp simd
   for (int64_t j = 0; j < width; ++j) {
     const float x = Load(inputs[j]) + (bias ? bias[j] : 0.0f);
@@ -111,12 +113,12 @@ void GeluGradientRow(int64_t width, const T* gradient, const T* inputs, const fl
   }
 }
 
-// Loops must be without branches to be done several elements at a time. So what may be missing is a template's parameter.
+// Only a loop without branches does several elements at a time. So template parameters say what is missing.
 template <bool has_mask>
 inline float Dropped(float value, const uint8_t* mask, int64_t index, float mask_scale) {
   if constexpr (!has_mask) return value;
-  const float kept = value * mask_scale;
-  return mask[index] != 0 ? kept : 0.0f;
+  const float scaled = value * mask_scale;
+  return mask[index] != 0 ? scaled : 0.0f;
 }
 
 // f(std::true_type()) or f(std::false_type()).
@@ -164,8 +166,8 @@ float CenterAny(const Norm<T>& norm, int64_t width, int64_t at, float* centered)
 
 template <bool has_mask, typename T>
 void NormGradientRow(const Norm<T>& norm, int64_t width, int64_t at, const T* gradient, T* residual_gradient,
-                     T* input_gradient, float* bias_gradient, float* gamma_gradient, float* beta_gradient, float* normalized,
-                     float* scaled) {
+                     T* input_gradient, float* bias_gradient, float* gamma_gradient, float* beta_gradient,
+                     float* normalized, float* scaled) {
   const float inverse_deviation = CenterAny(norm, width, at, normalized);
   const float *gamma = norm.gamma, mask_scale = norm.mask_scale;
   float sum = 0.0f, products = 0.0f;
@@ -183,20 +185,20 @@ void NormGradientRow(const Norm<T>& norm, int64_t width, int64_t at, const T* gr
 #pragma omp simd
   for (int64_t j = 0; j < width; ++j) {
     const float value = inverse_deviation * (scaled[j] - mean - normalized[j] * slope);
-    const float kept = Dropped<has_mask>(value, norm.mask + at, j, mask_scale);
-    bias_gradient[j] += kept;
+    const float dropped = Dropped<has_mask>(value, norm.mask + at, j, mask_scale);
+    bias_gradient[j] += dropped;
     Store(value, &residual_gradient[j]);
-    Store(kept, &input_gradient[j]);
+    Store(dropped, &input_gradient[j]);
   }
 }
 
-// Softmax's rows are short. What reads or writes less than 32 bits, of which more are done at a time, takes several rows as
-// one, and what differs from row to row has floats only.
+// Softmax's rows are short. Loops over less than 32 bits, of which more are done at a time, take several rows
+// as one. Loops over a single row have floats only.
 constexpr int64_t kRowsAtOnce = 16;
 
 template <bool has_mask, typename T>
-void SoftmaxRows(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* mask, float scale, float mask_scale,
-                 T* dropped, T* probabilities, float* buffer) {
+void SoftmaxRows(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* mask, float scale,
+                 float mask_scale, T* dropped, T* probabilities, float* buffer) {
   const int64_t width = rows.width, first = rows.begin * width, size = rows.end * width - first;
 #pragma omp simd
   for (int64_t i = 0; i < size; ++i) buffer[i] = Load(scores[first + i]) * scale;
@@ -231,8 +233,8 @@ void SoftmaxRows(Rows rows, const T* scores, const BroadcastRows& bias, const ui
 
 // buffer: 2 arrays of so many rows.
 template <bool has_mask, typename T>
-void SoftmaxGradientRows(Rows rows, const T* gradient, const T* probabilities, const uint8_t* mask, float scale, float mask_scale,
-                         T* score_gradient, T* dropped, float* buffer) {
+void SoftmaxGradientRows(Rows rows, const T* gradient, const T* probabilities, const uint8_t* mask,
+                         float scale, float mask_scale, T* score_gradient, T* dropped, float* buffer) {
   const int64_t width = rows.width, first = rows.begin * width, size = rows.end * width - first;
   float* others = buffer + kRowsAtOnce * width;
 #pragma omp simd
@@ -288,8 +290,8 @@ void Gelu(Rows rows, bool approximate, const T* inputs, const float* bias, T* ou
 }
 
 template <typename T>
-void GeluGradient(Rows rows, bool approximate, const T* gradient, const T* inputs, const float* bias, T* input_gradient,
-                  T* activation, float* bias_gradient) {
+void GeluGradient(Rows rows, bool approximate, const T* gradient, const T* inputs, const float* bias,
+                  T* input_gradient, T* activation, float* bias_gradient) {
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const int64_t at = row * rows.width;
     (approximate ? GeluGradientRow<true, T> : GeluGradientRow<false, T>)(
@@ -305,39 +307,41 @@ void Norm<T>::Forward(Rows rows, T* outputs) const {
     const int64_t at = row * rows.width;
     const float inverse_deviation = CenterAny(*this, rows.width, at, values);
 #pragma omp simd
-    for (int64_t j = 0; j < rows.width; ++j) Store(values[j] * inverse_deviation * gamma[j] + beta[j], &outputs[at + j]);
+    for (int64_t j = 0; j < rows.width; ++j) {
+      Store(values[j] * inverse_deviation * gamma[j] + beta[j], &outputs[at + j]);
+    }
   }
 }
 
 template <typename T>
-void Norm<T>::Backward(Rows rows, const T* gradient, T* residual_gradient, T* input_gradient, float* bias_gradient,
-                       float* gamma_gradient, float* beta_gradient) const {
+void Norm<T>::Backward(Rows rows, const T* gradient, T* residual_gradient, T* input_gradient,
+                       float* bias_gradient, float* gamma_gradient, float* beta_gradient) const {
   std::vector<float> buffer(2 * rows.width);
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const int64_t at = row * rows.width;
     (mask ? NormGradientRow<true, T> : NormGradientRow<false, T>)(
-        *this, rows.width, at, gradient + at, residual_gradient + at, input_gradient + at, bias_gradient, gamma_gradient,
-        beta_gradient, buffer.data(), buffer.data() + rows.width);
+        *this, rows.width, at, gradient + at, residual_gradient + at, input_gradient + at, bias_gradient,
+        gamma_gradient, beta_gradient, buffer.data(), buffer.data() + rows.width);
   }
 }
 
 template <typename T>
-void Softmax(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* mask, float scale, float mask_scale, T* dropped,
-             T* probabilities) {
+void Softmax(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* mask, float scale,
+             float mask_scale, T* dropped, T* probabilities) {
   std::vector<float> buffer(kRowsAtOnce * rows.width);
   SomeAtOnce(rows, [&](Rows some) {
-    (mask ? SoftmaxRows<true, T> : SoftmaxRows<false, T>)(some, scores, bias, mask, scale, mask_scale, dropped, probabilities,
-                                                         buffer.data());
+    (mask ? SoftmaxRows<true, T> : SoftmaxRows<false, T>)(
+        some, scores, bias, mask, scale, mask_scale, dropped, probabilities, buffer.data());
   });
 }
 
 template <typename T>
-void SoftmaxGradient(Rows rows, const T* gradient, const T* probabilities, const uint8_t* mask, float scale, float mask_scale,
-                     T* score_gradient, T* dropped) {
+void SoftmaxGradient(Rows rows, const T* gradient, const T* probabilities, const uint8_t* mask, float scale,
+                     float mask_scale, T* score_gradient, T* dropped) {
   std::vector<float> buffer(2 * kRowsAtOnce * rows.width);
   SomeAtOnce(rows, [&](Rows some) {
-    (mask ? SoftmaxGradientRows<true, T> : SoftmaxGradientRows<false, T>)(some, gradient, probabilities, mask, scale, mask_scale,
-                                                                         score_gradient, dropped, buffer.data());
+    (mask ? SoftmaxGradientRows<true, T> : SoftmaxGradientRows<false, T>)(
+        some, gradient, probabilities, mask, scale, mask_scale, score_gradient, dropped, buffer.data());
   });
 }
 
@@ -361,9 +365,11 @@ void Heads<T>::Split(int64_t begin, int64_t end, const T* rows, int64_t row_coun
 }
 
 template <typename T>
-void Heads<T>::Merge(int64_t begin, int64_t end, const T* const* inputs, const int64_t* places, T* rows) const {
+void Heads<T>::Merge(int64_t begin, int64_t end, const T* const* inputs, const int64_t* places,
+                     T* rows) const {
   for (int64_t row = begin; row < end; ++row) {
-    const int64_t b = places ? places[2 * row] : row / length, f = places ? places[2 * row + 1] : row % length;
+    const int64_t b = places ? places[2 * row] : row / length;
+    const int64_t f = places ? places[2 * row + 1] : row % length;
     T* target = rows + row * number * heads * size;
     for (int64_t index = 0; index < number; ++index) {
       for (int64_t n = 0; n < heads; ++n, target += size) {
@@ -373,8 +379,8 @@ void Heads<T>::Merge(int64_t begin, int64_t end, const T* const* inputs, const i
   }
 }
 
-void DropoutMask(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end, int64_t size,
-          int16_t threshold, uint8_t* mask) {
+void DropoutMask(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end,
+                 int64_t size, int16_t threshold, uint8_t* mask) {
   constexpr int kLanes = 32, kRounds = 10, kPerBlock = 8;
   for (int64_t first = begin; first < end; first += kLanes) {
     uint32_t words[4][kLanes];
@@ -386,7 +392,8 @@ void DropoutMask(uint64_t key, uint64_t counter_low, uint64_t counter_high, int6
       uint32_t key_0 = static_cast<uint32_t>(key), key_1 = static_cast<uint32_t>(key >> 32);
 #pragma GCC unroll 10
       for (int round = 0; round < kRounds; ++round) {
-        const uint64_t left = (word_0 & 0xffffffffu) * 0xD2511F53u, right = (word_2 & 0xffffffffu) * 0xCD9E8D57u;
+        const uint64_t left = (word_0 & 0xffffffffu) * 0xD2511F53u;
+        const uint64_t right = (word_2 & 0xffffffffu) * 0xCD9E8D57u;
         word_0 = (right >> 32) ^ word_1 ^ key_0;
         word_2 = (left >> 32) ^ word_3 ^ key_1;
         word_1 = right;
@@ -405,11 +412,11 @@ void DropoutMask(uint64_t key, uint64_t counter_low, uint64_t counter_high, int6
     }
     int16_t numbers[kLanes * kPerBlock];
     std::memcpy(numbers, in_order, sizeof numbers);
-    uint8_t kept[kLanes * kPerBlock];
+    uint8_t booleans[kLanes * kPerBlock];
 #pragma omp simd
-    for (int i = 0; i < kLanes * kPerBlock; ++i) kept[i] = numbers[i] >= threshold;
+    for (int i = 0; i < kLanes * kPerBlock; ++i) booleans[i] = numbers[i] >= threshold;
     const int64_t at = first * kPerBlock, last = (end < first + kLanes ? end : first + kLanes) * kPerBlock;
-    std::memcpy(mask + at, kept, (last < size ? last : size) - at);
+    std::memcpy(mask + at, booleans, (last < size ? last : size) - at);
   }
 }
 
@@ -426,14 +433,14 @@ void AdamW::Update(int64_t begin, int64_t end, const float* gradient, const floa
   }
 }
 
-#define FOR_DTYPE(T)                                                                                                 \
-  template void AddBias<T>(Rows, const T*, const T*, T*);                                                            \
-  template void Add<T>(int64_t, int64_t, const T*, const T*, T*);                                                    \
-  template void Gelu<T>(Rows, bool, const T*, const float*, T*);                                                     \
-  template void GeluGradient<T>(Rows, bool, const T*, const T*, const float*, T*, T*, float*);                       \
-  template struct Norm<T>;                                                                                           \
-  template struct Heads<T>;                                                                                           \
-  template void Softmax<T>(Rows, const T*, const BroadcastRows&, const uint8_t*, float, float, T*, T*);                \
+#define FOR_DTYPE(T)                                                                                    \
+  template void AddBias<T>(Rows, const T*, const T*, T*);                                               \
+  template void Add<T>(int64_t, int64_t, const T*, const T*, T*);                                       \
+  template void Gelu<T>(Rows, bool, const T*, const float*, T*);                                        \
+  template void GeluGradient<T>(Rows, bool, const T*, const T*, const float*, T*, T*, float*);          \
+  template struct Norm<T>;                                                                              \
+  template struct Heads<T>;                                                                             \
+  template void Softmax<T>(Rows, const T*, const BroadcastRows&, const uint8_t*, float, float, T*, T*); \
   template void SoftmaxGradient<T>(Rows, const T*, const T*, const uint8_t*, float, float, T*, T*);
 FOR_DTYPE(float)
 FOR_DTYPE(Bfloat16)

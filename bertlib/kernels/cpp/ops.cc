@@ -1,5 +1,5 @@
-// TensorFlow's side of the kernels in loops.h: ops "Bert…" for CPUs. `formulas.py` says what each computes; an input that may be
-// missing is a list of at most one.
+// TensorFlow's side of the kernels in loops.h: ops "Bert…" for CPUs. `formulas.py` says what each computes;
+// an input that may be missing is a list of at most one.
 
 #include <algorithm>
 #include <type_traits>
@@ -26,14 +26,15 @@ using tensorflow::TensorShape;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Rows whose sums over the rows one thread makes. What is added to what must not depend on the number of threads.
+// Rows that one thread sums up. What is added to what must not depend on the number of threads.
 constexpr int64_t kRowsPerBlock = 64;
-// Roughly the cycles of a simple step for one element, of which TensorFlow decides how many threads are worth it.
+// The cycles, roughly, of a simple step for one element. TensorFlow decides by them how many threads to use.
 constexpr int64_t kCyclesPerElement = 2;
 
 // What loops.h calls a T.
 template <typename T>
-using Element = std::conditional_t<std::is_same_v<T, float>, float, std::conditional_t<std::is_same_v<T, bool>, uint8_t, Bfloat16>>;
+using Element = std::conditional_t<std::is_same_v<T, float>, float,
+                                   std::conditional_t<std::is_same_v<T, bool>, uint8_t, Bfloat16>>;
 
 template <typename T>
 const Element<T>* Read(const Tensor& tensor) {
@@ -73,8 +74,9 @@ const Element<T>* OptionalData(OpKernelContext* context, const char* name, int64
 // The length of a tensor's rows, its last dimension.
 int64_t Width(const Tensor& tensor) { return tensor.dims() ? tensor.dim_size(tensor.dims() - 1) : 1; }
 
-// Sums over the rows, of blocks of them: [blocks, number, width] -> `number` outputs [width], from the output `first` on.
-void AddBlocks(OpKernelContext* context, const std::vector<float>& sums, int64_t number, int64_t width, int first) {
+// Adds up the sums of blocks of rows, [blocks, number, width], into `number` outputs [width] from `first` on.
+void AddBlocks(OpKernelContext* context, const std::vector<float>& sums, int64_t number, int64_t width,
+               int first) {
   const int64_t blocks = sums.size() / std::max<int64_t>(number * width, 1);
   for (int64_t index = 0; index < number; ++index) {
     Tensor* output;
@@ -90,7 +92,8 @@ void AddBlocks(OpKernelContext* context, const std::vector<float>& sums, int64_t
 
 // work(rows, sums [number, width]) for each block of rows; the sums' totals are the outputs from `first` on.
 template <typename Work>
-void InBlocks(OpKernelContext* context, int64_t rows, int64_t width, int64_t number, int first, const Work& work) {
+void InBlocks(OpKernelContext* context, int64_t rows, int64_t width, int64_t number, int first,
+              const Work& work) {
   const int64_t blocks = (rows + kRowsPerBlock - 1) / kRowsPerBlock;
   std::vector<float> sums(blocks * number * width);
   InParallel(context, blocks, kRowsPerBlock * width, [&](int64_t begin, int64_t end) {
@@ -111,7 +114,8 @@ class AddBiasOp : public OpKernel {
     const Tensor &inputs = context->input(0), &added = context->input(1);
     const int64_t width = Width(inputs);
     OP_REQUIRES(context, added.NumElements() == width,
-                absl::InvalidArgumentError(absl::StrCat("the bias has ", added.NumElements(), " elements, not ", width)));
+                absl::InvalidArgumentError(
+                    absl::StrCat("the bias has ", added.NumElements(), " elements, not ", width)));
     Tensor* outputs;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, inputs.shape(), &outputs));
     if (!inputs.NumElements()) return;
@@ -175,9 +179,11 @@ class GeluGradientOp : public GeluBase {
     const Tensor &gradient = context->input(0), &inputs = context->input(1);
     const int64_t width = Width(inputs);
     const float* bias = OptionalData<float>(context, "bias", width);
-    OP_REQUIRES(context, gradient.shape() == inputs.shape(), absl::InvalidArgumentError("gradient and inputs differ in shape"));
+    OP_REQUIRES(context, gradient.shape() == inputs.shape(),
+                absl::InvalidArgumentError("gradient and inputs differ in shape"));
     Tensor *input_gradient, *activation;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, inputs.shape(), &input_gradient));
+    OP_REQUIRES_OK(context,
+                   context->forward_input_or_allocate_output({0}, 0, inputs.shape(), &input_gradient));
     OP_REQUIRES_OK(context, context->allocate_output(1, inputs.shape(), &activation));
     if (!context->status().ok()) return;
     InBlocks(context, width ? inputs.NumElements() / width : 0, width, 1, 2, [&](Rows rows, float* sums) {
@@ -202,8 +208,14 @@ class NormBase : public OpKernel {
     if (gamma.NumElements() != width) {
       context->CtxFailure(absl::InvalidArgumentError("gamma has not the inputs' width"));
     }
-    return {Read<T>(inputs), OptionalData<float>(context, "bias", width), OptionalData<T>(context, "residual", size),
-            OptionalData<bool>(context, "mask", size), Read<float>(gamma), nullptr, mask_scale_, epsilon_};
+    return {Read<T>(inputs),
+            OptionalData<float>(context, "bias", width),
+            OptionalData<T>(context, "residual", size),
+            OptionalData<bool>(context, "mask", size),
+            Read<float>(gamma),
+            nullptr,
+            mask_scale_,
+            epsilon_};
   }
 
  private:
@@ -221,7 +233,8 @@ class NormOp : public NormBase<T> {
     OP_REQUIRES_OK(context, context->input("beta", &beta));
     const int64_t width = Width(inputs);
     Norm<Element<T>> loops = this->LoopsFor(context, inputs, *gamma);
-    OP_REQUIRES(context, beta->NumElements() == width, absl::InvalidArgumentError("beta has not the inputs' width"));
+    OP_REQUIRES(context, beta->NumElements() == width,
+                absl::InvalidArgumentError("beta has not the inputs' width"));
     loops.beta = Read<float>(*beta);
     Tensor* outputs;
     OP_REQUIRES_OK(context, context->allocate_output(0, inputs.shape(), &outputs));
@@ -240,11 +253,13 @@ class NormGradientOp : public NormBase<T> {
   void Compute(OpKernelContext* context) override {
     const Tensor &gradient = context->input(0), &inputs = context->input(1), *gamma;
     OP_REQUIRES_OK(context, context->input("gamma", &gamma));
-    OP_REQUIRES(context, gradient.shape() == inputs.shape(), absl::InvalidArgumentError("gradient and inputs differ in shape"));
+    OP_REQUIRES(context, gradient.shape() == inputs.shape(),
+                absl::InvalidArgumentError("gradient and inputs differ in shape"));
     const int64_t width = Width(inputs);
     const Norm<Element<T>> loops = this->LoopsFor(context, inputs, *gamma);
     Tensor *residual_gradient, *input_gradient;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, inputs.shape(), &residual_gradient));
+    OP_REQUIRES_OK(context,
+                   context->forward_input_or_allocate_output({0}, 0, inputs.shape(), &residual_gradient));
     if (loops.mask) {
       OP_REQUIRES_OK(context, context->allocate_output(1, inputs.shape(), &input_gradient));
     } else {
@@ -253,8 +268,8 @@ class NormGradientOp : public NormBase<T> {
     }
     if (!context->status().ok()) return;
     InBlocks(context, width ? inputs.NumElements() / width : 0, width, 3, 2, [&](Rows rows, float* sums) {
-      loops.Backward(rows, Read<T>(gradient), Write<T>(residual_gradient), Write<T>(input_gradient), sums, sums + width,
-                     sums + 2 * width);
+      loops.Backward(rows, Read<T>(gradient), Write<T>(residual_gradient), Write<T>(input_gradient),
+                     sums, sums + width, sums + 2 * width);
     });
   }
 };
@@ -281,7 +296,9 @@ class SoftmaxOp : public SoftmaxBase {
     const uint8_t* mask = OptionalData<bool>(context, "mask", size);
     const Tensor* bias = Optional(context, "score_bias");
     OP_REQUIRES(context, scores.dims() == 4, absl::InvalidArgumentError("scores must have 4 dimensions"));
-    BroadcastRows rows{bias ? Read<float>(*bias) : nullptr, {scores.dim_size(0), scores.dim_size(1), scores.dim_size(2)}, {}};
+    BroadcastRows rows{bias ? Read<float>(*bias) : nullptr,
+                       {scores.dim_size(0), scores.dim_size(1), scores.dim_size(2)},
+                       {}};
     if (bias) {
       bool fits = bias->dims() == 4 && Width(*bias) == width;
       for (int64_t i = 2, step = width; fits && i >= 0; step *= bias->dim_size(i--)) {
@@ -289,10 +306,12 @@ class SoftmaxOp : public SoftmaxBase {
         rows.steps[i] = bias->dim_size(i) == 1 ? 0 : step;
       }
       OP_REQUIRES(context, fits, absl::InvalidArgumentError(absl::StrCat(
-          "score_bias of ", bias->shape().DebugString(), " does not fit scores of ", scores.shape().DebugString())));
+          "score_bias of ", bias->shape().DebugString(), " does not fit scores of ",
+          scores.shape().DebugString())));
     }
     Tensor *dropped, *probabilities;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 1, scores.shape(), &probabilities));
+    OP_REQUIRES_OK(context,
+                   context->forward_input_or_allocate_output({0}, 1, scores.shape(), &probabilities));
     if (mask) {
       OP_REQUIRES_OK(context, context->allocate_output(0, scores.shape(), &dropped));
     } else {
@@ -301,7 +320,8 @@ class SoftmaxOp : public SoftmaxBase {
     }
     if (!context->status().ok() || !size) return;
     InParallel(context, size / width, 3 * width, [&](int64_t begin, int64_t end) {
-      Softmax(Rows{begin, end, width}, Read<T>(scores), rows, mask, scale_, mask_scale_, Write<T>(dropped), Write<T>(probabilities));
+      Softmax(Rows{begin, end, width}, Read<T>(scores), rows, mask, scale_, mask_scale_, Write<T>(dropped),
+              Write<T>(probabilities));
     });
   }
 };
@@ -318,7 +338,8 @@ class SoftmaxGradientOp : public SoftmaxBase {
     OP_REQUIRES(context, gradient.shape() == probabilities.shape(),
                 absl::InvalidArgumentError("gradient and probabilities differ in shape"));
     Tensor *score_gradient, *dropped = nullptr;
-    OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, gradient.shape(), &score_gradient));
+    OP_REQUIRES_OK(context,
+                   context->forward_input_or_allocate_output({0}, 0, gradient.shape(), &score_gradient));
     if (mask) {
       OP_REQUIRES_OK(context, context->allocate_output(1, gradient.shape(), &dropped));
     } else {
@@ -326,8 +347,8 @@ class SoftmaxGradientOp : public SoftmaxBase {
     }
     if (!context->status().ok() || !size) return;
     InParallel(context, size / width, 2 * width, [&](int64_t begin, int64_t end) {
-      SoftmaxGradient(Rows{begin, end, width}, Read<T>(gradient), Read<T>(probabilities), mask, scale_, mask_scale_,
-                      Write<T>(score_gradient), mask ? Write<T>(dropped) : nullptr);
+      SoftmaxGradient(Rows{begin, end, width}, Read<T>(gradient), Read<T>(probabilities), mask, scale_,
+                      mask_scale_, Write<T>(score_gradient), mask ? Write<T>(dropped) : nullptr);
     });
   }
 };
@@ -348,8 +369,9 @@ class SplitHeadsOp : public OpKernel {
     const int64_t row_count = rows.dim_size(0), size = Width(rows) / (number * heads_);
     OP_REQUIRES(context, size * number * heads_ == Width(rows) &&
                              (row_of ? row_of->NumElements() : row_count) == positions,
-                absl::InvalidArgumentError(absl::StrCat("rows of ", rows.shape().DebugString(), " have no place at ", positions,
-                                                        " positions of ", number, " times ", heads_, " heads")));
+                absl::InvalidArgumentError(absl::StrCat(
+                    "rows of ", rows.shape().DebugString(), " have no place at ", positions, " positions of ",
+                    number, " times ", heads_, " heads")));
     std::vector<Element<T>*> outputs;
     for (int i = 0; i < number; ++i) {
       Tensor* output;
@@ -358,8 +380,8 @@ class SplitHeadsOp : public OpKernel {
     }
     const Heads<Element<T>> loops{number, heads_, sizes(1), size};
     InParallel(context, positions, Width(rows), [&](int64_t begin, int64_t end) {
-      loops.Split(begin, end, Read<T>(rows), row_count, row_of ? row_of->flat<tensorflow::int32>().data() : nullptr,
-                  outputs.data());
+      loops.Split(begin, end, Read<T>(rows), row_count,
+                  row_of ? row_of->flat<tensorflow::int32>().data() : nullptr, outputs.data());
     });
   }
 
@@ -379,7 +401,8 @@ class MergeHeadsOp : public OpKernel {
     OP_REQUIRES(context, first.dims() == 4, absl::InvalidArgumentError("inputs must have 4 dimensions"));
     std::vector<const Element<T>*> sources;
     for (const Tensor& input : inputs) {
-      OP_REQUIRES(context, input.shape() == first.shape(), absl::InvalidArgumentError("inputs differ in shape"));
+      OP_REQUIRES(context, input.shape() == first.shape(),
+                  absl::InvalidArgumentError("inputs differ in shape"));
       sources.push_back(Read<T>(input));
     }
     const Heads<Element<T>> loops{inputs.size(), first.dim_size(1), first.dim_size(2), first.dim_size(3)};
@@ -388,14 +411,16 @@ class MergeHeadsOp : public OpKernel {
     const int64_t rows = places ? places->dim_size(0) : batch * loops.length;
     for (int64_t row = 0; places && row < rows; ++row) {
       const auto place = places->matrix<tensorflow::int64>();
-      OP_REQUIRES(context, place(row, 0) >= 0 && place(row, 0) < batch && place(row, 1) >= 0 && place(row, 1) < loops.length,
+      OP_REQUIRES(context, place(row, 0) >= 0 && place(row, 0) < batch && place(row, 1) >= 0 &&
+                               place(row, 1) < loops.length,
                   absl::InvalidArgumentError(absl::StrCat("row ", row, " is at no position of the inputs")));
     }
     Tensor* output;
     OP_REQUIRES_OK(context, context->allocate_output(0, {rows, width}, &output));
     InParallel(context, rows, width, [&](int64_t begin, int64_t end) {
       loops.Merge(begin, end, sources.data(),
-                  places ? reinterpret_cast<const int64_t*>(places->flat<tensorflow::int64>().data()) : nullptr,
+                  places ? reinterpret_cast<const int64_t*>(places->flat<tensorflow::int64>().data())
+                         : nullptr,
                   Write<T>(output));
     });
   }
@@ -419,8 +444,9 @@ class DropoutMaskOp : public OpKernel {
     const int64_t size = shape.num_elements(), blocks = (size + 7) / 8;
     uint8_t* values = Write<bool>(mask);
     InParallel(context, blocks, 16, [&](int64_t begin, int64_t end) {
-      DropoutMask(key.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(1),
-           begin, end, size, static_cast<int16_t>(threshold_), values);
+      DropoutMask(key.flat<tensorflow::uint64>()(0), counter.flat<tensorflow::uint64>()(0),
+                  counter.flat<tensorflow::uint64>()(1), begin, end, size, static_cast<int16_t>(threshold_),
+                  values);
     });
   }
 
@@ -439,10 +465,12 @@ class AdamWOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     tensorflow::core::RefCountPtr<tensorflow::Var> variables[3];
     for (int i = 0; i < 3; ++i) {
-      OP_REQUIRES_OK(context, tensorflow::LookupResource(context, tensorflow::HandleFromInput(context, i), &variables[i]));
+      OP_REQUIRES_OK(context, tensorflow::LookupResource(context, tensorflow::HandleFromInput(context, i),
+                                                         &variables[i]));
     }
     const Tensor& gradient = context->input(3);
-    tensorflow::mutex_lock lock_w(*variables[0]->mu()), lock_m(*variables[1]->mu()), lock_v(*variables[2]->mu());
+    tensorflow::mutex_lock lock_w(*variables[0]->mu()), lock_m(*variables[1]->mu()),
+        lock_v(*variables[2]->mu());
     Tensor old_values[3], new_values[3];
     for (int i = 0; i < 3; ++i) {
       Tensor* held = variables[i]->tensor();
@@ -457,7 +485,8 @@ class AdamWOp : public OpKernel {
       old_values[i] = *held;
     }
     for (int i = 4; i < 7; ++i) {
-      OP_REQUIRES(context, context->input(i).NumElements() == 1, absl::InvalidArgumentError("factor, rate and decay are scalars"));
+      OP_REQUIRES(context, context->input(i).NumElements() == 1,
+                  absl::InvalidArgumentError("factor, rate and decay are scalars"));
     }
     const auto scalar = [context](int index) { return context->input(index).flat<float>()(0); };
     const AdamW loops{scalar(4), scalar(5), scalar(6), beta_1_, beta_2_, epsilon_};
@@ -478,49 +507,64 @@ auto ShapedLike(int of, int same) {
   return [of, same](InferenceContext* context) {
     const ShapeHandle shape = context->input(of);
     for (int i = 0; i < context->num_outputs(); ++i) {
-      context->set_output(i, i < same ? shape : context->Vector(context->RankKnown(shape) ? context->Dim(shape, -1)
-                                                                                         : context->UnknownDim()));
+      context->set_output(i, i < same ? shape
+                                      : context->Vector(context->RankKnown(shape) ? context->Dim(shape, -1)
+                                                                                  : context->UnknownDim()));
     }
     return absl::OkStatus();
   };
 }
 
 REGISTER_OP("BertAddBias")
-    .Input("inputs: T").Input("added: T").Output("outputs: T").Attr("T: {float, bfloat16}").SetShapeFn(ShapedLike(0, 1));
+    .Input("inputs: T").Input("added: T").Output("outputs: T")
+    .Attr("T: {float, bfloat16}")
+    .SetShapeFn(ShapedLike(0, 1));
 REGISTER_OP("BertAdd")
-    .Input("a: T").Input("b: T").Output("sum: T").Attr("T: {float, bfloat16}").SetShapeFn(ShapedLike(0, 1));
+    .Input("a: T").Input("b: T").Output("sum: T")
+    .Attr("T: {float, bfloat16}")
+    .SetShapeFn(ShapedLike(0, 1));
 REGISTER_OP("BertGelu")
     .Input("inputs: T").Input("bias: has_bias * float").Output("outputs: T")
-    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("approximate: bool").SetShapeFn(ShapedLike(0, 1));
+    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("approximate: bool")
+    .SetShapeFn(ShapedLike(0, 1));
 REGISTER_OP("BertGeluGradient")
     .Input("gradient: T").Input("inputs: T").Input("bias: has_bias * float")
     .Output("input_gradient: T").Output("activation: T").Output("bias_gradient: float")
-    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("approximate: bool").SetShapeFn(ShapedLike(1, 2));
+    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("approximate: bool")
+    .SetShapeFn(ShapedLike(1, 2));
 REGISTER_OP("BertNorm")
-    .Input("inputs: T").Input("bias: has_bias * float").Input("residual: has_residual * T").Input("mask: has_mask * bool")
-    .Input("gamma: float").Input("beta: float").Output("outputs: T")
-    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("has_residual: int >= 0").Attr("has_mask: int >= 0")
-    .Attr("mask_scale: float").Attr("epsilon: float").SetShapeFn(ShapedLike(0, 1));
+    .Input("inputs: T").Input("bias: has_bias * float").Input("residual: has_residual * T")
+    .Input("mask: has_mask * bool").Input("gamma: float").Input("beta: float")
+    .Output("outputs: T")
+    .Attr("T: {float, bfloat16}")
+    .Attr("has_bias: int >= 0").Attr("has_residual: int >= 0").Attr("has_mask: int >= 0")
+    .Attr("mask_scale: float").Attr("epsilon: float")
+    .SetShapeFn(ShapedLike(0, 1));
 REGISTER_OP("BertNormGradient")
-    .Input("gradient: T").Input("inputs: T").Input("bias: has_bias * float").Input("residual: has_residual * T")
-    .Input("mask: has_mask * bool").Input("gamma: float")
+    .Input("gradient: T").Input("inputs: T").Input("bias: has_bias * float")
+    .Input("residual: has_residual * T").Input("mask: has_mask * bool").Input("gamma: float")
     .Output("residual_gradient: T").Output("input_gradient: T")
     .Output("bias_gradient: float").Output("gamma_gradient: float").Output("beta_gradient: float")
-    .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("has_residual: int >= 0").Attr("has_mask: int >= 0")
-    .Attr("mask_scale: float").Attr("epsilon: float").SetShapeFn(ShapedLike(1, 2));
+    .Attr("T: {float, bfloat16}")
+    .Attr("has_bias: int >= 0").Attr("has_residual: int >= 0").Attr("has_mask: int >= 0")
+    .Attr("mask_scale: float").Attr("epsilon: float")
+    .SetShapeFn(ShapedLike(1, 2));
 REGISTER_OP("BertSoftmax")
     .Input("scores: T").Input("score_bias: has_bias * float").Input("mask: has_mask * bool")
     .Output("dropped: T").Output("probabilities: T")
     .Attr("T: {float, bfloat16}").Attr("has_bias: int >= 0").Attr("has_mask: int >= 0")
-    .Attr("scale: float").Attr("mask_scale: float").SetShapeFn(ShapedLike(0, 2));
+    .Attr("scale: float").Attr("mask_scale: float")
+    .SetShapeFn(ShapedLike(0, 2));
 REGISTER_OP("BertSoftmaxGradient")
     .Input("gradient: T").Input("probabilities: T").Input("mask: has_mask * bool")
     .Output("score_gradient: T").Output("dropped: T")
     .Attr("T: {float, bfloat16}").Attr("has_mask: int >= 0").Attr("scale: float").Attr("mask_scale: float")
     .SetShapeFn(ShapedLike(0, 2));
 REGISTER_OP("BertSplitHeads")
-    .Input("rows: T").Input("row_of: has_row_of * int32").Input("shape: int32").Output("outputs: number * T")
-    .Attr("T: {float, bfloat16}").Attr("has_row_of: int >= 0").Attr("number: int >= 1").Attr("heads: int >= 1")
+    .Input("rows: T").Input("row_of: has_row_of * int32").Input("shape: int32")
+    .Output("outputs: number * T")
+    .Attr("T: {float, bfloat16}").Attr("has_row_of: int >= 0")
+    .Attr("number: int >= 1").Attr("heads: int >= 1")
     .SetShapeFn([](InferenceContext* context) {
       ShapeHandle rows, positions;
       TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 2, &rows));
@@ -556,7 +600,8 @@ REGISTER_OP("BertMergeHeads")
       return absl::OkStatus();
     });
 REGISTER_OP("BertDropoutMask")
-    .Input("shape: int32").Input("key: uint64").Input("counter: uint64").Output("mask: bool").Attr("threshold: int")
+    .Input("shape: int32").Input("key: uint64").Input("counter: uint64").Output("mask: bool")
+    .Attr("threshold: int")
     .SetShapeFn([](InferenceContext* context) {
       ShapeHandle shape;
       TF_RETURN_IF_ERROR(context->MakeShapeFromShapeTensor(0, &shape));
@@ -564,14 +609,18 @@ REGISTER_OP("BertDropoutMask")
       return absl::OkStatus();
     });
 REGISTER_OP("BertAdamW")
-    .Input("variable: resource").Input("m: resource").Input("v: resource").Input("gradient: float").Input("factor: float")
-    .Input("rate: float").Input("decay: float").Attr("beta_1: float").Attr("beta_2: float").Attr("epsilon: float")
-    .SetIsStateful().SetShapeFn(tensorflow::shape_inference::NoOutputs);
+    .Input("variable: resource").Input("m: resource").Input("v: resource").Input("gradient: float")
+    .Input("factor: float").Input("rate: float").Input("decay: float")
+    .Attr("beta_1: float").Attr("beta_2: float").Attr("epsilon: float")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
-#define FOR_DTYPE(NAME, CLASS)                                                                                     \
-  REGISTER_KERNEL_BUILDER(Name(NAME).Device(tensorflow::DEVICE_CPU).TypeConstraint<float>("T"), CLASS<float>);      \
-  REGISTER_KERNEL_BUILDER(Name(NAME).Device(tensorflow::DEVICE_CPU).TypeConstraint<tensorflow::bfloat16>("T"),      \
-                          CLASS<tensorflow::bfloat16>)
+#define FOR_DTYPE(NAME, CLASS)                                                                 \
+  REGISTER_KERNEL_BUILDER(                                                                     \
+      Name(NAME).Device(tensorflow::DEVICE_CPU).TypeConstraint<float>("T"), CLASS<float>);     \
+  REGISTER_KERNEL_BUILDER(                                                                     \
+      Name(NAME).Device(tensorflow::DEVICE_CPU).TypeConstraint<tensorflow::bfloat16>("T"),     \
+      CLASS<tensorflow::bfloat16>)
 FOR_DTYPE("BertAddBias", AddBiasOp);
 FOR_DTYPE("BertAdd", AddOp);
 FOR_DTYPE("BertGelu", GeluOp);

@@ -22,8 +22,8 @@ flags.DEFINE_integer("max_seq_length", 64, "Tokens of an example.")
 flags.DEFINE_bool("do_train", False, "Whether to train.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate on dev.tsv.")
 flags.DEFINE_bool("do_predict", False, "Whether to predict test.tsv.")
-flags.DEFINE_bool("do_export", False, "Whether to export the model, and to predict test.tsv with the "
-                  "exported one.")
+flags.DEFINE_bool("do_export", False,
+                  "Whether to export the model, and to predict test.tsv with the exported one.")
 flags.DEFINE_integer("train_batch_size", 32, "Examples of a training step.")
 flags.DEFINE_integer("eval_batch_size", 8, "Examples of an evaluation step.")
 flags.DEFINE_integer("predict_batch_size", 8, "Examples of a prediction step.")

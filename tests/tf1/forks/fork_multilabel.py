@@ -1,5 +1,4 @@
-"""Comments that may be rude in several ways at once: a head of one's own, Adam by optimize_loss, tensors as
-input."""
+"""Comments that may be rude in several ways: its own head, Adam by optimize_loss, tensors as input."""
 
 import csv
 import os
@@ -13,8 +12,8 @@ import tokenization
 flags = tf.app.flags
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("data_dir", "", "Where train.csv, dev.csv and test.csv are: id, comment_text and the "
-                    "labels.")
+flags.DEFINE_string("data_dir", "",
+                    "Where train.csv, dev.csv and test.csv are: id, comment_text and the labels.")
 flags.DEFINE_string("output_dir", "", "Where checkpoints and results go.")
 flags.DEFINE_string("bert_config_file", "", "The model's configuration.")
 flags.DEFINE_string("vocab_file", "", "The model's vocabulary.")
@@ -23,8 +22,8 @@ flags.DEFINE_integer("max_seq_length", 64, "Tokens of a comment.")
 flags.DEFINE_boolean("do_train", False, "Whether to train.")
 flags.DEFINE_boolean("do_eval", False, "Whether to evaluate on dev.csv.")
 flags.DEFINE_boolean("do_predict", False, "Whether to predict test.csv.")
-flags.DEFINE_boolean("do_export", False, "Whether to export the model, and to predict test.csv with the "
-                     "exported one.")
+flags.DEFINE_boolean("do_export", False,
+                     "Whether to export the model, and to predict test.csv with the exported one.")
 flags.DEFINE_integer("batch_size", 16, "Comments of a step.")
 flags.DEFINE_float("learning_rate", 1e-4, "The first learning rate.")
 flags.DEFINE_integer("num_train_steps", 1000, "Training steps.")
@@ -87,8 +86,8 @@ def model_fn(features, labels, mode, params):
     train_op = tf.contrib.layers.optimize_loss(
         loss=loss, global_step=tf.train.get_global_step(), learning_rate=params["learning_rate"],
         optimizer=lambda rate: tf.train.AdamOptimizer(rate, epsilon=1e-6), clip_gradients=1.0,
-        learning_rate_decay_fn=lambda rate, step: tf.train.polynomial_decay(rate, step,
-                                                                            params["num_train_steps"], 0.0),
+        learning_rate_decay_fn=lambda rate, step: tf.train.polynomial_decay(
+            rate, step, params["num_train_steps"], 0.0),
         summaries=["loss", "learning_rate"])
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 

@@ -78,8 +78,8 @@ def model_fn(features, labels, mode, params):
     tag_ids = tf.argmax(logits, axis=-1, output_type=tf.int32)
 
     if params["init_checkpoint"]:
-        assignment_map, _ = modeling.get_assignment_map_from_checkpoint(tf.trainable_variables(),
-                                                                        params["init_checkpoint"])
+        assignment_map, _ = modeling.get_assignment_map_from_checkpoint(
+            tf.trainable_variables(), params["init_checkpoint"])
         tf.train.init_from_checkpoint(params["init_checkpoint"], assignment_map)
 
     if mode == tf.estimator.ModeKeys.PREDICT:

@@ -1,5 +1,4 @@
-"""start.py FORK FLAGS: what `PYTHONPATH=<this repository> python FORK FLAGS` does, in a process that has our
-modules.
+"""start.py FORK FLAGS: `PYTHONPATH=<this repository> python FORK FLAGS` in a process with our modules.
 
 `Scripts` forks a process that has loaded this repository's modules; those that the fork has its own of are
 unloaded here.

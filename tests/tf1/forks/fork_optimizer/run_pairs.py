@@ -1,5 +1,4 @@
-"""Whether two sentences belong together: TPUEstimator with an encoder, an optimizer and sharded records of
-one's own."""
+"""Whether two sentences belong together: TPUEstimator, an encoder, an optimizer, sharded records."""
 
 import collections
 import os
@@ -22,8 +21,8 @@ flags.DEFINE_integer("max_seq_length", 64, "Tokens of a pair.")
 flags.DEFINE_bool("do_train", False, "Whether to train.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate on dev.tsv.")
 flags.DEFINE_bool("do_predict", False, "Whether to predict test.tsv.")
-flags.DEFINE_bool("do_export", False, "Whether to export the model, and to predict test.tsv with the "
-                  "exported one.")
+flags.DEFINE_bool("do_export", False,
+                  "Whether to export the model, and to predict test.tsv with the exported one.")
 flags.DEFINE_integer("train_batch_size", 32, "Pairs of a training step.")
 flags.DEFINE_integer("eval_batch_size", 8, "Pairs of an evaluation or prediction step.")
 flags.DEFINE_float("learning_rate", 5e-5, "The highest learning rate.")

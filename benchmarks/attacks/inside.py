@@ -1,0 +1,35 @@
+"""inside.py FAULTS SCRIPT FLAGS: a script in a process that something is wrong with; FAULTS are JSON.
+
+{"limits": {"RLIMIT_FSIZE": bytes, …}, "stdout": "closed" or "full" or "none", "gone": directory}. A memory
+limit is what may be taken beyond what the process has already.
+"""
+
+import json
+import os
+import resource
+import runpy
+import shutil
+import sys
+
+del sys.argv[0]
+faults = json.loads(sys.argv.pop(0))
+for name, value in faults.get("limits", {}).items():
+    if name == "RLIMIT_AS":
+        with open("/proc/self/statm") as reader:
+            value += int(reader.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(getattr(resource, name), (value, value))
+stdout = faults.get("stdout")
+if stdout == "closed":
+    read, write = os.pipe()
+    os.close(read)
+    os.dup2(write, 1)
+elif stdout == "full":
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+elif stdout == "none":
+    os.close(1)
+if faults.get("gone"):
+    os.makedirs(faults["gone"])
+    os.chdir(faults["gone"])
+    shutil.rmtree(faults["gone"])
+sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+runpy.run_path(sys.argv[0], run_name="__main__")

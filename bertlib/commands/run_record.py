@@ -1,0 +1,294 @@
+"""run.json: what trained the weights in an output directory; and what a later run there may change.
+
+A run that goes on with another task, other labels, another vocabulary or another model is refused. Other
+settings and other training data are allowed, and listed. docs/output.md describes the file.
+"""
+
+import datetime
+import hashlib
+import json
+import os
+import platform
+
+from absl import logging
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from bertlib.commands import common_flags
+from bertlib.runtime import checkpoints, files
+
+FILE = "run.json"
+_FORMAT = 1
+# Of a configuration, what may change between two runs: it is no part of the architecture.
+_OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
+# What evaluation and prediction depend on, too.
+_OF_INPUT = ("max_seq_length", "max_predictions_per_seq", "doc_stride", "max_query_length", "protect_special_tokens")
+# Flags that leave the weights alone, up to rounding, or that are in the record otherwise.
+_NOT_RECORDED = {
+    "task_name", "data_dir", "train_file", "input_file", "predict_file", "eval_file", "do_train", "do_eval",
+    "do_predict", "eval_batch_size", "predict_batch_size", "version_2_with_negative", "max_answer_length",
+    "n_best_size", "null_score_diff_threshold", "find_null_threshold", "verbose_logging", "max_eval_steps",
+    "eval_each_checkpoint", "bert_config_file", "vocab_file", "spm_model_file", "init_checkpoint", "do_lower_case",
+    "output_dir", "results_dir", "save_checkpoints_steps", "log_steps", "num_workers", "gradient_accumulation_steps",
+    "tokens_per_micro_batch", "recompute", "recompute_segment", "memory_limit_gb", "compile_kernels", "use_xla",
+    "profile_steps", "use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores",
+    "iterations_per_loop", "traceback"}
+# Of large files that many bytes, in blocks that are spread evenly, are looked at.
+_SAMPLED_BYTES, _BLOCK = 2**26, 2**16
+
+
+# --- Fingerprints ----------------------------------------------------------------------------------------
+
+
+def _digest():
+    return hashlib.blake2b(digest_size=16)
+
+
+def of_texts(texts):
+    """Returns the fingerprint of an iterable of texts, of which any may be None."""
+    digest = _digest()
+    for text in texts:
+        digest.update(repr(text).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def of_examples(examples):
+    """Returns what is recorded of `InputExample`s, or others with plain attributes."""
+    return {"examples": len(examples), "fingerprint": of_texts(tuple(vars(example).values()) for example in examples)}
+
+
+def of_files(paths):
+    """Returns what is recorded of files, in that order: of large ones, sizes and blocks here and there."""
+    digest, sizes = _digest(), [files.size(path) for path in paths]
+    blocks = max(2, _SAMPLED_BYTES // _BLOCK // max(1, len(paths)))
+    for path, size in zip(paths, sizes):
+        digest.update(f"{size}\n".encode())
+        with files.opened(path, "rb") as reader:
+            if size <= blocks * _BLOCK:
+                digest.update(reader.read())
+                continue
+            for start in np.linspace(0, size - _BLOCK, blocks, dtype=np.int64):
+                reader.seek(int(start))
+                digest.update(reader.read(_BLOCK))
+    return {"files": len(paths), "bytes": sum(sizes), "fingerprint": digest.hexdigest()}
+
+
+def _of_vocabulary(settings, tokenizer):
+    if settings.spm_model_file:
+        return of_files([settings.spm_model_file])["fingerprint"]
+    return of_texts(tokenizer.vocab)
+
+
+def _of_checkpoint(path):
+    """Returns the fingerprint of a checkpoint, or None if it is not there any more."""
+    try:
+        found = checkpoints.open_checkpoint(path)
+        if found.kind == "hugging_face":
+            beside = os.path.join(found.path, "*.safetensors")
+            paths = [found.path] if found.path.endswith(".safetensors") else sorted(tf.gfile.Glob(beside))
+        else:
+            paths = [found.path + ".index"]  # with the checksum of each tensor
+        return of_files(paths)["fingerprint"]
+    except (OSError, ValueError, tf.errors.OpError):
+        return None
+
+
+# --- What is recorded ------------------------------------------------------------------------------------
+
+
+def describe(settings, command, task, config, labels=None, tokenizer=None, train_data=None, **effective):
+    """Returns the record of a run, as JSON has it.
+
+    Args:
+      settings: a `Settings`.
+      command: its file's name.
+      task: str; another one is never gone on with.
+      config: the `modeling.BertConfig`.
+      labels: list of str, in the order of the model's outputs, or None.
+      tokenizer: has `vocab`; None where the run sees no text.
+      train_data: see `of_examples` and `of_files`; None of a run that does not train.
+      effective: flags that mean something else than their values, {name: value}.
+    """
+    recorded = {name: getattr(settings, name) for name in common_flags.names() if name not in _NOT_RECORDED}
+    named = ("bert_config_file", "vocab_file", "spm_model_file", "data_dir", "train_file", "input_file")
+    start = settings.init_checkpoint
+    record = {
+        "format": _FORMAT,
+        "command": command,
+        "started": datetime.datetime.now().astimezone().isoformat(" ", "seconds"),
+        "from_step": 0,
+        "task": task,
+        "labels": labels,
+        "vocabulary": tokenizer and _of_vocabulary(settings, tokenizer),
+        "do_lower_case": settings.do_lower_case if tokenizer else None,
+        "bert_config": config.to_dict(),
+        "init_checkpoint": start and {"path": _absolute(start), "fingerprint": _of_checkpoint(start)},
+        "train_data": train_data,
+        "settings": {**recorded, **effective},
+        "files": {name: _absolute(getattr(settings, name)) for name in named if name in settings},
+        "versions": {"python": platform.python_version(), "tensorflow": tf.version.VERSION,
+                     "numpy": np.__version__},
+        "changes": [],
+    }
+    return json.loads(json.dumps(record))
+
+
+def _absolute(path):
+    """A local path from the root, so that a command that is started elsewhere finds it; others as they are."""
+    local = path and not files.is_remote(path) and files.exists(path)
+    return os.path.abspath(path) if local else path
+
+
+def read(directory):
+    """Returns the record in an output directory; None if there is none.
+
+    Raises:
+      ValueError: the file is damaged, or of a later version.
+    """
+    path = os.path.join(directory, FILE)
+    if not files.exists(path):
+        return None
+    try:
+        found = json.loads(files.read_bytes(path))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}. Restore it; or remove it, and what trained the "
+                         "checkpoints beside it is no longer known.") from error
+    needed = {"format", "task", "labels", "bert_config", "settings", "changes"}
+    if not isinstance(found, dict) or needed - set(found) or found["format"] != _FORMAT:
+        raise ValueError(f"{path} is no record of format {_FORMAT}, the one that this version reads. Remove it, "
+                         "and what trained the checkpoints beside it is no longer known.")
+    return found
+
+
+def _differences(found, now, training):
+    """Compares two records.
+
+    Returns:
+      ({what: [old, new]} that cannot be gone on with, the same of what can).
+    """
+    def changed(name):
+        old, new = found.get(name), now[name]
+        return old is not None and new is not None and old != new
+
+    wrong = {name: [found[name], now[name]] for name in ("task", "labels", "do_lower_case") if changed(name)}
+    if changed("vocabulary"):
+        wrong["vocabulary"] = [_vocabulary(found), _vocabulary(now)]
+    noted = {}
+    if not training and "labels" not in wrong and "task" in wrong:
+        noted["task"] = wrong.pop("task")  # other data with the same labels
+    configs = found["bert_config"], now["bert_config"]
+    for name in sorted(set(configs[0]) & set(configs[1])):
+        if configs[0][name] != configs[1][name] and (training or name not in _OF_TRAINING):
+            (noted if name in _OF_TRAINING else wrong)[name] = [config[name] for config in configs]
+    old, new = found["settings"], now["settings"]
+    names = [name for name in new if name in old and (training or name in _OF_INPUT)]
+    noted.update({name: [old[name], new[name]] for name in names if old[name] != new[name]})
+    if training:
+        starts = [record.get("init_checkpoint") or {"path": None, "fingerprint": None} for record in (found, now)]
+        compared = "fingerprint" if all(start["fingerprint"] for start in starts) else "path"
+        if starts[0][compared] != starts[1][compared]:
+            noted["init_checkpoint"] = [_with_fingerprint(start.get("path"), start) for start in starts]
+        if changed("train_data"):
+            noted["training data"] = [_data(found["train_data"]), _data(now["train_data"])]
+        noted.update({name: [found["versions"].get(name), version] for name, version in now["versions"].items()
+                      if found.get("versions", {}).get(name) not in (None, version)})
+    return wrong, noted
+
+
+def _with_fingerprint(name, start):
+    return f"{name} ({start['fingerprint'][:8]})" if start["fingerprint"] else name
+
+
+def _vocabulary(record):
+    paths = record.get("files", {})
+    return _with_fingerprint(paths.get("vocab_file") or paths.get("spm_model_file"),
+                             {"fingerprint": record["vocabulary"]})
+
+
+def _data(data):
+    counts = ", ".join(f"{value} {name}" for name, value in data.items() if name != "fingerprint")
+    return _with_fingerprint(counts, data)
+
+
+def _in_words(differences):
+    def text(value):
+        return value if isinstance(value, str) else json.dumps(value)
+
+    return "; ".join(f"{name}: {text(old)} -> {text(new)}" for name, (old, new) in differences.items())
+
+
+# --- Checking and writing --------------------------------------------------------------------------------
+
+
+class RunRecord:
+    """The record of a run in its output directory: compared first, written when everything else is checked."""
+
+    def __init__(self, settings, last_step, **description):
+        """Compares the run with what is in --output_dir; logs what differs.
+
+        Args:
+          settings: a `Settings`.
+          last_step: of the training.
+          description: see `describe`.
+
+        Raises:
+          ValueError: what is there cannot be gone on with.
+        """
+        self._directory, self._trains, self._last_step = settings.output_dir, settings.do_train, last_step
+        self._now = describe(settings, **description)
+        self._compare()
+
+    def _compare(self):
+        newest = checkpoints.latest_checkpoint(self._directory)
+        self._seen, self._new = (newest, read(self._directory)), None
+        found = self._seen[1] if newest else None
+        if not newest:
+            self._new = self._now if self._trains else None
+            return
+        step = _step_of(newest) if self._trains else None
+        trains = self._trains and step < self._last_step
+        if found is None:
+            logging.info("%s has no %s: what trained its checkpoints is not known, and not compared with this run.",
+                         self._directory, FILE)
+            self._new = {**self._now, "from_step": step} if trains else None
+            return
+        wrong, noted = _differences(found, self._now, self._trains)
+        if wrong:
+            raise ValueError(
+                f"--output_dir={self._directory} holds a run that this one cannot go on with, says {FILE} there "
+                f"({_name(found)}): {_in_words(wrong)}. Use another --output_dir, or remove its checkpoints.")
+        if self._trains and not trains:
+            logging.info("%s was trained to step %d by %s.", self._directory, step, _name(found))
+        if noted:
+            what = ("Nothing is left to train, and the weights stay as they were trained with the first of these"
+                    if self._trains and not trains else
+                    f"The training goes on from step {step} with other settings than before" if trains else
+                    "The weights were trained with other settings than these")
+            logging.warning("%s holds the run of %s. %s: %s.", self._directory, _name(found), what, _in_words(noted))
+        if noted and trains:
+            change = {"step": step, "at": self._now["started"], "changed": noted}
+            first = {name: found[name] for name in ("started", "from_step", "command") if name in found}
+            self._new = {**self._now, **first, "changes": [*found["changes"], change]}
+
+    def write(self):
+        """Writes the record, if the directory has another one or none and this run trains. Its lock must be
+        held.
+
+        Raises:
+          ValueError: another run wrote there meanwhile, which cannot be gone on with.
+        """
+        if not self._trains:
+            return
+        if (checkpoints.latest_checkpoint(self._directory), read(self._directory)) != self._seen:
+            self._compare()
+        if self._new is not None:
+            files.write_text(os.path.join(self._directory, FILE), json.dumps(self._new, indent=1) + "\n")
+
+
+def _step_of(checkpoint):
+    found = checkpoints.open_checkpoint(checkpoint)
+    return int(found.read("global_step")) if "global_step" in found.shapes else 0
+
+
+def _name(record):
+    return f"{record.get('command')} on {record['task']}, started {record.get('started')}"

@@ -1,0 +1,66 @@
+"""What SIGTERM does to a command: a cluster sends it some seconds before it takes the machine back.
+
+A training ends after the micro-batch at work and saves its last whole step; everything else ends at once, and
+so does a training that is told twice.
+"""
+
+import os
+import select
+import signal
+import threading
+
+from bertlib.runtime import stopping
+
+EXIT_CODE = 128 + signal.SIGTERM
+# What all trainings of this process look at.
+request = stopping.StopRequest()
+
+# Outside of a training, time for the main thread to clean up. It cannot while it is in one call of TensorFlow.
+_POLL_SECONDS, _POLLS = 0.5, 4
+
+
+def handle_termination(last_words):
+    """Lets SIGTERM make the request. Without effect in a thread, or if this process handles the signal already.
+
+    Args:
+      last_words: function that is called when nothing else ends the process, before it is ended.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+    # Python runs a handler when the main thread is back from C++; this thread sees the signal meanwhile.
+    receiver, sender = os.pipe()
+    os.set_blocking(sender, False)
+    signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, _raise_outside_of_training)
+    os.register_at_fork(after_in_child=ignore_request)
+    threading.Thread(target=_watch, args=(receiver, last_words), name="SIGTERM", daemon=True).start()
+
+
+def ignore_request():
+    """Gives SIGTERM its usual meaning: in forks, whose signals are not ours, and once the command is done."""
+    if signal.getsignal(signal.SIGTERM) is _raise_outside_of_training:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _raise_outside_of_training(number, frame):
+    del number, frame
+    request.make()
+    if not request.awaited:
+        request.check()
+
+
+def _watch(receiver, last_words):
+    while signal.SIGTERM not in os.read(receiver, 64):
+        pass
+    request.make()
+    polls = 0
+    while polls < _POLLS:
+        if select.select([receiver], [], [], _POLL_SECONDS)[0]:
+            if signal.SIGTERM in os.read(receiver, 64):
+                break
+        else:
+            polls = 0 if request.awaited else polls + 1
+    last_words()
+    os._exit(EXIT_CODE)

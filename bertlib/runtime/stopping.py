@@ -1,0 +1,46 @@
+"""A request to end a run, such as a cluster's before it takes a machine back, and who looks at it."""
+
+import contextlib
+import threading
+
+
+class Stopped(BaseException):
+    """The run was asked to end, and did. Like KeyboardInterrupt no error; a text says what is kept."""
+
+
+class StopRequest:
+    """A request that any thread can make. A training that is given one, in its `RunConfig`, looks at it before
+    each micro-batch, an evaluation and a prediction before each batch.
+
+    Attributes:
+      awaited: whether a training is under way: it ends by itself, and saves what it has.
+    """
+
+    def __init__(self):
+        self._made = threading.Event()
+        self._raised = False
+        self.awaited = False
+
+    def make(self):
+        """Asks for the end."""
+        self._made.set()
+
+    @property
+    def made(self):
+        """Whether somebody asked."""
+        return self._made.is_set()
+
+    def check(self):
+        """Raises `Stopped` if somebody asked, once."""
+        if self.made and not self._raised:
+            self._raised = True
+            raise Stopped
+
+    @contextlib.contextmanager
+    def looked_at(self):
+        """Says that what is in the block ends by itself."""
+        before, self.awaited = self.awaited, True
+        try:
+            yield
+        finally:
+            self.awaited = before

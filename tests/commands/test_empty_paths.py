@@ -1,0 +1,27 @@
+"""An empty path, as of a variable of the shell that is not set, is refused by every command, for every flag that
+is a path."""
+
+import pytest
+import tiny
+
+PATHS = {
+    "run_classifier": "data_dir output_dir bert_config_file vocab_file spm_model_file init_checkpoint",
+    "run_squad": "train_file predict_file output_dir bert_config_file vocab_file spm_model_file init_checkpoint",
+    "run_pretraining": "input_file eval_file output_dir bert_config_file init_checkpoint",
+    "create_pretraining_data": "input_file output_file vocab_file spm_model_file",
+    "extract_features": "input_file output_file bert_config_file vocab_file spm_model_file init_checkpoint",
+    "convert_checkpoint": "input output bert_config_file vocab_file",
+    "build_vocab": "input_file output_file",
+    "plan_memory": "bert_config_file output_file",
+}
+
+
+@pytest.mark.parametrize("command", PATHS)
+def test_an_empty_path_is_refused(command, scripts, tmp_path):
+    for name in PATHS[command].split():
+        finished = scripts.run(f"{command}.py", *tiny.flags(**{name: ""}), cwd=tmp_path)
+        assert finished.code == 1
+        assert finished.err == (
+            f"{command}.py: error: --{name} is empty. If a variable of the shell stands for the path, it is not set: "
+            "set it, or leave the flag out.\n")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,87 @@
+"""Every command works in a directory whose name TensorFlow would take for a glob."""
+
+import json
+import os
+import random
+
+import pytest
+import test_run_squad
+import tiny
+
+ODD = "a[1] \\ b*?"
+TEXT = "\n".join(["the cat sees a bird .", "a dog hears the old man .", "", "no fish sings .", "a river moves ."] * 8)
+
+
+@pytest.fixture
+def run(scripts, tmp_path):
+    """Runs a command in the odd directory, beside one that a glob of its name would match; must succeed."""
+    (tmp_path / "a1 \\ bc").mkdir()
+    (tmp_path / ODD).mkdir()
+
+    def run(script, **flags):
+        finished = scripts.run(script, *tiny.flags(**flags), cwd=tmp_path / ODD)
+        assert finished.code == 0, finished.err
+        return finished
+    return run
+
+
+@pytest.fixture
+def here(tmp_path):
+    return tmp_path / ODD
+
+
+@pytest.fixture
+def model(run, here):
+    return tiny.Model(here)
+
+
+def test_a_classifier_trains_prunes_goes_on_evaluates_and_predicts(run, here, model):
+    flags = {**model.flags, "bert_config_file": model.shallow, "task_name": "mrpc", "train_batch_size": 2,
+             "data_dir": tiny.write_task(here / "data", "mrpc", train=6, dev=2, test=2),
+             "output_dir": here / "output", "save_checkpoints_steps": 1, "do_train": True}
+    run("run_classifier.py", **flags, num_train_epochs=2)
+    finished = run("run_classifier.py", **flags, num_train_epochs=3, do_eval=True, do_predict=True)
+    assert "Resuming from" in finished.err and "step 6 to step 9" in finished.err
+    left = {name.split(".")[1] for name in os.listdir(here / "output") if name.startswith("model.ckpt")}
+    assert left == {f"ckpt-{step}" for step in range(5, 10)}
+    assert "global_step = 9" in (here / "output" / "eval_results.txt").read_text()
+    assert (here / "output" / "test_results.tsv").exists()
+
+
+def test_squad_trains_and_answers(run, here, model):
+    squad = test_run_squad.write_squad(here / "squad.json", random.Random(5), 6, False)
+    run("run_squad.py", **{**model.flags, "bert_config_file": model.shallow, **test_run_squad.LENGTHS},
+        train_file=squad, predict_file=squad, output_dir=here / "output", do_train=True, do_eval=True,
+        train_batch_size=3, num_train_epochs=1)
+    assert (here / "output" / "predictions.json").exists()
+
+
+def test_text_becomes_a_vocabulary_records_and_a_pretrained_model(run, here, model):
+    for name in ("text.txt", "more[1].txt"):
+        (here / name).write_text(TEXT)
+    run("build_vocab.py", input_file=here / "*.txt", output_file=here / "new[1].txt", vocab_size=90, min_frequency=1)
+    run("create_pretraining_data.py", input_file=f"{here / 'text.txt'},{here / 'more[1].txt'}",
+        output_file=here / "records[1].tfrecord", vocab_file=model.vocab, max_seq_length=20,
+        max_predictions_per_seq=4, dupe_factor=1)
+    for pattern in ("records[1].tfrecord", "*.tfrecord"):
+        run("run_pretraining.py", input_file=here / pattern, bert_config_file=model.shallow, do_train=True,
+            init_checkpoint=model.checkpoint, output_dir=here / "output", do_eval=True, eval_each_checkpoint=True,
+            train_batch_size=2, num_train_steps=4 if pattern.startswith("*") else 2, num_warmup_steps=1,
+            max_seq_length=20, max_predictions_per_seq=4, save_checkpoints_steps=1, max_eval_steps=1)
+    assert "global_step = 4" in (here / "output" / "eval_results.txt").read_text()
+    assert len((here / "output" / "learning_curve.tsv").read_text().splitlines()) > 4
+
+
+def test_vectors_are_extracted(run, here, model):
+    (here / "text.txt").write_text("the cat sees a bird .\n")
+    for checkpoint in (model.checkpoint, model.hugging_face):
+        run("extract_features.py", **{**model.flags, "init_checkpoint": checkpoint}, layers=-1,
+            input_file=here / "text.txt", output_file=here / "vectors.jsonl")
+        assert len(json.loads((here / "vectors.jsonl").read_text())["features"]) == 8
+
+
+def test_checkpoints_are_converted(run, here, model):
+    run("convert_checkpoint.py", input=model.checkpoint, output=here / "theirs[1]")
+    run("convert_checkpoint.py", input=here / "theirs[1]", output=here / "ours*")
+    run("convert_checkpoint.py", input=here / "ours*", output=here / "stripped", weights_only=True)
+    assert (here / "stripped" / "bert_model.ckpt.index").exists()

@@ -1,0 +1,126 @@
+"""No command writes over a file that it reads, however the two are named; nothing is written before that is
+known."""
+
+import json
+import os
+import shutil
+
+import pytest
+import tiny
+
+from bertlib.runtime import files
+
+TEXT = "the cat sees a dog .\na man eats bread .\n\nthe child likes the old house .\na bird sings .\n"
+
+
+def squad(path):
+    answer = {"text": "cat", "answer_start": 4}
+    paragraph = {"context": "the cat sees", "qas": [{"id": "q", "question": "what sees", "answers": [answer]}]}
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
+
+
+@pytest.fixture
+def here(tiny_model, tmp_path):
+    """A directory with a model, text and data, and other names of the text."""
+    shutil.copytree(tiny_model.directory, tmp_path / "model")
+    tiny.write_task(tmp_path / "data", "mrpc", train=4, dev=2, test=2)
+    for name in ("text.txt", "new.npz.partial", "new.partial.block", "new.manifest.json", "vocab.txt.partial"):
+        (tmp_path / name).write_text(TEXT)
+    (tmp_path / "link.txt").symlink_to("text.txt")
+    os.link(tmp_path / "text.txt", tmp_path / "hard.txt")
+    os.symlink(tmp_path / "data", tmp_path / "other")
+    (tmp_path / "config.svg").symlink_to("model/bert_config.json")
+    os.makedirs(tmp_path / "answers")
+    squad(tmp_path / "answers" / "predictions.json")
+    (tmp_path / "answers" / "test_results.tsv").symlink_to("../data/test.tsv")
+    (tmp_path / "converted").mkdir()
+    shutil.copy(tmp_path / "model" / "vocab.txt", tmp_path / "converted")
+    for path in (tmp_path / "model").glob("bert_model.ckpt.*"):
+        shutil.copy(path, tmp_path / "answers" / path.name.replace("bert_model.ckpt", "model.ckpt-0"))
+    return tmp_path
+
+
+MODEL = dict(vocab_file="model/vocab.txt", bert_config_file="model/bert_config.json",
+             init_checkpoint="model/bert_model.ckpt", max_seq_length=tiny.SEQ_LENGTH)
+FEATURES = dict(MODEL, input_file="text.txt")
+RECORDS = dict(vocab_file="model/vocab.txt", input_file="text.txt", max_seq_length=16)
+CLASSIFIER = dict(MODEL, task_name="mrpc", data_dir="data", do_train=True, do_predict=True, train_batch_size=2)
+SQUAD = dict(MODEL, max_query_length=8, train_file="answers/predictions.json", do_train=True,
+             train_batch_size=1)
+CASES = {
+    "the input of features": ("extract_features.py", dict(FEATURES, output_file="text.txt"),
+                              "--output_file=text.txt would overwrite text.txt that --input_file reads"),
+    "a vocabulary": ("extract_features.py", dict(FEATURES, output_file="./model/vocab.txt"),
+                     "would overwrite ./model/vocab.txt, which is model/vocab.txt, that --vocab_file reads"),
+    "a configuration": ("extract_features.py", dict(FEATURES, output_file="model/bert_config.json"),
+                        "that --bert_config_file reads"),
+    "weights": ("extract_features.py", dict(FEATURES, output_file="model/bert_model.ckpt.index"),
+                "that --init_checkpoint reads"),
+    "what would be written aside": ("extract_features.py", dict(
+        FEATURES, input_file="new.npz.partial", output_format="npz", output_file="new.npz"),
+        "--output_file=new.npz would overwrite new.npz.partial that --input_file reads"),
+    "another spelling": ("create_pretraining_data.py", dict(RECORDS, output_file="new,./text.txt"),
+                         "would overwrite ./text.txt, which is text.txt, that --input_file reads"),
+    "a link": ("create_pretraining_data.py", dict(RECORDS, output_file="link.txt"),
+               "would overwrite link.txt, which is text.txt, that --input_file reads"),
+    "a hard link": ("create_pretraining_data.py", dict(RECORDS, output_file="hard.txt"),
+                    "that --input_file reads"),
+    "a file of a glob": ("create_pretraining_data.py", dict(RECORDS, input_file="t*.txt", output_file="text.txt"),
+                         "would overwrite text.txt that --input_file reads"),
+    "a vocabulary of records": ("create_pretraining_data.py", dict(RECORDS, output_file="model/vocab.txt"),
+                                "that --vocab_file reads"),
+    "a manifest": ("create_pretraining_data.py", dict(RECORDS, input_file="new.manifest.json", output_file="new"),
+                   "would overwrite new.manifest.json that --input_file reads"),
+    "a block": ("create_pretraining_data.py", dict(RECORDS, input_file="new.partial.block", output_file="new"),
+                "would overwrite new.partial.block that --input_file reads"),
+    "one output twice": ("create_pretraining_data.py", dict(RECORDS, output_file="new,./new"),
+                         "is named twice"),
+    "a text aside": ("build_vocab.py", dict(input_file="vocab.txt.partial", output_file="vocab.txt"),
+                     "would overwrite vocab.txt.partial that --input_file reads"),
+    "examples, by a link": ("run_classifier.py", dict(CLASSIFIER, output_dir="answers"),
+                            "would overwrite answers/test_results.tsv, which is data/test.tsv, that --data_dir reads"),
+    "questions": ("run_squad.py", dict(SQUAD, output_dir="answers"),
+                  "would overwrite answers/predictions.json that --train_file reads"),
+    "a starting checkpoint": ("run_squad.py", dict(
+        SQUAD, train_file="answers/x.json", init_checkpoint="answers/model.ckpt-0", output_dir="answers"),
+        "that --init_checkpoint reads"),
+    "a chart's configuration": ("plan_memory.py", dict(bert_config_file="model/bert_config.json", max_seq_length=16,
+                                                       output_file="config.svg"), "that --bert_config_file reads"),
+    "what goes along": ("convert_checkpoint.py", dict(
+        input="model/bert_model.ckpt", vocab_file="converted/vocab.txt", output="converted", force=True),
+        "would overwrite converted/vocab.txt that --vocab_file reads"),
+}
+
+
+def snapshot(directory):
+    return {str(path): path.read_bytes() if path.is_file() else None for path in directory.rglob("*")}
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_what_is_read_is_not_overwritten(case, here, scripts):
+    script, flags, expected = CASES[case]
+    before = snapshot(here)
+    finished = scripts.run(script, *tiny.flags(**flags), cwd=here)
+    assert finished.code == 1
+    assert finished.err.splitlines()[-1].startswith(f"{script}: error: ") and expected in finished.err
+    assert snapshot(here) == before
+
+
+def test_an_output_directory_may_be_the_data_directory(here, scripts):
+    flags = dict(CLASSIFIER, output_dir="other", num_train_epochs=1)  # the same directory by a link
+    train = (here / "data" / "train.tsv").read_bytes()
+    for _ in range(2):  # a second time over its own output
+        finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here)
+        assert finished.code == 0, finished.err
+    assert (here / "data" / "test_results.tsv").exists() and (here / "data" / "train.tsv").read_bytes() == train
+
+
+def test_paths_of_one_file_have_one_identity(tmp_path):
+    path = tmp_path / "a"
+    before = files.identity(path)
+    assert before == files.identity(tmp_path / "." / ".." / tmp_path.name / "a")
+    path.write_text("x")
+    os.link(path, tmp_path / "b")
+    (tmp_path / "c").symlink_to("b")
+    assert len({files.identity(tmp_path / name) for name in "abc"}) == 1
+    assert files.identity(path) != files.identity(tmp_path) and files.identity("no://a") == "no://a"

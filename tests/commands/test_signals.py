@@ -1,0 +1,81 @@
+"""SIGTERM and Ctrl-C: one line, an exit code, nothing half-written, and the same weights when it goes on."""
+
+import os
+import re
+import signal
+import time
+
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+
+LAST_STEP = 8
+
+
+@pytest.fixture(scope="module")
+def training(tiny_model, tmp_path_factory):
+    """The flags of a training that saves nothing by itself between its first and its last step."""
+    data = tiny.write_task(tmp_path_factory.mktemp("training"), "mrpc", train=32, dev=3, test=3)
+    return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data,
+                train_batch_size=4, num_train_epochs=LAST_STEP / 8, learning_rate=0.01, log_steps=1,
+                save_checkpoints_steps=100, trim_padding=False)
+
+
+def start(scripts, here, flags, until, script="run_classifier.py"):
+    """Starts a script and waits for some text in its log."""
+    run = scripts.start(script, *tiny.flags(**flags), cwd=here)
+    while not re.search(until, run.read("stderr")) and os.path.exists(f"/proc/{run.pid}"):
+        time.sleep(0.001)
+    return run
+
+
+def values_of(checkpoint):
+    return {name: tf.train.load_variable(str(checkpoint), name).tobytes()
+            for name, _ in tf.train.list_variables(str(checkpoint))}
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(steps, scripts, training, tmp_path):
+    flags = dict(training, do_train=True, gradient_accumulation_steps=steps)
+    output = tmp_path / "output"
+    run = start(scripts, tmp_path, dict(flags, output_dir=output), f"step 3/{LAST_STEP}")
+    os.kill(run.pid, signal.SIGTERM)
+    finished = run.wait()
+    assert finished.code == 143, finished
+    last = finished.err.splitlines()[-1]
+    found = re.fullmatch(rf"run_classifier\.py: terminated\. The last step is saved in {output}/model\.ckpt-"
+                         r"(\d+): the same command goes on\.", last)
+    assert found and 3 <= int(found.group(1)) < LAST_STEP, finished.err
+    assert tf.train.load_variable(f"{output}/model.ckpt-{found.group(1)}", "global_step") == int(found.group(1))
+    assert "Traceback" not in finished.err and not list(output.glob("*.partial"))
+
+    again = scripts.run("run_classifier.py", *tiny.flags(**flags, output_dir=output), cwd=tmp_path)
+    assert again.code == 0 and f"step {found.group(1)} to step {LAST_STEP}" in again.err, again.err
+    whole = tmp_path / "whole"
+    assert scripts.run("run_classifier.py", *tiny.flags(**flags, output_dir=whole), cwd=tmp_path).code == 0
+    assert values_of(output / f"model.ckpt-{LAST_STEP}") == values_of(whole / f"model.ckpt-{LAST_STEP}")
+
+
+@pytest.mark.parametrize("phase, until", [("do_eval", "Evaluating on"), ("do_predict", "Predicting")])
+def test_what_does_not_train_ends_at_once(phase, until, scripts, training, tmp_path):
+    output = tmp_path / "output"
+    run = start(scripts, tmp_path, {**training, phase: True, "output_dir": output}, until)
+    os.kill(run.pid, signal.SIGTERM)
+    finished = run.wait()
+    assert finished.code == 143 and finished.err.splitlines()[-1] == "run_classifier.py: terminated.", finished
+    assert not {"eval_results.txt", "test_results.tsv"} & set(os.listdir(output))
+
+
+def test_features_that_were_half_written_are_gone(scripts, training, tmp_path):
+    """Training has begun, but not to train: nothing is awaited."""
+    data = tiny.write_task(tmp_path / "data", "mrpc", train=20000)
+    flags = dict(training, do_train=True, data_dir=data, output_dir=tmp_path / "output")
+    run = start(scripts, tmp_path, flags, "Converting example|Example: 0|Training on")
+    begun = time.monotonic()
+    os.kill(run.pid, signal.SIGTERM)
+    finished = run.wait()
+    assert time.monotonic() - begun < 20
+    assert finished.code == 143, finished
+    assert finished.err.splitlines()[-1] == ("run_classifier.py: terminated. The same command goes on from the "
+                                             "last checkpoint.")
+    assert not list((tmp_path / "output").iterdir())
