@@ -72,7 +72,9 @@ def resolve_flags(settings):
     checks.refuse_tpus(settings)
     if not settings.input_file:
         raise ValueError("--input_file is required: a text file with one example a line.")
-    if files.is_directory(settings.input_file) or not files.exists(settings.input_file):
+    if files.is_directory(settings.input_file):
+        raise IsADirectoryError(f"--input_file={settings.input_file} is a directory; name a file.")
+    if not files.exists(settings.input_file):
         raise FileNotFoundError(f"--input_file={settings.input_file}: there is no such file.")
     if settings.output_dtype == "float16" and settings.output_format == "jsonl":
         raise ValueError("--output_dtype=float16: numbers in JSON have no precision. Pass "

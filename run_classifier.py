@@ -19,6 +19,7 @@ import numpy as np
 from bertlib.commands import checks, common_flags, head_labels, launch, results, run_record, training
 from bertlib.commands.settings import Settings
 from bertlib.runtime import files, input_pipeline
+from bertlib.tasks import classifier as classifier_task
 from bertlib.tasks.classifier import (  # noqa: F401  public names of this script that live there
     create_model,
     file_based_input_fn_builder,
@@ -124,6 +125,19 @@ def read_examples(settings, processor):
     return examples, test_has_labels
 
 
+def labels_of(processor):
+    """Returns a processor's labels.
+
+    Raises:
+      ValueError: there is none, or one twice.
+    """
+    labels = list(processor.get_labels() or ())
+    if not labels or len(set(labels)) < len(labels):
+        raise ValueError(f"{type(processor).__name__}.get_labels() gives {labels}: let it give each label of "
+                         "the task once.")
+    return labels
+
+
 def train_steps(settings, examples):
     """The number of steps in which the flags' epochs are done."""
     return int(len(examples) / settings.train_batch_size * settings.num_train_epochs)
@@ -136,7 +150,7 @@ def main(_):
     processor = resolve_flags(settings)
     bert_config = checks.load_config(settings)
     tokenizer = checks.load_tokenizer(settings, bert_config)
-    label_list = processor.get_labels()
+    label_list = labels_of(processor)
     checks.check_output_dir(settings)
     # A processor of a script that imports this one may declare no files.
     names = processor.file_names() if isinstance(processor, DataProcessor) else {}
@@ -165,6 +179,13 @@ def main(_):
     classifier, step = training.create_estimator(settings, model, settings.eval_batch_size,
                                                  settings.predict_batch_size, num_train_steps)
 
+    def report(file_name, found):
+        """Writes metrics; warns if all predictions are one class."""
+        results.write_results(settings.results_dir, file_name, found)
+        one_class = classifier_task.one_class(found["eval_confusion_matrix"], label_list)
+        if one_class:
+            logging.warning("%s: %s", file_name, one_class)
+
     def input_fn(part, name, is_training=False):
         """Writes the part's features; returns the input_fn that reads them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{name}.tf_record")
@@ -182,16 +203,14 @@ def main(_):
             classifier.train(input_fn("train", "train", is_training=True), max_steps=num_train_steps)
         if settings.do_eval:
             logging.info("Evaluating on %d examples.", len(examples["dev"]))
-            results.write_results(settings.results_dir, "eval_results.txt",
-                                  classifier.evaluate(input_fn("dev", "eval")))
+            report("eval_results.txt", classifier.evaluate(input_fn("dev", "eval")))
         if settings.do_predict:
             logging.info("Predicting %d examples.", len(examples["test"]))
             test_input_fn = input_fn("test", "predict")
             predictions = input_pipeline.in_order(classifier.predict(test_input_fn))
             write_predictions(settings, predictions, label_list)
             if test_has_labels:
-                results.write_results(settings.results_dir, "test_eval_results.txt",
-                                      classifier.evaluate(test_input_fn, name="test"))
+                report("test_eval_results.txt", classifier.evaluate(test_input_fn, name="test"))
 
 
 def write_predictions(settings, predictions, label_list):

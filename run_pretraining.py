@@ -81,14 +81,20 @@ def check_records(settings, flag, paths, config):
 
     Raises:
       ValueError: they were made with other lengths than the flags', or with a larger vocabulary than the
-        model's.
+        model's, or cannot be used.
     """
+    fields = pretraining_data.feature_fields(settings.max_seq_length, settings.max_predictions_per_seq,
+                                             config.vocab_size, config.type_vocab_size)
     for path in paths:
         try:
             records = record_files.first_records(path, _CHECKED_RECORDS)
         except ValueError as error:
             raise ValueError(f"--{flag}: {error}") from error
-        for features in map(record_files.features_of, records):
+        for number, record in enumerate(records):
+            try:
+                features = record_files.features_of(record)
+            except Exception as error:  # protobuf's own, whose class differs between its implementations
+                raise ValueError(f"--{flag}: {path} holds records that are no tf.train.Example.") from error
             for name, length in (("input_ids", "max_seq_length"),
                                  ("masked_lm_positions", "max_predictions_per_seq")):
                 found = len(features[name].int64_list.value)
@@ -102,6 +108,10 @@ def check_records(settings, flag, paths, config):
                 raise ValueError(f"{path} has a token with id {largest}, but vocab_size in "
                                  f"{settings.bert_config_file} is {config.vocab_size}. Take the "
                                  "configuration that goes with the records' vocabulary.")
+            wrong = record_files.fault_in(record, fields)
+            if wrong:
+                raise ValueError(f"--{flag}: {path}, record {number} (from 0): {wrong}. Write the file "
+                                 "again, or leave the record out.")
 
 
 # --- The script ------------------------------------------------------------------------------------------
@@ -188,9 +198,10 @@ def main(_):
                                            training.Model(config, build_model_fn, fields, BATCH_TOTALS),
                                            settings.eval_batch_size, num_train_steps=settings.num_train_steps)
     lengths = settings.max_seq_length, settings.max_predictions_per_seq
+    sizes = dict(vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size)
 
     def evaluate():
-        return trainer.evaluate(input_fn_builder(paths_of["eval_file"], *lengths, is_training=False),
+        return trainer.evaluate(input_fn_builder(paths_of["eval_file"], *lengths, is_training=False, **sizes),
                                 settings.max_eval_steps)
 
     with training.writing(settings, record):
@@ -200,7 +211,7 @@ def main(_):
                                                       "correctly, of those masked", shown)]
             logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]),
                          settings.num_train_steps, settings.train_batch_size)
-            trainer.train(input_fn_builder(paths_of["input_file"], *lengths, is_training=True),
+            trainer.train(input_fn_builder(paths_of["input_file"], *lengths, is_training=True, **sizes),
                           max_steps=settings.num_train_steps, saving_listeners=listeners
                           if settings.eval_each_checkpoint else None)
         if settings.do_eval:

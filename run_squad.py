@@ -79,6 +79,7 @@ def define_flags():
         flags.DEFINE_integer("n_best_size", 20, "Answers listed for each question.", lower_bound=1)
         flags.DEFINE_float("null_score_diff_threshold", 0.0, "With version 2: a question gets no answer if "
                            "the score of none is above that of the best by more than this.")
+        common_flags.require_finite("null_score_diff_threshold")
         flags.DEFINE_bool("find_null_threshold", False, "With version 2 and --do_eval: use the threshold "
                           "that is best on --predict_file, and write it down.")
         flags.DEFINE_bool("verbose_logging", False,
@@ -262,6 +263,9 @@ def write_answers(settings, examples, features, results, gold, basic_tokenizer=N
     if gold is not None:
         odds = squad_predictions.null_odds(predictions) if version_2 else None
         scores = squad_predictions.evaluate(gold, texts, version_2, odds)
+        one_sided = squad_predictions.one_sided(gold, texts) if version_2 else None
+        if one_sided:
+            logging.warning("%s", one_sided)
         if version_2:
             scores["null_score_diff_threshold"] = threshold
         files.write_text(path("eval_results.json"), json.dumps(scores, indent=2) + "\n")

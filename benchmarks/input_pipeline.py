@@ -37,7 +37,8 @@ def seconds_a_step(path, length, micro_batches, trim, unequal_micro_batches, ste
         iterator = input_fn({"batch_size": BATCH_SIZE // (1 if unequal_micro_batches else micro_batches),
                              "gradient_accumulation_steps": micro_batches}).make_initializable_iterator()
         batch = [tensor.op for tensor in iterator.get_next().values()]
-        session.run([tf.global_variables_initializer(), iterator.initializer])
+        session.run(tf.global_variables_initializer())
+        session.run(iterator.initializer)  # which reads the step
         read = session.make_callable(batch)
         for step in range(WARM_UP + steps):
             if step == WARM_UP:

@@ -199,6 +199,7 @@ def define_training_flags():
     flags.register_validator("profile_steps", lambda text: text is None or steps_of(text) is not None,
                              "must be two numbers a,b with 1 <= a <= b, such as 100,105: the first and the "
                              "last step to trace")
+    require_finite("memory_limit_gb")
     _require_positive("learning_rate")
 
 
@@ -220,6 +221,13 @@ def define_epoch_flags():
                              f"must be at most {_MOST_EPOCHS:g}")
     flags.register_validator("warmup_proportion", lambda value: value is not None and 0 <= value <= 1,
                              "must be a number from 0 to 1")
+
+
+def require_finite(*names):
+    """Has flags of numbers refuse NaN and infinity, which are within any bound; they may be None."""
+    for name in names:
+        flags.register_validator(name, lambda value: value is None or math.isfinite(value),
+                                 "must be a finite number")
 
 
 def _require_positive(name):

@@ -122,7 +122,9 @@ def file_of(given, source, flag, *candidates):
         path = next(filter(tf.gfile.Exists, beside), None)
         if path is not None:
             given.take_default(flag, path)
-    elif not tf.gfile.Exists(path) or tf.gfile.IsDirectory(path):
+    elif tf.gfile.IsDirectory(path):
+        raise IsADirectoryError(f"--{flag}={path} is a directory; name the file.")
+    elif not tf.gfile.Exists(path):
         raise FileNotFoundError(f"--{flag}={path}: there is no such file.")
     return path
 

@@ -1,5 +1,5 @@
-"""The labels of a classifier that a checkpoint comes with, and those of the task: the same ones in the same order,
-or its head is not used."""
+"""The labels of a classifier that a checkpoint comes with, and those of the task: the same ones in the same
+order, or its head is not used."""
 
 import os
 
@@ -36,11 +36,11 @@ def names_in(config, path):
 
 
 def starting_checkpoint(settings, labels):
-    """Returns where the weights of a classifier start: --init_checkpoint, with its head in the order of the task's
-    labels.
+    """Returns where the weights of a classifier start: --init_checkpoint, with its head in the order of the
+    task's labels.
 
-    The head's labels are named in the configuration beside the checkpoint. If they are others than the task's, the
-    head starts at random in a training.
+    The head's labels are named in the configuration beside the checkpoint. If they are others than the task's,
+    the head starts at random in a training.
 
     Args:
       settings: a `Settings`.
@@ -50,20 +50,21 @@ def starting_checkpoint(settings, labels):
       the path, or a `checkpoints.Checkpoint`; None without --init_checkpoint.
 
     Raises:
-      ValueError: without a training the labels are others than the task's, so that nothing can be said with them.
+      ValueError: without a training the labels are others than the task's.
     """
-    path = settings.init_checkpoint
+    path, labels = settings.init_checkpoint, list(map(str, labels))
     if not path or checkpoints.latest_checkpoint(settings.output_dir):  # from there weights come then
         return path
     found = checkpoints.open_checkpoint(path)
     # Beside a checkpoint of a training there may be a configuration with another's labels.
-    if _HEAD[0] not in found.shapes or found.kind == "tensorflow" and os.path.basename(found.path) != "bert_model.ckpt":
+    of_training = found.kind == "tensorflow" and os.path.basename(found.path) != "bert_model.ckpt"
+    if _HEAD[0] not in found.shapes or of_training:
         return path
     beside = os.path.join(checkpoints.directory_of(path), _CONFIG[found.kind])
     names = names_in(files.json_object(beside), beside) if files.exists(beside) else None
     if names is None:
-        logging.info("The labels of the classifier in %s have no names: taken for the task's, in its order %s.", path,
-                     ", ".join(labels))
+        logging.info("The labels of the classifier in %s have no names: taken for the task's, in its order %s.",
+                     path, ", ".join(labels))
         return path
     theirs, ours = [name.casefold() for name in names], [label.casefold() for label in labels]
     if sorted(theirs) == sorted(ours) and len(set(ours)) == len(ours):
@@ -72,10 +73,11 @@ def starting_checkpoint(settings, labels):
         logging.info("The classifier in %s has the labels in the order %s: taken in the task's, %s.", path,
                      ", ".join(names), ", ".join(labels))
         return checkpoints.with_rows(found, dict.fromkeys(_HEAD, [theirs.index(label) for label in ours]))
-    different = (f"the classifier in --init_checkpoint={path} has the labels {', '.join(names)} ({beside}), the task "
-                 f"has {', '.join(labels)}")
+    different = (f"the classifier in --init_checkpoint={path} has the labels {', '.join(names)} ({beside}), the "
+                 f"task has {', '.join(labels)}")
     if not settings.do_train:
-        raise ValueError(f"{different}. Train first, with --do_train=true; or if they mean the same, give \"id2label\" "
-                         "there the task's names, each at its own id.")
-    logging.warning("%s: the classifier starts at random, the encoder from there.", different[0].upper() + different[1:])
+        raise ValueError(f"{different}. Train first, with --do_train=true; or if they mean the same, give "
+                         "\"id2label\" there the task's names, each at its own id.")
+    logging.warning("%s: the classifier starts at random, the encoder from there.",
+                    different[0].upper() + different[1:])
     return checkpoints.without(found, _HEAD)

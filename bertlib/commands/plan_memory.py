@@ -49,6 +49,7 @@ def define_flags():
                            "What the CUDA context, libraries, kernels' workspaces and fragmentation are "
                            "assumed to take of it.",
                            lower_bound=0)
+    common_flags.require_finite("gpu_memory_gb", "reserve_gb")
     with common_flags.section("Output"):
         flags.DEFINE_string("output_file", None, "Also draw the chart into this file, name.svg.")
 

@@ -24,6 +24,7 @@ from bertlib.runtime import (
     checkpoints,
     files,
     graph_keys,
+    input_pipeline,
     input_position,
     locks,
     randomness,
@@ -221,7 +222,8 @@ class Estimator(object):
                 with self._explaining_disk():
                     step_context.run_with_hooks([spec.train_op, spec.loss])
 
-            with stop.looked_at(), resume.session(scaffold, checkpoint, self._config, all_hooks) as session:
+            with (input_pipeline.explaining_faults(), stop.looked_at(),
+                  resume.session(scaffold, checkpoint, self._config, all_hooks) as session):
                 while not session.should_stop():
                     session.run_step_fn(step)
             stop.check()
@@ -321,7 +323,8 @@ class Estimator(object):
             final = tf.train.FinalOpsHook(values)
             all_hooks = input_hooks + list(hooks or []) + spec.evaluation_hooks + [final]
             scaffold = resume.scaffold_of(spec, checkpoint, self._config)
-            with resume.session(scaffold, checkpoint, self._config, all_hooks) as session:
+            with (input_pipeline.explaining_faults(),
+                  resume.session(scaffold, checkpoint, self._config, all_hooks) as session):
                 with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
                     batches = 0
                     while not session.should_stop() and (steps is None or batches < steps):
@@ -378,7 +381,8 @@ class Estimator(object):
         with session:
             while not session.should_stop():
                 self._config.stop_request.check()
-                batch = session.run(predictions)
+                with input_pipeline.explaining_faults(graph):
+                    batch = session.run(predictions)
                 if not yield_single_examples:
                     yield batch
                 elif isinstance(batch, dict):

@@ -15,9 +15,12 @@ import math
 import operator
 import sys
 
-Field = collections.namedtuple("Field", ["name", "dtype", "shape"])
-Field.__doc__ = \
-    """One feature of a record: its name, dtype ("int64" or "float32") and shape (a tuple of ints)."""
+Field = collections.namedtuple("Field", ["name", "dtype", "shape", "bounds"], defaults=[None])
+Field.__doc__ = """One feature of a record: its name, dtype ("int64" or "float32") and shape, a tuple of ints.
+
+bounds: the least and the greatest value that a reader accepts, both included; None for any."""
+# What an id can be where it is not known how many there are: readers make int32 of them.
+ANY_ID = (0, 2**31 - 1)
 
 _FEATURE_TAGS = {"float32": b"\x12", "int64": b"\x1a"}
 _REMEMBERED = 1 << 16

@@ -12,6 +12,8 @@ OPTIONAL_IN_CHECKPOINT = "optional_in_checkpoint"
 MICRO_BATCH_INDEX = "micro_batch_index"
 # Not empty if the input starts at the global step by itself, and so has no position to save.
 STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
+# What the records of the input are read with: they say which one is to blame for an error.
+RECORDS = "records"
 # Not empty if the kernels are made for this machine's CPU.
 COMPILED_KERNELS = "compiled_kernels"
 # At most one scalar: which part of the effective batch, that is which micro-batch, this graph computes.

@@ -6,7 +6,9 @@ which epoch e is the permutation keyed by (seed, e). So a resumed run needs no i
 """
 
 import bisect
+import collections
 import concurrent.futures
+import contextlib
 import functools
 import os
 import threading
@@ -15,7 +17,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.lib.io import tf_record
 
-from bertlib.runtime import graph_keys, randomness
+from bertlib.runtime import graph_keys, randomness, record_files
 from bertlib.runtime.example_encoding import Field  # noqa: F401  a public name of this module
 
 _FILES_AT_A_TIME = 8
@@ -29,6 +31,9 @@ MICRO_BATCH_WEIGHT = "micro_batch_weight"
 _LENGTH_STEP = 8
 # Without training, batches are sorted by length that many at a time.
 _SORTED_BATCHES = 64
+# Of so many batches that were read last one is to blame for what the input could not do: no more are under
+# way.
+_SUSPECTED_BATCHES = 64
 
 
 # --- Reading ---------------------------------------------------------------------------------------------
@@ -104,6 +109,10 @@ class RecordFile(object):
         return np.array([os.pread(number, end - start - _HEAD - _FOOT, start + _HEAD)
                          for start, end in zip(starts.tolist(), ends.tolist())], dtype=object)
 
+    def place(self, index):
+        """Returns where a record stands, in words."""
+        return f"{self.path}, record {index} (from 0)"
+
 
 class RecordFiles(object):
     """TFRecord files, read at random as if they were one: the first's records, then the second's, ….
@@ -129,6 +138,65 @@ class RecordFiles(object):
             chosen = numbers == number
             records[chosen] = self._files[number].read(indices[chosen] - self._starts[number])
         return records
+
+    def place(self, index):
+        """Returns where a record stands, in words."""
+        number = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return self._files[number].place(int(index - self._starts[number]))
+
+
+class _Source(object):
+    """The records that batches are made of: read, checked, and looked through again if one is of no use."""
+
+    def __init__(self, records, fields):
+        self._records = records
+        self._fields = fields
+        self._bounded = [field for field in fields if field.bounds is not None]
+        self._suspects = collections.deque(maxlen=_SUSPECTED_BATCHES)
+
+    def read(self, indices):
+        """Returns the serialized records at those indices, an object array of bytes."""
+        self._suspects.append(indices)
+        return self._records.read(indices)
+
+    def check(self, batch):
+        """Adds to the current function what fails if a value of a batch {name: tensor} is out of bounds."""
+        within = []
+        for field in self._bounded:
+            values = batch[field.name]
+            least, greatest = (tf.constant(bound, values.dtype) for bound in field.bounds)
+            inside = (values >= least) & (values <= greatest)  # which NaN is not
+            within.append(tf.reduce_all(inside if field.dtype == "int64" else inside & tf.is_finite(values)))
+        if within:
+            tf.Assert(tf.reduce_all(within), ["values are out of bounds"])  # `fault` says where
+
+    def fault(self):
+        """Returns what is wrong with a record that was read lately, in words, or None."""
+        for index in np.unique(np.concatenate([[], *list(self._suspects)])).astype(np.int64).tolist():
+            wrong = record_files.fault_in(self._records.read([index])[0], self._fields)
+            if wrong:
+                return (f"{self._records.place(index)}: {wrong}. Write the file again, or leave the record "
+                        "out.")
+        return None
+
+
+@contextlib.contextmanager
+def explaining_faults(graph=None):
+    """Says which record is to blame if the input of a graph, by default the current one, fails in the block.
+
+    Raises:
+      ValueError: a record cannot be used; says which one and why.
+    """
+    graph = graph or tf.get_default_graph()
+    try:
+        yield
+    # What quotes a record that is no text cannot be decoded.
+    except (tf.errors.InvalidArgumentError, tf.errors.UnknownError, UnicodeDecodeError) as error:
+        for source in graph.get_collection(graph_keys.RECORDS):
+            fault = source.fault()
+            if fault:
+                raise ValueError(fault) from error
+        raise
 
 
 # --- Batching --------------------------------------------------------------------------------------------
@@ -329,16 +397,21 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         micro_batches / batch_size for b examples: the mean over the micro-batches of this times their mean
         loss is the step's mean loss.
 
+    Values out of a field's bounds fail the batch; see `explaining_faults`.
+
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.
     """
     records = RecordFile(path, fields) if isinstance(path, str) else RecordFiles(path, fields)
+    source = _Source(records, fields)
+    tf.add_to_collection(graph_keys.RECORDS, source)
     features = {field.name: tf.FixedLenFeature(field.shape, tf.as_dtype(field.dtype)) for field in fields}
 
     def parse(indices):
-        serialized = tf.numpy_function(records.read, [indices], tf.string)
+        serialized = tf.numpy_function(source.read, [indices], tf.string)
         serialized.set_shape(indices.shape)
         batch = tf.io.parse_example(serialized, features)
+        source.check(batch)
         return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor
                 for name, tensor in batch.items()}
 

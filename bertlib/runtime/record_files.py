@@ -38,6 +38,39 @@ def features_of(record):
     return _tensorflow().train.Example.FromString(record).features.feature
 
 
+def fault_in(record, fields):
+    """Returns what is wrong with a serialized `tf.train.Example`, in words, or None.
+
+    Args:
+      record: bytes.
+      fields: list of `Field`.
+    """
+    # Imported here: worker processes do without.
+    import numpy as np
+
+    try:
+        features = features_of(record)
+    except Exception:  # protobuf's own error, whose class differs between its implementations
+        return "it is no tf.train.Example"
+    for field in fields:
+        if field.name not in features:
+            return f"it has no feature {field.name}"
+        feature = features[field.name]
+        values = np.array(feature.int64_list.value if field.dtype == "int64" else feature.float_list.value)
+        size = int(np.prod(field.shape, dtype=np.int64))
+        if len(values) != size:
+            return f"{field.name} has {len(values)} {field.dtype} values, not {size}"
+        if field.bounds is None:
+            continue
+        least, greatest = field.bounds
+        wrong = np.flatnonzero(~((values >= least) & (values <= greatest) & np.isfinite(values)))
+        if len(wrong):
+            above = f"finite and at least {least}"
+            wanted = f"from {least} to {greatest}" if np.isfinite(greatest) else above
+            return f"{field.name} has {values[wrong[0]]} at place {wrong[0]} (from 0); it has to be {wanted}"
+    return None
+
+
 def int_feature(values):
     """Returns a `tf.train.Feature` of ints."""
     train = _tensorflow().train

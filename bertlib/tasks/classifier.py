@@ -123,6 +123,23 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
     }
 
 
+def one_class(matrix, labels):
+    """Returns what is to be said, in words, if all predictions of an evaluation are one class, else None:
+    accuracy and F1 can look well then.
+
+    Args:
+      matrix: the confusion matrix [C, C], rows are the labels, columns the predictions.
+      labels: list of the C labels.
+    """
+    matrix = np.asarray(matrix)
+    predicted = matrix.sum(axis=0)
+    if np.count_nonzero(predicted) != 1 or len(labels) < 2:
+        return None
+    only = int(predicted.argmax())
+    return (f"All {predicted[only]} predictions are {labels[only]}, as {matrix[only].sum()} of the labels are: "
+            "nothing was told apart, and the metrics are those of always saying that.")
+
+
 # --- Input -----------------------------------------------------------------------------------------------
 
 

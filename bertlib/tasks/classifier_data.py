@@ -223,6 +223,10 @@ class DataProcessor:
             line = data.count(b"\n", 0, error.start) + 1
             raise ValueError(f"{input_file}:{line}: byte {data[error.start]:#04x} at offset "
                              f"{error.start} is not UTF-8; convert the file to UTF-8") from None
+        if "\0" in text:
+            line = text.count("\n", 0, text.index("\0")) + 1
+            raise ValueError(f"{input_file}:{line}: there is a NUL character; if the file is UTF-16, "
+                             "convert it to UTF-8, else remove the character")
         # Split at "\n" alone: sentences may contain what else Unicode calls a line break.
         quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
         reader = csv.reader(io.StringIO(text, newline="\n"), delimiter="\t",
@@ -230,6 +234,10 @@ class DataProcessor:
         try:
             return list(reader)
         except csv.Error as error:
+            if "field limit" in str(error):
+                raise ValueError(f"{input_file}:{reader.line_num}: a field has more than "
+                                 f"{csv.field_size_limit():,} characters; look for lost tabs and line ends, "
+                                 "or shorten the text") from None
             raise ValueError(f"{input_file}:{reader.line_num}: cannot be split at tabs; look for a "
                              f"stray control character in the line ({error})") from None
 
@@ -456,11 +464,11 @@ def feature_fields(seq_length):
       seq_length: int, tokens per example.
     """
     return [
-        example_encoding.Field("input_ids", "int64", (seq_length,)),
-        example_encoding.Field("input_mask", "int64", (seq_length,)),
-        example_encoding.Field("segment_ids", "int64", (seq_length,)),
-        example_encoding.Field("label_ids", "int64", ()),
-        example_encoding.Field("is_real_example", "int64", ()),
+        example_encoding.Field("input_ids", "int64", (seq_length,), example_encoding.ANY_ID),
+        example_encoding.Field("input_mask", "int64", (seq_length,), (0, 1)),
+        example_encoding.Field("segment_ids", "int64", (seq_length,), example_encoding.ANY_ID),
+        example_encoding.Field("label_ids", "int64", (), example_encoding.ANY_ID),
+        example_encoding.Field("is_real_example", "int64", (), (0, 1)),
     ]
 
 

@@ -160,7 +160,8 @@ def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked
 # --- Input -----------------------------------------------------------------------------------------------
 
 
-def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_training, num_cpu_threads=4):
+def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_training, num_cpu_threads=4,
+                     vocab_size=None, type_vocab_size=None):
     """Returns an input_fn that reads TFRecord files of create_pretraining_data.py as if they were one.
 
     Args:
@@ -168,10 +169,13 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
       max_seq_length, max_predictions_per_seq: what they were made with.
       is_training: shuffle all of them and repeat; else once, in order.
       num_cpu_threads: batches read at the same time; the order is the same.
+      vocab_size, type_vocab_size: of the model: no id may be beyond. None leaves them open.
     """
+    fields = pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq, vocab_size,
+                                             type_vocab_size)
     return head.input_fn_builder(
-        list(input_files), pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq),
-        is_training, drop_remainder=is_training, batch_totals=BATCH_TOTALS if is_training else (),
+        list(input_files), fields, is_training, drop_remainder=is_training,
+        batch_totals=BATCH_TOTALS if is_training else (),
         num_threads=num_cpu_threads)
 
 

@@ -136,16 +136,25 @@ def full_sentences(documents, room, short_seq_prob, rng):
 # --- Features --------------------------------------------------------------------------------------------
 
 
-def feature_fields(max_seq_length, max_predictions_per_seq):
-    """Returns the fields of a stored instance, for `input_pipeline` to write and to read."""
+def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, type_vocab_size=None):
+    """Returns the fields of a stored instance, for `input_pipeline` to write and to read.
+
+    Args:
+      max_seq_length, max_predictions_per_seq: tokens, and predictions, of an instance.
+      vocab_size, type_vocab_size: of the model that reads them, for the bounds of the ids; None leaves these
+        open.
+    """
+    word, segment = ((0, size - 1) if size else example_encoding.ANY_ID
+                     for size in (vocab_size, type_vocab_size))
+    position = 0, max_seq_length - 1
     return [
-        example_encoding.Field("input_ids", "int64", (max_seq_length,)),
-        example_encoding.Field("input_mask", "int64", (max_seq_length,)),
-        example_encoding.Field("segment_ids", "int64", (max_seq_length,)),
-        example_encoding.Field("masked_lm_positions", "int64", (max_predictions_per_seq,)),
-        example_encoding.Field("masked_lm_ids", "int64", (max_predictions_per_seq,)),
-        example_encoding.Field("masked_lm_weights", "float32", (max_predictions_per_seq,)),
-        example_encoding.Field("next_sentence_labels", "int64", (1,)),
+        example_encoding.Field("input_ids", "int64", (max_seq_length,), word),
+        example_encoding.Field("input_mask", "int64", (max_seq_length,), (0, 1)),
+        example_encoding.Field("segment_ids", "int64", (max_seq_length,), segment),
+        example_encoding.Field("masked_lm_positions", "int64", (max_predictions_per_seq,), position),
+        example_encoding.Field("masked_lm_ids", "int64", (max_predictions_per_seq,), word),
+        example_encoding.Field("masked_lm_weights", "float32", (max_predictions_per_seq,), (0, float("inf"))),
+        example_encoding.Field("next_sentence_labels", "int64", (1,), (0, 1)),
     ]
 
 

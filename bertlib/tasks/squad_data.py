@@ -221,6 +221,10 @@ def _questions(path):
     if not isinstance(first, dict):
         raise ValueError(f"{path}: it should be one JSON object with \"data\", as SQuAD is, or one "
                          "object with \"id\", \"question\" and \"context\" a line")
+    if "data" not in first and not {"id", "question", "context"} & set(first):
+        raise ValueError(f"{path}: it has neither \"data\", as SQuAD has, nor \"id\", \"question\" and "
+                         "\"context\", as a line of JSON Lines has, but "
+                         f"{', '.join(map(repr, first)) or 'nothing':.80}")
     if "data" in first:
         if text[end:].strip():
             _parsed(path, json.loads, text)  # which complains
@@ -239,6 +243,9 @@ def _parsed(path, parse, *arguments, line=1):
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno + line - 1}:{error.colno}: this is not JSON ({error.msg}); "
                          "correct it, or fetch the file again if it was cut off") from None
+    except RecursionError:
+        raise ValueError(f"{path}:{line}: the JSON that begins here is nested too deeply; questions are not: "
+                         "correct it, or fetch the file again") from None
 
 
 def _questions_of_squad(path, document):
@@ -555,14 +562,14 @@ def feature_fields(seq_length, is_training):
     """
     fields = [
         example_encoding.Field("unique_ids", "int64", ()),
-        example_encoding.Field("input_ids", "int64", (seq_length,)),
-        example_encoding.Field("input_mask", "int64", (seq_length,)),
-        example_encoding.Field("segment_ids", "int64", (seq_length,)),
+        example_encoding.Field("input_ids", "int64", (seq_length,), example_encoding.ANY_ID),
+        example_encoding.Field("input_mask", "int64", (seq_length,), (0, 1)),
+        example_encoding.Field("segment_ids", "int64", (seq_length,), example_encoding.ANY_ID),
     ]
     if is_training:
         fields += [
-            example_encoding.Field("start_positions", "int64", ()),
-            example_encoding.Field("end_positions", "int64", ()),
+            example_encoding.Field("start_positions", "int64", (), (0, seq_length - 1)),
+            example_encoding.Field("end_positions", "int64", (), (0, seq_length - 1)),
             example_encoding.Field("is_impossible", "int64", ()),
         ]
     return fields

@@ -495,6 +495,25 @@ def write_answers(predictions, prediction_file, null_odds_file=None, offsets_fil
     return texts
 
 
+def one_sided(gold, texts):
+    """Returns what is to be said, in words, if all answers are empty though some questions have one, or none
+    is though some have none; else None. Scores do not show it.
+
+    Args:
+      gold: {qas_id: list of right answers}.
+      texts: {qas_id: answer}.
+    """
+    unanswerable = sum(not gold[qas_id] for qas_id in texts if qas_id in gold)
+    empty = sum(not text for text in texts.values())
+    if empty == len(texts) and unanswerable < len(texts):
+        return (f"All {empty} answers are empty, as {unanswerable} of the right ones are: nothing was told apart, "
+                "and the scores are those of never answering.")
+    if not empty and unanswerable:
+        return (f"None of the {len(texts)} answers is empty, though {unanswerable} of the right ones are: nothing "
+                "was told apart, and the scores are those of always answering.")
+    return None
+
+
 def null_odds(predictions):
     """Returns {qas_id: null odds}."""
     return {prediction.qas_id: prediction.null_odds for prediction in predictions}

@@ -163,6 +163,22 @@ def data_file_that_is_a_directory(given):
     (given.data / "dev.tsv").mkdir()
 
 
+@case("{data}/test.tsv:2: a field has more than 131,072 characters; look for lost tabs")
+def field_beyond_the_limit(given):
+    given.edit_row("test.tsv", 2, lambda line: line.replace(b" ", b" " + b"a" * 131072, 1))
+
+
+@case("{data}/dev.tsv:2: there is a NUL character; if the file is UTF-16, convert it to UTF-8")
+def nul_in_the_data(given):
+    given.edit_row("dev.tsv", 2, lambda line: line.replace(b" ", b"\0", 1))
+
+
+@case("{data}/dev.tsv:1: byte 0xff at offset 0 is not UTF-8; convert the file to UTF-8")
+def data_in_utf16(given):
+    path = given.data / "dev.tsv"
+    path.write_bytes(path.read_text(encoding="utf-8").encode("utf-16"))
+
+
 @case("--data_dir={here}/none: there is no such directory")
 def missing_data_directory(given):
     given.flags["data_dir"] = given.here / "none"
@@ -257,6 +273,11 @@ def configuration_that_is_a_directory(given):
 @case("{model}/bert_config.json must hold a JSON object, not a list", text="[]")
 def configuration_of(given, text):
     given.flags["bert_config_file"].write_text(text)
+
+
+@case("{model}/bert_config.json is damaged: its brackets are nested too deep")
+def configuration_nested_deeply(given):
+    given.flags["bert_config_file"].write_text('{"a": ' + "[" * 100000 + "]" * 100000 + "}")
 
 
 @case("{model}/bert_config.json is not JSON", "utf-8")
@@ -588,6 +609,9 @@ def no_task(given):
 @case("--learning_rate=0", "must be a positive number", learning_rate=0)
 @case("--learning_rate=-2e-05", "must be a positive number", learning_rate=-2e-5)
 @case("--learning_rate=nan", "must be a positive number", learning_rate="nan")
+@case("--learning_rate=inf", "must be a positive number", learning_rate="inf")
+@case("--memory_limit_gb=nan", "must be a finite number", memory_limit_gb="nan")
+@case("--memory_limit_gb=inf", "must be a finite number", memory_limit_gb="inf")
 @case("--warmup_proportion=-0.1", "must be a number from 0 to 1", warmup_proportion=-0.1)
 @case("--warmup_proportion=1.1", "must be a number from 0 to 1", warmup_proportion=1.1)
 @case("--warmup_proportion=nan", "must be a number from 0 to 1", warmup_proportion="nan")

@@ -425,6 +425,16 @@ def no_configuration(given):
     (given.model / "config.json").unlink()
 
 
+@case("--bert_config_file={here} is a directory; name the file")
+def directory_for_the_configuration(given):
+    given.flags["bert_config_file"] = given.here
+
+
+@case("--vocab_file={here} is a directory; name the file")
+def directory_for_the_vocabulary(given):
+    given.flags["vocab_file"] = given.here
+
+
 @case("--bert_config_file={here}/x.json: there is no such file")
 def configuration_that_is_not_there(given):
     given.flags["bert_config_file"] = given.here / "x.json"

@@ -212,6 +212,8 @@ def test_unanswerable_questions_are_pointed_out_where_every_question_is_answered
     (dict(max_query_length=29), "leaves no room for a context"),
     (dict(max_seq_length=64), "max_position_embeddings=40"),
     (dict(do_train=False, do_eval=False), "at least one of"), (dict(use_tpu=True), "TPUs are not supported"),
+    (dict(null_score_diff_threshold="nan"), "must be a finite number"),
+    (dict(null_score_diff_threshold="-inf"), "must be a finite number"),
     (dict(train_batch_size=64), "make no batch")], ids=str)
 def test_what_cannot_be_is_refused_before_anything_is_written(squad_1, tmp_path, changes, complaint):
     refused = squad_1.run(tmp_path / "output", **changes)

@@ -447,6 +447,12 @@ def test_an_id_that_occurs_twice(read, caplog):
     ('{"data": []}\n{"data": []}', r"file:2:1: this is not JSON \(Extra data\)"),
     ('{"id": "1", "question": "q"}', "file:1: 'context' is missing; it should be a string"),
     ("[]", "one JSON object with \"data\""),
+    ('{"version": "1.1", "questions": []}', "file: it has neither \"data\", as SQuAD has, nor \"id\", .* "
+                                            "but 'version', 'questions'"),
+    ("{}", "file: it has neither \"data\".* but nothing"),
+    ('{"data": 3}', "file: 'data' should be a list, not 3"),
+    ('{"data": ' + "[" * 100000 + "]" * 100000 + "}", "file:1: the JSON that begins here is nested too deeply"),
+    ('{"data": []}'.encode("utf-16"), "file:1: byte 0xff at offset 0 is not UTF-8; convert the file"),
     (" \n", "the file is empty"),
     (b'{"data":\n "\xff"}', "file:2: byte 0xff at offset 11 is not UTF-8"),
     ({"data": {}}, "file: 'data' should be a list, not {}"),
@@ -468,6 +474,7 @@ def test_what_cannot_be_read_says_where(read, content, complaint):
 
 @pytest.mark.parametrize("second, complaint", [
     ('\n{"id": ', "file:3:8: this is not JSON"),
+    ("[" * 100000 + "]" * 100000, "file:2: the JSON that begins here is nested too deeply"),
     ("[1]", r"file:2: there should be an object with 'context' here, not \[1\]"),
     ('{"id": "1", "question": "q", "context": "c"}', "file:2: the id '1' was already used at .*file:1;")])
 def test_bad_json_lines_say_where(read, second, complaint):

@@ -522,3 +522,18 @@ def test_report_of_the_recording(recording, tmp_path):
     assert {article.predicted for article in page.articles} == {
         prediction.answer.text for prediction in predictions}
     assert all(article.gold for article in page.articles)
+
+
+@pytest.mark.parametrize("answers, message", [
+    (["", "", ""], "All 3 answers are empty, as 1 of the right ones are: nothing was told apart"),
+    (["a", "b", "c"], "None of the 3 answers is empty, though 1 of the right ones are: nothing was told apart"),
+    (["", "b", ""], None), (["a", "b", ""], None)])
+def test_it_is_said_if_nothing_is_told_apart(answers, message):
+    gold = {"1": [("a", 0)], "2": [("b", 0)], "3": []}
+    said = squad_predictions.one_sided(gold, dict(zip(gold, answers)))
+    assert said is None if message is None else said.startswith(message)
+
+
+def test_answers_as_empty_as_the_right_ones_are_right():
+    assert squad_predictions.one_sided({"1": []}, {"1": ""}) is None
+    assert squad_predictions.one_sided({"1": [("a", 0)]}, {"1": "a"}) is None
