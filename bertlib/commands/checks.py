@@ -88,8 +88,8 @@ def _open_starting_weights(settings):
 
 # --- Checks ----------------------------------------------------------------------------------------------
 
-# In published and Hugging Face configurations, and of no effect on the encoder; "id2label" names the labels of the
-# head that a checkpoint comes with.
+# In published and Hugging Face configurations, and of no effect on the encoder; "id2label" names the labels
+# of the head that a checkpoint comes with.
 IGNORED_CONFIG_KEYS = {
     "directionality", "id2label", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type"}
@@ -274,13 +274,14 @@ def _check_supported(settings, said):
     """Checks that files of a tokenizer ask for nothing that would make other tokens than ours."""
     problems = list(dict.fromkeys(said.problems))
     config = settings.bert_config_file if "bert_config_file" in settings else None
-    wrong_class = config and tokenizer_files.class_problem(json_object(config).get("tokenizer_class"), general=True)
+    wrong_class = config and tokenizer_files.class_problem(json_object(config).get("tokenizer_class"),
+                                                           general=True)
     if wrong_class:
         problems.append(f"{config} says {wrong_class}")
     if problems:
         raise ValueError("The model's tokenizer makes other tokens than the one here:\n"
-                         + "\n".join(f"  {problem}" for problem in problems) + "\nTake another model; or if a "
-                         "file is wrong, correct it.")
+                         + "\n".join(f"  {problem}" for problem in problems) + "\nTake another model; or if "
+                         "a file is wrong, correct it.")
 
 
 def _added_tokens(said, path):
@@ -289,9 +290,9 @@ def _added_tokens(said, path):
     vocabulary = tokenization.load_vocab(path) if added else ()
     for token, file in added.items():
         if token not in vocabulary:
-            raise ValueError(f"{file} adds the token {token!r}, which {path} does not have: texts with it would "
-                             "become other tokens. Add it to that file, in the line after its id, or remove it "
-                             "here.")
+            raise ValueError(f"{file} adds the token {token!r}, which {path} does not have: texts with it "
+                             "would become other tokens. Add it to that file, in the line after its id, or "
+                             "remove it here.")
     return list(added)
 
 
@@ -300,17 +301,17 @@ _MOST_UNREACHABLE = 0.1
 
 
 def _check_reachable(path, tokenizer):
-    """Checks that the lower case, which nobody asked for, suits the vocabulary: that texts can have most of its
-    entries."""
+    """Checks that the lower case, which nobody asked for, suits the vocabulary: that texts can have most of
+    its entries."""
     normalize = tokenizer.basic_tokenizer.normalize
     words = [token for token in tokenizer.vocab if not (token.startswith("[") and token.endswith("]"))]
     lost = [token for token in words if normalize(token) != token]
     if len(lost) <= _MOST_UNREACHABLE * len(words):
         return
     accents = sum(token == token.lower() for token in lost) > len(lost) / 2
-    advice = ("they have accents, which go with the upper case. Pass --do_lower_case=false for a cased model; for "
-              'a lower-cased one that has accents write {"strip_accents": false} into tokenizer_config.json beside '
-              "the vocabulary" if accents else
+    advice = ("they have accents, which go with the upper case. Pass --do_lower_case=false for a cased model; "
+              'for a lower-cased one that has accents write {"strip_accents": false} into '
+              "tokenizer_config.json beside the vocabulary" if accents else
               "it is probably a cased model's. Pass --do_lower_case=false")
     raise ValueError(f"--do_lower_case was not given and is true, with which no text has {len(lost)} of the "
                      f"{len(words)} words in {path}, such as {', '.join(lost[:3])}: {advice}; or pass "

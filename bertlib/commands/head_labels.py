@@ -30,8 +30,8 @@ def names_in(config, path):
         name, str | int)} if isinstance(found, dict) else {}
     names = [str(named[index]) for index in sorted(named)]
     if not names or len(names) != len(found) or sorted(named) != list(range(len(names))):
-        raise ValueError(f"{path}: \"id2label\" has to be an object with a name for each id from 0 on, such as "
-                         f"{{\"0\": \"no\", \"1\": \"yes\"}}; it is {str(found):.80}.")
+        raise ValueError(f"{path}: \"id2label\" has to be an object with a name for each id from 0 on, such "
+                         f"as {{\"0\": \"no\", \"1\": \"yes\"}}; it is {str(found):.80}.")
     return None if names == [f"LABEL_{index}" for index in range(len(names))] else names
 
 
@@ -39,8 +39,8 @@ def starting_checkpoint(settings, labels):
     """Returns where the weights of a classifier start: --init_checkpoint, with its head in the order of the
     task's labels.
 
-    The head's labels are named in the configuration beside the checkpoint. If they are others than the task's,
-    the head starts at random in a training.
+    The head's labels are named in the configuration beside the checkpoint. If they are others than the
+    task's, the head starts at random in a training.
 
     Args:
       settings: a `Settings`.
@@ -63,7 +63,8 @@ def starting_checkpoint(settings, labels):
     beside = os.path.join(checkpoints.directory_of(path), _CONFIG[found.kind])
     names = names_in(files.json_object(beside), beside) if files.exists(beside) else None
     if names is None:
-        logging.info("The labels of the classifier in %s have no names: taken for the task's, in its order %s.",
+        logging.info("The labels of the classifier in %s have no names: taken for the task's, in its order "
+                     "%s.",
                      path, ", ".join(labels))
         return path
     theirs, ours = [name.casefold() for name in names], [label.casefold() for label in labels]
@@ -73,8 +74,8 @@ def starting_checkpoint(settings, labels):
         logging.info("The classifier in %s has the labels in the order %s: taken in the task's, %s.", path,
                      ", ".join(names), ", ".join(labels))
         return checkpoints.with_rows(found, dict.fromkeys(_HEAD, [theirs.index(label) for label in ours]))
-    different = (f"the classifier in --init_checkpoint={path} has the labels {', '.join(names)} ({beside}), the "
-                 f"task has {', '.join(labels)}")
+    different = (f"the classifier in --init_checkpoint={path} has the labels {', '.join(names)} ({beside}), "
+                 f"the task has {', '.join(labels)}")
     if not settings.do_train:
         raise ValueError(f"{different}. Train first, with --do_train=true; or if they mean the same, give "
                          "\"id2label\" there the task's names, each at its own id.")

@@ -1,7 +1,7 @@
 """What the files of a Hugging Face model say about its tokenizer: what ours has to do, and what it cannot.
 
-In a directory tokenizer_config.json goes before tokenizer.json, and special_tokens_map.json before neither: it
-says nothing else.
+In a directory tokenizer_config.json goes before tokenizer.json, and special_tokens_map.json before neither:
+it says nothing else.
 """
 
 import os
@@ -28,9 +28,9 @@ _OPTIONS = {"do_lower_case": ("normalizer", "lowercase"), "strip_accents": ("nor
 class Said(NamedTuple):
     """What files say.
 
-    options: {name: (value, the file that says so)} of arguments of `tokenization.FullTokenizer`. added: [(token,
-    file)], what is to be kept whole in a text besides the special tokens. problems: sentences on what no tokenizer
-    here does.
+    options: {name: (value, the file that says so)} of arguments of `tokenization.FullTokenizer`. added:
+    [(token, file)], what is to be kept whole in a text besides the special tokens. problems: sentences on
+    what no tokenizer here does.
     """
 
     options: dict
@@ -50,8 +50,8 @@ def read(directories):
         for name, (value, path) in here.options.items():
             before, first = said.options.setdefault(name, (value, path))
             if before != value:
-                raise ValueError(f"{first} says {name}={_text(before)}, and {path} {name}={_text(value)}. Take the "
-                                 "vocabulary and the checkpoint of one and the same model.")
+                raise ValueError(f"{first} says {name}={_text(before)}, and {path} {name}={_text(value)}. "
+                                 "Take the vocabulary and the checkpoint of one and the same model.")
         said.added.extend(here.added)
         said.problems.extend(here.problems)
     return said
@@ -91,8 +91,10 @@ def _read(directory):
         if wanted:
             said.problems.append(f"{path} says {name}={_text(value)}; it should be {wanted}.")
             del said.options[name]
-    said.problems.extend(f"{places[CONFIG]} says {problem}" for problem in _problems_of_config(config, tokenizer))
-    said.problems.extend(f"{places[TOKENIZER]} says {problem}" for problem in _problems_of_tokenizer(tokenizer))
+    said.problems.extend(f"{places[CONFIG]} says {problem}"
+                         for problem in _problems_of_config(config, tokenizer))
+    said.problems.extend(f"{places[TOKENIZER]} says {problem}"
+                         for problem in _problems_of_tokenizer(tokenizer))
     for name, found in ((SPECIAL_TOKENS_MAP, special_tokens), (CONFIG, config)):
         said.problems.extend(f"{places[name]} says {problem}" for problem in _renamed(found))
     for name, found in ((TOKENIZER, tokenizer.get("added_tokens")), (_ADDED_TOKENS, list(added)),
@@ -123,7 +125,8 @@ def class_problem(name, general=False):
     plain = name.removesuffix("Fast") if isinstance(name, str) else name
     if name is None or plain in _WORDPIECE_CLASSES or general and name in _GENERAL_CLASSES:
         return None
-    return f"tokenizer_class={_text(name)}, which is not supported; supported are {', '.join(_WORDPIECE_CLASSES)}."
+    return (f"tokenizer_class={_text(name)}, which is not supported; "
+            f"supported are {', '.join(_WORDPIECE_CLASSES)}.")
 
 
 def _problems_of_config(config, tokenizer):
@@ -131,15 +134,16 @@ def _problems_of_config(config, tokenizer):
     if wrong_class:
         yield wrong_class
     if config.get("do_basic_tokenize", True) is not True:
-        yield (f"do_basic_tokenize={_text(config['do_basic_tokenize'])}, which is not supported: text is split at "
-               "punctuation marks.")
+        yield (f"do_basic_tokenize={_text(config['do_basic_tokenize'])}, which is not supported: text is "
+               "split at punctuation marks.")
 
 
 def _problems_of_tokenizer(tokenizer):
     """What of a tokenizer.json no tokenizer here does."""
     supported = (("normalizer", "type", "BertNormalizer"), ("normalizer", "clean_text", True),
                  ("pre_tokenizer", "type", "BertPreTokenizer"), ("model", "type", "WordPiece"),
-                 ("model", "continuing_subword_prefix", tokenization.CONTINUATION), ("model", "unk_token", "[UNK]"))
+                 ("model", "continuing_subword_prefix", tokenization.CONTINUATION),
+                 ("model", "unk_token", "[UNK]"))
     for part, key, only in supported:
         if part not in tokenizer:
             continue

@@ -104,7 +104,8 @@ def open_checkpoint(path):
 
 
 def with_rows(checkpoint, rows):
-    """Returns a `Checkpoint` that has the rows of some tensors in another order: {name: list of int, the rows}."""
+    """Returns a `Checkpoint` that has the rows of some tensors in another order: {name: list of int, the
+    rows}."""
     def read(name):
         value = checkpoint.read(name)
         return value[rows[name]] if name in rows else value

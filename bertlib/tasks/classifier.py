@@ -136,8 +136,8 @@ def one_class(matrix, labels):
     if np.count_nonzero(predicted) != 1 or len(labels) < 2:
         return None
     only = int(predicted.argmax())
-    return (f"All {predicted[only]} predictions are {labels[only]}, as {matrix[only].sum()} of the labels are: "
-            "nothing was told apart, and the metrics are those of always saying that.")
+    return (f"All {predicted[only]} predictions are {labels[only]}, as {matrix[only].sum()} of the labels "
+            "are: nothing was told apart, and the metrics are those of always saying that.")
 
 
 # --- Input -----------------------------------------------------------------------------------------------

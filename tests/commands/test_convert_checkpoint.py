@@ -219,8 +219,8 @@ def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
     found = json.loads((out / "tokenizer_config.json").read_text())
     assert found == {**found, "do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False,
                      "cls_token": "<s>"}
-    assert any("WARNING: The scripts here do not make this model's tokens: " in line and "cls_token='<s>'" in line
-               for line in log)
+    assert any("WARNING: The scripts here do not make this model's tokens: " in line
+               and "cls_token='<s>'" in line for line in log)
 
 
 @pytest.mark.parametrize("vocab, message", [

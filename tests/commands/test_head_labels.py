@@ -48,7 +48,8 @@ def starting(path, output, labels=LABELS, do_train=False):
 
 
 @pytest.mark.parametrize("names, rows", [
-    (["entailment", "neutral", "contradiction"], [2, 0, 1]), (["ENTAILMENT", "Neutral", "CONTRADICTION"], [2, 0, 1]),
+    (["entailment", "neutral", "contradiction"], [2, 0, 1]), (["ENTAILMENT", "Neutral", "CONTRADICTION"],
+                                                              [2, 0, 1]),
     (LABELS, [0, 1, 2]), (["LABEL_0", "LABEL_1", "LABEL_2"], [0, 1, 2])])
 def test_the_head_is_put_into_the_tasks_order_by_name(model, tmp_path, names, rows):
     name_labels(model, by_id(*names))
@@ -66,23 +67,26 @@ def test_a_head_with_other_labels_starts_at_random_or_is_refused(model, tmp_path
     with caplog.at_level("WARNING", logger="absl"):
         found = starting(model, tmp_path / "output", do_train=True)
     assert not set(HEAD) & set(found.shapes) and "bert/pooler/dense/bias" in found.shapes
-    message = (f"he classifier in --init_checkpoint={model} has the labels {', '.join(names)} ({model}/config.json), "
-               "the task has contradiction, entailment, neutral")
+    message = (f"he classifier in --init_checkpoint={model} has the labels {', '.join(names)} "
+               f"({model}/config.json), the task has contradiction, entailment, neutral")
     assert f"{message}: the classifier starts at random, the encoder from there." in caplog.text
     with pytest.raises(ValueError) as error:
         starting(model, tmp_path / "output")
     assert f"{message}. Train first" in str(error.value)
 
 
-@pytest.mark.parametrize("names", [["a", "b", "c"], {"0": "a", "2": "b"}, {"zero": "a"}, {"0": None}, {}, "abc"])
+@pytest.mark.parametrize("names",
+                         [["a", "b", "c"], {"0": "a", "2": "b"}, {"zero": "a"}, {"0": None}, {}, "abc"])
 def test_names_that_are_not_one_for_each_id(model, tmp_path, names):
     name_labels(model, names)
-    with pytest.raises(ValueError, match='config.json: "id2label" has to be an object with a name for each id'):
+    with pytest.raises(ValueError,
+                       match='config.json: "id2label" has to be an object with a name for each id'):
         starting(model, tmp_path / "output")
 
 
 def test_names_beside_a_converted_checkpoint_and_beside_a_training(tiny_model, tmp_path):
-    (tmp_path / "bert_config.json").write_text(json.dumps({**tiny.CONFIG, "id2label": by_id(*reversed(LABELS))}))
+    (tmp_path
+     / "bert_config.json").write_text(json.dumps({**tiny.CONFIG, "id2label": by_id(*reversed(LABELS))}))
     arrays = {**tiny_model.weights, **HEAD}
     converted = tiny.write_tensorflow(tmp_path / "bert_model.ckpt", arrays)
     trained = tiny.write_tensorflow(tmp_path / "model.ckpt-3", arrays)
@@ -103,6 +107,6 @@ def test_predictions_are_the_same_whatever_order_the_checkpoint_has(model, tiny_
             max_seq_length=tiny.SEQ_LENGTH), cwd=tmp_path)
         assert finished.code == 0, finished.err
         outputs.append((output / "test_results.tsv").read_text())
-        assert ("has the labels in the order entailment, neutral, contradiction: taken in the task's, contradiction, "
-                "entailment, neutral." in finished.err) == (names != LABELS)
+        assert ("has the labels in the order entailment, neutral, contradiction: taken in the task's, "
+                "contradiction, entailment, neutral." in finished.err) == (names != LABELS)
     assert outputs[0] == outputs[1]

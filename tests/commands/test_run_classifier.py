@@ -41,8 +41,8 @@ def log_of(finished):
             assert messages and messages[-1].startswith("Results") and re.match(r"  \w+ = ", line), line
             messages[-1] += "\n" + line
     # Few examples may well be predicted alike.
-    assert not any(message.startswith(("WARNING", "ERROR", "FATAL")) and "nothing was told apart" not in message
-                   for message in messages)
+    assert not any(message.startswith(("WARNING", "ERROR", "FATAL"))
+                   and "nothing was told apart" not in message for message in messages)
     return messages
 
 
@@ -355,15 +355,16 @@ def test_it_is_said_if_all_predictions_are_one_class(scripts, tiny_model, tmp_pa
     """In the evaluation and on a labelled test set."""
     data = tiny.write_task(tmp_path / "data", "mrpc", dev=3, test=2)
     head = {"output_weights": np.zeros((2, 16), np.float32), "output_bias": np.array([9, 0], np.float32)}
-    checkpoint = tiny.write_tensorflow(tmp_path / "weights" / "bert_model.ckpt", {**tiny_model.weights, **head})
+    checkpoint = tiny.write_tensorflow(tmp_path / "weights" / "bert_model.ckpt",
+                                       {**tiny_model.weights, **head})
     finished = scripts.run("run_classifier.py", *tiny.flags(
         task_name="mrpc", data_dir=data, vocab_file=tiny_model.vocab, bert_config_file=tiny_model.config,
         init_checkpoint=checkpoint, output_dir=tmp_path / "output", do_eval=True, do_predict=True,
         max_seq_length=tiny.SEQ_LENGTH), cwd=tmp_path)
     assert finished.code == 0, finished.err
     for file, total, count in (("eval_results.txt", 3, 2), ("test_eval_results.txt", 2, 1)):
-        assert (f"WARNING: {file}: All {total} predictions are 0, as {count} of the labels are: nothing was told "
-                "apart, and the metrics are those of always saying that.") in finished.err
+        assert (f"WARNING: {file}: All {total} predictions are 0, as {count} of the labels are: nothing was "
+                "told apart, and the metrics are those of always saying that.") in finished.err
 
 
 @pytest.mark.parametrize("matrix, said", [
@@ -379,7 +380,8 @@ def test_labels_that_are_none_or_not_distinct_are_refused(labels):
         def get_labels(self):
             return labels
 
-    with pytest.raises(ValueError, match=r"^Processor.get_labels\(\) gives \[.*\]: let it give each label of the task"):
+    with pytest.raises(ValueError, match=r"^Processor.get_labels\(\) gives \[.*\]: let it give each label of "
+                       r"the task"):
         run_classifier.labels_of(Processor())
 
 

@@ -1,5 +1,5 @@
-"""What the files of a Hugging Face model say about its tokenizer is done, or refused; so is a case that does not
-suit the vocabulary."""
+"""What the files of a Hugging Face model say about its tokenizer is done, or refused; so is a case that does
+not suit the vocabulary."""
 
 import itertools
 import json
@@ -17,14 +17,16 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def vocabulary():
-    """Every character of the texts in each form that an option gives it, as a beginning and as a continuation."""
+    """Every character of the texts in each form that an option gives it, as a beginning and as a
+    continuation."""
     characters = set()
     for lower, strips in itertools.product((False, True), repeat=2):
         normalizer = tokenizers.normalizers.BertNormalizer(True, False, strips, lower)
         characters.update(character for text in TEXTS for character in normalizer.normalize_str(text))
     characters = sorted(characters - {" "})
     words = ["über", "uber", "Café", "cafe", "café", "中国", "##国人", "tokyo", "TOKYO"]
-    return list(dict.fromkeys([*SPECIAL, *words, *characters, *(f"##{character}" for character in characters)]))
+    pieces = [f"##{character}" for character in characters]
+    return list(dict.fromkeys([*SPECIAL, *words, *characters, *pieces]))
 
 
 def settings_of(directory, *arguments):
@@ -51,7 +53,8 @@ def write(directory, name, content):
 
 def rust_tokenizer(lower, strips, chinese, longest):
     tokens = {token: index for index, token in enumerate(vocabulary())}
-    made = tokenizers.Tokenizer(tokenizers.models.WordPiece(tokens, unk_token="[UNK]", max_input_chars_per_word=longest))
+    made = tokenizers.Tokenizer(tokenizers.models.WordPiece(tokens, unk_token="[UNK]",
+                                                            max_input_chars_per_word=longest))
     made.normalizer = tokenizers.normalizers.BertNormalizer(True, chinese, strips, lower)
     made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     return made
@@ -73,7 +76,8 @@ def test_tokens_are_those_of_the_tokenizers_package(model, lower, strips, chines
 def test_tokenizer_config_goes_before_tokenizer_json(model):
     rust_tokenizer(True, True, True, 100).save(str(model / "tokenizer.json"))
     write(model, "tokenizer_config.json", {"do_lower_case": False, "strip_accents": False,
-                                           "tokenize_chinese_chars": False, "tokenizer_class": "BertTokenizerFast"})
+                                           "tokenize_chinese_chars": False,
+                                           "tokenizer_class": "BertTokenizerFast"})
     ours = checks.load_tokenizer(settings_of(model))
     assert [ours.tokenize(text) for text in TEXTS] == [
         rust_tokenizer(False, False, False, 100).encode(text).tokens for text in TEXTS]
@@ -91,26 +95,33 @@ def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
     checkpoint = f"--init_checkpoint={other / 'model.safetensors'}"
     assert checks.load_tokenizer(settings_of(model, checkpoint)).tokenize("TOKYO") == ["TOKYO"]
     write(model, "tokenizer_config.json", {"do_lower_case": True})
-    with pytest.raises(ValueError, match=r"says do_lower_case=true, and .* do_lower_case=false\. Take the vocabulary"):
+    with pytest.raises(ValueError, match=r"says do_lower_case=true, and .* do_lower_case=false\. Take the "
+                       r"vocabulary"):
         checks.load_tokenizer(settings_of(model, checkpoint))
 
 
 @pytest.mark.parametrize("name, content, message", [
-    ("tokenizer_config.json", {"do_basic_tokenize": False}, "do_basic_tokenize=false, which is not supported"),
-    ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class='BertJapaneseTokenizer', "
-                                                                            "which is not supported"),
+    ("tokenizer_config.json", {"do_basic_tokenize": False},
+     "do_basic_tokenize=false, which is not supported"),
+    ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"},
+     "tokenizer_class='BertJapaneseTokenizer', "
+     "which is not supported"),
     ("tokenizer_config.json", {"tokenizer_class": 3}, "tokenizer_class=3, which is not"),
     ("tokenizer_config.json", {"cls_token": "<s>"}, "cls_token='<s>'; here it is '[CLS]'"),
     ("special_tokens_map.json", {"unk_token": {"content": "<unk>"}}, "unk_token='<unk>'; here it is '[UNK]'"),
-    ("tokenizer_config.json", {"strip_accents": "no"}, "strip_accents='no'; it should be true, false or null"),
+    ("tokenizer_config.json", {"strip_accents": "no"},
+     "strip_accents='no'; it should be true, false or null"),
     ("tokenizer_config.json", {"do_lower_case": None}, "do_lower_case=null; it should be true or false"),
-    ("tokenizer.json", {"normalizer": None}, "normalizer: type=null, which is not supported, only 'BertNormalizer'"),
+    ("tokenizer.json", {"normalizer": None}, "normalizer: type=null, which is not supported, only "
+     "'BertNormalizer'"),
     ("tokenizer.json", {"normalizer": {"type": "Sequence"}}, "normalizer: type='Sequence'"),
     ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer: type='Whitespace'"),
     ("tokenizer.json", {"model": {"type": "BPE"}}, "model: type='BPE'"),
     ("tokenizer.json", {"model": {"continuing_subword_prefix": "@@"}}, "continuing_subword_prefix='@@'"),
-    ("tokenizer.json", {"model": {"max_input_chars_per_word": -1}}, "max_input_chars_per_word=-1; it should be a"),
-    ("tokenizer.json", {"added_tokens": [{"id": 400, "content": "<user>"}]}, "adds the token '<user>', which"),
+    ("tokenizer.json", {"model": {"max_input_chars_per_word": -1}}, "max_input_chars_per_word=-1; it should "
+     "be a"),
+    ("tokenizer.json", {"added_tokens": [{"id": 400, "content": "<user>"}]},
+     "adds the token '<user>', which"),
     ("added_tokens.json", {"<user>": 400}, "adds the token '<user>', which"),
     ("tokenizer.json", [], "must hold a JSON object, not a list"),
 ])
@@ -143,7 +154,8 @@ def test_the_case_of_the_files_is_taken_if_no_flag_gives_one(model, caplog):
         tokenizer = checks.load_tokenizer(given)
     assert tokenizer.tokenize("TOKYO Café") == ["TOKYO", "Café"]
     assert given.do_lower_case is False
-    assert f"--do_lower_case not given: using False ({model / 'tokenizer_config.json'} says so)" in caplog.text
+    said = f"--do_lower_case not given: using False ({model / 'tokenizer_config.json'} says so)"
+    assert said in caplog.text
 
 
 CASED = ["Paris", "London", "the", "a", "dog"]
@@ -176,5 +188,5 @@ def test_what_a_conversion_carries_along(model):
     write(model, "special_tokens_map.json", {"cls_token": "<s>", "bos_token": "<b>"})
     write(model, "tokenizer_config.json", {"model_max_length": 8, "tokenize_chinese_chars": True})
     assert tokenizer_files.carried(model) == {
-        "do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True, "max_input_chars_per_word": 100,
-        "cls_token": "<s>", "model_max_length": 8}
+        "do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True,
+        "max_input_chars_per_word": 100, "cls_token": "<s>", "model_max_length": 8}

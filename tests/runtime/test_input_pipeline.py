@@ -241,12 +241,14 @@ def test_no_examples_are_refused():
 BOUNDED = [Field("input_ids", "int64", (4,), (0, 350)), Field("label_ids", "int64", (), (0, 2)),
            Field("weights", "float32", (2,), (0, float("inf")))]
 FAULTS = {
-    "id": ({"input_ids": [0, 351, 0, 0]}, "input_ids has 351 at place 1 (from 0); it has to be from 0 to 350"),
+    "id": ({"input_ids": [0, 351, 0, 0]},
+           "input_ids has 351 at place 1 (from 0); it has to be from 0 to 350"),
     "negative id": ({"input_ids": [0, 1, 2, -1]}, "input_ids has -1 at place 3"),
     # as int32 it would be 5
     "large id": ({"input_ids": [2**32 + 5, 0, 0, 0]}, "input_ids has 4294967301 at place 0"),
     "label": ({"label_ids": 3}, "label_ids has 3 at place 0 (from 0); it has to be from 0 to 2"),
-    "nan": ({"weights": [1, float("nan")]}, "weights has nan at place 1 (from 0); it has to be finite and at least 0"),
+    "nan": ({"weights": [1, float("nan")]},
+            "weights has nan at place 1 (from 0); it has to be finite and at least 0"),
     "infinity": ({"weights": [float("inf"), 1]}, "weights has inf at place 0"),
     "negative weight": ({"weights": [-1, 1]}, "weights has -1.0 at place 0")}
 
@@ -272,13 +274,15 @@ def test_a_value_out_of_bounds_is_located(path, change, message, is_training):
 @pytest.mark.parametrize("is_training", [True, False])
 def test_bounds_change_no_batch(path, is_training):
     record_files.write_records(path, FIELDS, make_rows(10))
-    bounded, plain = (batches(input_pipeline.record_dataset(path, fields, 3, is_training, drop_remainder=False), 8)
+    bounded, plain = (batches(input_pipeline.record_dataset(path, fields, 3, is_training,
+                                                            drop_remainder=False), 8)
                       for fields in (BOUNDED, FIELDS))
     assert_equal(bounded, plain)
 
 
 @pytest.mark.parametrize("fields, values, message", [
-    ([Field("input_ids", "int64", (5,)), *FIELDS[1:]], {"input_ids": [1] * 5}, "input_ids has 5 int64 values, not 4"),
+    ([Field("input_ids", "int64", (5,)), *FIELDS[1:]], {"input_ids": [1] * 5}, "input_ids has 5 int64 "
+     "values, not 4"),
     (FIELDS[:1], {}, "it has no feature label_ids"), (None, b"\xff\xff none", "it is no tf.train.Example")])
 def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, fields, values, message):
     last = record_files.encode(fields, {**make_rows(1)[0], **values}) if fields else values

@@ -448,10 +448,11 @@ def test_an_id_that_occurs_twice(read, caplog):
     ('{"id": "1", "question": "q"}', "file:1: 'context' is missing; it should be a string"),
     ("[]", "one JSON object with \"data\""),
     ('{"version": "1.1", "questions": []}', "file: it has neither \"data\", as SQuAD has, nor \"id\", .* "
-                                            "but 'version', 'questions'"),
+     "but 'version', 'questions'"),
     ("{}", "file: it has neither \"data\".* but nothing"),
     ('{"data": 3}', "file: 'data' should be a list, not 3"),
-    ('{"data": ' + "[" * 100000 + "]" * 100000 + "}", "file:1: the JSON that begins here is nested too deeply"),
+    ('{"data": ' + "[" * 100000 + "]" * 100000 + "}",
+     "file:1: the JSON that begins here is nested too deeply"),
     ('{"data": []}'.encode("utf-16"), "file:1: byte 0xff at offset 0 is not UTF-8; convert the file"),
     (" \n", "the file is empty"),
     (b'{"data":\n "\xff"}', "file:2: byte 0xff at offset 11 is not UTF-8"),

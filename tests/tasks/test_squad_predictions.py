@@ -526,7 +526,8 @@ def test_report_of_the_recording(recording, tmp_path):
 
 @pytest.mark.parametrize("answers, message", [
     (["", "", ""], "All 3 answers are empty, as 1 of the right ones are: nothing was told apart"),
-    (["a", "b", "c"], "None of the 3 answers is empty, though 1 of the right ones are: nothing was told apart"),
+    (["a", "b", "c"],
+     "None of the 3 answers is empty, though 1 of the right ones are: nothing was told apart"),
     (["", "b", ""], None), (["a", "b", ""], None)])
 def test_it_is_said_if_nothing_is_told_apart(answers, message):
     gold = {"1": [("a", 0)], "2": [("b", 0)], "3": []}
