@@ -309,8 +309,8 @@ def _check_reachable(path, tokenizer):
     if len(lost) <= _MOST_UNREACHABLE * len(words):
         return
     accents = sum(token == token.lower() for token in lost) > len(lost) / 2
-    advice = ("they have accents, which go with the upper case. Pass --do_lower_case=false for a cased model; "
-              'for a lower-cased one that has accents write {"strip_accents": false} into '
+    advice = ("they have accents, which go with the upper case. Pass --do_lower_case=false for a cased model;"
+              ' for a lower-cased one that has accents write {"strip_accents": false} into '
               "tokenizer_config.json beside the vocabulary" if accents else
               "it is probably a cased model's. Pass --do_lower_case=false")
     raise ValueError(f"--do_lower_case was not given and is true, with which no text has {len(lost)} of the "
