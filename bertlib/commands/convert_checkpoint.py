@@ -314,6 +314,8 @@ def strip(given, source):
     texts = {}
     for name, path in paths.items():
         if path is not None and tf.gfile.Exists(path):
+            if name != _VOCABULARY:
+                checks.json_object(path)  # complains if it is none
             with tf.gfile.GFile(path, "rb") as reader:
                 texts[name] = reader.read()
     # Other numbers than floats count as the state of a training, but those of the encoder cannot be that.

@@ -29,6 +29,9 @@ _BYTES_FED_AT_A_TIME = 64 * 2**20
 _NARROW = (np.float16, tf.bfloat16.as_numpy_dtype)
 _LARGEST = float(np.finfo(np.float32).max)
 
+# What the reader of TensorFlow raises: an IndexError at the end of a truncated file, RuntimeErrors, its own.
+_READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError)
+
 
 class DamagedError(ValueError):
     """A checkpoint cannot be read to its end.
@@ -71,8 +74,7 @@ class Checkpoint(object):
         """
         try:
             value = self._read(name)
-        # TensorFlow reports the end of a truncated file as an IndexError.
-        except (tf.errors.OpError, SafetensorError, OSError, IndexError) as error:
+        except (*_READ_ERRORS, SafetensorError, OSError) as error:
             raise DamagedError(self.path, f"{self.path} is damaged: {name} cannot be read "
                                f"({_first_line(error)}).") from error
         return value.astype(np.float32) if value.dtype in _NARROW else value
@@ -177,7 +179,7 @@ def _open_tensorflow(prefix):
     try:
         reader = tf.train.load_checkpoint(checkpoint_files.openable(prefix))
         shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
-    except (tf.errors.OpError, ValueError) as error:
+    except (*_READ_ERRORS, ValueError) as error:
         raise DamagedError(prefix, f"The checkpoint {prefix} cannot be read ({_first_line(error)}): it is "
                            "truncated or damaged.") from error
     return Checkpoint(prefix, shapes, reader.get_tensor, reader.get_variable_to_dtype_map())

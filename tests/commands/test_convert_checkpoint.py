@@ -499,6 +499,12 @@ def nothing_but_state(given):
     given.flags["weights_only"] = True
 
 
+@case("{model}/bert_config.json is not JSON", kind="tensorflow")
+def weights_only_with_a_configuration_that_is_none(given):
+    (given.model / "bert_config.json").write_text("no JSON")
+    given.flags["weights_only"] = True
+
+
 @case("--output={model}/../hugging_face is the input's directory")
 def output_to_the_input(given):
     given.flags["output"] = f"{given.model}/../hugging_face"

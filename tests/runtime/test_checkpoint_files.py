@@ -168,3 +168,21 @@ def test_a_damaged_file_of_names_is_answered_with_what_removing_it_does(tmp_path
         checkpoints.latest_checkpoint(str(tmp_path / "a"))
     listing.unlink()
     assert checkpoints.latest_checkpoint(str(tmp_path / "a")) == str(tmp_path / "a" / "model.ckpt-5")
+
+
+def test_whatever_byte_of_an_index_is_wrong_or_missing_the_checkpoint_is_read_or_called_damaged(tmp_path):
+    prefix, = write(tmp_path / "run", 3)
+    index = pathlib.Path(prefix + ".index")
+    whole, damaged = index.read_bytes(), 0
+    spoiled = [whole[:size] for size in range(0, len(whole), 5)]
+    spoiled += [whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1:]
+                for place in range(len(whole)) for bit in (1, 64)]
+    for content in spoiled:
+        index.write_bytes(content)
+        try:
+            found = checkpoints.open_checkpoint(prefix)
+            for name in found.shapes:
+                found.read(name)
+        except checkpoints.DamagedError as error:
+            damaged += prefix in str(error)
+    assert damaged > len(spoiled) / 2
