@@ -11,7 +11,7 @@ import time
 FAULTS = {
     # Each: chance → what inside.py does, environment, what is done at a random moment, where a disk is small.
     "files of at most some bytes": lambda chance: dict(limits={
-        "RLIMIT_FSIZE": chance.choice([0, 1, 100, 1000, 3000, 10000, 30000])}),
+        "RLIMIT_FSIZE": chance.choice([20000, 30000, 60000, 200000])}),  # the log is a file too
     "little memory": lambda chance: dict(limits={"RLIMIT_AS": int(10**chance.uniform(6.5, 9.3))}),
     "few descriptors": lambda chance: dict(limits={"RLIMIT_NOFILE": chance.randrange(8, 60)}),
     "stdout closed": lambda chance: dict(stdout="closed"),
@@ -45,7 +45,8 @@ class Fault:
         self.name = chance.choice(sorted(FAULTS))
         self.values = FAULTS[self.name](chance)
         self.ends = SIGNALS.get(self.values.get("signal"), ())
-        self._moment = chance.uniform(0, 2) ** 2 + (chance.uniform(0, 3) if "fresh" in self.values else 0)
+        # Before, the run is still in the hands of the server that starts it.
+        self._moment = 0.1 + chance.uniform(0, 2) ** 2 + (chance.uniform(0, 3) if "fresh" in self.values else 0)
         flag = next(name for name in ("output_dir", "output_file", "output") if name in run.flags)
         output = run.flags[flag]
         self._output = here / output.split(",")[0]

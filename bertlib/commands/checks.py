@@ -339,6 +339,9 @@ def check_output_dir(settings):
         if not directory:
             raise ValueError(f"--{name} is empty; name a directory.")
         while existing and not tf.gfile.Exists(existing):
+            if os.path.islink(existing):
+                raise NotADirectoryError(f"--{name}={directory}: {existing} is a link to nothing. Remove it, "
+                                         "or use another directory.")
             existing = os.path.dirname(existing)
         if existing and not tf.gfile.IsDirectory(existing):
             raise NotADirectoryError(f"--{name}={directory}: {existing} is not a directory. Use another one.")

@@ -79,7 +79,8 @@ def run(main, goes_on=False, description=None):
             fewer = (f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close"
                      if "recompute" in FLAGS else "Close")
             _fail(f"error: out of RAM ({error}). {fewer} other programs.")
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemError) as error:
+            _reraise_unless_interrupted(error)
             _fail(f"interrupted.{_what_goes_on(goes_on)}", code=130)
         except stopping.Stopped as stopped:
             kept = f" {stopped}: the same command goes on." if str(stopped) else _what_goes_on(goes_on)
@@ -95,8 +96,16 @@ def run(main, goes_on=False, description=None):
         gc.freeze()
         atexit.register(gc.freeze)
         app.run(guarded)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemError) as error:
+        _reraise_unless_interrupted(error)
         _fail("interrupted.", code=130)
+
+
+def _reraise_unless_interrupted(error):
+    """Raises a SystemError again, except one that code in C makes of Ctrl-C."""
+    cause = error.__cause__ or error.__context__
+    if isinstance(error, SystemError) and not isinstance(cause, KeyboardInterrupt):
+        raise error
 
 
 def _what_goes_on(goes_on):

@@ -583,6 +583,12 @@ def output_directory_that_is_a_file(given, below):
     given.flags["output_dir"] = given.output / below
 
 
+@case("--output_dir={output}: {output} is a link to nothing", to="nowhere")
+@case("--output_dir={output}: {output} is a link to nothing", to="output")
+def output_directory_that_is_a_link_to_nothing(given, to):
+    given.output.symlink_to(given.output.parent / to)
+
+
 # --- Flags -----------------------------------------------------------------------------------------------
 
 
