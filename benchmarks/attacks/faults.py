@@ -46,7 +46,9 @@ class Fault:
         self.values = FAULTS[self.name](chance)
         self.ends = SIGNALS.get(self.values.get("signal"), ())
         # Before, the run is still in the hands of the server that starts it.
-        self._moment = 0.1 + chance.uniform(0, 2) ** 2 + (chance.uniform(0, 3) if "fresh" in self.values else 0)
+        self._moment = 0.1 + chance.uniform(0, 2) ** 2
+        if "fresh" in self.values:
+            self._moment += chance.uniform(0, 3)
         flag = next(name for name in ("output_dir", "output_file", "output") if name in run.flags)
         output = run.flags[flag]
         self._output = here / output.split(",")[0]

@@ -379,6 +379,25 @@ def check_fits(checkpoint, expected, optional=()):
                      + _probable_cause(checkpoint.shapes, expected, missing, differing))
 
 
+def check_same_types(checkpoint, expected):
+    """Checks that a checkpoint's tensors can be restored into variables as they are.
+
+    Args:
+      checkpoint: a `Checkpoint`.
+      expected: {name: `tf.DType`} of the variables; what the checkpoint lacks is left to `check_fits`.
+
+    Raises:
+      ValueError: one is of another type.
+    """
+    for name, dtype in expected.items():
+        found = checkpoint.dtypes.get(name, dtype)
+        if found != dtype:
+            raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model: {name} is "
+                             f"{found.name} there, and {dtype.name} in the model. A training does not save "
+                             "it like that. To start from its weights name it as --init_checkpoint, with "
+                             "another --output_dir.")
+
+
 def _probable_cause(found, expected, missing, differing):
     """One sentence on what the user most likely did."""
     layers_found, layers_expected = _layer_count(found), _layer_count(expected)

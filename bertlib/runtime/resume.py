@@ -40,6 +40,8 @@ def scaffold_of(spec, checkpoint, config):
                                             if variable.dtype.base_dtype.is_floating])
             optional = tf.get_collection(graph_keys.OPTIONAL_IN_CHECKPOINT)
             checkpoints.check_fits(found, shapes, {variable.op.name for variable in optional})
+            checkpoints.check_same_types(
+                found, {variable.op.name: variable.dtype.base_dtype for variable in variables})
             found.read(tf.train.get_global_step().op.name)  # TensorFlow takes a missing file for a wrong name
             absent = [variable for variable in optional if variable.op.name not in found.shapes]
             if absent:

@@ -1028,6 +1028,17 @@ def test_a_checkpoint_of_another_model_is_refused_by_the_names_of_its_variables(
     assert snapshot(trained.model_dir) == before
 
 
+@each_call
+def test_a_checkpoint_with_another_type_of_number_is_refused(trained, call):
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("global_step", initializer=tf.constant(3, tf.int64))
+        tf.get_variable("total", initializer=tf.constant(3, tf.float16))
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, trained.latest_checkpoint(), write_meta_graph=False)
+    with pytest.raises(ValueError, match="total is float16 there, and float32 in the model"):
+        call(trained)
+
+
 def damage_data(path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 0xFF  # the variables lie in the order of their names: `total` is last
