@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import common_flags
-from bertlib.runtime import checkpoints, files
+from bertlib.runtime import checkpoint_files, checkpoints, files
 
 FILE = "run.json"
 _FORMAT = 1
@@ -34,6 +34,8 @@ _NOT_RECORDED = {
     "gradient_accumulation_steps", "tokens_per_micro_batch", "recompute", "recompute_segment",
     "memory_limit_gb", "compile_kernels", "use_xla", "profile_steps", "use_tpu", "tpu_name", "tpu_zone",
     "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback"}
+# Trimmed micro-batches draw dropout masks of their own.
+_SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch"}
 # Of large files that many bytes, in blocks that are spread evenly, are looked at.
 _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
@@ -86,8 +88,8 @@ def _of_checkpoint(path):
     try:
         found = checkpoints.open_checkpoint(path)
         if found.kind == "hugging_face":
-            beside = os.path.join(found.path, "*.safetensors")
-            paths = [found.path] if found.path.endswith(".safetensors") else sorted(tf.gfile.Glob(beside))
+            alone = found.path.endswith(".safetensors")
+            paths = [found.path] if alone else checkpoint_files.in_directory(found.path, ".safetensors")
         else:
             paths = [found.path + ".index"]  # with the checksum of each tensor
         return of_files(paths)["fingerprint"]
@@ -111,7 +113,8 @@ def describe(settings, command, task, config, labels=None, tokenizer=None, train
       train_data: see `of_examples` and `of_files`; None of a run that does not train.
       effective: flags that mean something else than their values, {name: value}.
     """
-    recorded = {name: getattr(settings, name) for name in common_flags.names() if name not in _NOT_RECORDED}
+    left_out = _NOT_RECORDED - (_SPLITTING if effective.get("trim_padding") else set())
+    recorded = {name: getattr(settings, name) for name in common_flags.names() if name not in left_out}
     named = ("bert_config_file", "vocab_file", "spm_model_file", "data_dir", "train_file", "input_file")
     start = settings.init_checkpoint
     record = {
