@@ -215,14 +215,14 @@ class Estimator(object):
                 for index in range(micro_batches):
                     # An input that is not ours is saved where it stands: between two steps.
                     if stop.made and not (keeper and index):
-                        step_context.request_stop()
+                        step_context.request_stop()  # raises; the end of the session saves the last step
                     if index < micro_batches - 1:
                         step_context.session.run(accumulate)
                 # A file beyond its limit is an OutOfRangeError, which a session takes for the input's end.
                 with self._explaining_disk():
                     step_context.run_with_hooks([spec.train_op, spec.loss])
 
-            with (input_pipeline.explaining_faults(), stop.looked_at(),
+            with (input_pipeline.explaining_faults(), stop.being_awaited(),
                   resume.session(scaffold, checkpoint, self._config, all_hooks) as session):
                 while not session.should_stop():
                     session.run_step_fn(step)

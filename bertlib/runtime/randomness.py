@@ -134,7 +134,8 @@ def bernoulli(shape, probability, site, draw=None):
       probability: of True; rounded to a multiple of 2⁻¹⁶.
       site: see `new_site`.
       draw: function (shape, key, counter, threshold) -> where the 16-bit integers of that stream are no less
-        than the threshold: the op of `bertlib.kernels.native_formulas`. None for TensorFlow's ops.
+        than the threshold, such as the op that `native_formulas.dropout_mask` hands on; None for
+        TensorFlow's.
 
     Returns:
       bool tensor of that shape.

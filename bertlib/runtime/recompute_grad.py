@@ -1,8 +1,9 @@
 """Gradient checkpointing (Chen et al. 2016, arXiv:1604.06174) for graphs: less memory for more arithmetic.
 
 A function's intermediate results are not kept for the backward pass but computed a second time in it, with
-the same random numbers. `modeling.transformer_model` wraps its layers in it, `modeling.attention_layer` its
-attention.
+the same random numbers. With `--recompute=layers`
+`modeling.transformer_model` wraps its layers in it, with `--recompute=attention` `modeling.attention_layer`
+its attention.
 
 (`tf.recompute_grad` saves nothing in a graph. It orders the second computation after the first by an op that
 TensorFlow's optimizer removes, and then both run side by side.)
@@ -113,7 +114,7 @@ def _check(outputs, inputs, created):
                                  "inside by tf.get_variable.")
         elif op.op_def.is_stateful and "seed" in op.node_def.attr:
             raise ValueError(f"{op.name} ({op.type}) draws other random numbers each time: the gradients of "
-                             "a recomputed function would be wrong. Use `modeling.dropout` or "
-                             "`randomness.uniform`.")
+                             "a recomputed function would be wrong. Use `modeling.dropout`, or "
+                             "`uniform` or `bernoulli` of `randomness`.")
         else:
             waiting.extend(op.inputs)

@@ -1,7 +1,8 @@
 """What a run restores: the graph's variables, from a checkpoint of its own.
 
 `checkpoints` finds the newest checkpoint of a directory and reads the weights that a new training starts
-from. What is restored from where besides variables: docs/paths.md, "What resumes from where".
+from. Our input and random numbers need nothing restored: they are functions of the step. A fork's input:
+docs/paths.md, "What resumes from where".
 """
 
 import contextlib

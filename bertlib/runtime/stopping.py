@@ -1,4 +1,7 @@
-"""A request to end a run, such as a cluster's before it takes a machine back, and who looks at it."""
+"""A request to end a run, such as a cluster's SIGTERM before it takes a machine back.
+
+`bertlib.commands.signals` makes it; `Estimator._train_session` looks at it before each micro-batch.
+"""
 
 import contextlib
 import threading
@@ -39,7 +42,7 @@ class StopRequest:
             raise Stopped
 
     @contextlib.contextmanager
-    def looked_at(self):
+    def being_awaited(self):
         """Says that what is in the block ends by itself."""
         before, self.awaited = self.awaited, True
         try:

@@ -617,7 +617,7 @@ def no_task(given):
 @case("--learning_rate=nan", "must be a positive number", learning_rate="nan")
 @case("--learning_rate=inf", "must be a positive number", learning_rate="inf")
 @case("--memory_limit_gb=nan", "must be a finite number", memory_limit_gb="nan")
-@case("--memory_limit_gb=inf", "must be a finite number", memory_limit_gb="inf")
+@case("--memory_limit_gb=inf", "is not a number in the range [0, 1000000.0]", memory_limit_gb="inf")
 @case("--warmup_proportion=-0.1", "must be a number from 0 to 1", warmup_proportion=-0.1)
 @case("--warmup_proportion=1.1", "must be a number from 0 to 1", warmup_proportion=1.1)
 @case("--warmup_proportion=nan", "must be a number from 0 to 1", warmup_proportion="nan")

@@ -154,7 +154,7 @@ def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
 @pytest.mark.parametrize("changes, complaint", [
     (dict(max_seq_length="64"), "max_position_embeddings"), (dict(max_seq_length="x"), "max_seq_length"),
     (dict(gpu_memory_gb="nan"), "must be a finite number"),
-    (dict(gpu_memory_gb="inf"), "must be a finite number"),
+    (dict(gpu_memory_gb="inf"), "is not a number in the range [0, 1000000.0]"),
     (dict(reserve_gb="nan"), "must be a finite number"),
     (dict(bert_config_file="nowhere.json"), "nowhere.json")], ids=str)
 def test_the_script_refuses(scripts, tmp_path, changes, complaint):
