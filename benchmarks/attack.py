@@ -189,8 +189,9 @@ class Attack:
             return "abort by signal", f"{signal.Signals(-finished.code).name}\n{finished.err[-700:]}"
         gone = fault and fault.leaves_no_trace
         after = {} if gone else snapshot(here.parent)
+        own = {*runs.OWN, os.path.basename(str(run.flags.get("output_dir", "")))}
         lost = [path for path, content in before.items()
-                if not gone and after.get(path) != content and pathlib.Path(path).parts[1] not in runs.OWN
+                if not gone and after.get(path) != content and pathlib.Path(path).parts[1] not in own
                 and not path.endswith(tuple(DEVICES))]
         if lost:
             return "input lost or changed", f"{lost[:5]}\n{finished.err[-700:]}"
