@@ -128,6 +128,17 @@ def test_the_record_says_what_trained(mrpc):
     assert not without_effect & set(found["settings"])
 
 
+@pytest.mark.parametrize("phase", ["do_train", "do_eval"])
+def test_other_labels_are_refused(mrpc, tmp_path, phase):
+    output = mrpc.copy(tmp_path)
+    record = json.loads((output / "run.json").read_text())
+    (output / "run.json").write_text(json.dumps({**record, "labels": ["1", "0"]}))
+    before = contents(output)
+    refused = mrpc.run(output, **{"do_train": None, phase: True})
+    assert refused.code == 1 and 'labels: ["1", "0"] -> ["0", "1"]. Use another' in refused.err
+    assert contents(output) == before
+
+
 def test_the_same_command_again_says_which_run_trained(mrpc):
     before = (mrpc.output / "run.json").read_bytes()
     again = mrpc.run(mrpc.output)
