@@ -1,7 +1,9 @@
 """tokenization.SentencePieceTokenizer and --spm_model_file, with models trained here on a few sentences."""
 
 import io
+import os
 import pickle
+import shutil
 import unicodedata
 
 from hypothesis import given, settings
@@ -262,3 +264,10 @@ def test_bad_flags(scripts, flags, tiny_model, tmp_path, changes, complaint):
                        *tiny.flags(**{**flags, **changes}, output_dir=tmp_path / "output"), cwd=tmp_path)
     assert done.code == 1 and complaint in done.err
     assert not (tmp_path / "output").exists()
+
+
+def test_a_name_that_is_not_utf_8_is_shown(scripts, flags, tmp_path):
+    odd = shutil.copy(flags["spm_model_file"], tmp_path / os.fsdecode(b"\xff.model"))
+    done = scripts.run("run_classifier.py", *tiny.flags(**{**flags, "spm_model_file": odd},
+                                                        output_dir=tmp_path / "output"), cwd=tmp_path)
+    assert done.code == 1 and "\\udcff.model' is not UTF-8. If it is the name of a file, rename" in done.err

@@ -59,6 +59,10 @@ def run(main, goes_on=False, description=None):
                     f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
             settings.refuse_empty_paths()
             main(argv)
+        except UnicodeEncodeError as error:
+            if FLAGS.traceback:
+                raise
+            _fail(f"error: {error.object[:200]!r} is not UTF-8. If it is the name of a file, rename that.")
         except (ValueError, OSError, estimator.NanLossError) as error:
             if isinstance(error, ChildProcessError) and signals.request.made:
                 # A cluster signals workers too.
