@@ -41,7 +41,8 @@ INSIDE = "benchmarks/attacks/inside.py"
 KINDS = {"flags": 5, "files": 6, "faults": 3, "kills": 1}
 DEVICES = {"full": 7, "null": 3}  # /dev/NAME: its minor number
 # What TensorFlow's threads do without memory, no command can prevent.
-_NO_MEMORY = re.compile(r"terminate called|bad_alloc|Fatal Python error: (?:Aborted|Segmentation)|alloc")
+_NO_MEMORY = re.compile(r"terminate called|bad_alloc|Fatal Python error: (?:Aborted|Segmentation)|alloc|"
+                        r"failed to map")
 FINE = ("no memory, in C++", "message", "success", "ended by the signal", "still working")
 # More than any of the runs needs, less than would hurt others on the machine.
 MEMORY = 12 << 30
@@ -143,6 +144,7 @@ class Attack:
             fault = faults.Fault(chance, here, run)
             done = f"{name}: {fault}"
         before = snapshot(here.parent)
+        own = {*runs.OWN, os.path.basename(str({**run.flags, **changes}.get("output_dir", "")))}
         flags = runs.arguments({**run.flags, **changes})
         inside = {"limits": {"RLIMIT_AS": MEMORY}}
         if fault:
@@ -161,7 +163,7 @@ class Attack:
         stop()
         verdict, detail = overtime[0] if overtime else None, None
         if not verdict:
-            verdict, detail = self._judge(run, here, finished, fault, kind, must, before)
+            verdict, detail = self._judge(run, here, finished, fault, kind, must, before, own)
         if fault:
             fault.after()
         command = f"cd {shlex.quote(str(here))} && python {ROOT / run.script} {shlex.join(flags)}"
@@ -177,7 +179,7 @@ class Attack:
         names = chance.sample(sorted(possible), chance.choice([1, 1, 1, 2]))
         return {name: chance.choice(possible[name]) for name in names}
 
-    def _judge(self, run, here, finished, fault, kind, must, before):
+    def _judge(self, run, here, finished, fault, kind, must, before, own):
         """Returns (verdict, detail or None)."""
         if fault and "RLIMIT_AS" in fault.values.get("limits", ()) and _NO_MEMORY.search(finished.err):
             return "no memory, in C++", None
@@ -189,7 +191,6 @@ class Attack:
             return "abort by signal", f"{signal.Signals(-finished.code).name}\n{finished.err[-700:]}"
         gone = fault and fault.leaves_no_trace
         after = {} if gone else snapshot(here.parent)
-        own = {*runs.OWN, os.path.basename(str(run.flags.get("output_dir", "")))}
         lost = [path for path, content in before.items()
                 if not gone and after.get(path) != content and pathlib.Path(path).parts[1] not in own
                 and not path.endswith(tuple(DEVICES))]

@@ -1,6 +1,7 @@
 """How a command starts and ends: its flags, its log, its errors in one message."""
 
 import atexit
+import contextlib
 import ctypes
 import gc
 import os
@@ -58,12 +59,13 @@ def run(main, goes_on=False, description=None):
                 raise ValueError(
                     f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
             settings.refuse_empty_paths()
-            main(argv)
+            with _interruptions_first():
+                main(argv)
         except UnicodeEncodeError as error:
             if FLAGS.traceback:
                 raise
             _fail(f"error: {error.object[:200]!r} is not UTF-8. If it is the name of a file, rename that.")
-        except (ValueError, OSError, estimator.NanLossError) as error:
+        except (ValueError, OSError, ImportError, estimator.NanLossError) as error:
             if isinstance(error, ChildProcessError) and signals.request.made:
                 # A cluster signals workers too.
                 _fail(f"terminated.{_what_goes_on(goes_on)}", signals.EXIT_CODE)
@@ -83,8 +85,7 @@ def run(main, goes_on=False, description=None):
             fewer = (f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close"
                      if "recompute" in FLAGS else "Close")
             _fail(f"error: out of RAM ({error}). {fewer} other programs.")
-        except (KeyboardInterrupt, SystemError) as error:
-            _reraise_unless_interrupted(error)
+        except KeyboardInterrupt:
             _fail(f"interrupted.{_what_goes_on(goes_on)}", code=130)
         except stopping.Stopped as stopped:
             kept = f" {stopped}: the same command goes on." if str(stopped) else _what_goes_on(goes_on)
@@ -99,17 +100,27 @@ def run(main, goes_on=False, description=None):
         # garbage: it takes a second.
         gc.freeze()
         atexit.register(gc.freeze)
-        app.run(guarded)
-    except (KeyboardInterrupt, SystemError) as error:
-        _reraise_unless_interrupted(error)
+        with _interruptions_first():
+            app.run(guarded)
+    except KeyboardInterrupt:
         _fail("interrupted.", code=130)
 
 
-def _reraise_unless_interrupted(error):
-    """Raises a SystemError again, except one that code in C makes of Ctrl-C."""
-    cause = error.__cause__ or error.__context__
-    if isinstance(error, SystemError) and not isinstance(cause, KeyboardInterrupt):
-        raise error
+@contextlib.contextmanager
+def _interruptions_first():
+    """Raises what interrupted the block, and not what the code that was interrupted made of it.
+
+    Ctrl-C in an import in C is a SystemError, a signal while a scope is left a RuntimeError.
+    """
+    try:
+        yield
+    except Exception as error:
+        inner = error
+        while inner is not None:
+            if isinstance(inner, (KeyboardInterrupt, stopping.Stopped)):
+                raise inner from None
+            inner = inner.__cause__ or inner.__context__
+        raise
 
 
 def _what_goes_on(goes_on):

@@ -109,14 +109,16 @@ def test_ctrl_c_while_modules_are_loaded_is_answered_in_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("error, said", [
-    ("KeyboardInterrupt", "command.py: interrupted.\n"), ("ValueError", "SystemError")])
-def test_what_code_in_c_makes_of_ctrl_c_is_answered_alike(error, said, tmp_path):
-    done = run_python("from bertlib.commands import launch\ndef main(_):\n  try:\n"
+    ("KeyboardInterrupt", "command.py: interrupted.\n"), ("stopping.Stopped", "command.py: terminated.\n"),
+    ("ZeroDivisionError", "SystemError")])
+def test_what_interrupted_code_makes_of_a_signal_is_answered_alike(error, said, tmp_path):
+    done = run_python("from bertlib.commands import launch\nfrom bertlib.runtime import stopping\n"
+                      "def main(_):\n  try:\n"
                       f"    raise {error}\n  except BaseException as error:\n"
                       "    raise SystemError from error\n"
                       "launch.run(main)\n", tmp_path)
-    assert done.returncode == (130 if error == "KeyboardInterrupt" else 1) and said in done.stderr
-    assert ("Traceback" in done.stderr) == (error == "ValueError")
+    assert done.returncode == {"KeyboardInterrupt": 130, "stopping.Stopped": 143}.get(error, 1), done.stderr
+    assert said in done.stderr and ("Traceback" in done.stderr) == (error == "ZeroDivisionError")
 
 
 def test_a_script_of_somebody_else_keeps_its_traceback(tmp_path):
