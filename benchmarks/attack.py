@@ -144,7 +144,6 @@ class Attack:
             fault = faults.Fault(chance, here, run)
             done = f"{name}: {fault}"
         before = snapshot(here.parent)
-        own = {*runs.OWN, os.path.basename(str({**run.flags, **changes}.get("output_dir", "")))}
         flags = runs.arguments({**run.flags, **changes})
         inside = {"limits": {"RLIMIT_AS": MEMORY}}
         if fault:
@@ -163,7 +162,7 @@ class Attack:
         stop()
         verdict, detail = overtime[0] if overtime else None, None
         if not verdict:
-            verdict, detail = self._judge(run, here, finished, fault, kind, must, before, own)
+            verdict, detail = self._judge(run, here, finished, fault, kind, must, before)
         if fault:
             fault.after()
         command = f"cd {shlex.quote(str(here))} && python {ROOT / run.script} {shlex.join(flags)}"
@@ -179,7 +178,7 @@ class Attack:
         names = chance.sample(sorted(possible), chance.choice([1, 1, 1, 2]))
         return {name: chance.choice(possible[name]) for name in names}
 
-    def _judge(self, run, here, finished, fault, kind, must, before, own):
+    def _judge(self, run, here, finished, fault, kind, must, before):
         """Returns (verdict, detail or None)."""
         if fault and "RLIMIT_AS" in fault.values.get("limits", ()) and _NO_MEMORY.search(finished.err):
             return "no memory, in C++", None
@@ -192,7 +191,7 @@ class Attack:
         gone = fault and fault.leaves_no_trace
         after = {} if gone else snapshot(here.parent)
         lost = [path for path, content in before.items()
-                if not gone and after.get(path) != content and pathlib.Path(path).parts[1] not in own
+                if not gone and after.get(path) != content and pathlib.Path(path).parts[1] not in runs.OWN
                 and not path.endswith(tuple(DEVICES))]
         if lost:
             return "input lost or changed", f"{lost[:5]}\n{finished.err[-700:]}"

@@ -232,7 +232,7 @@ def mutation(chance, here, run):
     path = here / name.rstrip("/")
     flags = {flag: value for flag, value in run.flags.items() if value is not None}
     named = [flag for flag, value in flags.items() if value == name.rstrip("/")]
-    if chance.random() < 0.15 and named:
+    if chance.random() < 0.15 and named and "output_dir" not in named:
         odd = path.with_name(chance.choice(ODD_NAMES) + (path.suffix if path.is_file() else ""))
         path.rename(odd)
         return (f"{name} is called {odd.name!r}",
