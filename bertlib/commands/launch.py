@@ -110,15 +110,20 @@ def run(main, goes_on=False, description=None):
 def _interruptions_first():
     """Raises what interrupted the block, and not what the code that was interrupted made of it.
 
-    Ctrl-C in an import in C is a SystemError, a signal while a scope is left a RuntimeError.
+    Ctrl-C in an import in C is a SystemError, a signal while a scope is left a RuntimeError, and one in a
+    function that TensorFlow calls is an error of TensorFlow's that names it.
     """
     try:
         yield
     except Exception as error:
         inner = error
         while inner is not None:
-            if isinstance(inner, (KeyboardInterrupt, stopping.Stopped)):
-                raise inner from None
+            said = inner.message.partition("Traceback")[0] if isinstance(inner, tf.errors.OpError) else ""
+            for kind in (KeyboardInterrupt, stopping.Stopped):
+                if isinstance(inner, kind):
+                    raise inner from None
+                if f"{kind.__name__}: " in said:
+                    raise kind from None
             inner = inner.__cause__ or inner.__context__
         raise
 

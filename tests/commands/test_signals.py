@@ -121,6 +121,17 @@ def test_what_interrupted_code_makes_of_a_signal_is_answered_alike(error, said, 
     assert said in done.stderr and ("Traceback" in done.stderr) == (error == "ZeroDivisionError")
 
 
+@pytest.mark.parametrize("error, code", [("KeyboardInterrupt", 130), ("stopping.Stopped", 143)])
+def test_a_signal_in_a_function_that_tensorflow_calls_is_answered_alike(error, code, tmp_path):
+    done = run_python("from bertlib.commands import launch\nfrom bertlib.runtime import stopping\n"
+                      "import tensorflow.compat.v1 as tf\n"
+                      f"def interrupted():\n  raise {error}\n"
+                      "def main(_):\n  with tf.Session() as session:\n"
+                      "    session.run(tf.numpy_function(interrupted, [], tf.int32))\n"
+                      "launch.run(main)\n", tmp_path)
+    assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
+
+
 def test_a_script_of_somebody_else_keeps_its_traceback(tmp_path):
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow" / "compat").mkdir()
