@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.commands import tokenizer_files
 from bertlib.kernels import one_dnn
-from bertlib.runtime import checkpoints, files, run_config
+from bertlib.runtime import checkpoint_files, checkpoints, files, run_config
 from bertlib.runtime.files import json_object
 import modeling
 import optimization
@@ -490,9 +490,8 @@ def _model_files(settings):
 def files_of_checkpoint(path):
     """Returns the local files of a checkpoint that a flag names: its prefix, a directory, or a file."""
     if os.path.isdir(path):
-        patterns = ["*.safetensors", "*.safetensors.index.json"]
         newest = checkpoints.latest_checkpoint(path)
         if newest:
             return files_of_checkpoint(newest)
-        return [name for pattern in patterns for name in glob.glob(os.path.join(glob.escape(path), pattern))]
-    return [path, *glob.glob(glob.escape(path) + ".index"), *glob.glob(glob.escape(path) + ".data-*")]
+        return checkpoint_files.in_directory(path, ".safetensors", ".safetensors.index.json")
+    return [path, *checkpoint_files.files_of(path)]

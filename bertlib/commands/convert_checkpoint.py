@@ -229,7 +229,7 @@ def check_output(given, source):
         raise ValueError(f"--output={given.output} names a file; name the directory.")
     if os.path.realpath(given.output) == os.path.realpath(directory_of(source)):
         raise ValueError(f"--output={given.output} is the input's directory; name another one.")
-    existing = nearest_existing(given.output)
+    existing = files.nearest_existing(given.output)
     if not os.path.isdir(existing):
         raise NotADirectoryError(f"--output={given.output}: {existing} is not a directory. Use another one.")
     blocking = in_the_way(given.output, given.to)
@@ -241,14 +241,6 @@ def check_output(given, source):
         raise FileExistsError(f"--output={given.output} holds files that would be replaced: "
                               f"{', '.join(blocking)}. "
                               "Use another directory, or pass --force to replace them.")
-
-
-def nearest_existing(path):
-    """The path, or the nearest above it that exists."""
-    path = os.path.abspath(path)
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return path
 
 
 def in_the_way(output, kind):
@@ -350,7 +342,7 @@ def _write(output, kind, source, names, texts):
     """`write`, into a directory that is locked or not there yet."""
     before = in_the_way(output, kind)
     # In the directory or above it, so that moving is renaming.
-    aside = tempfile.mkdtemp(prefix=".convert_checkpoint.", dir=nearest_existing(output))
+    aside = tempfile.mkdtemp(prefix=".convert_checkpoint.", dir=files.nearest_existing(output))
     try:
         if kind == "tensorflow":
             checkpoints.write_tensorflow(os.path.join(aside, _TENSORFLOW_WEIGHTS), source, names)

@@ -155,7 +155,7 @@ def read(directory):
         return None
     try:
         found = json.loads(files.read_bytes(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}. Restore it; or remove it, and what trained the "
                          "checkpoints beside it is no longer known.") from error
     needed = {"format", "task", "labels", "bert_config", "settings", "changes"}
@@ -252,7 +252,7 @@ class RunRecord:
         if not newest:
             self._new = self._now if self._trains else None
             return
-        step = _step_of(newest) if self._trains else None
+        step = checkpoints.step_in(newest) if self._trains else None
         trains = self._trains and step < self._last_step
         if found is None:
             logging.info("%s has no %s: what trained its checkpoints is not known, and not compared with "
@@ -295,11 +295,6 @@ class RunRecord:
             self._compare()
         if self._new is not None:
             files.write_text(os.path.join(self._directory, FILE), json.dumps(self._new, indent=1) + "\n")
-
-
-def _step_of(checkpoint):
-    found = checkpoints.open_checkpoint(checkpoint)
-    return int(found.read("global_step")) if "global_step" in found.shapes else 0
 
 
 def _name(record):

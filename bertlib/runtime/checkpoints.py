@@ -379,6 +379,14 @@ def check_fits(checkpoint, expected, optional=()):
                      + _probable_cause(checkpoint.shapes, expected, missing, differing))
 
 
+def step_in(path):
+    """Returns the global step (int) that a checkpoint holds; 0 if it holds none, or if the path is None."""
+    if not path:
+        return 0
+    found = open_checkpoint(path)
+    return int(found.read("global_step")) if "global_step" in found.shapes else 0
+
+
 def check_same_types(checkpoint, expected):
     """Checks that a checkpoint's tensors can be restored into variables as they are.
 

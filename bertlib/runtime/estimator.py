@@ -148,7 +148,7 @@ class Estimator(object):
     def _train_from_newest(self, input_fn, hooks, steps, max_steps, saving_listeners):
         """`train`, in a directory that is there and locked."""
         checkpoint = self.latest_checkpoint()
-        start = self._step_of(checkpoint)
+        start = checkpoints.step_in(checkpoint)
         if max_steps is not None and start >= max_steps:
             logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start,
                          max_steps)
@@ -483,14 +483,6 @@ class Estimator(object):
                             "from.",
                             self._model_dir, doing)
         return checkpoint
-
-    @staticmethod
-    def _step_of(checkpoint):
-        """The global step that a checkpoint holds; 0 without one."""
-        if not checkpoint:
-            return 0
-        found = checkpoints.open_checkpoint(checkpoint)
-        return int(found.read("global_step")) if "global_step" in found.shapes else 0
 
     # --- Building
 

@@ -138,12 +138,12 @@ def disk_problem(error, path, needed=None):
     if number == errno.ENOSPC and not is_remote(path):
         takes = f"it takes {_bytes(needed)}, and " if needed is not None else "without it "
         with contextlib.suppress(OSError):
-            wrong += f": {takes}{_bytes(shutil.disk_usage(_existing(path)).free)} are free"
+            wrong += f": {takes}{_bytes(shutil.disk_usage(nearest_existing(path)).free)} are free"
     return wrong, to_do
 
 
-def _existing(path):
-    """The path, or the nearest directory above it that exists."""
+def nearest_existing(path):
+    """Returns a local path from the root, or the nearest directory above it that exists."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
         path = os.path.dirname(path)
