@@ -9,6 +9,10 @@ too once this one is imported.
 So that a run repeats, `tf.nn.dropout`, `tf.layers.dropout` and a `Dataset.shuffle` without a seed are keyed
 by seed, step and place (see `bertlib.runtime.randomness`), and `parallel_interleave` is never sloppy.
 
+    python -m tf1 run_my_task.py --flags…
+
+runs a script of TensorFlow 1.x whose files say `import tensorflow as tf`, unchanged;
+
     python -m tf1 --names
 
 lists every name that a program gets, `python -m tf1 --names --ours` those that TensorFlow itself no longer
@@ -16,7 +20,11 @@ has, or has otherwise.
 """
 
 from tf1._compat import tf as _tf  # first, as its name has it: TensorFlow is loaded quietly there
-from tf1._names import app, contrib, data, estimator, layers, logging, nn  # noqa: F401
+
+# isort: split
+from tf1 import _modules as _modules
+from tf1._contrib import contrib as contrib
+from tf1._names import app, data, estimator, layers, logging, nn  # noqa: F401
 
 _OWN = ("app", "contrib", "data", "estimator", "layers", "logging", "nn")
 

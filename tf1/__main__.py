@@ -5,7 +5,7 @@ import signal
 import types
 
 import tf1
-from tf1 import _names
+from tf1._namespace import Namespace
 
 
 def names(module, name, seen=()):
@@ -13,12 +13,12 @@ def names(module, name, seen=()):
     for key in sorted(key for key in dir(module) if not key.startswith("_")):
         value = getattr(module, key, None)
         if isinstance(value, types.ModuleType):
-            ours = isinstance(value, _names._Namespace)
+            ours = isinstance(value, Namespace)
             # TensorFlow's modules show a few of Python's too.
             if ours or (value not in seen and "api" in value.__name__ and key != "compat"):
                 yield from names(value, f"{name}.{key}", (*seen, value))
         elif value is not None:
-            yield f"{name}.{key}", isinstance(module, _names._Namespace) and key in module._own
+            yield f"{name}.{key}", isinstance(module, Namespace) and key in module._own
 
 
 def main():

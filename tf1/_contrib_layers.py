@@ -1,0 +1,252 @@
+"""tf.contrib.layers: arguments, names of variables and results of TensorFlow 1.15."""
+
+import tensorflow.compat.v1 as tf
+
+
+def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, variables_collections=None,
+               outputs_collections=None, trainable=True, begin_norm_axis=1, begin_params_axis=-1, scope=None):
+    """Layer normalization (Ba et al. 2016, arXiv:1607.06450), variables LayerNorm/beta, LayerNorm/gamma.
+
+    Args:
+      inputs: float tensor.
+      center: add beta.
+      scale: multiply by gamma.
+      activation_fn: applied to the result.
+      reuse, scope: of the variables.
+      variables_collections: further collections of the variables.
+      outputs_collections: collections of the result.
+      trainable: whether the variables are.
+      begin_norm_axis: mean and variance are taken over this axis and those after it.
+      begin_params_axis: beta and gamma have the dimensions from this axis on.
+    """
+    with tf.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse):
+        rank = inputs.shape.rank
+        shape = inputs.shape[begin_params_axis:].as_list()
+        axes = list(range(begin_norm_axis % rank, rank))
+        mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
+        beta = _variable("beta", shape, tf.zeros_initializer(), inputs, trainable,
+                         variables_collections) if center else None
+        gamma = _variable("gamma", shape, tf.ones_initializer(), inputs, trainable,
+                          variables_collections) if scale else None
+        epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
+        outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
+        return _finished(outputs, inputs, activation_fn, outputs_collections)
+
+
+def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, activation_fn=None,
+               param_initializers=None, updates_collections=tf.GraphKeys.UPDATE_OPS, is_training=True,
+               reuse=None, variables_collections=None, outputs_collections=None, trainable=True, scope=None,
+               **unsupported):
+    """Batch normalization over the last dimension (Ioffe and Szegedy 2015, arXiv:1502.03167).
+
+    Variables: BatchNorm/beta, gamma, moving_mean, moving_variance. Arguments are those of `layer_norm`, and
+
+      decay: of the moving averages.
+      epsilon: added to the variance.
+      param_initializers: {variable: initializer}.
+      updates_collections: where the updates of the moving averages go; None makes the result wait for them.
+      is_training: bool or tensor; false normalizes with the moving averages.
+    """
+    others = {name: value for name, value in unsupported.items() if value is not None and name != "fused"}
+    if others:
+        raise ValueError(f"tf.contrib.layers.batch_norm: no {', '.join(others)} here. Use "
+                         "tf.layers.batch_normalization.")
+    initializers = {"beta": tf.zeros_initializer(), "gamma": tf.ones_initializer(),
+                    "moving_mean": tf.zeros_initializer(),
+                    "moving_variance": tf.ones_initializer(), **(param_initializers or {})}
+    with tf.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse):
+        def variable(name, wanted=True, trained=trainable):
+            return _variable(name, inputs.shape[-1:].as_list(), initializers[name], inputs, trained,
+                             variables_collections) if wanted else None
+
+        beta, gamma = variable("beta", center), variable("gamma", scale)
+        moving = [variable("moving_mean", trained=False), variable("moving_variance", trained=False)]
+        training = tf.convert_to_tensor(is_training)
+        batch = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
+        rate = tf.where(training, tf.cast(1.0 - decay, inputs.dtype), tf.zeros([], inputs.dtype))
+        factors = [1.0, _bessel(inputs) if inputs.shape.rank in (2, 4)
+                   and unsupported.get("fused") is not False else 1.0]
+        updates = [tf.assign_sub(average, (average - now * factor) * rate)
+                   for average, now,
+                   factor in zip(moving, batch, factors)] if is_training is not False else []
+        mean, variance = (tf.where(training, now, tf.identity(average))
+                          for average, now in zip(moving, batch))
+        outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
+        if updates_collections is None:
+            with tf.control_dependencies(updates):
+                outputs = tf.identity(outputs)
+        else:
+            for update in updates:
+                tf.add_to_collections(updates_collections, update)
+        return _finished(outputs, inputs, activation_fn, outputs_collections)
+
+
+def _bessel(inputs):
+    """n / (n - 1) for n values of a channel. TensorFlow's kernel for two and four dimensions averaged so."""
+    count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), inputs.dtype)
+    return count / tf.maximum(count - 1, 1)
+
+
+def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn=None, normalizer_params=None,
+                    weights_initializer=None, weights_regularizer=None, biases_initializer="zeros",
+                    biases_regularizer=None, reuse=None, variables_collections=None, outputs_collections=None,
+                    trainable=True, scope=None):
+    """activation_fn(inputs · fully_connected/weights + fully_connected/biases) over the last dimension.
+
+    Defaults are a ReLU, Xavier weights and zero biases; biases_initializer=None or a normalizer_fn leaves the
+    biases out.
+    """
+    with tf.variable_scope(scope, "fully_connected", [inputs], reuse=reuse):
+        weights = _variable("weights", [inputs.shape.as_list()[-1], num_outputs],
+                            weights_initializer or xavier_initializer(), inputs, trainable,
+                            variables_collections, weights_regularizer)
+        outputs = tf.tensordot(inputs, weights, 1)
+        outputs.set_shape(inputs.shape[:-1].concatenate(num_outputs))
+        if normalizer_fn is not None:
+            outputs = normalizer_fn(outputs, **(normalizer_params or {}))
+        elif biases_initializer is not None:
+            initializer = tf.zeros_initializer() if biases_initializer == "zeros" else biases_initializer
+            outputs += _variable("biases", [num_outputs], initializer, inputs, trainable,
+                                 variables_collections, biases_regularizer)
+        return _finished(outputs, outputs, activation_fn, outputs_collections)
+
+
+def _variable(name, shape, initializer, like, trainable, collections, regularizer=None):
+    if isinstance(collections, dict):
+        collections = collections.get(name)
+    return tf.get_variable(name, shape, like.dtype.base_dtype, initializer, regularizer, trainable,
+                           collections=[tf.GraphKeys.GLOBAL_VARIABLES, *(collections or [])])
+
+
+def _finished(outputs, like, activation_fn, collections):
+    outputs.set_shape(like.shape)
+    if activation_fn is not None:
+        outputs = activation_fn(outputs)
+    if collections:
+        tf.add_to_collections(collections, outputs)
+    return outputs
+
+
+def flatten(inputs, outputs_collections=None, scope=None):
+    """Returns [batch, everything else]."""
+    with tf.name_scope(scope, "Flatten", [inputs]):
+        size = inputs.shape[1:].num_elements()
+        outputs = tf.reshape(inputs, [tf.shape(inputs)[0], -1 if size is None else size])
+        tf.add_to_collections(outputs_collections or [], outputs)
+        return outputs
+
+
+def xavier_initializer(uniform=True, seed=None, dtype=tf.float32):
+    """Weights of variance 2 / (inputs + outputs) (Glorot and Bengio 2010), uniform or normal."""
+    return (tf.glorot_uniform_initializer if uniform else tf.glorot_normal_initializer)(seed, dtype)
+
+
+def l1_regularizer(scale, scope=None):
+    """Returns a function of weights: scale · Σ|w|."""
+    return lambda weights: tf.multiply(scale, tf.reduce_sum(tf.abs(weights)), name=scope)
+
+
+def l2_regularizer(scale, scope=None):
+    """Returns a function of weights: scale · Σw²/2."""
+    return lambda weights: tf.multiply(scale, tf.nn.l2_loss(weights), name=scope)
+
+
+_OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,
+               "Ftrl": tf.train.FtrlOptimizer,
+               "Momentum": lambda learning_rate: tf.train.MomentumOptimizer(learning_rate, momentum=0.9),
+               "RMSProp": tf.train.RMSPropOptimizer, "SGD": tf.train.GradientDescentOptimizer}
+
+
+def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_scale=None,
+                  gradient_multipliers=None, clip_gradients=None, learning_rate_decay_fn=None,
+                  update_ops=None, variables=None, name=None, summaries=None,
+                  colocate_gradients_with_ops=False, increment_global_step=True):
+    """Builds a training step; returns the loss, a tensor that waits for it.
+
+    Args:
+      loss: scalar.
+      global_step: the step to count; the graph's if None.
+      learning_rate: float, then kept in the variable OptimizeLoss/learning_rate, scalar tensor, or None if
+        the optimizer has its own.
+      optimizer: a name (Adagrad, Adam, Ftrl, Momentum, RMSProp, SGD), a class, an instance, or a function of
+        the learning rate.
+      gradient_noise_scale: standard deviation of noise added to gradients.
+      gradient_multipliers: {variable or its name: factor}.
+      clip_gradients: global norm to clip to, or a function of (gradient, variable) pairs.
+      learning_rate_decay_fn: function of learning_rate and global_step.
+      update_ops: what the loss waits for; the collection UPDATE_OPS if None.
+      variables: what to train; all trainable ones if None.
+      name: variable scope.
+      summaries: names among loss, learning_rate, gradients, gradient_norm, global_gradient_norm.
+      colocate_gradients_with_ops: see `tf.gradients`.
+      increment_global_step: whether to count the step.
+
+    Raises:
+      ValueError: the optimizer is unknown, or no variable has a gradient.
+    """
+    global_step = tf.train.get_global_step() if global_step is None else global_step
+    with tf.variable_scope(name, "OptimizeLoss", [loss, global_step]):
+        with tf.control_dependencies(
+                tf.get_collection(tf.GraphKeys.UPDATE_OPS) if update_ops is None else update_ops):
+            loss = tf.identity(loss)
+        rate = learning_rate
+        if isinstance(rate, (int, float)):
+            rate = tf.get_variable("learning_rate", [], trainable=False,
+                                   initializer=tf.constant_initializer(rate))
+        if learning_rate_decay_fn is not None:
+            rate = learning_rate_decay_fn(rate, global_step)
+        chosen = _optimizer(optimizer, rate)
+        pairs = chosen.compute_gradients(loss, tf.trainable_variables() if variables is None else variables,
+                                         colocate_gradients_with_ops=colocate_gradients_with_ops)
+        pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        if not pairs:
+            raise ValueError("optimize_loss: the loss depends on no trainable variable.")
+        pairs = _changed_gradients(pairs, gradient_noise_scale, gradient_multipliers, clip_gradients)
+        _summarize(summaries or ["loss", "learning_rate", "global_gradient_norm"], loss, rate, pairs)
+        update = chosen.apply_gradients(pairs, global_step if increment_global_step else None, name="train")
+        with tf.control_dependencies([update]):
+            return tf.identity(loss)
+
+
+def _optimizer(optimizer, rate):
+    if isinstance(optimizer, str):
+        if optimizer not in _OPTIMIZERS:
+            raise ValueError(f"optimize_loss: unknown optimizer {optimizer!r}; known: "
+                             f"{', '.join(_OPTIMIZERS)}.")
+        optimizer = _OPTIMIZERS[optimizer]
+    if isinstance(optimizer, tf.train.Optimizer):
+        return optimizer
+    if not callable(optimizer):
+        raise ValueError(f"optimize_loss: {optimizer!r} is no optimizer's name, class, instance or function.")
+    return optimizer() if rate is None else optimizer(rate)
+
+
+def _changed_gradients(pairs, noise_scale, multipliers, clip):
+    if noise_scale is not None:
+        pairs = [(tf.convert_to_tensor(gradient) + tf.random.truncated_normal(variable.shape) * noise_scale,
+                  variable)
+                 for gradient, variable in pairs]
+    factors = {key.split(":")[0] if isinstance(key, str) else key.op.name: factor
+               for key, factor in (multipliers or {}).items()}
+    pairs = [(tf.convert_to_tensor(gradient) * factors[variable.op.name], variable)
+             if variable.op.name in factors else (gradient, variable) for gradient, variable in pairs]
+    if callable(clip):
+        return clip(pairs)
+    if clip is not None:
+        clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], clip)
+        return [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs)]
+    return pairs
+
+
+def _summarize(names, loss, rate, pairs):
+    if "loss" in names:
+        tf.summary.scalar("loss", loss)
+    if "learning_rate" in names and rate is not None:
+        tf.summary.scalar("learning_rate", rate)
+    if "global_gradient_norm" in names:
+        tf.summary.scalar("global_norm/gradient_norm", tf.global_norm([gradient for gradient, _ in pairs]))
+    for gradient, variable in pairs:
+        if "gradients" in names:
+            tf.summary.histogram(f"gradients/{variable.op.name}", tf.convert_to_tensor(gradient))
+        if "gradient_norm" in names:
+            tf.summary.scalar(f"gradient_norm/{variable.op.name}", tf.global_norm([gradient]))

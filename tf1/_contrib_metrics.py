@@ -1,0 +1,64 @@
+"""tf.contrib.metrics: metrics as pairs of value and update, like those of `tf.metrics`."""
+
+import tensorflow.compat.v1 as tf
+
+
+def streaming_concat(values, axis=0, max_size=None, metrics_collections=None, updates_collections=None,
+                     name=None):
+    """A metric whose value is all values so far, one after the other.
+
+    Args:
+      values: tensor whose shape is known but for `axis`.
+      axis: dimension to concatenate along.
+      max_size: not supported.
+      metrics_collections, updates_collections: where to add the value and the update.
+      name: variable scope.
+
+    Returns:
+      (value, update), like the functions of `tf.metrics`.
+    """
+    if max_size is not None:
+        raise ValueError("tf.contrib.metrics.streaming_concat: no max_size here; cut the result.")
+    with tf.variable_scope(name, "streaming_concat", [values]):
+        shape = values.shape.as_list()
+        initial = [0 if index == axis % len(shape) else size for index, size in enumerate(shape)]
+        kept = tf.Variable(tf.zeros(initial, values.dtype), trainable=False, use_resource=True,
+                           shape=tf.TensorShape(None),
+                           collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
+        update = kept.assign(tf.concat([kept.read_value(), values], axis), read_value=True)
+        return _metric(kept.read_value(), update, metrics_collections, updates_collections)
+
+
+def streaming_pearson_correlation(predictions, labels, weights=None, metrics_collections=None,
+                                  updates_collections=None, name=None):
+    """A metric: Pearson's correlation coefficient of predictions and labels, 0 if one of them is constant.
+
+    Args:
+      predictions, labels: float tensors of the same size.
+      weights: likewise; all 1 if None.
+      metrics_collections, updates_collections, name: see `streaming_concat`.
+
+    Returns:
+      (value, update), like the functions of `tf.metrics`.
+    """
+    with tf.variable_scope(name, "pearson_r", [predictions, labels]):
+        x, y = (tf.reshape(tf.cast(values, tf.float64), [-1]) for values in (predictions, labels))
+        weights = tf.ones_like(x) if weights is None else tf.reshape(tf.cast(weights, tf.float64), [-1])
+        sums = tf.get_variable("sums", [6], tf.float64, tf.zeros_initializer(), trainable=False,
+                               collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
+        batch = tf.stack([tf.reduce_sum(weights * terms) for terms in (
+            tf.ones_like(x), x, y, x * x, y * y, x * y)])
+
+        def correlation(sums):
+            count, x, y, xx, yy, xy = tf.unstack(sums)
+            spread = tf.sqrt((count * xx - x * x) * (count * yy - y * y))
+            return tf.cast(tf.div_no_nan(count * xy - x * y, spread), tf.float32)
+
+        return _metric(correlation(sums), correlation(tf.assign_add(sums, batch)), metrics_collections,
+                       updates_collections)
+
+
+def _metric(value, update, metrics_collections, updates_collections):
+    tf.add_to_collections(metrics_collections or [], value)
+    tf.add_to_collections(updates_collections or [], update)
+    return value, update

@@ -1,0 +1,80 @@
+"""tf.contrib.predictor: a model in a session, called with arrays."""
+
+import os
+import tempfile
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.runtime import checkpoint_files
+
+
+class Predictor(object):
+    """A model in a session: called with {input name: array}, returns {output name: array}.
+
+    Attributes:
+      graph, session, feed_tensors, fetch_tensors.
+    """
+
+    def __init__(self, session, feed_tensors, fetch_tensors):
+        self.graph = session.graph
+        self.session = session
+        self.feed_tensors = feed_tensors
+        self.fetch_tensors = fetch_tensors
+
+    def __call__(self, input_dict):
+        unknown = sorted(set(input_dict) - set(self.feed_tensors))
+        if unknown:
+            raise ValueError(f"The model has no input {', '.join(unknown)}; it has "
+                             f"{', '.join(sorted(self.feed_tensors))}.")
+        feeds = {self.feed_tensors[name]: value for name, value in input_dict.items() if value is not None}
+        return self.session.run(self.fetch_tensors, feeds)
+
+
+def from_saved_model(export_dir, signature_def_key=None, signature_def=None, input_names=None,
+                     output_names=None, tags=None, graph=None, config=None):
+    """Returns a `Predictor` of a SavedModel.
+
+    Args:
+      export_dir: its directory.
+      signature_def_key: the signature; "serving_default" if None.
+      signature_def, or input_names and output_names {name: tensor name}: other ways to say what to feed and
+        fetch.
+      tags: of the graph, comma-separated; "serve" if None.
+      graph: graph to load it into; a new one if None.
+      config: tf.ConfigProto.
+
+    Raises:
+      ValueError: the model has no such signature.
+    """
+    session = tf.Session(graph=graph or tf.Graph(), config=config)
+    with session.graph.as_default():
+        loaded = tf.saved_model.loader.load(session,
+                                            (tags or tf.saved_model.tag_constants.SERVING).split(","),
+                                            checkpoint_files.openable_directory(
+                                                tf.compat.as_str(os.fspath(export_dir))))
+    if input_names is None or output_names is None:
+        if signature_def is None:
+            key = signature_def_key or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+            if key not in loaded.signature_def:
+                raise ValueError(f"{export_dir} has no signature {key!r}; it has "
+                                 f"{', '.join(sorted(loaded.signature_def))}.")
+            signature_def = loaded.signature_def[key]
+        input_names = {name: info.name for name, info in signature_def.inputs.items()}
+        output_names = {name: info.name for name, info in signature_def.outputs.items()}
+    find = session.graph.get_tensor_by_name
+    return Predictor(session, {name: find(tensor) for name, tensor in input_names.items()},
+                     {name: find(tensor) for name, tensor in output_names.items()})
+
+
+def from_estimator(estimator, serving_input_receiver_fn, output_key=None, graph=None, config=None):
+    """Returns a `Predictor` of an Estimator's newest checkpoint.
+
+    Args:
+      estimator: the Estimator.
+      serving_input_receiver_fn: what it is fed.
+      output_key: the export output; the default one if None.
+      graph, config: see `from_saved_model`.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        exported = estimator.export_saved_model(directory, serving_input_receiver_fn)
+        return from_saved_model(tf.compat.as_str(exported), output_key, graph=graph, config=config)

@@ -1,0 +1,132 @@
+"""Dropout and shuffling that depend on seed, step and place only (see `bertlib.runtime.randomness`)."""
+
+import functools
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.runtime import randomness
+
+
+def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None):
+    """tf.nn.dropout, with a mask that depends on (seed, global step, place in the model) only.
+
+    Args:
+      x: float tensor.
+      keep_prob: probability, float or scalar tensor, that a value is kept.
+      noise_shape: shape of the mask, which is broadcast to that of x.
+      seed: one more key of the mask.
+      name: of the op.
+      rate: 1 - keep_prob, in its place.
+
+    Raises:
+      ValueError: both or neither of keep_prob and rate are given, or the number is not a probability.
+    """
+    if (keep_prob is None) == (rate is None):
+        raise ValueError("tf.nn.dropout: give either keep_prob or rate.")
+    rate = 1.0 - keep_prob if rate is None else rate
+    if isinstance(rate, (int, float)) and not 0 <= rate < 1:
+        raise ValueError(f"tf.nn.dropout: a rate of {rate} is not in [0, 1).")
+    if isinstance(rate, (int, float)) and rate == 0:
+        return tf.convert_to_tensor(x)
+    with tf.name_scope(name, "dropout", [x]):
+        x = tf.convert_to_tensor(x)
+        site = randomness.new_site("dropout" if seed is None else f"dropout {seed}")
+        with tf.control_dependencies([x]):
+            shape = tf.shape(x) if noise_shape is None else _full_shape(noise_shape, x)
+            draw = _uniform_in_loop(shape, site) if _loops() else randomness.uniform(shape, site)
+            if draw is None:
+                return tf.nn.dropout(x, noise_shape=noise_shape, seed=seed, rate=rate)
+            keep = draw >= tf.cast(rate, tf.float32)
+        scale = 1.0 / (1.0 - tf.cast(rate, x.dtype))
+        # Chosen, not multiplied: what is dropped may be infinite.
+        dropped = tf.where_v2(keep, x * scale, tf.zeros([], x.dtype))
+        dropped.set_shape(x.shape)
+        return dropped
+
+
+def _loops():
+    """The control flow contexts of the loops that are being built, the innermost first."""
+    context, found = tf.get_default_graph()._get_control_flow_context(), []
+    while context is not None:
+        found += [context] if context.IsWhileContext() else []
+        context = context.outer_context
+    return found
+
+
+def _uniform_in_loop(shape, site):
+    """`randomness.uniform`, keyed by the round too; None if no integer variable of the loop would tell it."""
+    switches = [op for loop in _loops() for op in loop.pivot.consumers() if op.type == "Switch"]
+    counters = [op.outputs[1] for op in switches if op.outputs[1].dtype.is_integer
+                and op.outputs[1].shape.rank == 0]
+    if not counters:
+        return None
+    with tf.control_dependencies(None):  # leaves the loop
+        key = tf.cast(tf.bitcast(randomness.uniform([2], site), tf.int32), tf.int64)
+    number = tf.zeros([], tf.int64)
+    for counter in counters:
+        number = number * 1000003 + tf.cast(counter, tf.int64)
+    return tf.random.stateless_uniform(shape, key + number)
+
+
+def _full_shape(noise_shape, x):
+    """A mask's shape with the sizes that are left open (None) taken from x."""
+    if isinstance(noise_shape, (list, tuple, tf.TensorShape)):
+        sizes = noise_shape.as_list() if isinstance(noise_shape, tf.TensorShape) else noise_shape
+        return tf.stack([tf.shape(x)[axis] if size is None else size for axis, size in enumerate(sizes)])
+    return noise_shape
+
+
+def layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False, name=None):
+    """tf.layers.dropout, with the mask of `tf.nn.dropout`; training is a bool or a scalar tensor."""
+    if isinstance(training, (bool, int)):
+        return dropout(inputs, rate=rate, noise_shape=noise_shape, seed=seed,
+                        name=name) if training else tf.identity(inputs)
+    return tf.cond(training, lambda: dropout(inputs, rate=rate, noise_shape=noise_shape, seed=seed,
+                                               name=name),
+                    lambda: tf.identity(inputs))
+
+
+class LayerDropout(object):
+    """tf.layers.Dropout: `tf.layers.dropout` with its settings bound."""
+
+    def __init__(self, rate=0.5, noise_shape=None, seed=None, name=None, **others):
+        self.rate = rate
+        self._settings = dict(noise_shape=noise_shape, seed=seed, name=name)
+
+    def __call__(self, inputs, training=False):
+        return layer_dropout(inputs, self.rate, training=training, **self._settings)
+
+    apply = __call__
+
+
+def contrib_dropout(inputs, keep_prob=0.5, noise_shape=None, is_training=True, outputs_collections=None,
+                     scope=None, seed=None):
+    """tf.contrib.layers.dropout, with the mask of `tf.nn.dropout`."""
+    outputs = layer_dropout(inputs, 1.0 - keep_prob, noise_shape, seed, is_training, scope)
+    tf.add_to_collections(outputs_collections or [], outputs)
+    return outputs
+
+
+def _shuffle_seed():
+    return randomness.key_of(randomness.graph_seed(), randomness.new_site("shuffle")) >> 1
+
+
+def _with_keyed_shuffle(dataset_class):
+    """Gives `shuffle` of a Dataset class a seed where the caller gives none."""
+    original = dataset_class.shuffle
+
+    @functools.wraps(original)
+    def shuffle(self, buffer_size, seed=None, reshuffle_each_iteration=None, name=None):
+        seed = _shuffle_seed() if seed is None else seed
+        return original(self, buffer_size, seed, reshuffle_each_iteration, name)
+
+    dataset_class.shuffle = shuffle
+
+
+def shuffle_and_repeat(buffer_size, count=None, seed=None):
+    """tf.data.experimental.shuffle_and_repeat, keyed like `Dataset.shuffle`."""
+    return lambda dataset: dataset.shuffle(buffer_size, seed).repeat(count)
+
+
+_with_keyed_shuffle(tf.data.Dataset)
+_with_keyed_shuffle(tf.compat.v2.data.Dataset)

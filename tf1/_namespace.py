@@ -1,0 +1,38 @@
+"""Modules of our names over those of TensorFlow's modules."""
+
+import types
+
+
+class Namespace(types.ModuleType):
+    """A module of names of our own over those of another module."""
+
+    def __init__(self, name, own, base=None, explain=None):
+        """Creates a namespace.
+
+        Args:
+          name: what programs call it, such as "tf.contrib.layers".
+          own: {name: object}.
+          base: function that returns the module to find other names in, or None.
+          explain: function of a missing name that returns what to do.
+        """
+        super().__init__(name)
+        self._own = own
+        self._base = base or (lambda: None)
+        self._explain = explain
+        vars(self).update(own)
+
+    def __getattr__(self, name):
+        if not name.startswith("_"):
+            base = self._base()
+            if hasattr(base, name):
+                return getattr(base, name)
+            if self._explain is not None:
+                raise AttributeError(f"{self.__name__}.{name}: {self._explain(name)}")
+        raise AttributeError(f"{self.__name__} has no attribute {name!r}")
+
+    def __dir__(self):
+        return sorted({*self._own, *dir(self._base())})
+
+
+def own_names(module, *names):
+    return {name: getattr(module, name) for name in names}
