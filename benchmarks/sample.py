@@ -1,10 +1,10 @@
-"""The sample of MRPC: what its pairs teach the installed model, and what is guessed without understanding them.
+"""The sample of MRPC: what its pairs teach the installed model, and what is guessed without understanding.
 
     python benchmarks/sample.py [--seeds=5] [any flag of run_classifier.py]
 
-First the accuracy of simple baselines (tests/pair_baselines.py) on dev, fitted on train, and over all pairs in ten
-folds. Then the training of `make mrpc`, with the flags that the Makefile gives it: a row a seed. --seeds=0 leaves
-the training out.
+First the accuracy of simple baselines (tests/pair_baselines.py) on dev, fitted on train, and over all pairs
+in ten folds. Then the training of `make mrpc`, with the flags that the Makefile gives it: a row a seed.
+--seeds=0 leaves the training out.
 """
 
 import argparse
@@ -16,10 +16,12 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.append(os.path.join(ROOT, "tests"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
 import pair_baselines
 from test_samples import read_split
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROW = "accuracy {:.4f}  Matthews {:.4f}  CPU {:.0f} s  wall {:.0f} s"
 
 
 def makefile_flags():
@@ -55,11 +57,10 @@ def main():
     rows = []
     for seed in range(arguments.seeds):
         rows.append(run_once(seed, flags))
-        print("seed {}  accuracy {:.4f}  Matthews {:.4f}  CPU {:.0f} s  wall {:.0f} s".format(seed, *rows[-1]),
-              flush=True)
+        print(f"seed {seed}  {ROW.format(*rows[-1])}", flush=True)
     if rows:
         means = [sum(column) / len(column) for column in zip(*rows)]
-        print("mean    accuracy {:.4f}  Matthews {:.4f}  CPU {:.0f} s  wall {:.0f} s".format(*means))
+        print(f"mean    {ROW.format(*means)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What can be guessed about sentence pairs without understanding: overlap, lengths, bags of words.
 
-For tests/test_samples.py and benchmarks/sample.py. A pair is (label 0 or 1, first sentence, second sentence); a
-baseline is fitted on some pairs and answers with its accuracy on others.
+For tests/test_samples.py and benchmarks/sample.py. A pair is (label 0 or 1, first sentence, second
+sentence). A baseline is fitted on some pairs and answers with its accuracy on others.
 """
 
 import itertools
@@ -11,9 +11,10 @@ import numpy as np
 
 # Words that say nothing about what a sentence is about.
 STOP_WORDS = set(re.findall(r"\w+", """
-    a about after all an and any are as at be because been before but by can do does for from get had has have he her
-    his how i if in into is it its me more my no not of on one or she should so than that the their them there they
-    this to was we were what when where which while who why will with you your"""))
+    a about after all an and any are as at be because been before but by can do does for from get had
+    has have he her his how i if in into is it its me more my no not of on one or she should so than
+    that the their them there they this to was we were what when where which while who why will with you
+    your"""))
 
 
 def words(sentence):
@@ -31,20 +32,34 @@ def containment(a, b):
     return len(a & b) / max(min(len(a), len(b)), 1)
 
 
-# --- One number for a pair, and a threshold ----------------------------------------------------------------
+def same_start(first, second):
+    """The number of words with which both sentences begin."""
+    same = [a == b for a, b in zip(first.lower().split(), second.lower().split())]
+    return (same + [False]).index(False)
+
+
+def longest_run(first, second):
+    """The number of words in the longest passage that both sentences have."""
+    a, b = first.lower().split(), second.lower().split()
+    return max((same_start(" ".join(a[i:]), " ".join(b[j:])) for i in range(len(a)) for j in range(len(b))
+                if a[i] == b[j]), default=0)
+
+
+# --- One number for a pair, and a threshold -----------------------------------------------------------------
 
 OVERLAPS = {
     "Jaccard overlap": lambda a, b: jaccard(words(a), words(b)),
     "overlap / shorter sentence": lambda a, b: containment(words(a), words(b)),
     "Jaccard overlap without stop words": lambda a, b: jaccard(words(a) - STOP_WORDS, words(b) - STOP_WORDS),
 }
+ORDERS = {"words that both begin with": same_start, "longest passage in both": longest_run}
 LENGTHS = {
     "length of the first": lambda a, b: len(a.split()),
     "length of the second": lambda a, b: len(b.split()),
     "length of both": lambda a, b: len(a.split()) + len(b.split()),
     "difference of the lengths": lambda a, b: abs(len(a.split()) - len(b.split())),
 }
-RULES = {**OVERLAPS, **LENGTHS}
+RULES = {**OVERLAPS, **ORDERS, **LENGTHS}
 
 
 def accuracy_of_rule(scored, threshold, sign):
@@ -54,8 +69,8 @@ def accuracy_of_rule(scored, threshold, sign):
 
 def best_rule(scored):
     """The (threshold, sign) that is most accurate on `scored`; +-99 stand for the constant answers."""
-    candidates = {score for score, _ in scored} | {-99, 99}
-    return max(itertools.product(sorted(candidates), (1, -1)), key=lambda rule: accuracy_of_rule(scored, *rule))
+    candidates = sorted({score for score, _ in scored} | {-99, 99})
+    return max(itertools.product(candidates, (1, -1)), key=lambda rule: accuracy_of_rule(scored, *rule))
 
 
 def rule_accuracy(rule, train, test):
@@ -64,7 +79,7 @@ def rule_accuracy(rule, train, test):
     return accuracy_of_rule(scored[1], *best_rule(scored[0]))
 
 
-# --- Bags of words -------------------------------------------------------------------------------------------
+# --- Bags of words ------------------------------------------------------------------------------------------
 
 
 def bag(first, second):
@@ -81,6 +96,7 @@ def bag_of_matches(first, second):
 def bag_of_all(first, second):
     """The words, the matches, and every rule's number in steps."""
     steps = {(name, int(10 * rule(first, second))) for name, rule in OVERLAPS.items()}
+    steps |= {(name, min(rule(first, second), 5)) for name, rule in ORDERS.items()}
     steps |= {(name, rule(first, second) // 3) for name, rule in LENGTHS.items()}
     return bag(first, second) | bag_of_matches(first, second) | steps
 
@@ -126,7 +142,7 @@ def bag_accuracy(features, train, test):
 
 
 def accuracies(train, test):
-    """{name: accuracy on `test`} of every baseline, fitted on `train`, and of the label that train has most."""
+    """{name: accuracy on `test`} of every baseline, fitted on `train`, and of train's more frequent label."""
     majority = 2 * sum(label for label, _, _ in train) >= len(train)
     return {"larger class": float(np.mean([bool(label) == majority for label, _, _ in test])),
             **{name: rule_accuracy(rule, train, test) for name, rule in RULES.items()},
