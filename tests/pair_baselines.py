@@ -104,7 +104,7 @@ def bag_of_all(first, second):
 BAGS = {"bag of words": bag, "bag of matches": bag_of_matches, "all of these": bag_of_all}
 
 
-def logistic_regression(x, y, penalty=1.0, steps=30):
+def logistic_regression(x, y, penalty=1.0, steps=6):
     """Weights and bias that minimize the logistic loss + penalty/2 · ‖weights‖², by Newton's method.
 
     The weights are sums of examples, so that a step solves for one number an example (representer theorem).

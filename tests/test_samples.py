@@ -12,7 +12,7 @@ import pytest
 MRPC = pathlib.Path(__file__).resolve().parents[1] / "samples" / "MRPC"
 MIN_SIZE = {"train": 580, "dev": 96, "test": 56}
 COLUMNS = ["#1 ID", "#2 ID", "#1 String", "#2 String"]
-LEARNED = 0.80  # what `make mrpc` reaches on dev: benchmarks/sample.py, mean of five seeds, rounded down
+LEARNED = 0.80  # `make mrpc` reaches more on dev, as the mean of five seeds: benchmarks/sample.py
 
 
 def read_tsv(name):

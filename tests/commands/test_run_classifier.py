@@ -445,7 +445,7 @@ def test_a_task_name_is_enough(scripts):
     # Not in tmp_path: pytest would keep half a gigabyte of checkpoints.
     with tempfile.TemporaryDirectory() as here:
         finished = scripts.run("run_classifier.py", "--task_name=MRPC", "--max_seq_length=8",
-                               "--train_batch_size=4", "--num_train_epochs=0.02", cwd=here)
+                               "--train_batch_size=4", "--num_train_epochs=0.01", cwd=here)
         written = os.listdir(os.path.join(here, "output", "mrpc"))
     messages = log_of(finished)
     assert defaults_in(finished.err) == DEFAULTS
