@@ -2,9 +2,11 @@
 
 import argparse
 import signal
+import sys
 import types
 
 import tf1
+from tf1 import _check
 from tf1._namespace import Namespace
 
 
@@ -25,12 +27,19 @@ def main():
     """Prints the names."""
     parser = argparse.ArgumentParser(prog="python -m tf1", description="TensorFlow 1.x for programs "
                                      "of its time.")
-    parser.add_argument("--names", action="store_true", required=True, help="list every name that a program "
-                        "gets from `tf`")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--names", action="store_true", help="list every name that a program gets from `tf`")
+    action.add_argument("--check", metavar="PATH", help="read a program's files, without running them, and list "
+                        "the lines that will not run and what to write instead")
     parser.add_argument("--ours", action="store_true",
                         help="of these only what TensorFlow itself no longer has, or has otherwise")
     options = parser.parse_args()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
+    if options.check:
+        try:
+            sys.exit(_check.check(options.check))
+        except FileNotFoundError as error:
+            parser.error(str(error))
     for name, ours in names(tf1, "tf"):
         if ours or not options.ours:
             print(f"{name}  (tf1)" if ours else name)
