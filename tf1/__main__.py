@@ -29,8 +29,8 @@ def main():
                                      "of its time.")
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--names", action="store_true", help="list every name that a program gets from `tf`")
-    action.add_argument("--check", metavar="PATH", help="read a program's files, without running them, and list "
-                        "the lines that will not run and what to write instead")
+    action.add_argument("--check", metavar="PATH", help="read a program's files without running them, and "
+                        "list the lines that will not run and what to write instead")
     parser.add_argument("--ours", action="store_true",
                         help="of these only what TensorFlow itself no longer has, or has otherwise")
     options = parser.parse_args()

@@ -1,15 +1,17 @@
-"""python -m tf1 --check: reads a program of TensorFlow 1.x, and says which lines will not run and what to write."""
+"""python -m tf1 --check: reads a program of TensorFlow 1.x, and says which lines will not run, and why."""
 
 import collections
 import os
 import pathlib
+import re
 import sys
 
 from tf1 import _check_modules, _check_syntax
 from tf1._check_reader import Reader
-from tf1._check_rules import PACKAGE, SYNTAX, Finding
+from tf1._check_rules import PYTHON2
 
 LARGEST = 16_000_000  # bytes of a file that is read
+_FOR_PYTHON2 = re.compile(r"(?:^|_)py(?:thon)?_?2(?:_|$)")  # a file that Python 3 does not import
 
 
 def findings(path, text, fork):
@@ -26,6 +28,8 @@ def findings(path, text, fork):
     tree, found = _check_syntax.parsed(text)
     if tree is not None:
         found += [finding for _, finding in Reader(tree, path, fork).found]
+    if _FOR_PYTHON2.search(path.stem):
+        found = [finding for finding in found if finding.kind != PYTHON2]
     return sorted({(finding.line, finding.what): finding for finding in found}.values())
 
 
@@ -101,10 +105,12 @@ def check(path):
 def _summary(read, lines, files, counts, notes, notebooks, unread):
     """The last line of what is printed."""
     kinds = ", ".join(f"{kind} {count}" for kind, count in counts.most_common())
-    found = f"{_number(lines, 'line')} in {files} of {_number(read, 'file')} will not run ({kinds})" if lines \
-        else f"Nothing found in {_number(read, 'file')}"
-    more = [_number(notes, "note")] * bool(notes) + [f"{_number(notebooks, 'notebook')} not read"] * bool(
-        notebooks) + [f"{_number(unread, 'other file')} not read"] * bool(unread)
+    of_files = _number(read, "file")
+    found = (f"{_number(lines, 'line')} in {files} of {of_files} will not run ({kinds})" if lines
+             else f"Nothing found in {of_files}")
+    more = [text for count, text in (
+        (notes, _number(notes, "note")), (notebooks, f"{_number(notebooks, 'notebook')} not read"),
+        (unread, f"{_number(unread, 'other file')} not read")) if count]
     return "; ".join([found, *more]) + "."
 
 

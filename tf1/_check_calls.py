@@ -1,4 +1,4 @@
-"""Expressions that parse and do otherwise than they did: what is certain to fail in a call, a sum, a subscript."""
+"""Expressions that parse and do otherwise than they did: calls, sums, subscripts that will fail."""
 
 import ast
 import functools
@@ -16,7 +16,6 @@ _BYTE_CODECS = {"hex", "base64", "zlib", "bz2", "rot13", "string_escape", "strin
 _STACKS = {f"numpy.{name}" for name in ("vstack", "hstack", "dstack", "stack", "concatenate", "column_stack")}
 _ARRAYS = {"numpy.array", "numpy.asarray", "tf.constant", "tf.convert_to_tensor"}
 _DIGESTS = {f"hashlib.{name}" for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")}
-_SEQUENCES = (ast.Constant, ast.JoinedStr)
 
 
 def written(node):
@@ -41,7 +40,7 @@ class Names:
         return self.of(node.func) if isinstance(node, ast.Call) else None
 
     def no_list(self, node, *, ranges=False, views=True):
-        """How a value that was a list in Python 2 is called, such as "zip(…)"; None if that is not certain."""
+        """What to call a value that was a list in Python 2, such as "zip(…)"; None if that is not certain."""
         node = self.scope.value(node)
         name = self.called(node)
         if name in _ITERATORS:
@@ -187,8 +186,8 @@ def texts(call, names):
             call.args[0].value in _BYTE_CODECS):
         yield (call, PYTHON2, f"`{written(call)}`: no encoding of text",
                f"`codecs.{method}({written(receiver)}, {written(call.args[0])})`")
-    elif isinstance(call.func, ast.Call) and names.of(call.func.func) == "codecs.getwriter" and call.args and (
-            names.of(call.args[0]) in ("sys.stdout", "sys.stderr")):
+    elif names.called(call.func) == "codecs.getwriter" and call.args and names.of(call.args[0]) in (
+            "sys.stdout", "sys.stderr"):
         yield (call, PYTHON2, f"`{written(call)}`: {written(call.args[0])} takes text",
                f"`{written(call.func)}({written(call.args[0])}.buffer)`")
     elif names.of(call.func) in _DIGESTS and call.args and _is_text(call.args[0]):
@@ -257,15 +256,18 @@ def arrays(call, names):
     name, first = names.of(call.func), call.args[0] if call.args else None
     receiver, method = _method(call)
     if name == "numpy.sum" and isinstance(first, ast.GeneratorExp) and not _sums_generators():
-        yield call, NUMPY, f"`{written(call)}`: np.sum takes no generator", f"`sum({ast.unparse(first)[1:-1]})`"
+        yield (call, NUMPY, f"`{written(call)}`: np.sum takes no generator",
+               f"`sum({ast.unparse(first)[1:-1]})`")
     elif name in _STACKS and isinstance(first, ast.GeneratorExp):
         yield (call, NUMPY, f"`{written(call)}`: it takes no generator",
                f"`{written(call.func)}([{ast.unparse(first)[1:-1]}])`")
     elif name == "numpy.fromstring" and len(call.args) < 4 and _keyword(call, "sep") is None:
-        yield call, NUMPY, f"`{written(call)}`: bytes are not read so", f"`{written(call).replace('fromstring', 'frombuffer')}`"
-    elif name in ("numpy.array",) and getattr(_keyword(call, "copy"), "value", None) is False:
+        instead = written(call).replace("fromstring", "frombuffer")
+        yield call, NUMPY, f"`{written(call)}`: bytes are not read so", f"`{instead}`"
+    elif name == "numpy.array" and getattr(_keyword(call, "copy"), "value", None) is False:
+        instead = written(call.func).replace("array", "asarray")
         yield (call, NUMPY, f"`{written(call)}`: it fails where a copy is needed",
-               f"`{written(call.func).replace('array', 'asarray')}({written(first) if first else '…'})`", True)
+               f"`{instead}({written(first) if first else '…'})`", True)
     elif method == "item" and names.called(receiver) == "numpy.load":
         load = names.scope.value(receiver)
         if _keyword(load, "allow_pickle") is None:
@@ -276,13 +278,17 @@ def tables(node, names):
     """pandas."""
     if isinstance(node, ast.Subscript):
         if getattr(node.value, "attr", None) == "ix" and names.imports("pandas"):
-            yield node, PACKAGE, f"`{written(node)}`: pandas has no .ix", "`.loc[…]`, or `.iloc[…]` for positions"
+            yield (node, PACKAGE, f"`{written(node)}`: pandas has no .ix",
+                   "`.loc[…]`, or `.iloc[…]` for positions")
         return
     receiver, method = _method(node)
     if method == "as_matrix" and names.imports("pandas"):
-        yield node, PACKAGE, f"`{written(node)}`: pandas has no as_matrix", f"`{written(receiver)}.to_numpy()`"
-    elif method == "append" and (names.called(receiver) or "").startswith(("pandas.DataFrame", "pandas.read_")):
-        yield node, PACKAGE, f"`{written(node)}`: tables have no append", f"`pd.concat([{written(receiver)}, …])`"
+        yield (node, PACKAGE, f"`{written(node)}`: pandas has no as_matrix",
+               f"`{written(receiver)}.to_numpy()`")
+    elif method == "append" and (names.called(receiver) or "").startswith(
+            ("pandas.DataFrame", "pandas.read_")):
+        yield (node, PACKAGE, f"`{written(node)}`: tables have no append",
+               f"`pd.concat([{written(receiver)}, …])`")
     elif (names.of(node.func) or "").startswith("pandas.read_") and _keyword(node, "error_bad_lines"):
         yield node, PACKAGE, "`error_bad_lines` is gone", '`on_bad_lines="skip"`'
 
@@ -293,7 +299,8 @@ def others(call, names):
     if name in ("json.load", "json.loads", "json.dump", "json.dumps") and _keyword(call, "encoding"):
         yield call, PYTHON3, f"`{written(call)}`: json has no encoding=", "it without that"
     elif name == "yaml.load" and len(call.args) == 1 and not call.keywords:
-        yield call, PACKAGE, f"`{written(call)}`: it needs a Loader", f"`yaml.safe_load({written(call.args[0])})`"
+        yield (call, PACKAGE, f"`{written(call)}`: it needs a Loader",
+               f"`yaml.safe_load({written(call.args[0])})`")
     elif name.startswith("gensim.models.") and name.endswith(("Word2Vec", "Doc2Vec", "FastText")):
         for old, new in (("size", "vector_size"), ("iter", "epochs")):
             if _keyword(call, old):
@@ -314,9 +321,9 @@ def refused(call, names):
             yield call, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported", "`cluster=None`"
         for keyword in ("train_distribute", "eval_distribute"):
             yield from _strategy(call, keyword, names)
-    elif ours and last in ("DEFINE_bool", "DEFINE_boolean") and len(call.args) > 1 and _is_text(call.args[0]) and (
-            call.args[0].value == "use_tpu" and getattr(call.args[1], "value", None) is True):
-        yield call, TENSORFLOW, "`use_tpu` is true by default, and TPUs are not supported", "`False`", True
+    elif ours and last in ("DEFINE_bool", "DEFINE_boolean") and [
+            getattr(argument, "value", None) for argument in call.args[:2]] == ["use_tpu", True]:
+        yield call, TENSORFLOW, "`use_tpu` is true unless it is given: no TPUs here", "`False`", True
 
 
 def _strategy(call, keyword, names):
@@ -328,8 +335,8 @@ def _strategy(call, keyword, names):
     count = len(number.elts) if isinstance(number, ast.List) else getattr(number, "value", None)
     several = isinstance(count, int) and count > 1
     if several or not isinstance(count, int):
-        yield (call, TENSORFLOW, f"`{keyword}={written(strategy)}`: one device is used, and several are refused",
-               f"`{keyword}=None`", not several)
+        yield (call, TENSORFLOW, f"`{keyword}={written(strategy)}`: one device is used, and several are "
+               "refused", f"`{keyword}=None`", not several)
 
 
 _EVERY_CALL = (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused)

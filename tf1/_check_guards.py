@@ -6,8 +6,8 @@ import re
 import sys
 
 # What a condition on the version may consist of; everything else is left undecided.
-_NODES = (ast.Expression, ast.Compare, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple,
-          ast.List, ast.Call, ast.UnaryOp, ast.USub, ast.Load, ast.cmpop)
+_NODES = (ast.Expression, ast.Compare, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice,
+          ast.Tuple, ast.List, ast.Call, ast.UnaryOp, ast.USub, ast.Load, ast.cmpop)
 _CALLED = {"int", "str", "float", "tuple", "platform.python_version", "sys.version.startswith",
            "platform.python_version().startswith", "six.PY2", "six.PY3"}
 _VERSION_3 = re.compile(r"_?(?:is_?)?(?:py|python)_?([23])", re.IGNORECASE)
@@ -30,7 +30,9 @@ def truth(test, scope):
         name = test.id if isinstance(test, ast.Name) else test.attr
         if match := _VERSION_3.fullmatch(name):
             return match[1] == "3"
-        return False if name == "TYPE_CHECKING" else None
+        if name == "TYPE_CHECKING":
+            return False
+        test = scope.value(test)
     return _version_test(test, scope)
 
 
@@ -47,7 +49,8 @@ def _version_test(test, scope):
         return None
     try:
         # Nothing but the version of Python can be in it.
-        return bool(eval(compile(ast.Expression(test), "condition", "eval"), {"sys": sys, "platform": platform}))
+        code = compile(ast.Expression(test), "condition", "eval")
+        return bool(eval(code, {"sys": sys, "platform": platform}))
     except Exception:
         return None
 
@@ -60,7 +63,7 @@ def asked_for(test):
             found |= {argument.value for argument in node.args[1:2] if isinstance(argument, ast.Constant)
                       and isinstance(argument.value, str)}
         elif isinstance(node, ast.Attribute) and node.attr in ("__version__", "VERSION"):
-            found |= {f"{ast.unparse(node.value)}."} | ({"tensorflow"} if node.attr else set())
+            found |= {f"{ast.unparse(node.value)}.", "tensorflow"}
     return frozenset(found)
 
 

@@ -1,4 +1,4 @@
-"""Whether modules and their names are there: TensorFlow's and NumPy's by asking them, others by looking for them."""
+"""Whether modules and their names are there: TensorFlow's and NumPy's are asked, others are looked for."""
 
 import collections
 import functools
@@ -32,7 +32,7 @@ def _imported(name):
 
 @functools.cache
 def missing(name):
-    """Walks a dotted name of `tf` (that is `tf1`), `tensorflow` or `numpy`, as long as its values are modules.
+    """Walks a dotted name of `tf` (that is `tf1`), `tensorflow` or `numpy` as long as it meets modules.
 
     Returns:
       (its first part that is not there, the explanation), or None if all of it is.
@@ -94,9 +94,9 @@ class Fork:
             self.methods.update(_DEFINITION.findall(text))
             self._changes_path |= "sys.path" in text
             for package, names in _FROM_PACKAGE.findall(text):
-                last = package.split(".")[-1]
-                self._parts.update((last, name) for name in re.findall(r"\w+", names))
-                self._parts.add(tuple(package.split(".")[-2:]))
+                parts = package.split(".")
+                self._parts.update((parts[-1], name.split()[0]) for name in names.split(",") if name.strip())
+                self._parts.update(zip(parts, parts[1:]))
             self._parts.update(tuple(module.split(".")[-2:]) for module in _IMPORT_PART.findall(text))
 
     def has(self, name):
@@ -105,12 +105,14 @@ class Fork:
             self._homes[name].update(self._above)
         return name in self._homes
 
-    def is_called(self, package, part):
-        """Whether the folder that is read is meant by a package's name: it has that part of it."""
-        return not self.has(package) and self._root in self._homes.get(part, ())
+    def is_called(self, package):
+        """Whether a package that is nowhere seems to be the folder itself, by what is used of it."""
+        used = {name for owner, name in self._parts if owner == package}
+        return bool(used) and all(self._root in self._homes.get(name, ()) for name in used) and (
+            len(used) > 1 or package.lower() in self._root.resolve().name.lower())
 
     def is_only_beside(self, name, path):
-        """Whether a module is the neighbour of a file that others import as part of a package, and on no path."""
+        """Whether a module is beside a file that others import as part of a package, and on no path."""
         package = path.parent
         return (not self._changes_path and (package.name, path.stem) in self._parts
                 and self._homes.get(name) == {package} and (package / "__init__.py").exists()
@@ -120,7 +122,7 @@ class Fork:
         """Whether one of the program's modules, of which everything is imported, binds a name."""
         stems = frozenset(star.split(".")[-1] for star in stars)
         if stems and (stems, name) not in self._stars:
-            bound = re.compile(rf"^\s*(?:{name}\s*=|def {name}\b|from .* import .*\b{name}\b)", re.MULTILINE)
+            bound = re.compile(rf"^\s*(?:{name}\s*=|def {name}\b|from .* import .*\b{name}\b)", re.M)
             self._stars[stems, name] = any(path.stem in stems and bound.search(text)
                                            for path, text in self._files.items())
         return self._stars.get((stems, name), False)

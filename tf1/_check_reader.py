@@ -186,17 +186,19 @@ class Reader(ast.NodeVisitor):
             self._import_beside(node, module, statement)
         elif moved := _moved(full):
             kind, gone, instead, later = moved
-            self._tell(_IMPORT, node, kind, f"`{statement}`: {gone}", _import_line(instead, module, full), later)
+            self._tell(_IMPORT, node, kind, f"`{statement}`: {gone}", _import_line(instead, module, full),
+                       later)
         elif root == "keras":
+            instead = statement.replace("keras", "tensorflow.keras", 1)
             self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: this is Keras 3, whose layers do not go into "
-                       "graphs of TensorFlow 1", f"`{statement.replace('keras', 'tensorflow.keras', 1)}`", True)
+                       "graphs of TensorFlow 1", f"`{instead}`", True)
         elif self._runs_at_import and root not in self._packages and not _check_modules.is_installed(root):
             self._packages.add(root)
-            self._import_missing(node, root, full, statement)
+            self._import_missing(node, root, statement)
 
-    def _import_missing(self, node, root, full, statement):
+    def _import_missing(self, node, root, statement):
         """The first import of a package that is not installed."""
-        if self._fork.is_called(root, full.split(".")[1] if "." in full else ""):
+        if root not in rules.PACKAGES and self._fork.is_called(root):
             self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: this folder, if its name is {root}",
                        "PYTHONPATH=… with the folder above it", True)
         elif root == "horovod":
@@ -241,7 +243,9 @@ class Reader(ast.NodeVisitor):
             return False
         root, *parts = name.split(".")
         if root == "builtins":
-            if parts[0] in rules.BUILTINS and not self._fork.stars_give(self._scope.module.stars, parts[0]):
+            own_name = written(node).split(".")[0] == parts[0]  # and not another one for it
+            if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
+                    self._scope.module.stars, parts[0]):
                 self._tell(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no such name",
                            rules.code(rules.BUILTINS[parts[0]]))
         elif root in _ASKED:

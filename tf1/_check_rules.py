@@ -49,22 +49,29 @@ MODULES = {
     "BaseHTTPServer": "http.server", "ConfigParser": "configparser", "Cookie": "http.cookies",
     "HTMLParser": "html.parser", "Queue": "queue", "SimpleHTTPServer": "http.server",
     "SocketServer": "socketserver", "StringIO": "io", "Tkinter": "tkinter", "UserDict": "collections",
-    "__builtin__": "builtins", "anydbm": "dbm", "cPickle": "pickle", "cStringIO": "io", "commands": "subprocess",
-    "cookielib": "http.cookiejar", "copy_reg": "copyreg", "exceptions": "builtins", "future_builtins": "builtins",
+    "__builtin__": "builtins", "anydbm": "dbm", "cPickle": "pickle", "cStringIO": "io",
+    "commands": "subprocess",
+    "cookielib": "http.cookiejar", "copy_reg": "copyreg", "exceptions": "builtins",
+    "future_builtins": "builtins",
     "htmlentitydefs": "html.entities", "httplib": "http.client", "md5": "hashlib", "robotparser":
     "urllib.robotparser", "sets": "builtins", "sha": "hashlib", "thread": "_thread", "tkMessageBox":
-    "tkinter.messagebox", "urllib2": "urllib.request", "urlparse": "urllib.parse", "xmlrpclib": "xmlrpc.client",
+    "tkinter.messagebox", "urllib2": "urllib.request", "urlparse": "urllib.parse",
+    "xmlrpclib": "xmlrpc.client",
 }
 
 _STRING_METHODS = ("atof", "atoi", "capitalize", "count", "find", "index", "join", "ljust", "lower", "lstrip",
-                   "replace", "rfind", "rindex", "rjust", "rstrip", "split", "splitfields", "strip", "swapcase",
+                   "replace", "rfind", "rindex", "rjust", "rstrip", "split", "splitfields", "strip",
+                   "swapcase",
                    "translate", "upper", "zfill")
 _URL_PARSE = ("quote", "quote_plus", "unquote", "unquote_plus", "urlencode")
 _URL_REQUEST = ("URLopener", "FancyURLopener", "urlcleanup", "urlopen", "urlretrieve")
-_ABSTRACT = ("AsyncIterable", "AsyncIterator", "Awaitable", "ByteString", "Callable", "Container", "Coroutine",
-             "Generator", "Hashable", "ItemsView", "Iterable", "Iterator", "KeysView", "Mapping", "MappingView",
+_ABSTRACT = ("AsyncIterable", "AsyncIterator", "Awaitable", "ByteString", "Callable", "Container",
+"Coroutine",
+             "Generator", "Hashable", "ItemsView", "Iterable", "Iterator", "KeysView", "Mapping",
+             "MappingView",
              "MutableMapping", "MutableSequence", "MutableSet", "Sequence", "Set", "Sized", "ValuesView")
-_TYPES = {"BooleanType": "bool", "ClassType": "type", "DictType": "dict", "DictionaryType": "dict", "FileType":
+_TYPES = {"BooleanType": "bool", "ClassType": "type", "DictType": "dict", "DictionaryType": "dict",
+"FileType":
           "io.IOBase", "FloatType": "float", "InstanceType": "object", "IntType": "int", "ListType": "list",
           "LongType": "int", "ObjectType": "object", "StringType": "str", "StringTypes": "str",
           "TupleType": "tuple", "TypeType": "type", "UnicodeType": "str"}
@@ -84,16 +91,19 @@ GONE = {
     **{f"threading.{name}": ("3.0", "threading.Thread") for name in ("_sleep",)},
     "array.ArrayType.tostring": ("3.9", "tobytes"),
     "asyncio.coroutine": ("3.11", "async def"),
-    "base64.decodestring": ("3.9", "base64.decodebytes"), "base64.encodestring": ("3.9", "base64.encodebytes"),
+    "base64.decodestring": ("3.9", "base64.decodebytes"), "base64.encodestring": ("3.9",
+    "base64.encodebytes"),
     "cgi.escape": ("3.8", "html.escape"),
     "configparser.SafeConfigParser": ("3.12", "configparser.ConfigParser"),
     "fractions.gcd": ("3.9", "math.gcd"),
-    "inspect.formatargspec": ("3.11", "inspect.signature"), "inspect.getargspec": ("3.11", "inspect.getfullargspec"),
+    "inspect.formatargspec": ("3.11", "inspect.signature"), "inspect.getargspec": ("3.11",
+    "inspect.getfullargspec"),
     "itertools.joinfields": ("3.0", "str.join"),
     "locale.format": ("3.12", "locale.format_string"),
     "operator.div": ("3.0", "operator.truediv"), "operator.isCallable": ("3.0", "callable"),
     "operator.sequenceIncludes": ("3.0", "operator.contains"),
-    "os.errno": ("3.7", "errno"), "os.getcwdu": ("3.0", "os.getcwd"), "os.popen2": ("3.0", "subprocess.Popen"),
+    "os.errno": ("3.7", "errno"), "os.getcwdu": ("3.0", "os.getcwd"), "os.popen2": ("3.0",
+    "subprocess.Popen"),
     "os.popen3": ("3.0", "subprocess.Popen"),
     "pipes.quote": ("3.13", "shlex.quote"),
     "platform.dist": ("3.8", "platform.freedesktop_os_release"),
@@ -110,9 +120,11 @@ GONE = {
     "unittest.makeSuite": ("3.13", "unittest.defaultTestLoader.loadTestsFromTestCase"),
     "xml.etree.cElementTree": ("3.9", "xml.etree.ElementTree"),
     # Modules.
-    "asynchat": ("3.12", "asyncio"), "asyncore": ("3.12", "asyncio"), "audioop": ("3.13", "the package audioop-lts"),
+    "asynchat": ("3.12", "asyncio"), "asyncore": ("3.12", "asyncio"), "audioop": ("3.13",
+    "the package audioop-lts"),
     "cgi": ("3.13", "urllib.parse and html"), "crypt": ("3.13", "hashlib"),
-    "distutils": ("3.12", "setuptools, or packaging.version for versions"), "imghdr": ("3.13", "PIL.Image.open"),
+    "distutils": ("3.12", "setuptools, or packaging.version for versions"), "imghdr": ("3.13",
+    "PIL.Image.open"),
     "imp": ("3.12", "importlib"), "lib2to3": ("3.13", "ast"), "pipes": ("3.13", "subprocess, or shlex"),
     "smtpd": ("3.12", "the package aiosmtpd"), "telnetlib": ("3.13", "the package telnetlib3"),
     "uu": ("3.13", "base64"),
@@ -132,12 +144,16 @@ WITH_OLD_METHODS = ("pygtrie", "marisa_trie", "datrie")
 
 # NumPy's names; whether one is gone is asked of the NumPy that is installed.
 NUMPY_NAMES = {
-    "Inf": "np.inf", "Infinity": "np.inf", "NAN": "np.nan", "NINF": "-np.inf", "NaN": "np.nan", "PINF": "np.inf",
+    "Inf": "np.inf", "Infinity": "np.inf", "NAN": "np.nan", "NINF": "-np.inf", "NaN": "np.nan",
+    "PINF": "np.inf",
     "alltrue": "np.all", "asfarray": "np.asarray(x, dtype=float)", "asscalar": "x.item()", "bool": "bool",
     "bool8": "np.bool_", "cfloat": "np.complex128", "complex": "complex", "complex_": "np.complex128",
-    "cumproduct": "np.cumprod", "find_common_type": "np.result_type", "float": "float", "float_": "np.float64",
-    "in1d": "np.isin", "infty": "np.inf", "int": "int", "int0": "np.intp", "long": "int", "mat": "np.asmatrix",
-    "math": "math", "msort": "np.sort(x, axis=0)", "object": "object", "object0": "object", "product": "np.prod",
+    "cumproduct": "np.cumprod", "find_common_type": "np.result_type", "float": "float",
+    "float_": "np.float64",
+    "in1d": "np.isin", "infty": "np.inf", "int": "int", "int0": "np.intp", "long": "int",
+    "mat": "np.asmatrix",
+    "math": "math", "msort": "np.sort(x, axis=0)", "object": "object", "object0": "object",
+    "product": "np.prod",
     "rank": "np.ndim", "round_": "np.round", "row_stack": "np.vstack", "sometrue": "np.any", "str": "str",
     "string_": "np.bytes_", "trapz": "np.trapezoid", "typeDict": "np.sctypeDict", "unicode": "str",
     "unicode_": "np.str_",
@@ -145,7 +161,8 @@ NUMPY_NAMES = {
 
 # Names of TensorFlow 0.x and of its models, that no later version has.
 TENSORFLOW_NAMES = {
-    "tf.batch_matmul": "tf.matmul", "tf.inv": "tf.reciprocal", "tf.merge_all_summaries": "tf.summary.merge_all",
+    "tf.batch_matmul": "tf.matmul", "tf.inv": "tf.reciprocal",
+    "tf.merge_all_summaries": "tf.summary.merge_all",
     "tf.mul": "tf.multiply", "tf.neg": "tf.negative", "tf.pack": "tf.stack", "tf.scalar_summary":
     "tf.summary.scalar", "tf.select": "tf.where", "tf.sub": "tf.subtract", "tf.train.SummaryWriter":
     "tf.summary.FileWriter", "tf.unpack": "tf.unstack", "tf.initialize_all_variables":
@@ -167,14 +184,16 @@ MOVED = {
     "PIL.Image.fromarray",
     "sklearn.cross_validation": "sklearn.model_selection", "sklearn.datasets.load_boston":
     "sklearn.datasets.fetch_california_housing", "sklearn.externals.joblib": "joblib",
-    "sklearn.externals.six": "six", "sklearn.grid_search": "sklearn.model_selection", "sklearn.learning_curve":
+    "sklearn.externals.six": "six", "sklearn.grid_search": "sklearn.model_selection",
+    "sklearn.learning_curve":
     "sklearn.model_selection", "sklearn.preprocessing.Imputer": "sklearn.impute.SimpleImputer",
     "sklearn.utils.linear_assignment_": "scipy.optimize.linear_sum_assignment",
 }
 
 # Module: the package that has it, where their names differ.
 PACKAGES = {
-    "Bio": "biopython", "Crypto": "pycryptodome", "Levenshtein": "python-Levenshtein", "MySQLdb": "mysqlclient",
+    "Bio": "biopython", "Crypto": "pycryptodome", "Levenshtein": "python-Levenshtein",
+    "MySQLdb": "mysqlclient",
     "OpenSSL": "pyOpenSSL", "PIL": "Pillow", "apache_beam": "apache-beam", "attr": "attrs", "bert":
     "bert-tensorflow==1.0.1", "bert_serving": "bert-serving-client", "bs4": "beautifulsoup4", "cv2":
     "opencv-python", "dateutil": "python-dateutil", "docx": "python-docx", "dotenv": "python-dotenv",
@@ -182,9 +201,11 @@ PACKAGES = {
     "google-cloud-storage", "googleapiclient": "google-api-python-client", "keras_bert": "keras-bert",
     "keras_contrib": "keras-contrib", "oauth2client": "oauth2client", "official": "tf-models-official",
     "opencc": "OpenCC", "pytorch_pretrained_bert": "pytorch-pretrained-bert", "rouge_score": "rouge-score",
-    "skimage": "scikit-image", "sklearn": "scikit-learn", "tensor2tensor": "tensor2tensor", "tensorflow_addons":
+    "skimage": "scikit-image", "sklearn": "scikit-learn", "tensor2tensor": "tensor2tensor",
+    "tensorflow_addons":
     "tensorflow-addons", "tensorflow_datasets": "tensorflow-datasets", "tensorflow_hub": "tensorflow-hub",
     "tensorflow_probability": "tensorflow-probability", "tensorflow_text": "tensorflow-text",
-    "tensorflow_serving": "tensorflow-serving-api", "tf_slim": "tf-slim", "usb": "pyusb", "win32api": "pywin32",
+    "tensorflow_serving": "tensorflow-serving-api", "tf_slim": "tf-slim", "usb": "pyusb",
+    "win32api": "pywin32",
     "yaml": "PyYAML", "zmq": "pyzmq",
 }

@@ -1,4 +1,4 @@
-"""Which name means what where in a file: imports by their dotted names, single assignments by their values."""
+"""Which name means what in a file: imports by their dotted names, single assignments by their values."""
 
 import ast
 import builtins
@@ -34,8 +34,7 @@ class Scope:
         self.names = {}
         self.stars = set()
         self._elsewhere = set()  # global and nonlocal
-        waiting = [node.generators, *([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])] \
-            if isinstance(node, COMPREHENSIONS) else [node.body]
+        waiting = [node.generators if isinstance(node, COMPREHENSIONS) else node.body]
         if isinstance(node, FUNCTIONS):
             for argument in ast.walk(node.args):
                 if isinstance(argument, ast.arg):
@@ -59,7 +58,7 @@ class Scope:
                     self._bind(alias.asname or name, canonical(name))
             elif isinstance(node, ast.ImportFrom):
                 self._import_from(node)
-            elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            elif isinstance(node, ast.Assign) and [type(target) for target in node.targets] == [ast.Name]:
                 self._bind(node.targets[0].id, node.value)
                 waiting.append(node.value)
             elif isinstance(node, ast.Name):

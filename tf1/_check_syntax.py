@@ -1,4 +1,4 @@
-"""Source code of Python 2 as a syntax tree: lines that Python 3 does not parse are told and rewritten in memory."""
+"""Code of Python 2 as a syntax tree: lines that Python 3 does not parse are told, and rewritten in memory."""
 
 import ast
 import re
@@ -8,8 +8,8 @@ import warnings
 from tf1._check_rules import PYTHON2, PYTHON3, SYNTAX, Finding, shortened
 
 # Comments, and strings with their prefix.
-_TEXT = re.compile(r"""(?s)\#[^\n]*|(?:\b[bBrRuUfF]{1,2})?(?:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
-                   r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""")
+_TEXT = re.compile(r"""(?s)\#[^\n]*|(?:\b[bBrRuUfF]{1,2})?(?:\"{3}(?:\\.|[^\\])*?\"{3}"""
+                   r"""|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""")
 _STATEMENT = r"(?:^|[;:])[ \t]*"
 _PRINT = re.compile(_STATEMENT + r"(print)(?=[ \t]*(?:[\"'{~`]|>>|(?!(?:if|or|and|in|is|for|else)\b)"
                     r"(?<=[ \t])[\w(\[]))")
@@ -21,11 +21,13 @@ _EXPRESSIONS = (
     (re.compile(r"\b[uU][rR](?=[\"'])"), "r", PYTHON2, 'the prefix ur"" is gone', 'r""'),
     (re.compile(r"`([^`\n]+)`"), r"repr(\1)", PYTHON2, "backticks are gone", "repr(…)"),
     (re.compile(r"<>"), "!=", PYTHON2, "<> is gone", "!="),
-    (re.compile(r"(?<![\w.])0+([1-7][0-7]*)[lL]?(?![\w.])"), r"0o\1", PYTHON2, "octal numbers have another prefix", None),
+    (re.compile(r"(?<![\w.])0+([1-7][0-7]*)[lL]?(?![\w.])"), r"0o\1", PYTHON2,
+     "octal numbers have another prefix", None),
     (re.compile(r"(?<![\w.])(0[xX][\da-fA-F]+|\d+)[lL]\b"), r"\1", PYTHON2, "numbers have no L", None),
     (re.compile(r"\blambda\s*\(([\w\s,()]+)\)\s*:"), r"lambda \1:", PYTHON2,
      "a lambda's parameters are not unpacked", "lambda pair: … pair[0] … pair[1]"),
-    (re.compile(r"\basync\b(?!\s+(?:def|with|for)\b)"), "async_", PYTHON3, "async is a keyword since 3.7", "another name"),
+    (re.compile(r"\basync\b(?!\s+(?:def|with|for)\b)"), "async_", PYTHON3, "async is a keyword since 3.7",
+     "another name"),
 )
 _TUPLE_PARAMETER = re.compile(r"^\s*def\s+\w+\s*\((?:[^()]*,)?\s*(\([\w\s,]+\))")
 _MOST_MENDED = 20
@@ -40,7 +42,7 @@ def decoded(content):
         text = content.decode(encoding)
     except (SyntaxError, UnicodeDecodeError) as error:
         line = content.count(b"\n", 0, getattr(error, "start", 0)) + 1
-        found.append(Finding(line, SYNTAX, "these bytes are not UTF-8, and no first line names their encoding",
+        found.append(Finding(line, SYNTAX, "the file is not UTF-8, and its first line names no encoding",
                              "the file in UTF-8 (`iconv -f GB18030 -t UTF-8`, or from latin-1)"))
         text = content.decode("utf-8", errors="replace")
     except LookupError:
@@ -189,8 +191,9 @@ class _Repair:
                                       "spaces only (`expand -t 8 file.py`)"))
             return "\t" in "\n".join(lines)
         if not any(finding.kind == SYNTAX for finding in self.found):
-            self.found.append(Finding(number + 1, SYNTAX, f"Python 3 does not parse this: {error.msg}",
-                                      "it anew"))
+            instead = "`pass` before it" if "indented block" in error.msg else "it anew"
+            what = f"Python 3 does not parse this: {error.msg}"
+            self.found.append(Finding(number + 1, SYNTAX, what, instead))
         if error.msg.startswith("expected an indented block") and number:
             if lines[number - 1].strip() and not lines[number - 1].lstrip().startswith("#"):
                 return False
