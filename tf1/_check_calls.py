@@ -150,10 +150,12 @@ def prints(node, names):
     if isinstance(node, ast.Subscript) and names.of(node.value) == "builtins.print":
         yield (node, PYTHON2, f"`{written(node)}`: print is a function",
                f"`print([{written(node.slice)}])`")
-    elif isinstance(node, ast.BinOp) and names.of(node.left) == "builtins.print":
-        if isinstance(node.op, ast.RShift):
-            yield (node, PYTHON2, f"`{written(node)}`: print is a function",
-                   f"`print(…, file={written(node.right)})`")
+    elif isinstance(node, ast.Expr):
+        first, *rest = getattr(node.value, "elts", None) or [node.value]
+        if isinstance(first, ast.BinOp) and isinstance(first.op, ast.RShift) and (
+                names.of(first.left) == "builtins.print"):
+            parts = [*map(written, rest), f"file={written(first.right)}"]
+            yield (node, PYTHON2, f"`{written(node)}`: print is a function", f"`print({', '.join(parts)})`")
     elif isinstance(node, (ast.BinOp, ast.Attribute)):
         call = node.left if isinstance(node, ast.BinOp) else node.value
         if isinstance(call, ast.Call) and names.of(call.func) == "builtins.print" and len(call.args) == 1:
@@ -341,5 +343,5 @@ def _strategy(call, keyword, names):
 
 _EVERY_CALL = (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused)
 RULES = {ast.Call: _EVERY_CALL, ast.Subscript: (lists_no_more, divisions, prints, tables),
-         ast.BinOp: (lists_no_more, prints), ast.Attribute: (prints,), ast.Compare: (literals,),
-         ast.Raise: (raised,), ast.FunctionDef: (generators,)}
+         ast.BinOp: (lists_no_more, prints), ast.Attribute: (prints,), ast.Expr: (prints,),
+         ast.Compare: (literals,), ast.Raise: (raised,), ast.FunctionDef: (generators,)}

@@ -242,7 +242,7 @@ class Reader(ast.NodeVisitor):
         if name is None:
             return False
         root, *parts = name.split(".")
-        if root == "builtins":
+        if root == "builtins" and parts:
             own_name = written(node).split(".")[0] == parts[0]  # and not another one for it
             if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
                     self._scope.module.stars, parts[0]):
@@ -253,7 +253,7 @@ class Reader(ast.NodeVisitor):
             # What the first name stands for was told where it was imported or assigned.
             if lacking and lacking[0].count(".") >= known:
                 self._tell(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
-        elif not self._fork.has(root):
+        elif root != "builtins" and not self._fork.has(root):
             moved = _moved(name, known + 1)
             if moved:
                 kind, gone, instead, later = moved
@@ -296,8 +296,8 @@ def _import_line(instead, module, full):
         return f"`import {instead}`"
     name = full.rpartition(".")[2]
     home, _, new = instead.rpartition(".")
-    if home and full in {**rules.GONE, **rules.MOVED}:
-        return f"`from {home} import {new}`"
+    if full in {**rules.GONE, **rules.MOVED}:
+        return f"`from {home} import {new}`" if home else f"`import {new}`"
     return f"`from {instead} import {name}`"
 
 

@@ -18,9 +18,9 @@ _RAISE = re.compile(_STATEMENT + r"(raise)[ \t]+(?=[^;]*,)")
 _EXCEPT = re.compile(r"^[ \t]*except\b([^:]*?)([ \t]*,[ \t]*)([A-Za-z_][\w.]*)[ \t]*:")
 # Expressions: (pattern in a text without strings and comments, replacement, what is wrong, what to write).
 _EXPRESSIONS = (
-    (re.compile(r"\b[uU][rR](?=[\"'])"), "r", PYTHON2, 'the prefix ur"" is gone', 'r""'),
-    (re.compile(r"`([^`\n]+)`"), r"repr(\1)", PYTHON2, "backticks are gone", "repr(…)"),
-    (re.compile(r"<>"), "!=", PYTHON2, "<> is gone", "!="),
+    (re.compile(r"\b[uU][rR](?=[\"'])"), "r", PYTHON2, 'the prefix ur"" is gone', '`r""`'),
+    (re.compile(r"`([^`\n]+)`"), r"repr(\1)", PYTHON2, "backticks are gone", None),
+    (re.compile(r"<>"), "!=", PYTHON2, "<> is gone", None),
     (re.compile(r"(?<![\w.])0+([1-7][0-7]*)[lL]?(?![\w.])"), r"0o\1", PYTHON2,
      "octal numbers have another prefix", None),
     (re.compile(r"(?<![\w.])(0[xX][\da-fA-F]+|\d+)[lL]\b"), r"\1", PYTHON2, "numbers have no L", None),
