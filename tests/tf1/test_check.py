@@ -78,7 +78,7 @@ PACKAGES = [
     ("import tensorflow.compat.v1 as tf\nlayers = tf.layers\nlayers.nothing", "tf.layers"),
     ("from tensorflow.contrib.learn import nothing", "write tf.estimator"),
     ("import tensorflow.nothing.at_all", "tf1 has no tensorflow.nothing"),
-    ("from tensorflow.python.ops import array_ops\narray_ops.stack", "write `tf.stack`"),
+    ("from tensorflow.python.training import FileWriter", "write `tf.summary.FileWriter`"),
     ("import tensorflow as tf\ntf.contrib.tpu.TPUEstimator(f, use_tpu=True)", "TPUs are not supported"),
     ("import tensorflow as tf\ntf.contrib.tpu.RunConfig(cluster=f())", "write `cluster=None`"),
     ("import tensorflow as tf\ns = tf.contrib.distribute.MirroredStrategy(num_gpus=2)\n"
