@@ -316,5 +316,5 @@ def _lacks(code, part, reason):
         return TENSORFLOW, f"{code}: {part} is a name of TensorFlow 2", f"`tf.compat.v2.{name}`"
     last = part.rpartition(".")[2]
     elsewhere = [f"tf.{home}{last}" for home in _HOMES if not _check_modules.missing(f"tf.{home}{last}")]
-    found = root == "tensorflow" and not last.startswith("_") and elsewhere
+    found = part.startswith("tensorflow.python.") and not last.startswith("_") and elsewhere
     return TENSORFLOW, f"{code}: tf1 has no {part}", f"`{elsewhere[0]}`" if found else ""
