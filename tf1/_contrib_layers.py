@@ -141,6 +141,25 @@ def xavier_initializer(uniform=True, seed=None, dtype=tf.float32):
     return (tf.glorot_uniform_initializer if uniform else tf.glorot_normal_initializer)(seed, dtype)
 
 
+def variance_scaling_initializer(factor=2.0, mode="FAN_IN", uniform=False, seed=None, dtype=tf.float32):
+    """Weights of variance factor / n (He et al. 2015, arXiv:1502.01852, equation 10), uniform or normal.
+
+    Args:
+      factor: see there.
+      mode: what n is: FAN_IN, FAN_OUT or FAN_AVG.
+      uniform: whether the distribution is uniform; else it is normal, cut at two standard deviations.
+      seed, dtype: of the initializer.
+
+    Raises:
+      ValueError: another mode.
+    """
+    if mode not in ("FAN_IN", "FAN_OUT", "FAN_AVG"):
+        raise ValueError(f"variance_scaling_initializer: unknown mode {mode!r}; known: FAN_IN, "
+                         "FAN_OUT, FAN_AVG.")
+    return tf.variance_scaling_initializer(factor, mode.lower(), "uniform" if uniform else "truncated_normal",
+                                           seed, dtype)
+
+
 def l1_regularizer(scale, scope=None):
     """Returns a function of weights: scale · Σ|w|."""
     return lambda weights: tf.multiply(scale, tf.reduce_sum(tf.abs(weights)), name=scope)
