@@ -68,7 +68,7 @@ REPLACEMENTS = {
 
 
 # contrib module: the part of tf-slim that has more of its names.
-_IN_SLIM = {"layers": "layers", "slim": "", "training": "training"}
+_IN_SLIM = {"layers": "layers", "slim": "", "training": "training.training"}
 
 
 def _explain(module):

@@ -114,8 +114,9 @@ def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn
 def _variable(name, shape, initializer, like, trainable, collections, regularizer=None):
     if isinstance(collections, dict):
         collections = collections.get(name)
+    kept = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES, *(collections or [])]
     return tf.get_variable(name, shape, like.dtype.base_dtype, initializer, regularizer, trainable,
-                           collections=[tf.GraphKeys.GLOBAL_VARIABLES, *(collections or [])])
+                           collections=kept)
 
 
 def _finished(outputs, like, activation_fn, collections):
