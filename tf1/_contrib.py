@@ -73,10 +73,12 @@ _IN_SLIM = {"layers": "layers", "slim": "", "training": "training.training"}
 
 def _explain(module):
     def explain(name):
-        if module in _IN_SLIM and _contrib_slim.package() is None:
-            return f"tf.contrib is gone. Use {_contrib_slim.INSTALL}" + (
-                "." if module == "slim" else f", where that has it, or {REPLACEMENTS[module]}.")
-        return f"tf.contrib is gone. Use {REPLACEMENTS[module]}."
+        use = REPLACEMENTS[module]
+        if module == "slim" and _contrib_slim.package():
+            use = "another name: the package tf-slim has no such name"
+        elif module in _IN_SLIM and module != "slim" and not _contrib_slim.package():
+            use = f"{_contrib_slim.INSTALL}, where that has it, or {use}"
+        return f"tf.contrib is gone. Use {use}."
     return explain
 
 

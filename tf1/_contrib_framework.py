@@ -255,6 +255,11 @@ def _wanted(model_path, var_list, ignore_missing_vars):
     return reader, named
 
 
+def _other_shape(name, shape, model_path, var):
+    return ValueError(f"{name} has the shape {list(shape)} in the checkpoint {model_path}, and "
+                      f"{var.shape.as_list()} in the graph.")
+
+
 def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
     """Returns (op, feed_dict) that set variables to a checkpoint's values.
 
@@ -276,8 +281,7 @@ def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
                 part = value[tuple(slice(at, at + size)
                                    for at, size in zip(info.var_offset, info.var_shape))]
             if part.size != var.shape.num_elements():
-                raise ValueError(f"{name} has the shape {list(value.shape)} in the checkpoint {model_path}, "
-                                 f"and {var.shape.as_list()} in the graph.")
+                raise _other_shape(name, value.shape, model_path, var)
             pairs.append((var, part))
     return _assignment(pairs)
 
@@ -290,11 +294,16 @@ def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, r
       model_path, var_list, ignore_missing_vars: see `assign_from_checkpoint`.
 
     Raises:
-      ValueError: var_list is empty, or the checkpoint lacks a variable.
+      ValueError: var_list is empty, or the checkpoint lacks a variable, or has it in another shape.
     """
     if not var_list:
         raise ValueError("assign_from_checkpoint_fn: var_list is empty.")
-    _, named = _wanted(model_path, var_list, ignore_missing_vars)
+    reader, named = _wanted(model_path, var_list, ignore_missing_vars)
+    for name, slices in named.items():
+        shape = reader.get_variable_to_shape_map()[name]
+        for var in [] if reshape_variables else slices:
+            if not var._save_slice_info and not var.shape.is_compatible_with(shape):
+                raise _other_shape(name, shape, model_path, var)
     if not named:
         logging.warning("assign_from_checkpoint_fn: the checkpoint %s has none of the variables.", model_path)
         return None

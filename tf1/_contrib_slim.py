@@ -20,8 +20,8 @@ INSTALL = "the package tf-slim: pip install tf-slim"
 def _variable(initial_value=None, trainable=None, collections=None, validate_shape=True, caching_device=None,
               name=None, dtype=None, **others):
     """tensorflow.python.ops.variable_scope.variable of TensorFlow 1."""
-    return tf.Variable(initial_value, trainable, collections, validate_shape, caching_device, name,
-                       dtype=dtype, **others)
+    return tf.Variable(initial_value, trainable=trainable, collections=collections, name=name, dtype=dtype,
+                       validate_shape=validate_shape, caching_device=caching_device, **others)
 
 
 def _put_back(module, names):
