@@ -197,7 +197,9 @@ def test_without_tf_slim_the_error_names_it(monkeypatch):
 
 
 PACKAGE = {
-    "__init__": "from tf_slim.layers import *\nfrom tf_slim import layers\nfrom tf_slim.ops.arg_scope import *\n", "ops/__init__": "",
+    "__init__": "from tf_slim.layers import *\nfrom tf_slim import layers\n"
+                "from tf_slim.ops.arg_scope import *\n",
+    "ops/__init__": "",
     "ops/arg_scope": "_ARGSTACK = [{}]\n_DECORATED_OPS = {'their key': ('size',)}\n"
                      "def scope():\n    return _ARGSTACK[-1]\n",
     "layers/__init__": "def conv2d(size=1):\n    return size\nconv2d._key_op = 'their key'\n"
