@@ -77,7 +77,7 @@ def _explain(module):
         if module == "slim" and _contrib_slim.package():
             use = "another name: the package tf-slim has no such name"
         elif module in _IN_SLIM and module != "slim" and not _contrib_slim.package():
-            use = f"{_contrib_slim.INSTALL}, where that has it, or {use}"
+            use += f", or, where that has it, {_contrib_slim.INSTALL}"
         return f"tf.contrib is gone. Use {use}."
     return explain
 
