@@ -171,6 +171,38 @@ def l2_regularizer(scale, scope=None):
     return lambda weights: tf.multiply(scale, tf.nn.l2_loss(weights), name=scope)
 
 
+def l1_l2_regularizer(scale_l1=1.0, scale_l2=1.0, scope=None):
+    """Returns a function of weights: scale_l1 · Σ|w| + scale_l2 · Σw²/2."""
+    return sum_regularizer([l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope)
+
+
+def sum_regularizer(regularizer_list, scope=None):
+    """Returns a function of weights: the sum of functions of weights; None, if there are none but None."""
+    regularizers = [regularizer for regularizer in regularizer_list if regularizer is not None]
+    return (lambda weights: tf.add_n([regularizer(weights) for regularizer in regularizers],
+                                     name=scope)) if regularizers else None
+
+
+def apply_regularization(regularizer, weights_list=None):
+    """Returns the sum of a function over weights, which it adds to the collection REGULARIZATION_LOSSES.
+
+    Args:
+      regularizer: function of weights that returns a scalar, or None for nothing.
+      weights_list: the weights; those of the collection WEIGHTS if None.
+
+    Raises:
+      ValueError: there are no weights.
+    """
+    weights = tf.get_collection(tf.GraphKeys.WEIGHTS) if weights_list is None else weights_list
+    if not weights:
+        raise ValueError("apply_regularization: there are no weights to regularize.")
+    with tf.name_scope("get_regularization_penalty", values=weights):
+        terms = [regularizer(one) for one in weights]
+        penalty = tf.add_n([tf.constant(0.0) if term is None else term for term in terms])
+    tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, penalty)
+    return penalty
+
+
 _OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,
                "Ftrl": tf.train.FtrlOptimizer,
                "Momentum": lambda learning_rate: tf.train.MomentumOptimizer(learning_rate, momentum=0.9),

@@ -147,6 +147,38 @@ class CoupledInputForgetGateLSTMCell(_LSTM):
         return hidden, _StateTuple(cell, hidden) if self._tuple else tf.concat([cell, hidden], 1)
 
 
+class SRUCell(tf.nn.rnn_cell.RNNCell):
+    """A simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7): variables kernel, bias.
+
+    Its output adds the inputs, which therefore have num_units dimensions.
+    """
+
+    def __init__(self, num_units, activation=None, reuse=None, name=None):
+        """Creates a cell; activation is a function in place of tanh."""
+        super().__init__(_reuse=reuse, name=name)
+        self._num_units, self._activation = num_units, activation or tf.tanh
+
+    @property
+    def state_size(self):
+        return self._num_units
+
+    @property
+    def output_size(self):
+        return self._num_units
+
+    def call(self, inputs, state):
+        units, depth = self._num_units, _in_depth(inputs)
+        if depth != units:
+            raise ValueError(f"SRUCell: the inputs have {depth} dimensions and the cell {units} units; these "
+                             "must be the same.")
+        kernel = tf.get_variable("kernel", [depth, 3 * units], inputs.dtype)
+        bias = tf.get_variable("bias", [2 * units], inputs.dtype, tf.zeros_initializer())
+        new, *gates = tf.split(tf.matmul(inputs, kernel), 3, 1)
+        forget, reset = tf.split(tf.sigmoid(tf.concat(gates, 1) + bias), 2, 1)
+        cell = forget * state + (1 - forget) * new
+        return reset * self._activation(cell) + (1 - reset) * inputs, cell
+
+
 def _block_variables(layer, depth):
     """(kernel, bias, peepholes {gate: variable or None}) as `tf.nn.rnn_cell.LSTMCell` names them."""
     units = layer._num_units
@@ -319,4 +351,4 @@ def transpose_batch_time(x):
 
 
 NAMES = ("CoupledInputForgetGateLSTMCell", "LSTMBlockCell", "LSTMBlockFusedCell", "LayerNormBasicLSTMCell",
-         "TimeReversedFusedRNN", "stack_bidirectional_dynamic_rnn", "transpose_batch_time")
+         "SRUCell", "TimeReversedFusedRNN", "stack_bidirectional_dynamic_rnn", "transpose_batch_time")

@@ -17,13 +17,15 @@ class HParams(object):
         """Creates hyperparameters.
 
         Args:
-          hparam_def: not supported (a protocol buffer that TensorFlow removed).
+          hparam_def: what `to_proto` returns. A protocol buffer of TensorFlow 1 is not supported.
           model_structure: any object to keep.
           **kwargs: names and values.
         """
-        if hparam_def is not None:
+        if not isinstance(hparam_def, (HParams, type(None))):
             raise ValueError("HParams(hparam_def=…): TensorFlow removed that protocol buffer. Give names and "
                              "values: HParams(learning_rate=0.1, …).")
+        if hparam_def is not None:
+            kwargs = hparam_def.values()
         self._hparam_types = {}  # {name: (type, whether it is a list)}
         self._model_structure = model_structure
         for name, value in kwargs.items():
@@ -117,6 +119,11 @@ class HParams(object):
             for one in default if several else [default]:
                 _cast(key, kind, one)
         return getattr(self, key)
+
+    def to_proto(self, export_scope=None):
+        """Returns a copy, to create other hyperparameters from."""
+        del export_scope
+        return type(self)(hparam_def=self)
 
     def set_model_structure(self, model_structure):
         """Keeps an object."""

@@ -323,6 +323,25 @@ def test_variance_scaling(mode, size, uniform):
         tf.contrib.layers.variance_scaling_initializer(mode="fan")
 
 
+def test_penalties_of_weights():
+    weights = normal(3, 4)
+    layers = tf.contrib.layers
+
+    def build():
+        first, second = tf.constant(weights), tf.constant([3.0])
+        tf.add_to_collection(tf.GraphKeys.WEIGHTS, second)
+        assert layers.sum_regularizer([None]) is None
+        found = [layers.l1_l2_regularizer(0.5, 0.25)(first),
+                 layers.apply_regularization(layers.l2_regularizer(2.0), [first, second]),
+                 layers.apply_regularization(layers.l1_regularizer(1.0))]
+        assert tf.losses.get_regularization_losses() == found[1:]
+        return found
+    with pytest.raises(ValueError, match="no weights to regularize"):
+        layers.apply_regularization(layers.l1_regularizer(1.0), [])
+    squares = (weights ** 2).sum()
+    np.testing.assert_allclose(run(build), [abs(weights).sum() / 2 + squares / 8, squares + 9, 3], rtol=1e-5)
+
+
 def test_batches_that_are_padded_and_whole():
     def build():
         data = tf.data.Dataset.range(1, 4).map(lambda size: tf.fill([size], size)).apply(

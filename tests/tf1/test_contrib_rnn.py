@@ -126,6 +126,26 @@ def test_a_coupled_lstm(peepholes, projection, as_tuple):
     assert_same(run(build, values=values), over_time(step, x, width))
 
 
+def test_a_simple_recurrent_unit():
+    x = normal(2, 5, UNITS)
+    values = {"rnn/sru_cell/kernel": normal(UNITS, 3 * UNITS), "rnn/sru_cell/bias": normal(2 * UNITS)}
+
+    def build():
+        outputs = tf.nn.dynamic_rnn(tf.contrib.rnn.SRUCell(UNITS), tf.constant(x), dtype=tf.float32)
+        assert set(names(tf.trainable_variables())) == set(values)
+        return outputs
+
+    def step(x, c, h):
+        new, f, r = np.split(x @ values["rnn/sru_cell/kernel"], 3, 1)
+        f, r = (sigmoid(gate + bias) for gate, bias in zip((f, r), np.split(values["rnn/sru_cell/bias"], 2)))
+        c = f * c + (1 - f) * new
+        return c, r * np.tanh(c) + (1 - r) * x
+    outputs, c, _ = over_time(step, x)
+    assert_same(run(build, values=values), [outputs, c])
+    with pytest.raises(ValueError, match="have 4 dimensions and the cell 3 units"):
+        run(lambda: tf.contrib.rnn.SRUCell(3)(tf.ones([1, 4]), tf.ones([1, 3])))
+
+
 def block_lstm(weights, x, lengths=None, clip=np.inf):
     kernel, bias, in_gate, forget_gate, out_gate = [*weights, 0, 0, 0][:5]
 

@@ -30,6 +30,8 @@ def test_hparams_are_attributes_that_keep_their_types():
     assert "more" in found and "less" not in found
     found.del_hparam("more")
     assert "more" not in found and not hasattr(found, "more")
+    copy = tf.contrib.training.HParams(found.to_proto())
+    assert copy.values() == found.values() and copy.set_hparam("rate", 9) is None and found.rate == 3
     assert str(tf.contrib.training.HParams(b=1, a="x")) == "[('a', 'x'), ('b', 1)]"
     assert repr(tf.contrib.training.HParams(b=1)) == "HParams([('b', 1)])"
 
