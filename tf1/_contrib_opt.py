@@ -50,8 +50,7 @@ class DecoupledWeightDecayExtension(object):
         factor = tf.cast(self._weight_decay_tensor, variable.dtype.base_dtype)
         if indices is None:
             return [tf.assign_sub(variable, factor * variable, self._use_locking)]
-        rows, _ = tf.unique(indices)
-        return [tf.scatter_sub(variable, rows, factor * tf.gather(variable, rows))]
+        return [tf.scatter_sub(variable, indices, factor * tf.gather(variable, indices))]
 
     def _apply_dense(self, grad, var):
         with tf.control_dependencies(self._decay(var)):
