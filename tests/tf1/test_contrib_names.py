@@ -363,6 +363,14 @@ def test_strategies():
             getattr(distribute, name)(num_gpus_per_worker=1)
 
 
+@pytest.mark.parametrize("count", ["num_gpus", "num_gpus_per_worker"])
+def test_a_strategy_takes_the_first_devices(monkeypatch, count):
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda devices, cross_device_ops: devices)
+    assert tf.contrib.distribute.MirroredStrategy(**{count: 2}) == ["/gpu:0", "/gpu:1"]
+    assert tf.contrib.distribute.MirroredStrategy(**{count: 0}) == ["/cpu:0"]
+    assert tf.contrib.distribute.MirroredStrategy() is None
+
+
 @pytest.mark.parametrize("name", [
     "autograph.to_graph", "data.AUTOTUNE", "eager.GradientTape", "framework.sort", "framework.is_tensor",
     "framework.get_or_create_global_step", "learn.ModeKeys.INFER", "rnn.GRUCell", "staging.StagingArea",
