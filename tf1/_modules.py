@@ -48,6 +48,7 @@ _CONTRIB_FILES = {
            "python.ops.rnn python.ops.rnn_cell",
     "seq2seq": "python.ops.attention_wrapper python.ops.basic_decoder python.ops.beam_search_decoder "
                "python.ops.beam_search_ops python.ops.decoder python.ops.helper python.ops.loss",
+    "slim": "python.slim.data",
     "summary": "summary summary_ops",
     "tpu": "python.ops.tpu_ops python.tpu.bfloat16 python.tpu.tpu python.tpu.tpu_config "
            "python.tpu.tpu_context python.tpu.tpu_estimator python.tpu.tpu_function python.tpu.tpu_optimizer "
