@@ -2,7 +2,7 @@
 
 import sys
 
-from tf1 import _contrib, _names
+from tf1 import _bert_package, _contrib, _hub, _names
 from tf1._namespace import Namespace
 
 
@@ -19,6 +19,7 @@ def _modules_that_bypass_us():
     found["tensorflow.contrib.layers.python"] = python_layers
     found["tensorflow.contrib.layers.python.layers"] = python_layers.layers
     found["tensorflow.contrib.layers.python.layers.initializers"] = python_layers.layers.initializers
+    found["tensorflow_hub"] = _hub.hub
     found["tensorflow.estimator"] = _names.estimator
     parts = dict.fromkeys(("estimator", "model_fn", "run_config", "training"), _names.estimator)
     found["tensorflow.python.estimator"] = Namespace("tensorflow.python.estimator", parts,
@@ -38,3 +39,4 @@ def _under_our_name(modules):
 
 _modules = _modules_that_bypass_us()
 sys.modules.update({**_modules, **_under_our_name(_modules)})
+sys.meta_path.append(_bert_package.Finder())
