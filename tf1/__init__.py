@@ -22,14 +22,26 @@ has, or has otherwise.
 from tf1._compat import tf as _tf  # first, as its name has it: TensorFlow is loaded quietly there
 
 # isort: split
-from tf1 import _modules as _modules
-from tf1._contrib import contrib as contrib
-from tf1._names import app, data, estimator, layers, logging, nn  # noqa: F401
+import importlib as _importlib
+import sys as _sys
 
-_OWN = ("app", "contrib", "data", "estimator", "layers", "logging", "nn")
+from tf1 import _modules as _modules
+from tf1 import _reference_variables
+from tf1._contrib import contrib as contrib
+from tf1._examples import parse_example as parse_example
+from tf1._names import app, data, estimator, io, layers, logging, nn, train  # noqa: F401
+from tf1._namespace import Namespace as _Namespace
+from tf1._reference_variables import assign as assign
+
+_reference_variables.install()
+compat = _Namespace("tf.compat", dict(v1=_sys.modules[__name__]), lambda: _tf.compat)
+_OWN = ("app", "assign", "compat", "contrib", "data", "estimator", "io", "layers", "logging", "nn",
+        "parse_example", "train")
 
 
 def __getattr__(name):
+    if name in ("core", "python"):  # TensorFlow 1 had its inner packages as attributes
+        return _importlib.import_module(f"tensorflow.{name}")
     return getattr(_tf, name)
 
 

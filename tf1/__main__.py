@@ -1,10 +1,12 @@
-"""python -m tf1 --names [--ours]: all names of a program, or those that TensorFlow lacks or has otherwise."""
+"""python -m tf1: runs a script of TensorFlow 1.x as it is, or lists the names that such a program gets."""
 
 import argparse
+import os
 import signal
 import types
 
 import tf1
+from tf1 import _running
 from tf1._namespace import Namespace
 
 
@@ -15,25 +17,48 @@ def names(module, name, seen=()):
         if isinstance(value, types.ModuleType):
             ours = isinstance(value, Namespace)
             # TensorFlow's modules show a few of Python's too.
-            if ours or (value not in seen and "api" in value.__name__ and key != "compat"):
+            if key != "compat" and (ours or value not in seen and "api" in value.__name__):
                 yield from names(value, f"{name}.{key}", (*seen, value))
         elif value is not None:
             yield f"{name}.{key}", isinstance(module, Namespace) and key in module._own
 
 
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m tf1", description="Runs a script that was written for TensorFlow 1.x, unchanged.",
+        usage="python -m tf1 [--also=PACKAGES] (SCRIPT | -m MODULE) [ARGUMENTS …]\n"
+              "       python -m tf1 --names [--ours]")
+    parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the script, whose flags follow it. Its "
+                        "`import tensorflow as tf` gives it tf1, in its own modules too")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="of the script")
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
+                        help="a module and its arguments in place of a script")
+    parser.add_argument("--also", default="", metavar="PACKAGES", help="installed packages, separated by "
+                        "commas, that were written for TensorFlow 1.x too")
+    parser.add_argument("--names", action="store_true", help="list every name that a program gets from `tf`")
+    parser.add_argument("--ours", action="store_true", help="of these only what TensorFlow itself no longer "
+                        "has, or has otherwise")
+    return parser
+
+
 def main():
-    """Prints the names."""
-    parser = argparse.ArgumentParser(prog="python -m tf1", description="TensorFlow 1.x for programs "
-                                     "of its time.")
-    parser.add_argument("--names", action="store_true", required=True, help="list every name that a program "
-                        "gets from `tf`")
-    parser.add_argument("--ours", action="store_true",
-                        help="of these only what TensorFlow itself no longer has, or has otherwise")
+    """Runs or lists what the command line says."""
+    parser = _parser()
     options = parser.parse_args()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
-    for name, ours in names(tf1, "tf"):
-        if ours or not options.ours:
-            print(f"{name}  (tf1)" if ours else name)
+    packages = [name for name in options.also.split(",") if name]
+    if options.module:
+        _running.run_module(options.module[0], options.module[1:], packages)
+    elif options.script:
+        if not os.path.isfile(options.script):
+            parser.error(f"there is no file {options.script}; options of a script stand after it")
+        _running.run_script(options.script, options.arguments, packages)
+    elif options.names:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
+        for name, ours in names(tf1, "tf"):
+            if ours or not options.ours:
+                print(f"{name}  (tf1)" if ours else name)
+    else:
+        parser.error("name a script to run, or give --names")
 
 
 if __name__ == "__main__":

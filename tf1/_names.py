@@ -2,6 +2,7 @@
 
 import logging as _python_logging
 import sys
+import types
 
 from absl import logging as _absl_logging
 import tensorflow.compat.v1 as _tf
@@ -9,7 +10,7 @@ from tensorflow.python.saved_model.model_utils import export_output as _export_o
 from tf_keras.src.layers.rnn import legacy_cell_wrappers as _cell_wrappers
 
 from bertlib.runtime import estimator as _estimator
-from tf1 import _contrib_others, _keyed_random
+from tf1 import _contrib_others, _examples, _keyed_random
 from tf1 import _estimator as _tf1_estimator
 from tf1._namespace import Namespace as _Namespace
 from tf1._namespace import own_names as _own_names
@@ -35,6 +36,8 @@ nn = _Namespace("tf.nn", dict(dropout=_keyed_random.dropout), lambda: _tf.nn)
 layers = _Namespace("tf.layers", dict(dropout=_keyed_random.layer_dropout,
                                       Dropout=_keyed_random.LayerDropout), lambda: _tf.layers)
 logging = _Namespace("tf.logging", dict(set_verbosity=_set_verbosity), lambda: _tf.logging)
+train = _Namespace("tf.train", dict(Int64List=_examples.Int64List), lambda: _tf.train)
+io = _Namespace("tf.io", dict(parse_example=_examples.parse_example), lambda: _tf.io)
 # DropoutWrapper drops as tf.nn.dropout does.
 _cell_wrappers.tf = _Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__),
                                lambda: _tf.compat.v2)
@@ -75,3 +78,37 @@ estimator = _Namespace("tf.estimator", dict(
                       explain=_no_estimator),
     tpu=_Namespace("tf.estimator.tpu", TPU, explain=_no_estimator),
 ), explain=_no_estimator)
+
+
+class _MetricKeys:
+    """Names of metrics that canned estimators had, for code that compares evaluations."""
+
+    LOSS = "loss"
+    LOSS_MEAN = "average_loss"
+    LOSS_REGULARIZATION = "regularization_loss"
+    ACCURACY = "accuracy"
+    PRECISION = "precision"
+    RECALL = "recall"
+    ACCURACY_BASELINE = "accuracy_baseline"
+    AUC = "auc"
+    AUC_PR = "auc_precision_recall"
+    LABEL_MEAN = "label/mean"
+    PREDICTION_MEAN = "prediction/mean"
+
+
+class _PredictionKeys:
+    """Names of outputs that canned estimators had."""
+
+    CLASSES = "classes"
+    CLASS_IDS = "class_ids"
+    LOGISTIC = "logistic"
+    LOGITS = "logits"
+    PREDICTIONS = "predictions"
+    PROBABILITIES = "probabilities"
+    TOP_K = "top_k"
+
+
+# What programs took from the files of the Estimator, and is not in tf.estimator.
+estimator_internals = types.SimpleNamespace(
+    estimator=estimator, export_output=_export_output, MetricKeys=_MetricKeys, PredictionKeys=_PredictionKeys,
+    **_own_names(_tf.train, "NewCheckpointReader"))

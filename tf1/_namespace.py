@@ -10,12 +10,13 @@ class Namespace(types.ModuleType):
         """Creates a namespace.
 
         Args:
-          name: what programs call it, such as "tf.contrib.layers".
+          name: what programs call it, such as "tf.contrib.layers", or the name that it is imported by.
           own: {name: object}.
           base: function that returns the module to find other names in, or None.
           explain: function of a missing name that returns what to do.
         """
-        super().__init__(name)
+        super().__init__(f"tf1.{name[3:]}" if name.startswith("tf.") else name)
+        self._title = name
         self._own = own
         self._base = base or (lambda: None)
         self._explain = explain
@@ -27,12 +28,13 @@ class Namespace(types.ModuleType):
             if hasattr(base, name):
                 return getattr(base, name)
             if self._explain is not None:
-                raise AttributeError(f"{self.__name__}.{name}: {self._explain(name)}")
-        raise AttributeError(f"{self.__name__} has no attribute {name!r}")
+                raise AttributeError(f"{self._title}.{name}: {self._explain(name)}")
+        raise AttributeError(f"{self._title} has no attribute {name!r}")
 
     def __dir__(self):
         return sorted({*self._own, *dir(self._base())})
 
 
 def own_names(module, *names):
+    """{name: what a module has under it}."""
     return {name: getattr(module, name) for name in names}

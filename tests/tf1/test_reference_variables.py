@@ -1,0 +1,119 @@
+"""Idioms of reference variables, on the resource variables that a program of TensorFlow 1 gets now."""
+
+import numpy as np
+import pytest
+from tensorflow.python.ops import gen_state_ops, state_ops
+
+import tf1 as tf
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default():
+        yield
+
+
+def ones():
+    return tf.get_variable("v", [2], initializer=tf.ones_initializer())
+
+
+def values(*fetches):
+    """What the fetches are, in this order, in one session."""
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        return [session.run(fetch).tolist() for fetch in fetches]
+
+
+def test_a_variable_starts_with_the_initialized_value_of_another():
+    first = tf.get_variable("first", [3], initializer=tf.random_normal_initializer())
+    second = tf.get_variable("second", initializer=first.initialized_value() * 2)
+    a, b = values(first, second)
+    assert np.array_equal(np.float32(a) * 2, np.float32(b))
+
+
+@pytest.mark.parametrize("statement, result", [
+    ("v += 1.0", [2, 2]), ("v -= 3.0", [-2, -2]), ("v *= 4.0", [4, 4]), ("v /= 2.0", [0.5, 0.5]),
+    ("v **= 2.0", [1, 1])])
+def test_an_operation_in_place_gives_a_tensor_and_leaves_the_variable(statement, result):
+    variable = ones()
+    found = {"v": variable}
+    exec(statement, found)
+    assert values(found["v"], variable) == [result, [1, 1]]
+
+
+@pytest.mark.parametrize("assign", [tf.assign, state_ops.assign])
+def test_a_value_of_another_shape_is_assigned_without_validation(assign):
+    variable = ones()
+    assert values(assign(variable, [1.0, 2.0, 3.0], validate_shape=False)) == [[1, 2, 3]]
+    assigned = assign(variable, [4.0, 5.0, 6.0], validate_shape=False)
+    assert assigned.shape == [3] and values(assigned, variable) == [[4, 5, 6]] * 2
+    with pytest.raises(ValueError, match="(?i)shape"):
+        assign(variable, [1.0, 2.0, 3.0])
+    assert values(assign(variable, [7.0, 8.0], validate_shape=False)) == [[7, 8]]
+
+
+def test_a_reference_of_a_variable_is_assigned_to():
+    variable = ones()
+    assert values(tf.assign(variable._ref(), [3.0, 4.0]), variable) == [[3, 4], [3, 4]]
+
+
+class Descent(tf.train.Optimizer):
+    """As optimizers of 2018 were written."""
+
+    def __init__(self):
+        super().__init__(False, "Descent")
+
+    def _apply_dense(self, gradient, variable):
+        return state_ops.assign_sub(variable, 0.5 * gradient)
+
+    def _apply_sparse(self, gradient, variable):
+        return tf.scatter_sub(variable, gradient.indices, 0.5 * gradient.values)
+
+
+class OverAdam(tf.train.AdamOptimizer):
+    """Replaces Adam's update of dense gradients, and keeps that of sparse ones."""
+
+    def _apply_dense(self, gradient, variable):
+        return state_ops.assign_sub(variable, 100 * gradient)
+
+
+class Newer(Descent):
+    """Has methods of both kinds."""
+
+    def _apply_dense(self, gradient, variable):
+        raise AssertionError
+
+    def _resource_apply_dense(self, gradient, variable):
+        return variable.assign_sub(2 * gradient)
+
+
+@pytest.mark.parametrize("optimizer, after", [(Descent, [0, 0]), (OverAdam, [-199, -199]), (Newer, [-3, -3])])
+def test_an_optimizer_updates_dense_gradients_as_it_says(optimizer, after):
+    variable = ones()
+    step = optimizer().minimize(tf.reduce_sum(variable ** 2))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(step)
+        assert session.run(variable).tolist() == after
+
+
+@pytest.mark.parametrize("optimizer, after", [(Descent, [0, 1]), (OverAdam, [0.999, 1])])
+def test_an_optimizer_updates_sparse_gradients_as_it_says(optimizer, after):
+    variable = ones()
+    step = optimizer().minimize(tf.reduce_sum(tf.nn.embedding_lookup(variable, [0, 0])))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(step)
+        assert session.run(variable) == pytest.approx(after, abs=1e-6)
+
+
+def test_the_error_of_a_generated_op_says_what_to_do():
+    with pytest.raises(TypeError, match=r"mutable tensor.*tf\.disable_resource_variables\(\)"):
+        gen_state_ops.assign_add(ones(), [1.0, 1.0])
+    tf.disable_resource_variables()
+    try:
+        reference = tf.get_variable("r", [2], initializer=tf.ones_initializer())
+        assert values(gen_state_ops.assign_add(reference._ref(), [1.0, 1.0])) == [[2, 2]]
+        assert values(tf.assign(reference, [1.0], validate_shape=False)) == [[1]]
+    finally:
+        tf.enable_resource_variables()

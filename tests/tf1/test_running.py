@@ -1,0 +1,209 @@
+"""`python -m tf1 SCRIPT`, and the modules that files of TensorFlow 1 import."""
+
+import importlib
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import scripts
+
+import tf1
+from tf1 import _rewriting
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def write(folder, **files):
+    """Writes Python files, "__" in a name for a folder."""
+    for name, text in files.items():
+        path = folder / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+
+
+def last_lines(text, count):
+    return text.strip().split("\n")[-count:]
+
+
+# --- One script with every kind of import ----------------------------------------------------------------
+
+MODULE = """
+    from tensorflow import flags, gfile
+    from tensorflow.compat import v1 as compat
+    from tensorflow.compat.v1 import estimator as tf_estimator
+    from tensorflow.contrib.tpu.python.tpu import tpu_config
+    from tensorflow.gfile import Exists
+    from tensorflow.nn.rnn_cell import LSTMCell
+    from tensorflow.python.framework import ops
+    import tensorflow.compat.v1 as tf
+    import tensorflow.contrib.crf
+    names = [compat.__name__, tf.__name__, tensorflow.contrib.crf.crf_decode.__name__, ops.Tensor.__name__]
+    assert tf_estimator.Estimator is tf.estimator.Estimator and gfile.Exists is Exists
+    assert tpu_config.TPUConfig is tf.contrib.tpu.TPUConfig and LSTMCell is tf.nn.rnn_cell.LSTMCell
+
+    def fail():
+        raise ValueError("as the fork wrote it")
+"""
+SCRIPT = """
+    from __future__ import print_function
+    import sys
+    import tensorflow as tf
+    import fork.model
+    tf.flags.DEFINE_string("mode", None, "What to do.")
+
+    def main(_):
+        if tf.flags.FLAGS.mode == "error":
+            fork.model.fail()
+        if tf.flags.FLAGS.mode == "interrupt":
+            raise KeyboardInterrupt
+        if tf.flags.FLAGS.mode == "exit":
+            sys.exit(7)
+        import library
+        print([tf.__name__, *fork.model.names, library.name, __name__, __file__, sys.argv[1:], sys.path[0]])
+        assert sys.modules["__main__"].main is main
+
+    if __name__ == "__main__":
+        tf.app.run()
+"""
+
+
+@pytest.fixture(scope="module")
+def fork(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fork")
+    # A namespace package and a library in site-packages, as pip would put it there.
+    write(folder, task=SCRIPT, fork__model=MODULE, old="print 'Python 2'")
+    library = tmp_path_factory.mktemp("env") / "site-packages"
+    library.mkdir()
+    write(library, library="import tensorflow as tf\nname = tf.__name__\n")
+    (folder / "library").write_text(str(library))
+    return folder
+
+
+def start(fork, *arguments):
+    paths = f"{ROOT}:{(fork / 'library').read_text()}"
+    return subprocess.run([sys.executable, "-m", "tf1", *arguments], cwd=fork, capture_output=True,
+                          encoding="utf-8", env=scripts.environment(PYTHONPATH=paths,
+                                                                    PYTHONDONTWRITEBYTECODE=""))
+
+
+@pytest.mark.parametrize("options, library", [((), "tensorflow"), (("--also=other,library",), "tf1")])
+def test_a_script_runs_as_if_started_directly_with_tf1_in_its_own_files(fork, options, library):
+    done = start(fork, *options, "task.py", "--mode=run")
+    assert done.returncode == 0, done.stderr
+    assert last_lines(done.stdout, 1) == [str(
+        ["tf1", "tf1", "tf1", "crf_decode", "Tensor", library, "__main__", "task.py", ["--mode=run"],
+         str(fork)])]
+
+
+def test_a_run_leaves_no_compiled_files_of_the_fork(fork):
+    start(fork, "task.py", "--mode=run")
+    assert not list(fork.rglob("*.pyc"))
+
+
+def test_a_traceback_has_the_forks_frames_alone(fork):
+    done = start(fork, "task.py", "--mode=error")
+    assert done.returncode == 1
+    assert not re.search(r"_running\.py|_rewriting\.py|__main__\.py|frozen", done.stderr)
+    assert re.search(r'File "task\.py", line 10, in main\n +fork\.model\.fail\(\)', done.stderr)
+    assert re.search(rf'File "{fork}/fork/model\.py", line 16, in fail\n +raise ValueError', done.stderr)
+    assert last_lines(done.stderr, 1) == ["ValueError: as the fork wrote it"]
+
+
+def test_exit_codes_are_the_scripts(fork):
+    assert start(fork, "task.py", "--mode=exit").returncode == 7
+    assert start(fork, "task.py", "--mode=interrupt").returncode in (130, -signal.SIGINT)
+
+
+def test_a_file_of_python_2_is_named(fork):
+    done = start(fork, "old.py")
+    assert done.returncode == 1 and 'File "old.py", line 1' in done.stderr and "SyntaxError" in done.stderr
+
+
+def test_a_module_runs_too(fork):
+    done = start(fork, "-m", "task", "--mode=run")
+    assert done.returncode == 0, done.stderr
+    assert f"{fork}/task.py" in done.stdout and "['--mode=run']" in done.stdout
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["nothing.py"], "there is no file nothing.py"), ([], "name a script to run"),
+    (["-m", "no_such_module"], "No module named no_such_module")])
+def test_what_cannot_be_run_is_said(fork, arguments, message):
+    done = start(fork, *arguments)
+    assert done.returncode != 0 and message in last_lines(done.stderr, 1)[0]
+
+
+# --- Which files are changed, and how --------------------------------------------------------------------
+
+def test_our_own_modules_are_not_changed():
+    listed = re.search(r"^py-modules = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)[1]
+    assert set(re.findall(r'"(\w+)"', listed)) == _rewriting._OURS
+    assert _rewriting.is_ours(ROOT / "modeling.py") and _rewriting.is_ours(ROOT / "bertlib/runtime/files.py")
+    assert not _rewriting.is_ours(ROOT / "my_fork.py")
+
+
+@pytest.mark.parametrize("statement, name", [
+    ("import tensorflow", "tf1"), ("import tensorflow as tf", "tf1"),
+    ("import tensorflow.compat.v1 as tf", "tf1"), ("from tensorflow import nn", "tf1.nn"),
+    ("import tensorflow.compat.v2 as tf", "tensorflow.compat.v2"),
+    ("from tensorflow.python.util import nest", "tensorflow.python.util.nest"),
+    ("import tensorflow.python.util.nest", "tensorflow"), ("import tensorflow.train as t", "tf1.train"),
+    ("import json, tensorflow as tf", "tf1")])
+def test_imports_of_tensorflow_become_those_of_tf1(statement, name):
+    found = {}
+    exec(_rewriting.compiled(statement.encode(), "file.py"), found)
+    assert [value.__name__ for key, value in found.items() if key not in ("__builtins__", "json")] == [name]
+
+
+# --- Modules that TensorFlow lacks -----------------------------------------------------------------------
+
+@pytest.mark.parametrize("statement", [
+    "from tensorflow.compat.v1 import estimator as e; e.Estimator; e.tpu.TPUEstimator",
+    "import tensorflow_estimator as e; e.estimator.Estimator",
+    "from tensorflow_estimator.python.estimator import estimator as e; e.Estimator",
+    "from tensorflow_estimator.python.estimator.canned import metric_keys as k; k.MetricKeys.LOSS",
+    "from tensorflow.python.estimator.canned.prediction_keys import PredictionKeys",
+    "from tensorflow.python.estimator.export.export import ServingInputReceiver",
+    "from tensorflow.python.estimator.export.export_output import PredictOutput",
+    "from tensorflow.python.estimator.inputs.numpy_io import numpy_input_fn",
+    "import tensorflow.contrib.tpu as t; t.TPUEstimatorSpec",
+    "from tensorflow.contrib.tpu.python.tpu.tpu_estimator import TPUEstimatorSpec",
+    "from tensorflow.contrib.distribute.python import mirrored_strategy as m; m.MirroredStrategy",
+    "from tensorflow.contrib.framework.python.framework.checkpoint_utils import list_variables",
+    "from tensorflow.contrib.rnn.python.ops.core_rnn_cell import LSTMCell",
+    "from tensorflow.python import pywrap_tensorflow as p; p.NewCheckpointReader",
+    "from tensorflow.python.framework.graph_util import convert_variables_to_constants",
+    "from tensorflow.python.framework import graph_util as g; g.extract_sub_graph",
+    "from tensorflow.python.ops.variable_scope import variable",
+    "from tf1.contrib.tpu.python.tpu import tpu_config as t; t.RunConfig",
+    "from tensorflow.python.training import training_ops as t; t.apply_adam",
+    "from tensorflow.python.ops import array_ops, control_flow_ops; array_ops.stack; control_flow_ops.cond",
+    "from tf1.train import AdamOptimizer",
+    "from tf1.keras.layers import Dense",
+    "import tf1.compat.v1 as v; v.estimator.Estimator",
+])
+def test_a_module_of_tensorflow_1_is_found(statement):
+    exec(statement, {})
+
+
+@pytest.mark.parametrize("statement, message", [
+    ("from tensorflow.contrib.learn import DNNClassifier", r"tf\.contrib is gone\. Use tf\.estimator"),
+    ("import tensorflow.contrib.no_such_part", "tf.contrib is gone"),
+    ("from tensorflow.contrib.layers.python.layers.layers import nothing", r"Use tf\.layers"),
+    ("from tensorflow_estimator.python.estimator.canned import dnn", r"cannot import name|No module named"),
+    ("from tensorflow.estimator import DNNClassifier", "write a model_fn"),
+    ("import tf1.no_such_module", "no_such_module"), ("import tensorflow.no_such_module", "no_such_module")])
+def test_a_module_that_nobody_has_is_an_import_error(statement, message):
+    with pytest.raises(ImportError, match=message):
+        exec(statement, {})
+
+
+def test_libraries_see_tensorflow_as_it_is():
+    tensorflow = importlib.import_module("tensorflow")
+    assert not hasattr(tensorflow, "flags") and tensorflow.nn is not tf1.nn
+    with pytest.raises(ImportError):
+        exec("from tensorflow import gfile", {})
