@@ -47,7 +47,8 @@ def _signature(*sides):
         for tensors in sides))
 
 
-def write(model, directory, config=None, tokenization_info=True, do_lower_case=True, length=None, alter=None):
+def write(model, directory, config=None, tokenization_info=True, do_lower_case=True, length=None, alter=None,
+          seed=1):
     """Writes a BERT with the variants {} and {"train"}; returns its directory.
 
     Args:
@@ -57,6 +58,7 @@ def write(model, directory, config=None, tokenization_info=True, do_lower_case=T
       do_lower_case: what it says there.
       length: of its sequences; None for any.
       alter: function of the dict of outputs that returns another one.
+      seed: of what it draws.
     """
     config = modeling.BertConfig.from_dict(json.loads((config or model.config).read_text()))
 
@@ -73,7 +75,7 @@ def write(model, directory, config=None, tokenization_info=True, do_lower_case=T
                                                     "do_lower_case": tf.constant(do_lower_case)})
         return signatures
 
-    return write_graphs(directory, build, model.weights)
+    return write_graphs(directory, build, model.weights, seed=seed)
 
 
 def inputs(batch=3, length=tiny.SEQ_LENGTH):

@@ -82,12 +82,12 @@ def train_steps(settings, examples):
     return int(len(examples) / settings.train_batch_size * settings.num_train_epochs)
 
 
-def refuse_overwriting(settings, processor):
+def refuse_overwriting(settings, processor, **read):
     """Raises a ValueError if a file that is read is one that is written; see `checks.refuse_overwriting`."""
     # A processor of a script that imports a command may declare no files.
     names = processor.file_names() if isinstance(processor, DataProcessor) else {}
     checks.refuse_overwriting(
-        settings, {"data_dir": [os.path.join(settings.data_dir, name) for name in names.values()]},
+        settings, {"data_dir": [os.path.join(settings.data_dir, name) for name in names.values()], **read},
         checks.overwritten_by(settings, _RESULT_FILES, ["train.tf_record"]))
 
 
