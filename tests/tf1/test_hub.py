@@ -390,3 +390,69 @@ def test_an_installed_packages_other_names_are_its_own(tmp_path, monkeypatch):
     assert hub.Module.__module__ == "bertlib.runtime.hub_module"
     for name in ("keras_layer", "registry"):
         sys.modules.pop(f"tensorflow_hub.{name}", None)
+
+
+# --- A whole script --------------------------------------------------------------------------------------
+
+
+FORK = ("tests/tf1/forks/start.py", "fork_hub.py")
+
+
+def test_a_script_with_flags_of_ours_trains_a_module(scripts, module, tiny_model, tmp_path):
+    tiny.write_task(tmp_path, "mrpc", train=8)
+    output = tmp_path / "output"
+    given = dict(data_dir=tmp_path, module=module, output_dir=output, max_seq_length=tiny.SEQ_LENGTH,
+                 train_batch_size=4, learning_rate=0.01)
+    done = scripts.run(*FORK, *tiny.flags(**given), cwd=tmp_path)
+    assert done.code == 0, done.err
+    reader = tf.train.load_checkpoint(str(output))
+    name = "bert/encoder/layer_1/output/dense/kernel"
+    assert abs(reader.get_tensor(f"module/{name}") - tiny_model.weights[name]).max() > 1e-4
+    lines = [line.split("\t") for line in (output / "predicted.tsv").read_text().splitlines()]
+    loss, rows = float(lines[0][0]), np.array(lines[1:], float)
+    labels = rows[:, 0].astype(int)
+    # The columns are the label and its classes' probabilities.
+    np.testing.assert_allclose(loss, -np.log(rows[range(4), 1 + labels]).mean(), rtol=1e-4)
+
+
+def test_a_script_may_require_flags_of_ours(scripts, tmp_path):
+    done = scripts.run(*FORK, cwd=tmp_path)
+    assert done.code != 0 and "Flag --data_dir must have a value other than None" in done.err
+
+
+# --- The package bert ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_bert():
+    """Forgets the package `bert` before and after."""
+    def forget():
+        for name in [name for name in sys.modules if name.split(".")[0] == "bert"]:
+            del sys.modules[name]
+    forget()
+    yield
+    forget()
+
+
+def test_bert_is_our_modules(no_bert):
+    names = {}
+    exec("from bert import modeling as a\nimport bert.tokenization\nfrom bert.optimization import "
+         "create_optimizer", names)
+    assert names["a"] is modeling and names["bert"].tokenization is sys.modules["tokenization"]
+    assert names["create_optimizer"].__module__ == modeling.__spec__.name.replace("modeling", "optimization")
+    with pytest.raises(ImportError, match=r"no_such_module"):
+        exec("from bert import no_such_module")
+    with pytest.raises(ImportError, match=r"No module named 'bert\.no_such_module'"):
+        exec("import bert.no_such_module")
+
+
+def test_a_forks_own_bert_comes_first(no_bert, tmp_path, monkeypatch):
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "__init__.py").write_text("")
+    (tmp_path / "bert" / "modeling.py").write_text("mine = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = {}
+    exec("from bert import modeling", names)
+    assert names["modeling"].mine
+    with pytest.raises(ImportError):
+        exec("from bert import tokenization")
