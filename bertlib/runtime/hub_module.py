@@ -328,16 +328,11 @@ class Module(object):
         self._settle_gradients(part.graph_def)
         feed = {**feed, **_keyed_draws(part.graph_def)}
         used = {_tensor_of(source) for node in part.graph_def.node for source in node.input}
-        mapped = {key: self._here(tensor) for key, tensor in feed.items() if key in used}
+        mapped = {key: tensor for key, tensor in feed.items() if key in used}
         meta_graphs.import_scoped_meta_graph(part, clear_devices=True, import_scope=os.path.basename(scope),
                                              input_map=mapped)
         return [feed[key] if key in feed else self._graph.get_tensor_by_name(f"{scope}/{key}")
                 for key in outputs]
-
-    def _here(self, tensor):
-        """A tensor of outside, as the tf.cond or tf.while_loop in which the module is called takes it."""
-        context = self._graph._get_control_flow_context()
-        return context.AddValue(tensor) if context else tensor
 
     def _settle_gradients(self, graph_def):
         """Handles gradients that were Python functions where the module was made, and are not in the file.
