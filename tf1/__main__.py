@@ -26,7 +26,7 @@ def names(module, name, seen=()):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m tf1", description="Runs a script that was written for TensorFlow 1.x, unchanged.",
-        usage="python -m tf1 [--also=PACKAGES] (SCRIPT | -m MODULE) [ARGUMENTS …]\n"
+        usage="python -m tf1 [--also=PACKAGES] [--reference_variables] (SCRIPT | -m MODULE) [ARGUMENTS …]\n"
               "       python -m tf1 --names [--ours]")
     parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the script, whose flags follow it. Its "
                         "`import tensorflow as tf` gives it tf1, in its own modules too")
@@ -35,6 +35,9 @@ def _parser():
                         help="a module and its arguments in place of a script")
     parser.add_argument("--also", default="", metavar="PACKAGES", help="installed packages, separated by "
                         "commas, that were written for TensorFlow 1.x too")
+    parser.add_argument("--reference_variables", action="store_true", help="give the program the variables "
+                        "of TensorFlow 1, as tf.disable_resource_variables() does: for one that walks or "
+                        "freezes graphs by itself")
     parser.add_argument("--names", action="store_true", help="list every name that a program gets from `tf`")
     parser.add_argument("--ours", action="store_true", help="of these only what TensorFlow itself no longer "
                         "has, or has otherwise")
@@ -46,6 +49,8 @@ def main():
     parser = _parser()
     options = parser.parse_args()
     packages = [name for name in options.also.split(",") if name]
+    if options.reference_variables:
+        tf1.disable_resource_variables()
     if options.module:
         _running.run_module(options.module[0], options.module[1:], packages)
     elif options.script:

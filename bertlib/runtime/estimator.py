@@ -223,7 +223,7 @@ class Estimator(object):
                     step_context.run_with_hooks([spec.train_op, spec.loss])
 
             with (input_pipeline.explaining_faults(), stop.being_awaited(),
-                  resume.session(scaffold, checkpoint, self._config, all_hooks) as session):
+                  resume.session(scaffold, checkpoint, self._config, all_hooks, is_training=True) as session):
                 while not session.should_stop():
                     session.run_step_fn(step)
             stop.check()

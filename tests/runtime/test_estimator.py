@@ -743,6 +743,27 @@ def test_reserved_metric_names_are_refused(trained, name):
         Estimator(model_fn, trained.model_dir).evaluate(endless, steps=1)
 
 
+def test_a_metric_that_is_no_pair_is_refused_by_its_name(trained):
+    def model_fn(features, labels, mode, params):
+        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]),
+                             eval_metrics=(lambda x: {"eval_loss": x}, [features["x"]]))
+
+    with pytest.raises(ValueError, match="metric 'eval_loss' .* is a pair .*tf.metrics.mean"):
+        Estimator(model_fn, trained.model_dir).evaluate(endless, steps=1)
+
+
+@pytest.mark.parametrize("call", [
+    lambda model, path: model.evaluate(batches([1.0]), checkpoint_path=path),
+    lambda model, path: list(model.predict(batches([1.0]), checkpoint_path=path))])
+def test_a_checkpoint_that_is_named_is_used_whatever_the_directory_lists(trained, call):
+    # As programs do that give the best checkpoint a name of their own.
+    for path in sorted(glob.glob(f"{trained.model_dir}/model.ckpt-*")):
+        os.rename(path, re.sub(r"ckpt-\d", "ckpt-best", path))
+    with pytest.raises(FileNotFoundError, match="names model.ckpt-3"):
+        trained.latest_checkpoint()
+    assert call(trained, f"{trained.model_dir}/model.ckpt-best")
+
+
 @pytest.mark.parametrize("call, doing", [
     (lambda model: model.evaluate(batches([1.0]))["global_step"], "evaluating"),
     (lambda model: [row["sum"] for row in model.predict(batches([1.0]))], "predicting")])

@@ -1,4 +1,6 @@
-"""Scripts for TensorFlow 1.12 (tests/tf1/forks) run as by their users; only `import tf1 as tf` is changed.
+"""Scripts for TensorFlow 1.12 (tests/tf1/forks) run as by their users.
+
+They have `import tf1 as tf`, or are run unchanged by `python -m tf1` (fork_optimizer).
 
 Each trains, evaluates, predicts and exports. Killed and started again, it ends in the same weights, bit for
 bit: that is tried with `train`, and with `train_and_evaluate` too.
@@ -273,7 +275,7 @@ def test_a_forks_own_modeling_comes_before_ours(trained, tmp_path):
     predicted.unlink()
     path = FORKS / trained.fork.script
     done = subprocess.run(
-        [sys.executable, path.name, *trained.flags(output, do_predict=True)], cwd=path.parent,
+        [sys.executable, "-m", "tf1", path.name, *trained.flags(output, do_predict=True)], cwd=path.parent,
         capture_output=True,
         env=running.environment(PYTHONPATH=str(running.ROOT)), encoding="utf-8", timeout=120)
     assert done.returncode == 0, done.stderr

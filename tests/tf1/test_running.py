@@ -99,6 +99,18 @@ def test_a_script_runs_as_if_started_directly_with_tf1_in_its_own_files(fork, op
          str(fork)])]
 
 
+def test_variables_are_those_of_tensorflow_1_if_asked_for(tmp_path):
+    write(tmp_path, task="""
+        import tensorflow as tf
+        print(tf.get_variable("v", [1]).op.type)
+    """)
+    kinds = [subprocess.run([sys.executable, "-m", "tf1", *options, "task.py"], cwd=tmp_path,
+                            capture_output=True, encoding="utf-8",
+                            env=scripts.environment(PYTHONPATH=str(ROOT))).stdout.strip()
+             for options in ([], ["--reference_variables"])]
+    assert kinds == ["VarHandleOp", "VariableV2"]
+
+
 def test_a_run_leaves_no_compiled_files_of_the_fork(fork):
     start(fork, "task.py", "--mode=run")
     assert not list(fork.rglob("*.pyc"))

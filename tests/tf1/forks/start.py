@@ -1,7 +1,8 @@
-"""start.py FORK FLAGS: `PYTHONPATH=<this repository> python FORK FLAGS` in a process with our modules.
+"""start.py FORK FLAGS: a fork in a process with our modules, as its user starts it.
 
-`Scripts` forks a process that has loaded this repository's modules; those that the fork has its own of are
-unloaded here.
+With `import tf1 as tf` in it that is `PYTHONPATH=<this repository> python FORK FLAGS`; with `import
+tensorflow as tf`, `python -m tf1 FORK FLAGS`. `Scripts` forks a process that has loaded this repository's
+modules; those that the fork has its own of are unloaded here.
 """
 
 import pathlib
@@ -16,4 +17,9 @@ sys.argv[0] = str(fork)
 for path in fork.parent.glob("*.py"):
     sys.modules.pop(path.stem, None)
 sys.path[:1] = [str(fork.parent), str(HERE.parents[2])]
-runpy.run_path(sys.argv[0], run_name="__main__")
+if "import tf1 as tf" in fork.read_text(encoding="utf-8"):
+    runpy.run_path(sys.argv[0], run_name="__main__")
+else:
+    sys.argv[:0] = ["tf1"]
+    sys.modules.pop("tf1.__main__", None)
+    runpy.run_module("tf1", run_name="__main__")

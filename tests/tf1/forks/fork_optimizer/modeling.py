@@ -3,7 +3,7 @@
 import json
 import math
 
-import tf1 as tf
+import tensorflow as tf
 
 
 class BertConfig(object):

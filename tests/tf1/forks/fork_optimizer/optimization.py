@@ -2,7 +2,7 @@
 
 import re
 
-import tf1 as tf
+import tensorflow as tf
 
 
 def create_train_op(loss, peak_rate, num_train_steps, num_warmup_steps, use_tpu):

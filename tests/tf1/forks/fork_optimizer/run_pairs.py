@@ -3,9 +3,10 @@
 import collections
 import os
 
+import tensorflow as tf
+
 import modeling
 import optimization
-import tf1 as tf
 import tokenization
 
 flags = tf.flags
