@@ -15,7 +15,8 @@ import sysconfig
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _OURS = {"build_vocab", "convert_checkpoint", "create_pretraining_data", "extract_features", "modeling",
-         "optimization", "plan_memory", "run_classifier", "run_pretraining", "run_squad", "tokenization"}
+         "optimization", "plan_memory", "run_classifier", "run_classifier_with_tfhub", "run_pretraining",
+         "run_squad", "tokenization"}
 # Parts of TensorFlow that a file goes on to import from TensorFlow itself.
 _INNER = ("core", "python", "tools")
 
@@ -53,8 +54,6 @@ class _Imports(ast.NodeTransformer):
 def _our_name(module):
     """`tf1`'s name of a module of TensorFlow; None for all others."""
     parts = module.split(".")
-    if parts[0] == "tensorflow_hub":
-        return ".".join(["tf1._hub", *parts[1:]])
     if parts[0] != "tensorflow" or parts[1:2] and parts[1] in _INNER:
         return None
     if parts[1:2] == ["compat"] and parts[2:3] != ["v1"]:

@@ -17,6 +17,8 @@ PYTHON2 = [
     ("print >>f, x, 1", "write `print(x, 1, file=f)`"),
     ("if x: print [1]; y = 2\nprint 'z'", "write `print('z')`"),
     ("try:\n  pass\nexcept (A, B), e: pass", "write `except (A, B) as e:`"),
+    ("import tensorflow as tf\nsteps = tf.cast(global_step, tf.float32)\nx = 1 - b ** steps",
+     "divides by 0: the step is counted after everything has read it; write `global_step + 1`"),
     ("raise ValueError, 'bad'", "write `raise ValueError('bad')`"),
     ("raise ValueError, 'bad', trace", "write `raise ValueError('bad').with_traceback(trace)`"),
     ("raise 'bad'", "write `raise RuntimeError('bad')`"),
@@ -175,6 +177,7 @@ class Trie(object):
 Trie().iteritems(); os.path.join("/", "x"); time.time(); string.ascii_letters
 {"keys": 1}["keys"]; len({}.keys()); list(map(int, []))[0]; sorted([], key=len); 4 / 2
 [1][0:2 // 1]; np.sum([1]); np.bool_(1); "x".encode("utf-8"); b"x".decode("utf-8")
+b = 0.9 ** tf.cast(global_step + 1, tf.float32)
 tf.layers.dense, tf.contrib.layers.xavier_initializer, tf.estimator.Estimator, tf.keras.layers.Dense
 tf.flags.FLAGS.anything.at_all; tf.contrib.tpu.TPUEstimator; tf.nn.rnn_cell.LSTMCell
 FLAGS = flags.FLAGS

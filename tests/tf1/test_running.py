@@ -3,6 +3,7 @@
 import importlib
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -169,6 +170,21 @@ def test_imports_of_tensorflow_become_those_of_tf1(statement, name):
     found = {}
     exec(_rewriting.compiled(statement.encode(), "file.py"), found)
     assert [value.__name__ for key, value in found.items() if key not in ("__builtins__", "json")] == [name]
+
+
+def test_the_documented_commands_change_the_imports_of_all_files(fork, tmp_path):
+    shutil.copytree(fork, tmp_path / "my-fork")
+    page = (ROOT / "docs" / "porting.md").read_text(encoding="utf-8")
+    command = re.search(r"^    (find my-fork .*?\{\} \+)$", page, re.M | re.S)[1]
+    subprocess.run(["bash", "-ec", command], cwd=tmp_path, check=True)
+    changed = (tmp_path / "my-fork/fork/model.py").read_text()
+    assert "from tensorflow.python.framework import ops" in changed
+    assert "import tensorflow.contrib.crf" in changed
+    done = subprocess.run([sys.executable, "task.py", "--mode=run"], cwd=tmp_path / "my-fork",
+                          capture_output=True, encoding="utf-8",
+                          env=scripts.environment(PYTHONPATH=f"{ROOT}:{(fork / 'library').read_text()}"))
+    assert done.returncode == 0, done.stderr
+    assert "'tf1', 'tf1', 'tf1', 'crf_decode', 'Tensor', 'tensorflow'" in done.stdout
 
 
 # --- Modules that TensorFlow lacks -----------------------------------------------------------------------
