@@ -13,7 +13,7 @@ import pytest
 import scripts
 
 import tf1
-from tf1 import _rewriting
+from tf1 import _ours, _rewriting
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -154,9 +154,9 @@ def test_what_cannot_be_run_is_said(fork, arguments, message):
 
 def test_our_own_modules_are_not_changed():
     listed = re.search(r"^py-modules = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)[1]
-    assert set(re.findall(r'"(\w+)"', listed)) == _rewriting._OURS
-    assert _rewriting.is_ours(ROOT / "modeling.py") and _rewriting.is_ours(ROOT / "bertlib/runtime/files.py")
-    assert not _rewriting.is_ours(ROOT / "my_fork.py")
+    assert set(re.findall(r'"(\w+)"', listed)) == _ours.MODULES
+    assert _ours.is_ours(ROOT / "modeling.py") and _ours.is_ours(ROOT / "bertlib/runtime/files.py")
+    assert not _ours.is_ours(ROOT / "my_fork.py")
 
 
 @pytest.mark.parametrize("statement, name", [
@@ -235,3 +235,20 @@ def test_libraries_see_tensorflow_as_it_is():
     assert not hasattr(tensorflow, "flags") and tensorflow.nn is not tf1.nn
     with pytest.raises(ImportError):
         exec("from tensorflow import gfile", {})
+
+
+# --- A fork's modules and ours ---------------------------------------------------------------------------
+
+@pytest.mark.parametrize("start", [["-m", "tf1"], []], ids=["run by tf1", "import tf1"])
+def test_a_forks_module_is_found_before_ours_wherever_it_is(tmp_path, start):
+    write(tmp_path, task=f"""
+        import sys
+        import {"tensorflow" if start else "tf1"} as tf
+        sys.path.append("library")
+        import tokenization
+        import modeling
+        print(tokenization.WHOSE, modeling.__file__)
+    """, library__tokenization="WHOSE = 'the fork'")
+    done = subprocess.run([sys.executable, *start, "task.py"], cwd=tmp_path, capture_output=True,
+                          encoding="utf-8", env=scripts.environment(PYTHONPATH=str(ROOT)))
+    assert done.stdout.split("\n")[0] == f"the fork {ROOT / 'modeling.py'}", done.stderr
