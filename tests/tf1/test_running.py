@@ -209,6 +209,10 @@ def test_the_documented_commands_change_the_imports_of_all_files(fork, tmp_path)
     "from tensorflow.python.ops.variable_scope import variable",
     "from tf1.contrib.tpu.python.tpu import tpu_config as t; t.RunConfig",
     "from tensorflow.python.training import training_ops as t; t.apply_adam",
+    "from tensorflow import gfile, flags, layers; gfile.Exists; flags.FLAGS; layers.Dense",
+    "import pydoc; assert pydoc.locate('tensorflow.layers.Dense')",
+    "from tensorflow.tools.graph_transforms import TransformGraph",
+    "from tensorflow.contrib.seq2seq import Decoder, AttentionWrapper, tile_batch; type('D', (Decoder,), {})",
     "from tensorflow.python.ops import array_ops, control_flow_ops; array_ops.stack; control_flow_ops.cond",
     "from tf1.train import AdamOptimizer",
     "from tf1.keras.layers import Dense",
@@ -222,7 +226,8 @@ def test_a_module_of_tensorflow_1_is_found(statement):
     ("from tensorflow.contrib.learn import DNNClassifier", r"tf\.contrib is gone\. Use tf\.estimator"),
     ("import tensorflow.contrib.no_such_part", "tf.contrib is gone"),
     ("from tensorflow.contrib.layers.python.layers.layers import nothing", r"Use tf\.layers"),
-    ("from tensorflow_estimator.python.estimator.canned import dnn", r"cannot import name|No module named"),
+    ("from tensorflow.python.estimator.canned.dnn import DNNClassifier", "write a model_fn"),
+    ("from tensorflow_estimator.python.estimator.canned import nothing", "tf.estimator.nothing: not prov"),
     ("from tensorflow.estimator import DNNClassifier", "write a model_fn"),
     ("import tf1.no_such_module", "no_such_module"), ("import tensorflow.no_such_module", "no_such_module")])
 def test_a_module_that_nobody_has_is_an_import_error(statement, message):
@@ -230,11 +235,19 @@ def test_a_module_that_nobody_has_is_an_import_error(statement, message):
         exec(statement, {})
 
 
+def test_what_only_the_import_is_provided_of_says_so_when_used():
+    with pytest.raises(NotImplementedError, match="AttentionWrapper: tf.contrib is gone"):
+        tf1.contrib.seq2seq.AttentionWrapper(None, None)
+    transforms = importlib.import_module("tensorflow.tools.graph_transforms")
+    with pytest.raises(NotImplementedError, match="removed its graph transforms"):
+        transforms.TransformGraph(None, [], [], [])
+
+
 def test_libraries_see_tensorflow_as_it_is():
     tensorflow = importlib.import_module("tensorflow")
-    assert not hasattr(tensorflow, "flags") and tensorflow.nn is not tf1.nn
+    assert not hasattr(tensorflow, "placeholder") and tensorflow.nn is not tf1.nn
     with pytest.raises(ImportError):
-        exec("from tensorflow import gfile", {})
+        exec("from tensorflow import placeholder", {})
 
 
 # --- A fork's modules and ours ---------------------------------------------------------------------------
