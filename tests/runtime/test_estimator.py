@@ -329,7 +329,8 @@ def test_params_may_be_any_object(counting):
 
     counting(Settings(rate=2), model_fn).train(batches([1.0]))
     counting(HParams(rate=2), model_fn, dict(train_batch_size=4)).train(batches([1.0]), steps=1)
-    assert [seen[0], seen[-1]] == [{"rate": 2}, {"rate": 2, "gradient_accumulation_steps": 1, "batch_size": 4}]
+    added = {"gradient_accumulation_steps": 1, "batch_size": 4}
+    assert [seen[0], seen[-1]] == [{"rate": 2}, {"rate": 2, **added}]
     with pytest.raises(TypeError, match="params is a Settings; the Estimator puts batch_size there"):
         counting(Settings(), model_fn, dict(train_batch_size=4))
 
