@@ -16,7 +16,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 INTERFACE = json.loads((DATA / "interface.json").read_text(encoding="utf-8"))
-SCRIPTS = ["create_pretraining_data", "extract_features", "run_classifier", "run_pretraining", "run_squad"]
+SCRIPTS = ["create_pretraining_data", "extract_features", "run_classifier", "run_classifier_with_tfhub",
+           "run_pretraining", "run_squad"]
 MODULES = ["tokenization", "modeling", "optimization", *SCRIPTS]
 FUNCTIONS = [(module, name) for module in MODULES for name in INTERFACE[module]["functions"]]
 CLASSES = [(module, name) for module in MODULES for name in INTERFACE[module].get("classes", {})]

@@ -1,12 +1,13 @@
-"""python -m tf1: runs a script of TensorFlow 1.x as it is, or lists the names that such a program gets."""
+"""python -m tf1: runs a script of TensorFlow 1.x as it is, checks one, or lists the names that it gets."""
 
 import argparse
 import os
 import signal
+import sys
 import types
 
 import tf1
-from tf1 import _running
+from tf1 import _check, _running
 from tf1._namespace import Namespace
 
 
@@ -26,7 +27,8 @@ def names(module, name, seen=()):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m tf1", description="Runs a script that was written for TensorFlow 1.x, unchanged.",
-        usage="python -m tf1 [--also=PACKAGES] (SCRIPT | -m MODULE) [ARGUMENTS …]\n"
+        usage="python -m tf1 [--also=PACKAGES] [--reference_variables] (SCRIPT | -m MODULE) [ARGUMENTS …]\n"
+              "       python -m tf1 --check PATH\n"
               "       python -m tf1 --names [--ours]")
     parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the script, whose flags follow it. Its "
                         "`import tensorflow as tf` gives it tf1, in its own modules too")
@@ -35,6 +37,11 @@ def _parser():
                         help="a module and its arguments in place of a script")
     parser.add_argument("--also", default="", metavar="PACKAGES", help="installed packages, separated by "
                         "commas, that were written for TensorFlow 1.x too")
+    parser.add_argument("--reference_variables", action="store_true", help="give the program the variables "
+                        "of TensorFlow 1, as tf.disable_resource_variables() does: for one that walks or "
+                        "freezes graphs by itself")
+    parser.add_argument("--check", metavar="PATH", help="read a program's files without running them, and "
+                        "list the lines that will not run and what to write instead")
     parser.add_argument("--names", action="store_true", help="list every name that a program gets from `tf`")
     parser.add_argument("--ours", action="store_true", help="of these only what TensorFlow itself no longer "
                         "has, or has otherwise")
@@ -46,19 +53,27 @@ def main():
     parser = _parser()
     options = parser.parse_args()
     packages = [name for name in options.also.split(",") if name]
+    if options.reference_variables:
+        tf1.disable_resource_variables()
     if options.module:
         _running.run_module(options.module[0], options.module[1:], packages)
     elif options.script:
         if not os.path.isfile(options.script):
             parser.error(f"there is no file {options.script}; options of a script stand after it")
         _running.run_script(options.script, options.arguments, packages)
+    elif options.check is not None:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
+        try:
+            sys.exit(_check.check(options.check))
+        except FileNotFoundError as error:
+            parser.error(str(error))
     elif options.names:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
         for name, ours in names(tf1, "tf"):
             if ours or not options.ours:
                 print(f"{name}  (tf1)" if ours else name)
     else:
-        parser.error("name a script to run, or give --names")
+        parser.error("name a script to run, or give --check or --names")
 
 
 if __name__ == "__main__":

@@ -6,13 +6,25 @@ The functions of `tf.contrib.layers` are in `tf1/_contrib_layers.py`, and so on.
 import types
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.autograph.impl import api as autograph_api
+from tensorflow.python.ops import data_flow_ops
 
 from tf1 import (
     _contrib_crf,
+    _contrib_distribute,
+    _contrib_estimator,
+    _contrib_framework,
     _contrib_layers,
+    _contrib_lookup,
     _contrib_metrics,
+    _contrib_mixed_precision,
+    _contrib_opt,
     _contrib_others,
     _contrib_predictor,
+    _contrib_rnn,
+    _contrib_slim,
+    _contrib_summary,
+    _contrib_training,
     _estimator,
     _keyed_random,
     _names,
@@ -36,37 +48,51 @@ REPLACEMENTS = {
     "integrate": "scipy.integrate", "keras": "tf.keras", "labeled_tensor": "plain tensors",
     "layers": "tf.layers, or tf.keras.layers", "learn": "tf.estimator", "legacy_seq2seq": "tf.nn.dynamic_rnn",
     "linalg": "tf.linalg", "linear_optimizer": "tf.estimator", "lookup": "tf.lookup", "losses": "tf.losses",
-    "metrics": "tf.metrics", "mixed_precision": "tf.train.experimental.MixedPrecisionLossScaleOptimizer and "
-    "DynamicLossScale",
+    "memory_stats": "tf.config.experimental.get_memory_info", "metrics": "tf.metrics",
+    "mixed_precision": "tf.train.experimental's MixedPrecisionLossScaleOptimizer and DynamicLossScale",
     "model_pruning": "the package tensorflow-model-optimization", "nn": "tf.nn",
-    "opt": "tf.train's optimizers, or optimization.AdamWeightDecayOptimizer for AdamW",
+    "opt": "tf.train's optimizers",
     "predictor": "tf.contrib.predictor.from_saved_model", "quantization": "tf.quantization",
     "quantize": "the package tensorflow-model-optimization", "reduce_slice_ops": "tf.math.segment_sum",
     "resampler": "tf.image", "rnn": "tf.nn.rnn_cell and tf.nn.dynamic_rnn", "saved_model": "tf.saved_model",
     "seq2seq": "tf.keras.layers", "session_bundle": "tf.saved_model", "signal": "tf.signal",
-    "slim": "the package tf-slim", "solvers": "tf.linalg",
-    "sparsemax": "a few lines of tf.sort and tf.cumsum",
+    "slim": _contrib_slim.INSTALL, "solvers": "tf.linalg",
+    "sparsemax": "tf.contrib.sparsemax.sparsemax and sparsemax_loss",
     "staging": "tf.data's prefetch", "stat_summarizer": "tf.profiler",
     "stateless": "tf.random.stateless_uniform and its neighbours", "summary": "tf.summary",
     "tensor_forest": "the package tensorflow-decision-forests", "tensorboard": "the package tensorboard",
     "tensorrt": "tf.experimental.tensorrt", "tfprof": "tf.profiler", "timeseries": "tf.keras",
     "tpu": "CPU or GPU: TPUs are not supported",
-    "training": "absl flags in place of HParams, tf.data in place of bucketing",
+    "training": "tf.data in place of queues and bucketing",
     "util": "tf.make_tensor_proto",
 }
 
 
-def _replacement(module):
-    return lambda name: f"tf.contrib is gone. Use {REPLACEMENTS[module]}."
+# contrib module: the part of tf-slim that has more of its names.
+_IN_SLIM = {"layers": "layers", "slim": "", "training": "training.training"}
+
+
+def _explain(module):
+    def explain(name):
+        use = REPLACEMENTS[module]
+        if module == "slim" and _contrib_slim.package():
+            use = "another name: the package tf-slim has no such name"
+        elif module in _IN_SLIM and module != "slim" and not _contrib_slim.package():
+            use += f", or, where that has it, {_contrib_slim.INSTALL}"
+        return f"tf.contrib is gone. Use {use}."
+    return explain
 
 
 def _contrib_namespace(module, own, base=None):
-    return Namespace(f"tf.contrib.{module}", own, base, _replacement(module))
-
+    return Namespace(f"tf.contrib.{module}", own, base, _explain(module))
 
 
 INITIALIZERS = dict(xavier_initializer=_contrib_layers.xavier_initializer,
-                     xavier_initializer_conv2d=_contrib_layers.xavier_initializer)
+                    xavier_initializer_conv2d=_contrib_layers.xavier_initializer,
+                    variance_scaling_initializer=_contrib_layers.variance_scaling_initializer)
+_SCOPED_LAYERS = {name: _contrib_framework.add_arg_scope(function) for name, function in dict(
+    **own_names(_contrib_layers, "batch_norm", "flatten", "fully_connected", "layer_norm"),
+    dropout=_keyed_random.contrib_dropout).items()}
 _CELLS = ("BasicLSTMCell", "BasicRNNCell", "DeviceWrapper", "DropoutWrapper", "GRUCell", "LSTMCell",
           "LSTMStateTuple", "MultiRNNCell", "RNNCell", "ResidualWrapper")
 
@@ -74,34 +100,64 @@ _CELLS = ("BasicLSTMCell", "BasicRNNCell", "DeviceWrapper", "DropoutWrapper", "G
 def _cells():
     """tf.nn.rnn_cell, and the functions that run its cells."""
     return types.SimpleNamespace(**own_names(tf.nn.rnn_cell, *_CELLS), **own_names(
-        tf.nn, "static_rnn", "static_bidirectional_rnn", "dynamic_rnn"))
+        tf.nn, "static_rnn", "static_bidirectional_rnn", "dynamic_rnn", "bidirectional_dynamic_rnn",
+        "raw_rnn", "static_state_saving_rnn"))
+
+
+def _package_of(module):
+    return _contrib_slim.part(_IN_SLIM[module]) if module in _IN_SLIM else None
 
 
 _MODULES = {
+    "autograph": dict(convert=autograph_api.convert, do_not_convert=tf.autograph.experimental.do_not_convert,
+                      **own_names(tf.autograph, "to_code", "to_graph")),
     "cluster_resolver": dict(TPUClusterResolver=_estimator.TPUClusterResolver),
     "crf": own_names(_contrib_crf, "crf_binary_score", "crf_decode", "crf_log_likelihood", "crf_log_norm",
                       "crf_sequence_score", "crf_unary_score", "viterbi_decode"),
-    "data": dict(**_names.DATA, batch_and_drop_remainder=_contrib_others.batch_and_drop_remainder,
+    "data": dict(**_names.DATA, AUTOTUNE=tf.data.experimental.AUTOTUNE,
+                 **own_names(_contrib_others, "batch_and_drop_remainder", "padded_batch_and_drop_remainder"),
                  **own_names(tf.data.experimental, "bucket_by_sequence_length", "group_by_window",
-                              "map_and_batch", "unbatch")),
-    "distribute": dict(MirroredStrategy=_contrib_others.mirrored_strategy,
-                       AllReduceCrossDeviceOps=lambda *_, **__: None,
-                       OneDeviceStrategy=tf.distribute.OneDeviceStrategy),
-    "estimator": _names.STOPPING,
-    "framework": dict(**own_names(tf.train, "get_global_step", "get_or_create_global_step",
-                                   "init_from_checkpoint", "list_variables", "load_checkpoint",
-                                   "load_variable"), nest=tf.nest),
-    "layers": dict(**own_names(_contrib_layers, "batch_norm", "flatten", "fully_connected", "l1_regularizer",
-                                "l2_regularizer", "layer_norm", "optimize_loss"), **INITIALIZERS,
-                   dropout=_keyed_random.contrib_dropout),
+                              "ignore_errors", "map_and_batch", "prefetch_to_device", "unbatch")),
+    "distribute": _contrib_distribute.NAMES,
+    "eager": own_names(tf, "GradientTape", "Variable", "executing_eagerly"),
+    "estimator": dict(**_names.STOPPING, **own_names(_contrib_estimator, "InMemoryEvaluatorHook",
+                                                      "clip_gradients_by_norm")),
+    "framework": dict(**own_names(_contrib_framework, *_contrib_framework.NAMES),
+                      **own_names(tf.train, "assert_global_step", "create_global_step", "get_global_step",
+                                  "get_or_create_global_step", "init_from_checkpoint", "list_variables",
+                                  "load_checkpoint", "load_variable"),
+                      **own_names(tf, "CriticalSection", "argsort", "is_non_decreasing", "is_numeric_tensor",
+                                  "is_strictly_increasing", "is_tensor", "sort")),
+    "layers": dict(**_SCOPED_LAYERS, **own_names(
+        _contrib_layers, "apply_regularization", "l1_l2_regularizer", "l1_regularizer", "l2_regularizer",
+        "optimize_loss", "sum_regularizer"), **INITIALIZERS),
+    "learn": dict(ModeKeys=_contrib_others.ModeKeys),
+    "lookup": _contrib_lookup.NAMES,
     "metrics": own_names(_contrib_metrics, "streaming_concat", "streaming_pearson_correlation"),
+    "mixed_precision": own_names(_contrib_mixed_precision, "ExponentialUpdateLossScaleManager",
+                                 "FixedLossScaleManager", "LossScaleManager", "LossScaleOptimizer"),
+    "opt": own_names(_contrib_opt, *_contrib_opt.NAMES),
     "predictor": own_names(_contrib_predictor, "from_estimator", "from_saved_model"),
-    "seq2seq": dict(sequence_loss=_contrib_others.sequence_loss),
-    "tpu": _names.TPU,
+    "rnn": own_names(_contrib_rnn, *_contrib_rnn.NAMES),
+    "seq2seq": dict(_contrib_others.SEQ2SEQ_CLASSES,
+                    **own_names(_contrib_others, "hardmax", "sequence_loss", "tile_batch")),
+    "sparsemax": own_names(_contrib_others, "sparsemax", "sparsemax_loss"),
+    "staging": dict(StagingArea=data_flow_ops.StagingArea),
+    "summary": _contrib_summary.NAMES,
+    "tfprof": dict(model_analyzer=Namespace("tf.contrib.tfprof.model_analyzer", dict(
+        print_model_analysis=_contrib_others.print_model_analysis,
+        TRAINABLE_VARS_PARAMS_STAT_OPTIONS=tf.profiler.ProfileOptionBuilder.trainable_variables_parameter(),
+        FLOAT_OPS_OPTIONS=tf.profiler.ProfileOptionBuilder.float_operation()))),
+    "tpu": dict(**_names.TPU, bfloat16_scope=tf.tpu.bfloat16_scope),
+    "training": dict(HParams=_contrib_training.HParams, parse_values=_contrib_training.parse_values,
+                     checkpoints_iterator=tf.train.checkpoints_iterator),
+    "util": own_names(tf, "make_ndarray", "make_tensor_proto"),
 }
+_MODULES["util"]["constant_value"] = tf.get_static_value
 jit = _contrib_namespace("compiler", dict(experimental_jit_scope=_contrib_others.experimental_jit_scope))
 contrib = Namespace("tf.contrib", {
-    **{module: _contrib_namespace(module, _MODULES.get(module, {})) for module in REPLACEMENTS},
+    **{module: _contrib_namespace(module, _MODULES.get(module, {}), _package_of(module))
+       for module in REPLACEMENTS},
     "compiler": _contrib_namespace("compiler", dict(jit=jit)),
-    "rnn": _contrib_namespace("rnn", {}, _cells),
+    "rnn": _contrib_namespace("rnn", _MODULES["rnn"], _cells),
 }, explain=lambda name: "tf.contrib is gone, and nothing took the place of this part.")

@@ -114,8 +114,9 @@ def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn
 def _variable(name, shape, initializer, like, trainable, collections, regularizer=None):
     if isinstance(collections, dict):
         collections = collections.get(name)
+    kept = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES, *(collections or [])]
     return tf.get_variable(name, shape, like.dtype.base_dtype, initializer, regularizer, trainable,
-                           collections=[tf.GraphKeys.GLOBAL_VARIABLES, *(collections or [])])
+                           collections=kept)
 
 
 def _finished(outputs, like, activation_fn, collections):
@@ -141,6 +142,25 @@ def xavier_initializer(uniform=True, seed=None, dtype=tf.float32):
     return (tf.glorot_uniform_initializer if uniform else tf.glorot_normal_initializer)(seed, dtype)
 
 
+def variance_scaling_initializer(factor=2.0, mode="FAN_IN", uniform=False, seed=None, dtype=tf.float32):
+    """Weights of variance factor / n (He et al. 2015, arXiv:1502.01852, equation 10), uniform or normal.
+
+    Args:
+      factor: see there.
+      mode: what n is: FAN_IN, FAN_OUT or FAN_AVG.
+      uniform: whether the distribution is uniform; else it is normal, cut at two standard deviations.
+      seed, dtype: of the initializer.
+
+    Raises:
+      ValueError: another mode.
+    """
+    if mode not in ("FAN_IN", "FAN_OUT", "FAN_AVG"):
+        raise ValueError(f"variance_scaling_initializer: unknown mode {mode!r}; known: FAN_IN, "
+                         "FAN_OUT, FAN_AVG.")
+    return tf.variance_scaling_initializer(factor, mode.lower(), "uniform" if uniform else "truncated_normal",
+                                           seed, dtype)
+
+
 def l1_regularizer(scale, scope=None):
     """Returns a function of weights: scale · Σ|w|."""
     return lambda weights: tf.multiply(scale, tf.reduce_sum(tf.abs(weights)), name=scope)
@@ -149,6 +169,38 @@ def l1_regularizer(scale, scope=None):
 def l2_regularizer(scale, scope=None):
     """Returns a function of weights: scale · Σw²/2."""
     return lambda weights: tf.multiply(scale, tf.nn.l2_loss(weights), name=scope)
+
+
+def l1_l2_regularizer(scale_l1=1.0, scale_l2=1.0, scope=None):
+    """Returns a function of weights: scale_l1 · Σ|w| + scale_l2 · Σw²/2."""
+    return sum_regularizer([l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope)
+
+
+def sum_regularizer(regularizer_list, scope=None):
+    """Returns a function of weights: the sum of functions of weights; None, if there are none but None."""
+    regularizers = [regularizer for regularizer in regularizer_list if regularizer is not None]
+    return (lambda weights: tf.add_n([regularizer(weights) for regularizer in regularizers],
+                                     name=scope)) if regularizers else None
+
+
+def apply_regularization(regularizer, weights_list=None):
+    """Returns the sum of a function over weights, which it adds to the collection REGULARIZATION_LOSSES.
+
+    Args:
+      regularizer: function of weights that returns a scalar, or None for nothing.
+      weights_list: the weights; those of the collection WEIGHTS if None.
+
+    Raises:
+      ValueError: there are no weights.
+    """
+    weights = tf.get_collection(tf.GraphKeys.WEIGHTS) if weights_list is None else weights_list
+    if not weights:
+        raise ValueError("apply_regularization: there are no weights to regularize.")
+    with tf.name_scope("get_regularization_penalty", values=weights):
+        terms = [regularizer(one) for one in weights]
+        penalty = tf.add_n([tf.constant(0.0) if term is None else term for term in terms])
+    tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, penalty)
+    return penalty
 
 
 _OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,

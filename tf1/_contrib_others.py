@@ -49,8 +49,104 @@ def experimental_jit_scope(compile_ops=True, separate_compiled_gradients=False):
         yield
 
 
-def mirrored_strategy(num_gpus=None, cross_device_ops=None, devices=None, **others):
-    """tf.contrib.distribute.MirroredStrategy; num_gpus takes the first that many, and 0 the CPU."""
-    if devices is None and num_gpus is not None:
-        devices = [f"/gpu:{index}" for index in range(num_gpus)] or ["/cpu:0"]
-    return tf.distribute.MirroredStrategy(devices, cross_device_ops)
+def padded_batch_and_drop_remainder(batch_size, padded_shapes, padding_values=None):
+    """Returns a transformation for `Dataset.apply`: padded batches of exactly that size."""
+    return lambda dataset: dataset.padded_batch(batch_size, padded_shapes, padding_values,
+                                                drop_remainder=True)
+
+
+def transform_graph(input_graph_def, inputs, outputs, transforms):
+    """tensorflow.tools.graph_transforms.TransformGraph, which TensorFlow removed.
+
+    Raises:
+      NotImplementedError: always.
+    """
+    raise NotImplementedError("TransformGraph: TensorFlow removed its graph transforms. Leave the call out, "
+                              "or use tensorflow.python.tools.optimize_for_inference_lib.")
+
+
+def _refused(name):
+    """A class that can be imported and derived from, and cannot be made."""
+    def refuse(self, *args, **kwargs):
+        raise NotImplementedError(f"tf.contrib.seq2seq.{name}: tf.contrib is gone. Use tf.keras.layers.")
+    return type(name, (), {"__init__": refuse, "__doc__": refuse.__doc__})
+
+
+# What encoder-decoder libraries import, of which BERT uses nothing.
+SEQ2SEQ_CLASSES = {name: _refused(name) for name in (
+    "AttentionMechanism", "AttentionWrapper", "AttentionWrapperState", "BahdanauAttention",
+    "BahdanauMonotonicAttention", "BasicDecoder", "BasicDecoderOutput", "BeamSearchDecoder",
+    "BeamSearchDecoderOutput", "BeamSearchDecoderState", "CustomHelper", "Decoder",
+    "FinalBeamSearchDecoderOutput", "GreedyEmbeddingHelper", "Helper", "InferenceHelper", "LuongAttention",
+    "LuongMonotonicAttention", "SampleEmbeddingHelper", "ScheduledEmbeddingTrainingHelper",
+    "ScheduledOutputTrainingHelper", "TrainingHelper", "dynamic_decode")}
+
+
+def tile_batch(t, multiplier, name=None):
+    """Repeats each entry of a batch (contrib.seq2seq): tensors [B, …] become [B · multiplier, …].
+
+    Args:
+      t: tensor, or tensors in lists, tuples and dicts.
+      multiplier: positive number of times.
+      name: of the ops.
+    """
+    with tf.name_scope(name, "tile_batch"):
+        return tf.nest.map_structure(lambda values: tf.repeat(values, multiplier, axis=0), t)
+
+
+def hardmax(logits, name=None):
+    """Returns one at the largest of the last dimension's values and zero elsewhere (contrib.seq2seq)."""
+    with tf.name_scope(name, "Hardmax", [logits]):
+        return tf.one_hot(tf.argmax(logits, -1), logits.shape.as_list()[-1] or tf.shape(logits)[-1],
+                          dtype=logits.dtype)
+
+
+def sparsemax(logits, name=None):
+    """The point of the simplex nearest to the logits (Martins and Astudillo 2016, arXiv:1602.02068).
+
+    Args:
+      logits: float [B, N].
+      name: of the ops.
+
+    Returns:
+      Float [B, N], rows of sum 1; many values are zero.
+    """
+    with tf.name_scope(name, "sparsemax", [logits]):
+        # Equation 4: with z_1 ≥ z_2 ≥ …, the support has the k for which 1 + k z_k > z_1 + … + z_k.
+        ordered = tf.sort(logits, direction="DESCENDING")
+        sums = tf.cumsum(ordered, axis=-1)
+        count = tf.cast(tf.range(1, tf.shape(logits)[-1] + 1), logits.dtype)
+        support = tf.cast(1 + count * ordered > sums, logits.dtype)
+        size = tf.reduce_sum(support, -1, keepdims=True)
+        threshold = (tf.reduce_sum(support * ordered, -1, keepdims=True) - 1) / size
+        return tf.maximum(logits - threshold, 0)
+
+
+def sparsemax_loss(logits, sparsemax, labels, name=None):
+    """The loss of `sparsemax` (equation 27 there).
+
+    Args:
+      logits: float [B, N].
+      sparsemax: sparsemax(logits).
+      labels: float [B, N], rows of sum 1.
+      name: of the ops.
+
+    Returns:
+      Float [B].
+    """
+    with tf.name_scope(name, "sparsemax_loss", [logits, sparsemax, labels]):
+        threshold_part = sparsemax * (logits - 0.5 * sparsemax)
+        return tf.reduce_sum(threshold_part + labels * (0.5 * labels - logits), -1)
+
+
+def print_model_analysis(graph, run_meta=None, op_log=None, tfprof_cmd="scope", tfprof_options=None):
+    """tf.profiler.profile (contrib.tfprof.model_analyzer)."""
+    return tf.profiler.profile(graph, run_meta, op_log, tfprof_cmd, tfprof_options or {})
+
+
+class ModeKeys(object):
+    """What contrib.learn called the modes of a model."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    INFER = "infer"

@@ -385,29 +385,8 @@ def check_starting_weights(settings, config, head_shapes, training=True):
       ValueError, FileNotFoundError: one does not.
     """
     encoder = modeling.variable_shapes(config)
-    newest = checkpoints.latest_checkpoint(settings.output_dir)
-    if newest:
-        found = checkpoints.open_checkpoint(newest)
-        model = {**encoder, **head_shapes}
-        checkpoints.check_types(found, model)
-        trained_with = optimization.optimizer_of(found.shapes)
-        if training and trained_with not in (None, settings.optimizer):
-            raise ValueError(f"--optimizer={settings.optimizer}, but {newest} was trained with "
-                             f"{trained_with}, whose state the other cannot use. Pass "
-                             f"--optimizer={trained_with}, or use another --output_dir and pass "
-                             f"--init_checkpoint={newest} to start from its weights.")
-        state = {"global_step": (),
-                 **(optimization.slot_shapes(model, settings.optimizer) if training else {})}
-        # A head that does not look at the pooler leaves it untrained, and so without slots.
-        optional = {name for name in state if "/pooler/" in name}
-        try:
-            checkpoints.check_fits(found, model)  # first and by itself: its differences say what is wrong
-            checkpoints.check_fits(found, {**model, **state}, optional)
-        except ValueError as error:
-            raise ValueError(f"--output_dir={settings.output_dir} holds checkpoints that do not fit this "
-                             "run; probably they are another model's. Use another directory, or remove "
-                             f"them.\n{error}") from error
-        checkpoints.check_readable(found, found.shapes)
+    if checkpoints.latest_checkpoint(settings.output_dir):
+        check_output_checkpoint(settings, {**encoder, **head_shapes}, training)
     elif settings.init_checkpoint:
         found = _open_starting_weights(settings)
         checkpoints.check_types(found, {**encoder, **head_shapes})
@@ -418,6 +397,40 @@ def check_starting_weights(settings, config, head_shapes, training=True):
         checkpoints.check_readable(found, {**encoder, **head_shapes})
     else:
         logging.warning("No --init_checkpoint: the weights start at random.")
+
+
+def check_output_checkpoint(settings, model, training=True):
+    """Checks that the newest checkpoint in --output_dir fits the model and can be read.
+
+    Args:
+      model: {name: shape} of the variables that are trained.
+      training: whether it would have to hold the optimizer's variables too.
+
+    Raises:
+      ValueError: it does not.
+    """
+    newest = checkpoints.latest_checkpoint(settings.output_dir)
+    found = checkpoints.open_checkpoint(newest)
+    checkpoints.check_types(found, model)
+    trained_with = optimization.optimizer_of(found.shapes)
+    if training and trained_with not in (None, settings.optimizer):
+        start = "" if "bert_hub_module_handle" in settings else (
+            f" and pass --init_checkpoint={newest} to start from its weights")
+        raise ValueError(f"--optimizer={settings.optimizer}, but {newest} was trained with "
+                         f"{trained_with}, whose state the other cannot use. Pass "
+                         f"--optimizer={trained_with}, or use another --output_dir{start}.")
+    state = {"global_step": (),
+             **(optimization.slot_shapes(model, settings.optimizer) if training else {})}
+    # A head that does not look at the pooler leaves it untrained, and so without slots.
+    optional = {name for name in state if "/pooler/" in name}
+    try:
+        checkpoints.check_fits(found, model)  # first and by itself: its differences say what is wrong
+        checkpoints.check_fits(found, {**model, **state}, optional)
+    except ValueError as error:
+        raise ValueError(f"--output_dir={settings.output_dir} holds checkpoints that do not fit this "
+                         "run; probably they are another model's. Use another directory, or remove "
+                         f"them.\n{error}") from error
+    checkpoints.check_readable(found, found.shapes)
 
 
 # --- What is read is not overwritten ---------------------------------------------------------------------

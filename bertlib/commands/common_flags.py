@@ -98,6 +98,19 @@ def names():
 # --- Flags -----------------------------------------------------------------------------------------------
 
 
+def define_classification_flags(tasks):
+    """Defines the flags of what to classify; `tasks` are the names of the known ones."""
+    with section("Task"):
+        flags.DEFINE_string("task_name", None,
+                            f"The task: {', '.join(sorted(tasks))}, in any letter case.")
+        flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
+        flags.DEFINE_bool("do_train", False, "Train.")
+        flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
+        flags.DEFINE_bool("do_predict", False, "Predict on the test set.")
+        flags.DEFINE_integer("eval_batch_size", 8, "Examples in a batch of the evaluation.", lower_bound=1)
+        flags.DEFINE_integer("predict_batch_size", 8, "Examples in a batch of the prediction.", lower_bound=1)
+
+
 def define_model_flags(max_seq_length):
     """Defines the flags that say which model to use, and on how long sequences."""
     with section("Model"):

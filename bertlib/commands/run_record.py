@@ -33,7 +33,7 @@ _NOT_RECORDED = {
     "do_lower_case", "output_dir", "results_dir", "save_checkpoints_steps", "log_steps", "num_workers",
     "gradient_accumulation_steps", "tokens_per_micro_batch", "recompute", "recompute_segment",
     "memory_limit_gb", "compile_kernels", "use_xla", "profile_steps", "use_tpu", "tpu_name", "tpu_zone",
-    "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback"}
+    "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback", "bert_hub_module_handle"}
 # Trimmed micro-batches draw dropout masks of their own.
 _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch"}
 # Of large files that many bytes, in blocks that are spread evenly, are looked at.
@@ -115,7 +115,8 @@ def describe(settings, command, task, config, labels=None, tokenizer=None, train
     """
     left_out = _NOT_RECORDED - (_SPLITTING if effective.get("trim_padding") else set())
     recorded = {name: getattr(settings, name) for name in common_flags.names() if name not in left_out}
-    named = ("bert_config_file", "vocab_file", "spm_model_file", "data_dir", "train_file", "input_file")
+    named = ("bert_config_file", "vocab_file", "spm_model_file", "data_dir", "train_file", "input_file",
+             "bert_hub_module_handle")
     start = settings.init_checkpoint
     record = {
         "format": _FORMAT,

@@ -5,7 +5,7 @@ from absl import flags, logging
 # What a command may be asked to do. One that is asked for nothing trains, and evaluates if it can.
 PHASES = ("do_train", "do_eval", "do_predict")
 # How the names of flags end that are paths of files and directories.
-_PATHS = ("_file", "_dir", "_checkpoint", "input", "output")
+_PATHS = ("_file", "_dir", "_checkpoint", "_handle", "input", "output")
 
 
 def phases_given(flag_values=flags.FLAGS):

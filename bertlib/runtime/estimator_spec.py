@@ -69,6 +69,8 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
                              f"which mode {mode!r} needs.")
         if mode == ModeKeys.EVAL and eval_metrics is not None:
             eval_metric_ops = {**(eval_metric_ops or {}), **_call_with_tensors(*eval_metrics)}
+        if mode == ModeKeys.EVAL:
+            _check_metrics(eval_metric_ops or {})
         if mode == ModeKeys.TRAIN and host_call is not None:
             train_op = tf.group(train_op, *tf.nest.flatten(_call_with_tensors(*host_call)))
         if scaffold is None and scaffold_fn is not None:
@@ -76,6 +78,15 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
         return super().__new__(cls, mode, predictions, loss, train_op, eval_metric_ops or {}, export_outputs,
                                list(training_chief_hooks or []), list(training_hooks or []), scaffold,
                                list(evaluation_hooks or []), list(prediction_hooks or []))
+
+
+def _check_metrics(metrics):
+    """Raises ValueError unless each metric is a pair."""
+    for name, metric in metrics.items():
+        if not (isinstance(metric, (tuple, list)) and len(metric) == 2):
+            raise ValueError(f"The metric {name!r} of the model_fn is {metric!r:.80}; a metric is a pair "
+                             "(value, update op), as functions of tf.metrics return: tf.metrics.mean(…) for "
+                             "a mean.")
 
 
 def _call_with_tensors(function, tensors):

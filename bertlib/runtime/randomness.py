@@ -161,6 +161,16 @@ def truncated_normal(shape, stddev, site, dtype=tf.float32):
     return values * tf.cast(stddev, dtype)
 
 
+def stateless_seed(site):
+    """Returns the seed (int64 [2]) of TensorFlow's stateless ops for one draw of the current step and part.
+
+    For draws whose shape is not ours to split: parts of an effective batch draw numbers of their own.
+    """
+    seed, step, part = _recall("moment", _moment)
+    key = tf.constant(key_of(seed, site) >> 1, tf.int64)
+    return tf.stack([key + part[0] if part else key, step])
+
+
 def permutation(seed, epoch, size):
     """Returns a permutation of range(size), int64 [size], keyed by (seed, epoch).
 

@@ -62,7 +62,7 @@ def _restore_without(saver, saved, absent):
     saver.restore = restore
 
 
-def session(scaffold, checkpoint, config, hooks):
+def session(scaffold, checkpoint, config, hooks, is_training=False):
     """Opens a session and restores a checkpoint in it: what a killed run goes on from.
 
     Args:
@@ -70,6 +70,7 @@ def session(scaffold, checkpoint, config, hooks):
       checkpoint: path, or None to initialize all variables.
       config: a `RunConfig`.
       hooks: list of SessionRunHook.
+      is_training: whether checkpoints are written, and the earlier ones counted when old ones are removed.
 
     Returns:
       tf.train.SingularMonitoredSession: an error ends it. A `MonitoredSession` takes an AbortedError or an
@@ -83,9 +84,8 @@ def session(scaffold, checkpoint, config, hooks):
             hooks, scaffold, config=config.session_config,
             checkpoint_filename_with_path=checkpoint and checkpoint_files.openable(checkpoint))
     directory = config.model_dir.rstrip("/")
-    if checkpoint and os.path.dirname(checkpoint) == directory:
-        # So that pruning counts the checkpoints of earlier runs; not those of a directory that this is a copy
-        # of.
+    if is_training and checkpoint and os.path.dirname(checkpoint) == directory:
+        # Not those of a directory that this is a copy of.
         scaffold.saver.set_last_checkpoints_with_time(
             [(path, checkpoint_files.saved_at(path)) for path in checkpoints.all_checkpoints(directory)
              if os.path.dirname(path) == directory])

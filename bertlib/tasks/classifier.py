@@ -30,7 +30,7 @@ class Classifier:
     def build(self, bert_config, model, features, mode, micro_batches):
         del bert_config, micro_batches
         labels = features["label_ids"]
-        loss, per_example_loss, logits, probabilities = _classify(
+        loss, per_example_loss, logits, probabilities = classify(
             model.get_pooled_output(), labels, self._num_labels, mode == estimator.ModeKeys.TRAIN)
         weights = tf.cast(features.get("is_real_example", tf.ones_like(labels)), tf.float32)
         return head.Outputs(loss, {"probabilities": probabilities},
@@ -61,11 +61,11 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
     """
     model = head.encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
                          step, Classifier.first_token_only)
-    return _classify(model.get_pooled_output(), labels, num_labels, is_training)
+    return classify(model.get_pooled_output(), labels, num_labels, is_training)
 
 
-def _classify(output, labels, num_labels, is_training):
-    """The pooled output [B, W] to what `create_model` returns."""
+def classify(output, labels, num_labels, is_training):
+    """Builds the linear classifier on a pooled output [B, W]; returns what `create_model` does."""
     output_weights = tf.get_variable("output_weights", [num_labels, output.shape.as_list()[-1]],
                                      initializer=modeling.create_initializer(0.02))
     output_bias = tf.get_variable("output_bias", [num_labels], initializer=tf.zeros_initializer())

@@ -61,7 +61,7 @@ def train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, st
 
 
 def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps,
-                     use_tpu, use_one_hot_embeddings, step=None):
+                     use_tpu, use_one_hot_embeddings, step=None, build_encoder=None):
     """Returns a model_fn for `estimator.Estimator`.
 
     Args:
@@ -72,6 +72,8 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
       use_one_hot_embeddings: see `modeling.BertModel`.
       step: a `TrainingStep`; the published one if None. The number of micro-batches that the Estimator has in
         params goes before its.
+      build_encoder: function of is_training, input_ids, input_mask and segment_ids that returns what the head
+        is given as its `model`; None for `encoder`.
     """
     step = step or TrainingStep()
 
@@ -83,8 +85,9 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         is_training = mode == estimator.ModeKeys.TRAIN
         micro_batches = params.get("gradient_accumulation_steps",
                                    step.gradient_accumulation_steps) if is_training else 1
-        model = encoder(bert_config, is_training, features["input_ids"], features["input_mask"],
-                        features["segment_ids"], use_one_hot_embeddings, step, head.first_token_only)
+        inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
+        model = build_encoder(is_training, *inputs) if build_encoder else encoder(
+            bert_config, is_training, *inputs, use_one_hot_embeddings, step, head.first_token_only)
         outputs = head.build(bert_config, model, features, mode, micro_batches)
         scaffold = checkpoints.starting_scaffold(init_checkpoint)
         if is_training:

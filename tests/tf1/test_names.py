@@ -9,46 +9,12 @@ import itertools
 import operator
 import time
 
+from graphs import names, normal, run
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as plain
 
 import tf1 as tf
-
-# --- Graphs ----------------------------------------------------------------------------------------------
-
-
-def run(build, step=0, seed=1, times=1, values=None):
-    """What build() gives in a graph of its own.
-
-    Args:
-      build: function that returns tensors.
-      step: the global step.
-      seed: the graph's.
-      times: runs; the last one counts.
-      values: {variable: array} to set.
-    """
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.set_random_seed(seed)
-        global_step = tf.train.get_or_create_global_step()
-        outputs = build()
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        global_step.load(step, session)
-        for variable in tf.global_variables():
-            if variable.op.name in (values or {}):
-                variable.load(values[variable.op.name], session)
-        for _ in range(times):
-            results = session.run(outputs)
-        return results
-
-
-def names(variables):
-    return [variable.op.name for variable in variables]
-
-
-def normal(*shape):
-    return np.random.RandomState(sum(shape)).standard_normal(shape).astype(np.float32)
-
 
 # --- Dropout ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,219 @@
+"""Fine-tunes an encoder from a TF Hub module to classify sentences or sentence pairs, evaluates and predicts.
+
+    python run_classifier_with_tfhub.py --bert_hub_module_handle=$BERT_DIR/module --task_name=MRPC \\
+      --do_train=true --do_eval=true --data_dir=$GLUE_DIR/MRPC --max_seq_length=128 --train_batch_size=32 \\
+      --learning_rate=2e-5 --num_train_epochs=3.0 --output_dir=/tmp/mrpc_output/
+
+The module is a directory, with its weights and its vocabulary. Nothing is downloaded.
+"""
+
+import functools
+import math
+import os
+import types
+
+from absl import flags, logging
+
+from bertlib.commands import checks, classification, common_flags, launch, run_record, training
+from bertlib.commands.settings import Settings
+from bertlib.runtime import checkpoints, files, hub_module
+from bertlib.tasks import classifier, head, hub_encoder
+from bertlib.tasks.classifier_data import PROCESSORS, feature_fields
+import tokenization
+
+FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
+
+# Flags of what a module brings along or was made with, and their values that ask for nothing else.
+_NOT_FOR_MODULES = {
+    "bert_config_file": (None,), "init_checkpoint": (None,), "spm_model_file": (None,),
+    "precision": ("fp32",), "recompute": ("none",), "recompute_segment": (1,),
+    "compile_kernels": (None, False)}
+
+
+def define_flags():
+    """Defines the flags of this command."""
+    with common_flags.section("Model"):
+        flags.DEFINE_string("bert_hub_module_handle", None,
+                            "Directory of the hub module, with saved_model.pb in it; or an address that the "
+                            "cache $TFHUB_CACHE_DIR holds.")
+    common_flags.define_classification_flags(PROCESSORS)
+    common_flags.define_model_flags(max_seq_length=128)
+    common_flags.define_tokenizer_flags()
+    common_flags.define_training_flags()
+    common_flags.define_epoch_flags()
+    common_flags.define_input_flags()
+    common_flags.define_tpu_flags()
+
+
+define_flags()
+
+
+# --- Model and tokenizer ---------------------------------------------------------------------------------
+
+
+def create_model(is_training, input_ids, input_mask, segment_ids, labels, num_labels, bert_hub_module_handle):
+    """Builds a hub module with a linear classifier on its pooled output.
+
+    Args:
+      is_training: turns dropout on.
+      input_ids, input_mask, segment_ids: int32 [B, F].
+      labels: int32 [B].
+      num_labels: number of classes, C.
+      bert_hub_module_handle: see `hub_module.load`.
+
+    Returns:
+      (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all
+      float32.
+    """
+    encoder = hub_encoder.HubEncoder(bert_hub_module_handle, is_training, input_ids, input_mask, segment_ids)
+    return classifier.classify(encoder.get_pooled_output(), labels, num_labels, is_training)
+
+
+def model_fn_builder(num_labels, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
+                     bert_hub_module_handle, step=None):
+    """Returns a model_fn for `estimator.Estimator`; see `create_model` and `head.model_fn_builder`."""
+    return head.model_fn_builder(
+        classifier.Classifier(num_labels), None, None, learning_rate, num_train_steps, num_warmup_steps,
+        use_tpu, use_one_hot_embeddings=False, step=step,
+        build_encoder=functools.partial(hub_encoder.HubEncoder, bert_hub_module_handle))
+
+
+def create_tokenizer_from_hub_module(bert_hub_module_handle):
+    """Returns the `tokenization.FullTokenizer` of a hub module.
+
+    Raises:
+      ValueError, OSError: there is no such module, or it does not say which vocabulary it has.
+    """
+    vocab_file, do_lower_case = hub_encoder.tokenization_info(hub_module.load(bert_hub_module_handle))
+    if vocab_file is None:
+        raise ValueError(f"{bert_hub_module_handle} has no signature 'tokenization_info', which says what "
+                         "its vocabulary is.")
+    return tokenization.FullTokenizer(vocab_file, do_lower_case)
+
+
+# --- The script ------------------------------------------------------------------------------------------
+
+
+def resolve_flags(settings):
+    """Fills in what was not given; returns the task's processor and the module's `hub_module.Spec`.
+
+    Raises:
+      ValueError, OSError: a flag has no default for this task, or cannot be right.
+    """
+    processor = classification.processor_of(settings)
+    if not settings.bert_hub_module_handle:
+        raise ValueError("--bert_hub_module_handle is required: the directory of a hub module.")
+    for name, values in _NOT_FOR_MODULES.items():
+        value = getattr(settings, name)
+        if value not in values:
+            shown = "true" if value is True else value
+            raise ValueError(f"--{name}={shown}: a hub module is used as it was made, with its own weights "
+                             "and settings. Leave the flag out; run_classifier.py has it.")
+    settings.compile_kernels = False
+    if settings.output_dir is None:
+        directory = f"{settings.task_name.lower()}_with_tfhub"
+        settings.take_default("output_dir", os.path.join("output", directory))
+    settings.choose_phases()
+    try:
+        return processor, hub_module.load(settings.bert_hub_module_handle)
+    except (OSError, ValueError) as error:
+        raise type(error)(f"--bert_hub_module_handle: {error}") from error
+
+
+def settle_tokenizer(settings, module):
+    """Takes --vocab_file and --do_lower_case from the module; returns the tokenizer.
+
+    Args:
+      settings: a `Settings`.
+      module: a `hub_encoder.Description`.
+
+    Raises:
+      ValueError: the flags and the module contradict each other, or neither says it.
+    """
+    handle = settings.bert_hub_module_handle
+    if module.vocab_file is None:
+        if settings.vocab_file is None:
+            raise ValueError(f"--bert_hub_module_handle={handle} has no signature 'tokenization_info', which "
+                             "says what its vocabulary is. Pass --vocab_file, and --do_lower_case=false for "
+                             "a cased model.")
+        return checks.load_tokenizer(settings)
+    if settings.vocab_file is not None:
+        raise ValueError(f"--vocab_file={settings.vocab_file}: the hub module brings its own vocabulary, "
+                         f"{module.vocab_file}. Leave the flag out.")
+    settings.vocab_file = module.vocab_file
+    if settings.given("do_lower_case") and settings.do_lower_case != module.do_lower_case:
+        raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but the hub module says "
+                         f"do_lower_case={str(module.do_lower_case).lower()}. Leave the flag out.")
+    if not settings.given("do_lower_case"):
+        settings.take_default("do_lower_case", module.do_lower_case, "the hub module says so")
+    return checks.load_tokenizer(settings)
+
+
+def check_length(settings, module):
+    """Checks --max_seq_length and --trim_padding against the lengths that the module takes.
+
+    Raises:
+      ValueError: it takes another one.
+    """
+    length = settings.max_seq_length
+    if module.positions is not None and length > module.positions:
+        raise ValueError(f"--max_seq_length={length}: the hub module has no positions beyond "
+                         f"{module.positions}. Lower it.")
+    if module.length is None:
+        return
+    if module.length != length:
+        raise ValueError(f"--max_seq_length={length}: the hub module takes no sequences of another length "
+                         f"than {module.length}. Pass --max_seq_length={module.length}.")
+    if settings.trim_padding:
+        raise ValueError("--trim_padding=true: the hub module takes sequences of one length only. Leave the "
+                         "flag out.")
+    settings.trim_padding = False
+
+
+class _Model(training.Model):
+    """A model of which nothing is known but its graph: what it needs is always simulated."""
+
+    def bound(self, step):
+        return math.inf
+
+
+def main(_):
+    """Runs what the flags ask for."""
+    launch.log_devices()
+    settings = Settings()
+    processor, spec = resolve_flags(settings)
+    module = hub_encoder.describe(spec, settings.do_train)
+    check_length(settings, module)
+    tokenizer = settle_tokenizer(settings, module)
+    labels = classification.labels_of(processor)
+    checks.check_output_dir(settings)
+    read = files_of(spec)
+    classification.refuse_overwriting(settings, processor, bert_hub_module_handle=read)
+    if checkpoints.latest_checkpoint(settings.output_dir):
+        head_shapes = {"output_weights": (len(labels), module.width), "output_bias": (len(labels),)}
+        checks.check_output_checkpoint(settings, {**module.shapes, **head_shapes}, settings.do_train)
+    elif not settings.do_train:
+        logging.warning("--output_dir=%s has no checkpoint, and nothing is trained: the classifier's weights "
+                        "are random.", settings.output_dir)
+    examples, test_has_labels = classification.read_examples(settings, processor)
+
+    num_train_steps = classification.train_steps(settings, examples.get("train", ()))
+    build_model_fn = functools.partial(
+        model_fn_builder, len(labels), settings.learning_rate, num_train_steps,
+        int(num_train_steps * settings.warmup_proportion), settings.use_tpu, spec)
+    # In run.json: the same module is the one with the same files, wherever it is.
+    fingerprint = {"hub_module": run_record.of_files(read)["fingerprint"]}
+    classification.run(settings, _Model(None, build_model_fn, feature_fields), examples, test_has_labels,
+                       labels, tokenizer, command="run_classifier_with_tfhub.py",
+                       config=types.SimpleNamespace(to_dict=lambda: fingerprint))
+
+
+def files_of(spec):
+    """Returns the paths of a module's files, sorted."""
+    return sorted(path for folder in ("", "variables", "assets")
+                  for path in files.find(os.path.join(spec.directory, folder, "*"))
+                  if not files.is_directory(path))
+
+
+if __name__ == "__main__":
+    launch.run(main)

@@ -1,0 +1,227 @@
+"""run_classifier_with_tfhub.py as a user runs it, on a hub module of the tiny model."""
+
+import os
+import re
+import shutil
+import signal
+import time
+
+import hub_modules
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+
+import run_classifier_with_tfhub
+
+SCRIPT = "run_classifier_with_tfhub.py"
+SAVE_STEPS, LAST_STEP = 2, 6
+TEST_SIZE = 10
+
+
+@pytest.fixture(scope="module")
+def module(tiny_model, tmp_path_factory):
+    return hub_modules.write(tiny_model, tmp_path_factory.mktemp("hub") / "module", config=tiny_model.shallow)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny.write_task(tmp_path_factory.mktemp("mrpc"), "mrpc", train=8, dev=6, test=TEST_SIZE)
+
+
+@pytest.fixture(scope="module")
+def flags(module, data):
+    def build(**changes):
+        values = dict(bert_hub_module_handle=module, task_name="MRPC", data_dir=data, train_batch_size=4,
+                      max_seq_length=tiny.SEQ_LENGTH, save_checkpoints_steps=SAVE_STEPS, learning_rate=0.003)
+        changed = {**values, **changes}
+        return tiny.flags(**{name: value for name, value in changed.items() if value is not None})
+    return build
+
+
+@pytest.fixture(scope="module")
+def output(scripts, flags, tmp_path_factory):
+    """The output directory of a whole run."""
+    directory = tmp_path_factory.mktemp("output")
+    done = scripts.run(SCRIPT, *flags(output_dir=directory, do_train=True, do_eval=True, do_predict=True),
+                       cwd=directory)
+    assert done.code == 0, done.err
+    return directory
+
+
+@pytest.fixture(scope="module")
+def weights(tiny_model):
+    """The module's: {name there: array}."""
+    return {name: array for name, array in tiny_model.weights.items() if "layer_1" not in name}
+
+
+def tensors_of(prefix):
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def metrics_in(path):
+    return dict(line.split(" = ") for line in path.read_text().splitlines())
+
+
+def probabilities_in(path):
+    return np.array([line.split("\t") for line in path.read_text().splitlines()], float)
+
+
+# --- A run -----------------------------------------------------------------------------------------------
+
+
+def test_it_starts_with_the_modules_weights_and_trains_them(output, weights):
+    start, end = (tensors_of(output / f"model.ckpt-{step}") for step in (0, LAST_STEP))
+    for name, array in weights.items():
+        np.testing.assert_array_equal(start[f"module/{name}"], array)
+        assert not np.array_equal(end[f"module/{name}"], array), name
+
+
+def test_it_predicts_what_our_model_predicts_with_these_weights(output, scripts, tiny_model, weights, data,
+                                                                tmp_path):
+    found = tensors_of(output / f"model.ckpt-{LAST_STEP}")
+    trained = {name: found[f"module/{name}"] for name in weights}
+    trained.update((name, found[name]) for name in ("output_weights", "output_bias"))
+    checkpoint = tiny.write_tensorflow(tmp_path / "trained" / "bert_model.ckpt", trained)
+    given = {**tiny_model.flags, "bert_config_file": tiny_model.shallow, "init_checkpoint": checkpoint}
+    done = scripts.run("run_classifier.py", *tiny.flags(
+        **given, task_name="mrpc", data_dir=data, do_predict=True, output_dir=tmp_path / "out"), cwd=tmp_path)
+    assert done.code == 0, done.err
+    ours, theirs = (probabilities_in(directory / "test_results.tsv")
+                    for directory in (tmp_path / "out", output))
+    assert theirs.shape == (TEST_SIZE, 2) and np.ptp(theirs[:, 0]) > 1e-3
+    np.testing.assert_allclose(theirs, ours, rtol=1e-4)
+
+
+def test_it_evaluates_what_it_predicts(output):
+    probabilities = probabilities_in(output / "test_results.tsv")
+    labels = np.arange(TEST_SIZE) % 2  # see tiny.write_task
+    found = metrics_in(output / "test_eval_results.txt")
+    np.testing.assert_allclose(float(found["eval_accuracy"]), (probabilities.argmax(1) == labels).mean())
+    loss = -np.log(probabilities[np.arange(TEST_SIZE), labels]).mean()
+    np.testing.assert_allclose(float(found["eval_loss"]), loss, rtol=1e-4)
+    assert metrics_in(output / "eval_results.txt")["global_step"] == str(LAST_STEP)
+    named = (output / "test_predictions.tsv").read_text().splitlines()
+    assert named == ["index\tprediction", *(f"{index}\t{label}" for index, label
+                                            in enumerate(probabilities.argmax(1)))]
+
+
+def test_killed_and_started_again_it_ends_in_the_same_weights(output, scripts, flags, tmp_path):
+    given = flags(output_dir=tmp_path, do_train=True)
+    run = scripts.start(SCRIPT, *given, cwd=tmp_path)
+    state = tmp_path / "checkpoint"
+    while not (state.exists() and f"model.ckpt-{SAVE_STEPS}\"" in state.read_text()) and os.path.exists(
+            f"/proc/{run.pid}"):
+        time.sleep(0.001)
+    os.kill(run.pid, signal.SIGKILL)
+    assert run.wait().code == -signal.SIGKILL
+    assert not (tmp_path / f"model.ckpt-{LAST_STEP}.index").exists()
+    resumed = scripts.run(SCRIPT, *given, cwd=tmp_path)
+    assert resumed.code == 0, resumed.err
+    ours, whole = (tensors_of(directory / f"model.ckpt-{LAST_STEP}") for directory in (tmp_path, output))
+    assert set(ours) == set(whole)
+    for name, array in whole.items():
+        assert ours[name].tobytes() == array.tobytes(), name
+
+
+def test_micro_batches_are_found_by_simulation(scripts, flags, tmp_path):
+    done = scripts.run(SCRIPT, *flags(output_dir=tmp_path, do_train=True, num_train_epochs=0.5,
+                                      gradient_accumulation_steps=0, memory_limit_gb=0.00018), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert re.search(r"--gradient_accumulation_steps=[24]: a micro-batch of [12] needs", done.err)
+
+
+# --- Its vocabulary and lengths --------------------------------------------------------------------------
+
+
+def test_published_functions(module, weights, graph):
+    tokenizer = run_classifier_with_tfhub.create_tokenizer_from_hub_module(str(module))
+    assert list(tokenizer.vocab) == tiny.VOCABULARY and tokenizer.tokenize("Cats") == ["cat", "##s"]
+    ids = tf.ones([3, 5], tf.int32)
+    built = run_classifier_with_tfhub.create_model(True, ids, ids, ids, tf.constant([0, 1, 1]), 2,
+                                                   str(module))
+    assert [tensor.shape.as_list() for tensor in built] == [[], [3], [3, 2], [3, 2]]
+    assert len(tf.trainable_variables()) == len(weights) + 2
+
+
+def test_a_module_without_tokenization_info_is_given_a_vocabulary(scripts, flags, tiny_model, tmp_path):
+    module = hub_modules.write(tiny_model, tmp_path / "module", config=tiny_model.shallow,
+                               tokenization_info=False, length=tiny.SEQ_LENGTH)
+    given = dict(bert_hub_module_handle=module, do_predict=True, output_dir=tmp_path / "out")
+    done = scripts.run(SCRIPT, *flags(**given), cwd=tmp_path)
+    assert done.code == 1 and "says what its vocabulary is. Pass --vocab_file" in done.err
+    assert not (tmp_path / "out").exists()
+    done = scripts.run(SCRIPT, *flags(**given, vocab_file=tiny_model.vocab), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "and nothing is trained: the classifier's weights are random" in done.err
+    assert probabilities_in(tmp_path / "out" / "test_results.tsv").shape == (TEST_SIZE, 2)
+    done = scripts.run(SCRIPT, *flags(**given, vocab_file=tiny_model.vocab, max_seq_length=12), cwd=tmp_path)
+    assert done.code == 1 and "of another length than 20. Pass --max_seq_length=20" in done.err
+
+
+# --- What is wrong ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    (dict(bert_hub_module_handle=None), "--bert_hub_module_handle is required"),
+    (dict(bert_hub_module_handle=""), "--bert_hub_module_handle is empty"),
+    (dict(bert_hub_module_handle="nothing"), "--bert_hub_module_handle: There is no directory nothing"),
+    (dict(bert_hub_module_handle="."), "has no saved_model.pb. Name the directory"),
+    (dict(bert_hub_module_handle="https://tfhub.dev/google/b/1"), "nothing is downloaded"),
+    (dict(init_checkpoint="bert_model.ckpt"), "--init_checkpoint=bert_model.ckpt: a hub module is used"),
+    (dict(precision="bf16"), "--precision=bf16: a hub module is used as it was made"),
+    (dict(compile_kernels=True), "--compile_kernels=true: a hub module is used as it was made"),
+    (dict(vocab_file="vocab.txt"), "--vocab_file=vocab.txt: the hub module brings its own vocabulary"),
+    (dict(do_lower_case=False), "--do_lower_case=false, but the hub module says do_lower_case=true"),
+    (dict(max_seq_length=41), "--max_seq_length=41: the hub module has no positions beyond 40"),
+    (dict(task_name="nothing"), "nothing"),
+    (dict(use_tpu=True), "TPUs are not supported"),
+], ids=lambda value: "=".join(map(str, next(iter(value.items())))) if isinstance(value, dict) else "")
+def test_wrong_flags(scripts, flags, tmp_path, changes, message):
+    done = scripts.run(SCRIPT, *flags(output_dir="out", do_train=True, **changes), cwd=tmp_path)
+    assert done.code == 1 and message in done.err and "Traceback" not in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def clipped(outputs):
+    """With a gradient that is a Python function here."""
+    @tf.custom_gradient
+    def identity(value):
+        return tf.identity(value), lambda gradient: gradient * 2
+
+    return {name: identity(output) for name, output in outputs.items()}
+
+
+@pytest.mark.parametrize(("alter", "message"), [
+    (clipped, "cannot be trained"),
+    (lambda outputs: {name: tf.stop_gradient(output) for name, output in outputs.items()},
+     "cannot be trained: its pooled_output has no gradient"),
+    (lambda outputs: {"vectors": outputs["pooled_output"]},
+     "has the outputs vectors, and should have pooled_output"),
+], ids=["gradient", "no gradient", "outputs"])
+def test_a_module_that_cannot_be_used(scripts, flags, tiny_model, tmp_path, alter, message):
+    module = hub_modules.write(tiny_model, tmp_path / "module", config=tiny_model.shallow, alter=alter)
+    done = scripts.run(SCRIPT, *flags(bert_hub_module_handle=module, output_dir="out", do_train=True),
+                       cwd=tmp_path)
+    assert done.code == 1 and message in done.err and "Traceback" not in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_modules_output_directory_is_refused(output, scripts, flags, tiny_model, tmp_path):
+    module = hub_modules.write(tiny_model, tmp_path / "module", config=tiny_model.shallow, seed=2,
+                               do_lower_case=False)
+    given = dict(bert_hub_module_handle=module, output_dir=output, do_train=True, num_train_epochs=9)
+    done = scripts.run(SCRIPT, *flags(**given), cwd=tmp_path)
+    assert done.code == 1 and "hub_module: " in done.err and "Use another --output_dir" in done.err
+    deep = hub_modules.write(tiny_model, tmp_path / "deep")
+    done = scripts.run(SCRIPT, *flags(**{**given, "bert_hub_module_handle": deep}), cwd=tmp_path)
+    assert done.code == 1 and "holds checkpoints that do not fit this run" in done.err
+
+
+def test_nothing_is_written_over_the_module(scripts, flags, module, tmp_path):
+    shutil.copytree(module, tmp_path / "module")
+    (tmp_path / "test_results.tsv").symlink_to("module/assets/vocab.txt")
+    done = scripts.run(SCRIPT, *flags(bert_hub_module_handle="module", output_dir=".", do_predict=True),
+                       cwd=tmp_path)
+    assert done.code == 1 and "that --bert_hub_module_handle reads. Pass another --output_dir" in done.err

@@ -1,0 +1,87 @@
+"""Hub modules of TensorFlow 1, written as the package tensorflow_hub exported them: of the tiny model, and of
+any graph."""
+
+import json
+
+import tensorflow.compat.v1 as tf
+import tiny
+
+import modeling
+
+DECLARATION = b"\x08\x03"  # tfhub_module.pb: format 3
+
+
+def write_graphs(directory, build, weights=None, variants=((), ("train",)), seed=1):
+    """Writes a module; returns its directory.
+
+    Args:
+      directory: where.
+      build: function of tags that builds a variant and returns {signature: (inputs, outputs)}, both dicts of
+        tensors.
+      weights: {variable: array}; random if None.
+      variants: the tags of each.
+    """
+    builder = tf.saved_model.Builder(str(directory))
+    for tags in variants:
+        with tf.Graph().as_default(), tf.Session() as session:
+            tf.set_random_seed(seed)
+            with tf.variable_scope("", use_resource=True):
+                signatures = {name: _signature(*sides) for name, sides in build(tags).items()}
+            arguments = dict(signature_def_map=signatures,
+                             assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS))
+            if tags == variants[0]:
+                session.run(tf.global_variables_initializer())
+                for variable in tf.global_variables() if weights else ():
+                    variable.load(weights[variable.op.name], session)
+                builder.add_meta_graph_and_variables(session, tags, **arguments)
+            else:
+                builder.add_meta_graph(tags, **arguments)
+    builder.save()
+    (directory / "tfhub_module.pb").write_bytes(DECLARATION)
+    return directory
+
+
+def _signature(*sides):
+    return tf.saved_model.build_signature_def(*(
+        {name: tf.saved_model.build_tensor_info(tensor) for name, tensor in tensors.items()}
+        for tensors in sides))
+
+
+def write(model, directory, config=None, tokenization_info=True, do_lower_case=True, length=None, alter=None,
+          seed=1):
+    """Writes a BERT with the variants {} and {"train"}; returns its directory.
+
+    Args:
+      model: a `tiny.Model`, whose weights it has.
+      config: path of another configuration.
+      tokenization_info: whether it has that signature besides "tokens".
+      do_lower_case: what it says there.
+      length: of its sequences; None for any.
+      alter: function of the dict of outputs that returns another one.
+      seed: of what it draws.
+    """
+    config = modeling.BertConfig.from_dict(json.loads((config or model.config).read_text()))
+
+    def build(tags):
+        ids, mask, segments = (tf.placeholder(tf.int32, [None, length]) for _ in range(3))
+        bert = modeling.BertModel(config, "train" in tags, ids, mask, segments)
+        outputs = {"pooled_output": bert.get_pooled_output(), "sequence_output": bert.get_sequence_output()}
+        signatures = {"tokens": ({"input_ids": ids, "input_mask": mask, "segment_ids": segments},
+                                 alter(outputs) if alter else outputs)}
+        if tokenization_info:
+            vocab_file = tf.constant(str(model.vocab))
+            tf.add_to_collection(tf.GraphKeys.ASSET_FILEPATHS, vocab_file)
+            signatures["tokenization_info"] = ({}, {"vocab_file": vocab_file,
+                                                    "do_lower_case": tf.constant(do_lower_case)})
+        return signatures
+
+    return write_graphs(directory, build, model.weights, seed=seed)
+
+
+def inputs(batch=3, length=tiny.SEQ_LENGTH):
+    """Inputs of "tokens": {name: nested list}, some of it padding."""
+    rows, columns = range(batch), range(length)
+    return {"input_ids": [[(7 * row + 3 * column) % tiny.CONFIG["vocab_size"] for column in columns]
+                          for row in rows],
+            "input_mask": [[int(column < length - row) for column in columns] for row in rows],
+            "segment_ids": [[column % 2 for column in columns] for _ in rows]}

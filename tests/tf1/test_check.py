@@ -1,0 +1,335 @@
+"""`python -m tf1 --check`: what it finds in programs of 2018 and what it leaves alone."""
+
+import os
+import signal
+import sys
+
+import pytest
+import test_rooms
+
+from tf1 import __main__ as program
+from tf1 import _check, _check_modules, _check_rules, _check_syntax
+
+# (what stands in a file, what the report says of it); the last line of the first is the one that is told.
+PYTHON2 = [
+    ('print "a" % 1', '`print "a" % 1`: print is a function; write `print("a" % 1)`'),
+    ("print x,", 'write `print(x, end=" ")`'),
+    ("print >>f, x, 1", "write `print(x, 1, file=f)`"),
+    ("if x: print [1]; y = 2\nprint 'z'", "write `print('z')`"),
+    ("try:\n  pass\nexcept (A, B), e: pass", "write `except (A, B) as e:`"),
+    ("if node.op in ['Variable', 'VariableV2']: pass",
+     "variables have other ops than in TensorFlow 1; write `python -m tf1 --reference_variables`"),
+    ("import tensorflow as tf\nsteps = tf.cast(global_step, tf.float32)\nx = 1 - b ** steps",
+     "divides by 0: the step is counted after everything has read it; write `global_step + 1`"),
+    ("raise ValueError, 'bad'", "write `raise ValueError('bad')`"),
+    ("raise ValueError, 'bad', trace", "write `raise ValueError('bad').with_traceback(trace)`"),
+    ("raise 'bad'", "write `raise RuntimeError('bad')`"),
+    ("exec code in space", "write `exec(code, space)`"),
+    ("y = `x`", "write `repr(x)`"),
+    ("if x <> y: pass", "<> is gone; write `!=`"),
+    ("mode = 0755", "write `0o755`"),
+    ("number = 10L", "write `10`"),
+    ('s = ur"\\d"', 'write `r""`'),
+    ("f = lambda (a, b): a", "parameters are not unpacked"),
+    ("def f(a, (b, c)): pass", "`(b, c)`: parameters are not unpacked"),
+    ("if x:\n\ty = 1\n        z = 2", "tabs and spaces are mixed"),
+    ("for i in xrange(9): pass", "`xrange`: Python 3 has no such name; write `range`"),
+    ("isinstance(x, unicode)", "write `str`"),
+    ("for k, v in d.iteritems(): pass", "`.iteritems()` is gone; write `d.items()`"),
+    ("d.has_key('a')", "write `'a' in d`"),
+    ("d.keys()[0]", "`d.keys()[0]`: .keys() is no list; write `list(d.keys())[0]`"),
+    ("d.keys().sort()", "write `sorted(d.keys())`"),
+    ("a.items() + b.items()", "write `list(a.items()) + list(b.items())`"),
+    ("x = map(int, y)\nx[0]", "write `list(x)[0]`"),
+    ("len(filter(None, x))", "write `len(list(filter(None, x)))`"),
+    ("import random\norder = range(9)\nrandom.shuffle(order)", "range(…) is no list"),
+    ("for i in range(n / 2): pass", "`n / 2` in range: it is a float; write `n // 2`"),
+    ("x[:len(x) / 2]", "write `len(x) // 2`"),
+    ("print >>f, x", "write `print(x, file=f)`"),
+    ("print('%d') % 3", "write `print('%d' % 3)`"),
+    ("x.sort(lambda a, b: a - b)", "write `key=functools.cmp_to_key(lambda a, b: a - b)`"),
+    ("str(x).decode('utf-8')", "write `str(x)`"),
+    ("import cPickle as pickle", "`import cPickle`: the module has another name; write `import pickle`"),
+    ("from urlparse import urljoin", "write `from urllib.parse import urljoin`"),
+    ("import urllib\nurllib.urlencode(x)", "write `urllib.parse.urlencode`"),
+    ("import sys\nsys.maxint", "write `sys.maxsize`"),
+    ("from itertools import izip", "write `zip`"),
+    ("class X(object):\n  def __iter__(self): return self\n  def next(self): pass",
+     "write `def __next__(self)`"),
+]
+PYTHON3 = [
+    ("from collections import Mapping", "write `from collections.abc import Mapping`"),
+    ("import collections\ncollections.Sequence", "gone since Python 3.10; write `collections.abc.Sequence`"),
+    ("import time\ntime.clock()", "write `time.perf_counter`"),
+    ("from fractions import gcd", "write `from math import gcd`"),
+    ("import json\njson.loads(x, encoding='utf-8')", "json has no encoding="),
+    ("x.cuda(async=True)", "async is a keyword since 3.7"),
+    ("def f():\n  yield 1\n  raise StopIteration", "write `return`"),
+    ("thread.isAlive()", "write `thread.is_alive()`"),
+    ("if x == 1\n  pass", "Python 3 does not parse this"),
+]
+PACKAGES = [
+    ("import numpy as np\nnp.int", "`np.int`: NumPy has no int; write `int`"),
+    ("import numpy\nnumpy.NaN", "write `np.nan`"),
+    ("from numpy import product", "NumPy has no product; write `np.prod`"),
+    ("import numpy as np\nnp.array(map(int, x))", "write `np.array(list(map(int, x)))`"),
+    ("import numpy as np\nnp.fromstring(x, np.uint8)", "write `np.frombuffer(x, np.uint8)`"),
+    ("import numpy as np\nnp.load('x.npy').item()", "write `allow_pickle=True` as well"),
+    ("import tensorflow as tf\ntf.pack([1])", "write `tf.stack`"),
+    ("import tensorflow as tf\ntf.contrib.learn.DNNClassifier()", "tf.contrib is gone; write tf.estimator"),
+    ("import tensorflow as tf\ndef f():\n  return tf.nothing.like_it", "tf1 has no tf.nothing"),
+    ("import tensorflow as tf\ntf.random.set_seed(1)", "write `tf.compat.v2.random.set_seed`"),
+    ("import tensorflow.compat.v1 as tf\nlayers = tf.layers\nlayers.nothing", "tf.layers"),
+    ("from tensorflow.contrib.learn import nothing", "write tf.estimator"),
+    ("import tensorflow.nothing.at_all", "tf1 has no tensorflow.nothing"),
+    ("from tensorflow.python.training import FileWriter", "write `tf.summary.FileWriter`"),
+    ("import tensorflow as tf\ntf.contrib.tpu.TPUEstimator(f, use_tpu=True)", "TPUs are not supported"),
+    ("import tensorflow as tf\ntf.contrib.tpu.RunConfig(cluster=f())", "write `cluster=None`"),
+    ("import tensorflow as tf\ns = tf.contrib.distribute.MirroredStrategy(num_gpus=2)\n"
+     "tf.estimator.RunConfig(train_distribute=s)", "write `train_distribute=None`"),
+    ("import no_such_package.part", "write `pip install no_such_package` in a shell"),
+    ("import horovod.tensorflow as hvd", "horovod is no part of tf1"),
+    ("from sklearn.externals import joblib", "write `import joblib`"),
+    ("import yaml\nyaml.load(f)", "write `yaml.safe_load(f)`"),
+    ("import pandas as pd\ntable.ix[3]", "pandas has no .ix"),
+]
+
+
+def check(path, capsys):
+    """(exit code, lines of the report) of --check."""
+    code = _check.check(str(path))
+    return code, capsys.readouterr().out.splitlines()
+
+
+def report(text, tmp_path, capsys, name="script.py"):
+    """The report of one file, without the file's name and without the summary."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return [line.partition(f"{name}:")[2] for line in check(tmp_path / name, capsys)[1][:-1]]
+
+
+@pytest.mark.parametrize("text, message", [*PYTHON2, *PYTHON3, *PACKAGES],
+                         ids=lambda value: value.splitlines()[-1].strip().replace(" ", "_")[:30])
+def test_a_line_that_will_not_run_is_told(text, message, tmp_path, capsys):
+    last = f"{len(text.splitlines())}: "
+    if "does not parse" in message:
+        last = "1: "
+    told = [line for line in report(text + "\n", tmp_path, capsys) if line.startswith(last)]
+    assert any(message in line for line in told), told
+
+
+RUNS = """
+from __future__ import annotations, print_function
+import collections, os, string, sys, time
+import numpy as np
+import six
+from six.moves import xrange, range as other_range, cPickle
+import tensorflow as tf
+from tensorflow.contrib import crf
+from tensorflow.python.estimator.run_config import RunConfig
+from tensorflow import flags, gfile
+import numpy.random
+if sys.version_info[0] == 2 or six.PY2:
+  import cPickle, urllib2
+  text = unicode
+elif sys.version_info < (3,):
+  d.iteritems()
+py3k = sys.version_info >= (3, 0)
+if not py3k:
+  reload(sys)
+try:
+  import cPickle as pickle
+except ImportError:
+  import pickle
+try:
+  from queue import Queue
+except ImportError:
+  from Queue import Queue
+try:
+  import no_such_package
+except Exception:
+  no_such_package = None
+try:
+  basestring
+except NameError:
+  basestring = str
+for i in xrange(3): isinstance("x", basestring)
+def to_text(text):
+  if six.PY3:
+    return text
+  return unicode(text)
+def unpacked(file, tf, reduce):
+  return file.read(), tf.count, [cmp for cmp in reduce], text if six.PY3 else unicode(text)
+def plain(np: np.int, unicode=str):
+  long = np.int
+  return long, unicode, six.iteritems({}), six.text_type
+if hasattr(tf, "nothing"):
+  tf.nothing.at_all()
+value = hasattr(collections, "Mapping") and collections.Mapping
+if tf.__version__.startswith("1."):
+  tf.nothing()
+try:
+  tf.nothing
+except AttributeError:
+  pass
+def train():
+  import no_such_package_either
+class Trie(object):
+  def iteritems(self): return []
+  def next(self): return 1
+Trie().iteritems(); os.path.join("/", "x"); time.time(); string.ascii_letters
+{"keys": 1}["keys"]; len({}.keys()); list(map(int, []))[0]; sorted([], key=len); 4 / 2
+[1][0:2 // 1]; np.sum([1]); np.bool_(1); "x".encode("utf-8"); b"x".decode("utf-8")
+b = 0.9 ** tf.cast(global_step + 1, tf.float32)
+tf.layers.dense, tf.contrib.layers.xavier_initializer, tf.estimator.Estimator, tf.keras.layers.Dense
+tf.flags.FLAGS.anything.at_all; tf.contrib.tpu.TPUEstimator; tf.nn.rnn_cell.LSTMCell
+FLAGS = flags.FLAGS
+FLAGS.anything
+tf.contrib.tpu.RunConfig(cluster=None); tf.estimator.RunConfig(train_distribute=None)
+print("x", file=sys.stderr)
+'''
+print "in a string"
+except X, e
+'''
+"""
+
+
+def test_lines_that_run_are_left_alone(tmp_path, capsys):
+    assert report(RUNS, tmp_path, capsys) == []
+
+
+def test_what_stands_behind_lines_of_python_2_is_found_too(tmp_path, capsys):
+    text = 'print "a"\nx = """\nprint no statement\n"""\nprint """b\nc""" % (\n  1), 2\nxrange(3)\nprint x\n'
+    lines = [int(line.split(":")[0]) for line in report(text, tmp_path, capsys)]
+    assert lines == [1, 5, 8, 9]
+
+
+def test_rewritten_lines_mean_what_they_meant():
+    text = ('x = 7L; mode = 0010\nprint >>log, `x`, "a",\nif x <> 8: exec "x += 3" in space\n'
+            "try: raise KeyError, 'z'\nexcept (KeyError, OSError), e: y = e\n")
+    tree, found = _check_syntax.parsed(text)
+    printed, space = [], {"x": 1}
+    scope = {"log": type("", (), {"write": lambda self, text: printed.append(text)})(), "space": space}
+    exec(compile(tree, "script.py", "exec"), scope)
+    assert "".join(printed) == "7 a " and space["x"] == 4 and scope["mode"] == 8 and scope["y"].args == ("z",)
+    assert [finding.line for finding in sorted(found)] == [1, 1, 2, 2, 3, 3, 4, 5]
+
+
+def test_a_programs_own_modules_are_not_missing(tmp_path, capsys):
+    (tmp_path / ".git").mkdir()
+    package = tmp_path / "code" / "bert"
+    package.mkdir(parents=True)
+    for path in (tmp_path / "commands.py", package / "__init__.py", package / "layers_of_it.py"):
+        path.write_text("")
+    (tmp_path / "code" / "run.py").write_text("import commands, bert.layers_of_it\nfrom bert import task\n")
+    (package / "task.py").write_text("from bert import layers_of_it\nimport commands\n")
+    assert check(tmp_path, capsys)[0] == 0
+    # Python 2 found a neighbour of the same package without its name.
+    (package / "task.py").write_text("import os\nimport layers_of_it\nfrom layers_of_it import x\n")
+    code, lines = check(tmp_path / "code", capsys)
+    assert code == 1 and "task.py:2: " in lines[0] and lines[0].endswith("write `from . import layers_of_it`")
+    assert lines[1].endswith("write `from .layers_of_it import x`")
+
+
+def test_stars_of_a_programs_own_modules_bind_names(tmp_path, capsys):
+    (tmp_path / "compat.py").write_text("import builtins\nxrange = range\n")
+    (tmp_path / "run.py").write_text("from compat import *\nxrange(3), unichr(3)\n")
+    lines = check(tmp_path, capsys)[1]
+    assert len(lines) == 2 and "`unichr`" in lines[0]
+
+
+def test_this_projects_own_code_has_nothing_that_will_not_run(capsys):
+    code, lines = check(test_rooms.ROOT / "tf1", capsys)
+    assert code == 0 and lines[-1].startswith("Nothing found in ")
+
+
+def test_forks_of_the_tests_have_nothing_that_will_not_run(capsys):
+    code, lines = check(test_rooms.ROOT / "tests" / "tf1" / "forks", capsys)
+    assert code == 0, lines
+
+
+def test_notes_do_not_count(tmp_path, capsys):
+    (tmp_path / "run.py").write_text("if x is 'a': pass\n")
+    code, lines = check(tmp_path, capsys)
+    assert code == 0
+    assert lines[0].endswith("run.py:1: note: `x is 'a'`: `is` with a literal is true or not by chance; "
+                             "write `== 'a'`")
+    assert lines[1] == "Nothing found in 1 file; 1 note."
+
+
+def test_files_that_are_no_code_are_told_and_nothing_crashes(tmp_path, capsys):
+    contents = {"latin.py": b"# \xe9\nx = 1\nxrange(1)\n", "named.py": b"# coding: latin-1\n# \xe9\n",
+                "null.py": b"x = 1\0\n", "empty.py": b"", "unknown.py": b"# coding: klingon\n",
+                "wide.py": "x = 1\n".encode("utf-16"), "deep.py": b"x = " + b"(" * 3000 + b")" * 3000 + b"\n",
+                "chain.py": b"x = " + b"1 + " * 20000 + b"1\n", "brackets.py": b"((((\n'''\n\"\n",
+                "mark.py": b"\xef\xbb\xbfx = 1\r\nxrange(1)\r\n", "notes.ipynb": b"{}"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder.py").mkdir()
+    os.symlink(tmp_path, tmp_path / "loop")
+    os.symlink(tmp_path / "loop.py", tmp_path / "loop.py")
+    os.mkfifo(tmp_path / "pipe.py")
+    code, lines = check(tmp_path, capsys)
+    told = {line[len(str(tmp_path)) + 1:].split(":")[0] for line in lines[:-1]}
+    fine = {"named.py", "empty.py", "notes.ipynb"}
+    assert code == 1 and told == set(contents) - fine | {"loop.py", "pipe.py"}
+    assert any("latin.py:1: the file is not UTF-8" in line for line in lines)
+    assert any("latin.py:3: `xrange`" in line for line in lines)
+    assert any("mark.py:2: `xrange`" in line for line in lines)
+    assert "1 notebook not read" in lines[-1]
+
+
+def test_a_huge_file_is_not_read(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(_check, "LARGEST", 5_000_000)
+    with open(tmp_path / "data.py", "wb") as file:
+        file.truncate(5_000_001)
+    code, lines = check(tmp_path, capsys)
+    assert code == 0 and lines[0].endswith("data.py: not read: it is larger than 5 MB")
+
+
+def test_an_empty_folder_has_nothing_to_find(tmp_path, capsys):
+    assert check(tmp_path, capsys) == (0, ["Nothing found in 0 files."])
+
+
+def test_what_python_dropped_is_as_the_table_says():
+    wrong = []
+    for name, (version, _) in _check_rules.GONE.items():
+        value, *parts = None, *name.split(".")
+        try:
+            value = __import__(parts[0])
+            for part in parts[1:]:
+                value = getattr(value, part)
+            there = True
+        except (ImportError, AttributeError):
+            there = False
+        dropped = sys.version_info >= tuple(map(int, version.split(".")))
+        if there and dropped and name not in ("distutils",):  # setuptools may put it back
+            wrong.append(name)
+        if not there and not dropped:
+            wrong.append(name)
+    assert not wrong
+
+
+def test_what_the_tables_advise_is_there():
+    for name, instead in _check_rules.NUMPY_NAMES.items():
+        if instead.startswith("np.") and "(" not in instead:
+            assert _check_modules.missing(f"numpy.{instead[3:]}") is None, name
+    for name, instead in _check_rules.TENSORFLOW_NAMES.items():
+        assert _check_modules.missing(instead) is None, name
+    for name, instead in _check_rules.MODULES.items():
+        assert instead.split(".")[0] in sys.stdlib_module_names, name
+
+
+@pytest.mark.parametrize("name, code, out, error", [
+    ("run.py", 1, "1 line in 1 of 1 file will not run (Python 2 1).\n", ""),
+    ("no such folder", 2, "", "there is no file or folder ")])
+def test_the_command_prints_and_exits(name, code, out, error, tmp_path, capsys, monkeypatch):
+    (tmp_path / "run.py").write_text("import tensorflow as tf\nprint 'x'\n")
+    monkeypatch.setattr(sys, "argv", ["tf1", "--check", str(tmp_path / name)])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as exit:
+        program.main()
+    printed = capsys.readouterr()
+    assert exit.value.code == code and printed.out.endswith(out) and error in printed.err
+    if code == 1:
+        assert printed.out.startswith(f"{tmp_path}/run.py:2: `print 'x'`: print is a function; write "
+                                      "`print('x')`\n")

@@ -1,0 +1,383 @@
+"""tf.contrib.framework, .slim, .lookup and what is small: by names, against values counted by hand."""
+
+import importlib
+import sys
+
+from graphs import names, normal, run
+import numpy as np
+import pytest
+
+import tf1 as tf
+
+framework = tf.contrib.framework
+
+# --- Scopes of arguments -----------------------------------------------------------------------------------
+
+
+@framework.add_arg_scope
+def scoped(first, second=2, third=3):
+    """A function with defaults."""
+    return first, second, third
+
+
+@framework.add_arg_scope
+def other(second=2):
+    return second
+
+
+def test_a_scope_sets_what_a_call_does_not():
+    assert scoped(1) == (1, 2, 3) and scoped.__doc__ == "A function with defaults."
+    with framework.arg_scope([scoped, other], second="a") as outer:
+        assert scoped(1) == (1, "a", 3) and scoped(1, second="b") == (1, "b", 3) and other() == "a"
+        with framework.arg_scope([scoped], third="c"):
+            assert scoped(1) == (1, "a", "c") and other() == "a"
+        assert scoped(1) == (1, "a", 3)
+    assert scoped(1) == (1, 2, 3)
+    with framework.arg_scope(outer):
+        assert scoped(1) == (1, "a", 3)
+    assert framework.has_arg_scope(scoped) and not framework.has_arg_scope(len)
+    assert framework.arg_scoped_arguments(scoped) == ("second", "third")
+
+
+def test_a_scope_ends_with_an_error():
+    with pytest.raises(KeyError), framework.arg_scope([scoped], second="a"):
+        raise KeyError
+    assert scoped(1) == (1, 2, 3)
+
+
+@pytest.mark.parametrize("scope, arguments, error, message", [
+    ([len], dict(x=1), ValueError, "len is not decorated"), (3, {}, TypeError, "not int"),
+    ({}, dict(x=1), ValueError, "takes no further arguments; found x")])
+def test_a_scope_refuses(scope, arguments, error, message):
+    with pytest.raises(error, match=message), framework.arg_scope(scope, **arguments):
+        pass
+
+
+def test_the_layers_take_scopes(graph):
+    layers = tf.contrib.layers
+    with framework.arg_scope([layers.fully_connected], activation_fn=None, biases_initializer=None):
+        assert layers.fully_connected(tf.ones([2, 3]), 4).op.type != "Relu"
+    assert names(framework.get_model_variables()) == ["fully_connected/weights"]
+
+
+# --- Variables ---------------------------------------------------------------------------------------------
+
+
+def build_variables():
+    """a/w, a/b/w, a/b/v and c, the last a model variable that is not trained."""
+    with tf.variable_scope("a"):
+        tf.get_variable("w", [2, 3])
+        with tf.variable_scope("b"):
+            tf.get_variable("w", [2])
+            tf.get_variable("v", [1])
+    framework.model_variable("c", [1], trainable=False, initializer=tf.ones_initializer())
+    framework.local_variable(1.0, name="local")
+
+
+@pytest.mark.parametrize("find, expected", [
+    (lambda: framework.get_variables(), ["a/w", "a/b/w", "a/b/v", "c"]),
+    (lambda: framework.get_variables("a/b"), ["a/b/w", "a/b/v"]),
+    (lambda: framework.get_variables(tf.VariableScope(None, "a/b")), ["a/b/w", "a/b/v"]),
+    (lambda: framework.get_variables(suffix="w"), ["a/w", "a/b/w"]),
+    (lambda: framework.get_variables_by_suffix("w", "a/b"), ["a/b/w"]),
+    (lambda: framework.get_variables_by_name("w"), ["a/w", "a/b/w"]),
+    (lambda: framework.get_variables_by_name("c"), ["c"]),
+    (lambda: framework.get_model_variables(), ["c"]), (lambda: framework.get_local_variables(), ["local"]),
+    (lambda: framework.get_trainable_variables("a"), ["a/w", "a/b/w", "a/b/v"]),
+    (lambda: [framework.get_unique_variable("a/w")], ["a/w"]),
+    (lambda: framework.get_variables_to_restore(), ["a/w", "a/b/w", "a/b/v", "c"]),
+    (lambda: framework.get_variables_to_restore(["a/b", "c"], ["a/b/v"]), ["a/b/w", "c"]),
+    (lambda: framework.get_variables_to_restore(exclude=["a"]), ["c"]),
+    (lambda: framework.filter_variables(tf.global_variables(), ["w", "c"]), ["a/w", "a/b/w", "c"]),
+    (lambda: framework.filter_variables(tf.global_variables(), ["w", "c"], ["b"]), ["a/w", "c"]),
+    (lambda: framework.filter_variables(tf.global_variables(), exclude_patterns=["b"], reg_search=False),
+     ["a/w", "a/b/w", "a/b/v", "c"])])
+def test_variables_are_found(graph, find, expected):
+    build_variables()
+    assert names(find()) == expected
+
+
+def test_what_is_no_variable_is_refused(graph):
+    build_variables()
+    with pytest.raises(ValueError, match="the graph has no variable a/b"):
+        framework.get_unique_variable("a/b")
+    with pytest.raises(TypeError, match="include is 'a'; give a list"):
+        framework.get_variables_to_restore("a")
+
+
+# --- Values ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """The path of a checkpoint with w = [[0, 1, 2], [3, 4, 5]] and b = [7]."""
+    folder = tmp_path_factory.mktemp("saved")
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("w", initializer=np.arange(6.0).reshape(2, 3).astype(np.float32))
+        tf.get_variable("b", initializer=[7.0])
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, str(folder / "model.ckpt"))
+    odd = folder.rename(folder.with_name("saved[1]"))  # a path, and no glob
+    return str(odd / "model.ckpt")
+
+
+def assigned(assign, checkpoint, variables=None, **options):
+    """{name: value} after values came from the checkpoint; variables are {name: shape}."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        found = {name: tf.get_variable(name, shape, initializer=tf.zeros_initializer())
+                 for name, shape in (variables or {"w": [2, 3], "b": [1]}).items()}
+        which = options.pop("which", list)(found.values())
+        session.run(tf.global_variables_initializer())
+        result = getattr(framework, assign)(checkpoint, which, **options)
+        session.run(*result) if assign == "assign_from_checkpoint" else result(session)
+        return session.run(found)
+
+
+@pytest.mark.parametrize("assign", ["assign_from_checkpoint", "assign_from_checkpoint_fn"])
+def test_values_come_from_a_checkpoint(assign, checkpoint):
+    found = assigned(assign, checkpoint)
+    np.testing.assert_array_equal(found["w"], [[0, 1, 2], [3, 4, 5]])
+    assert found["b"] == [7]
+    renamed = assigned(assign, checkpoint, {"x": [1]}, which=lambda found: {"b": next(iter(found))})
+    assert renamed["x"] == [7]
+    partly = assigned(assign, checkpoint, {"b": [1], "new": [2]}, ignore_missing_vars=True)
+    assert partly["b"] == [7] and not partly["new"].any()
+    with pytest.raises(ValueError, match="has no new. Leave these out, or give ignore_missing_vars=True"):
+        assigned(assign, checkpoint, {"b": [1], "new": [2]})
+
+
+def test_values_of_another_shape(checkpoint):
+    for assign, shape in (("assign_from_checkpoint", [7]), ("assign_from_checkpoint_fn", [3, 2])):
+        with pytest.raises(ValueError, match=r"w has the shape \[2, 3\] in the checkpoint .* in the graph"):
+            assigned(assign, checkpoint, {"w": shape})
+    found = assigned("assign_from_checkpoint_fn", checkpoint, {"w": [3, 2]}, reshape_variables=True)
+    np.testing.assert_array_equal(found["w"], [[0, 1], [2, 3], [4, 5]])
+
+
+def test_of_nothing_there_is_no_function(checkpoint, graph):
+    new = tf.get_variable("new", [1])
+    assert framework.assign_from_checkpoint_fn(checkpoint, [new], ignore_missing_vars=True) is None
+    with pytest.raises(ValueError, match="var_list is empty"):
+        framework.assign_from_checkpoint_fn(checkpoint, [])
+
+
+def test_slices_of_a_variable_get_their_parts(checkpoint):
+    with tf.Graph().as_default(), tf.Session() as session:
+        parts = list(tf.get_variable("w", [2, 3], partitioner=tf.fixed_size_partitioner(2)))
+        assert len(parts) == 2
+        session.run(*framework.assign_from_checkpoint(checkpoint, parts))
+        np.testing.assert_array_equal(np.concatenate(session.run(parts)), [[0, 1, 2], [3, 4, 5]])
+
+
+def test_values_by_name():
+    def build():
+        weight = tf.get_variable("w", [2])
+        framework.assign_from_values_fn({"w": [3.0, 4.0]})(tf.get_default_session())
+        return tf.identity(tf.get_default_session().run(weight))
+    np.testing.assert_array_equal(run(build), [3, 4])
+
+
+def test_nests():
+    nest = framework.nest
+    assert nest.is_sequence([1]) and nest.is_nested({"a": 1}) and not nest.is_sequence("a")
+    assert nest.flatten({"b": [1, 2], "a": 3}) == [3, 1, 2]
+    assert nest.map_structure(lambda x: x + 1, (1, [2])) == (2, [3])
+
+
+# --- tf-slim -----------------------------------------------------------------------------------------------
+
+
+def test_without_tf_slim_the_error_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tf_slim", None)
+    slim = importlib.import_module("tensorflow.contrib.slim")
+    with pytest.raises(AttributeError, match=r"slim\.conv2d: .* pip install tf-slim\.$"):
+        slim.conv2d  # noqa: B018
+    with pytest.raises(AttributeError, match=r"layers\.conv2d: .* Use tf\.layers, .*pip install tf-slim"):
+        tf.contrib.layers.conv2d  # noqa: B018
+
+
+PACKAGE = {
+    "__init__": "from tf_slim.layers import *\nfrom tf_slim import layers\n"
+                "from tf_slim.ops.arg_scope import *\n",
+    "ops/__init__": "",
+    "ops/arg_scope": "_ARGSTACK = [{}]\n_DECORATED_OPS = {'their key': ('size',)}\n"
+                     "def scope():\n    return _ARGSTACK[-1]\n",
+    "layers/__init__": "def conv2d(size=1):\n    return size\nconv2d._key_op = 'their key'\n"
+                       "def flatten():\n    return 'theirs'\n",
+    "data/__init__": "", "nets/__init__": "resnet = 'resnet'\n",
+    "training/__init__": "", "training/training": "def create_train_op():\n    return 'op'\n"}
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package tf_slim of a few lines, with the parts that ours relies on."""
+    for name, text in PACKAGE.items():
+        path = tmp_path / "tf_slim" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tf_slim"]:
+        monkeypatch.delitem(sys.modules, name)
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tf_slim"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("package")
+def test_with_tf_slim_its_names_are_found():
+    from tensorflow.contrib import slim
+    assert slim.conv2d() == 1 and "conv2d" in dir(tf.contrib.layers)
+    assert tf.contrib.layers.conv2d is slim.conv2d and slim.layers.conv2d is slim.conv2d
+    assert tf.contrib.layers.flatten is not slim.layers.flatten  # ours comes first
+    assert tf.contrib.training.create_train_op() == "op"
+    from tensorflow.contrib.slim.nets import resnet
+    from tensorflow.contrib.slim.python.slim.data import flatten
+    assert slim.nets.resnet == resnet == "resnet" and flatten() == "theirs"
+    with pytest.raises(AttributeError, match=r"layers\.no_such: tf\.contrib is gone\. Use tf\.layers"):
+        tf.contrib.layers.no_such  # noqa: B018
+    with pytest.raises(AttributeError, match=r"slim\.no_such: .* the package tf-slim has no such name"):
+        slim.no_such  # noqa: B018
+
+
+@pytest.mark.usefixtures("package")
+def test_scopes_of_tf_slim_are_ours():
+    slim = tf.contrib.slim
+    with framework.arg_scope([slim.layers.conv2d, scoped], second=5):
+        assert slim.scope()["their key"] == {"second": 5} and scoped(1) == (1, 5, 3)
+    assert slim.scope() == {} and framework.has_arg_scope(slim.layers.conv2d)
+
+
+def test_the_batch_normalization_that_tf_slim_uses_is_found():
+    from tensorflow.python.layers import normalization
+    assert normalization.BatchNormalization is tf.layers.BatchNormalization
+
+
+# --- Tables ------------------------------------------------------------------------------------------------
+
+
+def test_tables(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("the\ncat\n")
+    lookup = tf.contrib.lookup
+
+    def build():
+        words, numbers = tf.constant(["cat", "dog", "the"]), tf.constant([1, 5, 0], tf.int64)
+        tables = [lookup.index_table_from_file(str(path)), lookup.index_table_from_file(str(path), 1),
+                  lookup.index_table_from_tensor(mapping=tf.constant(["the", "cat"])),
+                  lookup.index_table_from_tensor(["the", "cat"], 0, -7)]
+        back = [lookup.index_to_string_table_from_file(str(path)),
+                lookup.index_to_string_table_from_tensor(mapping=["the", "cat"], default_value="?")]
+        plain = lookup.HashTable(lookup.KeyValueTensorInitializer(["cat"], tf.constant([3], tf.int64)), -1)
+        outputs = [table.lookup(words) for table in [*tables, plain]] + [table.lookup(numbers)
+                                                                         for table in back]
+        with tf.get_default_session().as_default():
+            tf.tables_initializer().run()
+        return outputs
+    *found, plain, first, second = run(build)
+    assert [one.tolist() for one in found] == [[1, -1, 0], [1, 2, 0], [1, -1, 0], [1, -7, 0]]
+    assert plain.tolist() == [3, -1, -1]
+    assert first.tolist() == [b"cat", b"UNK", b"the"] and second.tolist() == [b"cat", b"?", b"the"]
+
+
+# --- What is small -----------------------------------------------------------------------------------------
+
+
+def test_sparsemax_is_the_nearest_point_of_the_simplex():
+    logits = normal(4, 6)
+    labels = np.eye(6, dtype=np.float32)[:4]
+
+    def build():
+        chosen = tf.contrib.sparsemax.sparsemax(tf.constant(logits))
+        losses = tf.contrib.sparsemax.sparsemax_loss(tf.constant(logits), chosen, labels)
+        return chosen, losses
+    found, losses = run(build)
+    for row, values in zip(found, logits):
+        low, high = values.min() - 1, values.max()
+        for _ in range(60):  # the threshold by bisection: Σ max(z - t, 0) = 1
+            middle = (low + high) / 2
+            low, high = (middle, high) if np.maximum(values - middle, 0).sum() > 1 else (low, middle)
+        np.testing.assert_allclose(row, np.maximum(values - low, 0), atol=1e-5)
+    # L = ½ |y - z|² - ½ |sparsemax(z) - z|²: what the nearest point is nearer than the label.
+    expected = (((labels - logits) ** 2).sum(1) - ((found - logits) ** 2).sum(1)) / 2
+    np.testing.assert_allclose(losses, expected, atol=1e-5)
+
+
+def test_small_functions_of_sequences():
+    def build():
+        x = tf.constant([[1.0, 3.0], [2.0, 0.0]])
+        tiled = tf.contrib.seq2seq.tile_batch({"x": x, "n": tf.constant([1, 2])}, multiplier=2)
+        return tiled, tf.contrib.seq2seq.hardmax(x)
+    tiled, hard = run(build)
+    np.testing.assert_array_equal(tiled["x"], [[1, 3], [1, 3], [2, 0], [2, 0]])
+    assert tiled["n"].tolist() == [1, 1, 2, 2] and hard.tolist() == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("mode, size", [("FAN_IN", 200), ("FAN_OUT", 50), ("FAN_AVG", 125)])
+@pytest.mark.parametrize("uniform", [False, True])
+def test_variance_scaling(mode, size, uniform):
+    initializer = tf.contrib.layers.variance_scaling_initializer(1.5, mode, uniform, seed=3)
+    weights = run(lambda: initializer([200, 50]))
+    np.testing.assert_allclose(weights.var(), 1.5 / size, rtol=0.05)
+    assert (abs(weights).max() < np.sqrt(3 * 1.5 / size) + 1e-6) == uniform
+    with pytest.raises(ValueError, match="unknown mode 'fan'"):
+        tf.contrib.layers.variance_scaling_initializer(mode="fan")
+
+
+def test_penalties_of_weights():
+    weights = normal(3, 4)
+    layers = tf.contrib.layers
+
+    def build():
+        first, second = tf.constant(weights), tf.constant([3.0])
+        tf.add_to_collection(tf.GraphKeys.WEIGHTS, second)
+        assert layers.sum_regularizer([None]) is None
+        found = [layers.l1_l2_regularizer(0.5, 0.25)(first),
+                 layers.apply_regularization(layers.l2_regularizer(2.0), [first, second]),
+                 layers.apply_regularization(layers.l1_regularizer(1.0))]
+        assert tf.losses.get_regularization_losses() == found[1:]
+        return found
+    with pytest.raises(ValueError, match="no weights to regularize"):
+        layers.apply_regularization(layers.l1_regularizer(1.0), [])
+    squares = (weights ** 2).sum()
+    np.testing.assert_allclose(run(build), [abs(weights).sum() / 2 + squares / 8, squares + 9, 3], rtol=1e-5)
+
+
+def test_batches_that_are_padded_and_whole():
+    def build():
+        data = tf.data.Dataset.range(1, 4).map(lambda size: tf.fill([size], size)).apply(
+            tf.contrib.data.padded_batch_and_drop_remainder(2, [None]))
+        return tf.data.make_one_shot_iterator(data).get_next()
+    assert run(build).tolist() == [[1, 0], [2, 2]]
+
+
+def test_strategies():
+    distribute = tf.contrib.distribute
+    for strategy in (distribute.CollectiveAllReduceStrategy(num_gpus_per_worker=0),
+                     distribute.MirroredStrategy(num_gpus_per_worker=0),
+                     distribute.MirroredStrategy(["/cpu:0"]), distribute.OneDeviceStrategy("/cpu:0")):
+        assert strategy.num_replicas_in_sync == 1
+    assert distribute.DistributeConfig(1).eval_distribute is None
+    assert distribute.AllReduceCrossDeviceOps("nccl") is distribute.AllReduceCrossTowerOps("nccl") is None
+    for name in ("ParameterServerStrategy", "TPUStrategy"):
+        with pytest.raises(ValueError, match=f"{name}: .* not supported. Leave it out"):
+            getattr(distribute, name)(num_gpus_per_worker=1)
+
+
+@pytest.mark.parametrize("count", ["num_gpus", "num_gpus_per_worker"])
+def test_a_strategy_takes_the_first_devices(monkeypatch, count):
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda devices, cross_device_ops: devices)
+    assert tf.contrib.distribute.MirroredStrategy(**{count: 2}) == ["/gpu:0", "/gpu:1"]
+    assert tf.contrib.distribute.MirroredStrategy(**{count: 0}) == ["/cpu:0"]
+    assert tf.contrib.distribute.MirroredStrategy() is None
+
+
+@pytest.mark.parametrize("name", [
+    "autograph.to_graph", "data.AUTOTUNE", "eager.GradientTape", "framework.sort", "framework.is_tensor",
+    "framework.get_or_create_global_step", "learn.ModeKeys.INFER", "rnn.GRUCell", "staging.StagingArea",
+    "tfprof.model_analyzer.TRAINABLE_VARS_PARAMS_STAT_OPTIONS", "tpu.bfloat16_scope",
+    "training.checkpoints_iterator", "util.constant_value", "util.make_tensor_proto"])
+def test_names_that_tensorflow_has_elsewhere(name):
+    found = tf.contrib
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert found is not None

@@ -1,0 +1,403 @@
+"""tf.contrib.training, .opt, .mixed_precision, .estimator, .summary: what a training uses."""
+
+import collections
+import json
+import pathlib
+
+from graphs import names, run
+import numpy as np
+import pytest
+
+import tf1 as tf
+
+# --- HParams ------------------------------------------------------------------------------------------------
+
+
+def hparams(**others):
+    return tf.contrib.training.HParams(rate=0.1, layers=2, name="a", train=True, sizes=[1, 2], none=None,
+                                       **others)
+
+
+def test_hparams_are_attributes_that_keep_their_types():
+    found = hparams()
+    assert (found.rate, found.layers, found.name, found.train, found.sizes) == (0.1, 2, "a", True, [1, 2])
+    found.set_hparam("rate", 3)
+    found.set_hparam("sizes", [4])
+    found.set_hparam("none", "anything")
+    found.add_hparam("more", (1.5, 2.5))
+    assert type(found.rate) is float and found.values() == dict(
+        rate=3.0, layers=2, name="a", train=True, sizes=[4], none="anything", more=(1.5, 2.5))
+    assert "more" in found and "less" not in found
+    found.del_hparam("more")
+    assert "more" not in found and not hasattr(found, "more")
+    copy = tf.contrib.training.HParams(found.to_proto())
+    assert copy.values() == found.values() and copy.set_hparam("rate", 9) is None and found.rate == 3
+    assert str(tf.contrib.training.HParams(b=1, a="x")) == "[('a', 'x'), ('b', 1)]"
+    assert repr(tf.contrib.training.HParams(b=1)) == "HParams([('b', 1)])"
+
+
+def test_hparams_parse_a_text():
+    found = hparams().parse("rate=1e-2, layers=3,name= b c ,train=false,sizes=[3,4, 5]")
+    assert found.values() == dict(rate=0.01, layers=3, name="b c", train=False, sizes=[3, 4, 5], none=None)
+    assert hparams().parse("").values() == hparams().values()
+    assert [hparams().parse(f"train={text}").train for text in ("True", "0", "1", "False")] == [
+        True, False, True, False]
+
+
+def test_hparams_as_json():
+    found = hparams(function=len)
+    assert json.loads(found.to_json()) == hparams().values()
+    assert found.to_json(indent=1, sort_keys=True).startswith('{\n "layers"')
+    found.parse_json('{"rate": 2, "sizes": [7]}')
+    assert (found.rate, found.sizes) == (2.0, [7])
+    assert found.override_from_dict({"layers": 5}).layers == 5
+
+
+def test_hparams_get():
+    found = hparams()
+    assert found.get("rate") == 0.1 and found.get("rate", 5) == 0.1 and found.get("sizes", [1]) == [1, 2]
+    assert found.get("no_such") is None and found.get("no_such", "x") == "x"
+    for key, default in (("rate", "x"), ("sizes", 1), ("layers", [1])):
+        with pytest.raises(ValueError, match=f"{key}"):
+            found.get(key, default)
+
+
+@pytest.mark.parametrize("change, error, message", [
+    (lambda found: found.add_hparam("rate", 1), ValueError, "name is reserved: rate"),
+    (lambda found: found.add_hparam("parse", 1), ValueError, "name is reserved: parse"),
+    (lambda found: found.add_hparam("empty", []), ValueError, "cannot be empty: empty"),
+    (lambda found: found.set_hparam("rat", 1), KeyError, "rat; known: layers, name, none, rate"),
+    (lambda found: found.set_hparam("layers", 1.5), ValueError, "'layers' of type 'int' from value 1.5"),
+    (lambda found: found.set_hparam("layers", "1"), ValueError, "'layers' of type 'int' from value '1'"),
+    (lambda found: found.set_hparam("layers", True), ValueError, "'layers'"),
+    (lambda found: found.set_hparam("train", 1), ValueError, "'train' of type 'bool' from value 1"),
+    (lambda found: found.set_hparam("name", 1), ValueError, "'name' of type 'str' from value 1"),
+    (lambda found: found.set_hparam("rate", [1.0]), ValueError, "not pass a list for .* rate"),
+    (lambda found: found.set_hparam("sizes", 1), ValueError, "pass a list for .* sizes"),
+    (lambda found: found.parse("layers"), ValueError, "Malformed hyperparameter value: layers"),
+    (lambda found: found.parse("layers=[1"), ValueError, "Malformed"),
+    (lambda found: found.parse("layers=1,layers=2"), ValueError, "Multiple assignments to variable 'layers'"),
+    (lambda found: found.parse("depth=1"), ValueError, "type for depth; known: layers"),
+    (lambda found: found.parse("layers=a"), ValueError, "'layers' of type 'int': 'a'"),
+    (lambda found: found.parse("layers=1.5"), ValueError, "'layers' of type 'int': '1.5'"),
+    (lambda found: found.parse("train=yes"), ValueError, "'train' of type 'bool'"),
+    (lambda found: tf.contrib.training.HParams("text"), ValueError, "hparam_def")])
+def test_hparams_refuse(change, error, message):
+    with pytest.raises(error, match=message):
+        change(hparams())
+
+
+# --- Optimizers ---------------------------------------------------------------------------------------------
+
+START = np.array([[1.0, -2.0], [3.0, 0.5], [-1.0, 4.0]], np.float32)
+OTHER = np.array([2.0, 3.0], np.float32)
+
+
+def trained(optimizer, times=3, sparse=False, **arguments):
+    """(table, other weights) after steps with the loss Σ table² + Σ other² (rows 0, 2, 2 if sparse)."""
+    def build():
+        table = tf.get_variable("table", initializer=START)
+        other = tf.get_variable("other", initializer=OTHER)
+        rows = tf.nn.embedding_lookup(table, [0, 2, 2]) if sparse else table
+        step = optimizer().minimize(tf.reduce_sum(rows ** 2) + tf.reduce_sum(other ** 2),
+                                    tf.train.get_global_step(), **{key: choose([table, other])
+                                                                   for key, choose in arguments.items()})
+        with tf.control_dependencies([step]):
+            return [value.read_value() for value in (
+                table, other, tf.train.get_global_step())]
+    *found, steps = run(build, times=times)
+    assert steps == times
+    return found
+
+
+def adam_step(weights, gradient, moments, step, rate=0.1):
+    """Adam's update in NumPy; moments are changed."""
+    moments[0] = 0.9 * moments[0] + 0.1 * gradient
+    moments[1] = 0.999 * moments[1] + 0.001 * gradient ** 2
+    corrected = rate * np.sqrt(1 - 0.999 ** step) / (1 - 0.9 ** step)
+    return weights - corrected * moments[0] / (np.sqrt(moments[1]) + 1e-8)
+
+
+def adam_w(weights, decay, gradient=lambda weights: 2 * weights):
+    moments = [np.zeros_like(weights), np.zeros_like(weights)]
+    for step in range(1, 4):
+        slope = gradient(weights)  # before the decay
+        weights = adam_step(weights * (1 - decay), slope, moments, step)
+    return weights
+
+
+def momentum_w(weights, decay):
+    velocity = np.zeros_like(weights)
+    for _ in range(3):
+        velocity = 0.9 * velocity + 2 * weights
+        weights = weights * (1 - decay) - 0.1 * velocity
+    return weights
+
+
+def extended(base):
+    return tf.contrib.opt.extend_with_decoupled_weight_decay(base)
+
+
+OPTIMIZERS = {
+    "AdamW": (lambda: tf.contrib.opt.AdamWOptimizer(0.01, learning_rate=0.1), adam_w),
+    "AdamW_of_a_function": (lambda: tf.contrib.opt.AdamWOptimizer(lambda: tf.constant(0.01), 0.1), adam_w),
+    "MomentumW": (lambda: tf.contrib.opt.MomentumWOptimizer(0.01, 0.1, 0.9), momentum_w),
+    "extended": (lambda: extended(tf.train.AdamOptimizer)(0.01, learning_rate=0.1), adam_w),
+    "extended_by_position": (lambda: extended(tf.train.MomentumOptimizer)(tf.constant(0.01), 0.1, 0.9),
+                             momentum_w)}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_weights_decay_before_their_update(name):
+    optimizer, formula = OPTIMIZERS[name]
+    table, other = trained(optimizer)
+    np.testing.assert_allclose(table, formula(START, 0.01), rtol=1e-5)
+    np.testing.assert_allclose(other, formula(OTHER, 0.01), rtol=1e-5)
+
+
+def test_only_the_variables_of_the_list_decay():
+    table, other = trained(lambda: tf.contrib.opt.AdamWOptimizer(0.01, 0.1),
+                           decay_var_list=lambda pair: pair[:1])
+    np.testing.assert_allclose(table, adam_w(START, 0.01), rtol=1e-5)
+    np.testing.assert_allclose(other, adam_w(OTHER, 0.0), rtol=1e-5)
+
+
+def rows_of(weights):
+    """The gradient where rows 0, 2 and 2 were looked up."""
+    return 2 * weights * np.array([[1], [0], [2]], np.float32)
+
+
+def test_of_a_table_the_rows_that_were_looked_up_decay_once():
+    table, _ = trained(lambda: tf.contrib.opt.AdamWOptimizer(0.01, 0.1), sparse=True)
+    expected = adam_w(START, np.array([[0.01], [0.0], [0.01]], np.float32), rows_of)
+    np.testing.assert_allclose(table, expected, rtol=1e-5)
+
+
+def test_the_variables_of_adam_w(graph):
+    weight = tf.get_variable("w", [2])
+    tf.contrib.opt.AdamWOptimizer(0.01).minimize(tf.reduce_sum(weight))
+    tf.contrib.opt.MomentumWOptimizer(0.01, 0.1, 0.9).minimize(tf.reduce_sum(weight))
+    assert names(tf.global_variables()) == ["w", "beta1_power", "beta2_power", "w/AdamW", "w/AdamW_1",
+                                            "w/MomentumW"]
+
+
+def test_lazy_adam_leaves_other_rows_alone():
+    lazy, adam = tf.contrib.opt.LazyAdamOptimizer, tf.train.AdamOptimizer
+    np.testing.assert_allclose(trained(lambda: lazy(0.1))[0], trained(lambda: adam(0.1))[0])
+
+    def alternating(optimizer):
+        def build():
+            table = tf.get_variable("table", initializer=START)
+            step = tf.train.get_global_step()
+            rows = tf.cond(tf.equal(step, 0), lambda: [0, 1], lambda: [0, 0])
+            loss = tf.reduce_sum(tf.nn.embedding_lookup(table, rows) ** 2)
+            with tf.control_dependencies([optimizer(0.1).minimize(loss, step)]):
+                return table.read_value()
+        return run(build, times=3)
+    first, second = START[0], START[1]
+    moments = [np.zeros(2), np.zeros(2)], [np.zeros(2), np.zeros(2)]
+    second = adam_step(second, 2 * second, moments[1], 1)
+    for step, count in ((1, 1), (2, 2), (3, 2)):
+        first = adam_step(first, 2 * count * first, moments[0], step)
+    np.testing.assert_allclose(alternating(lazy), [first, second, START[2]], rtol=1e-5)
+    assert abs(alternating(adam)[1] - second).min() > 0.01  # its moments go on
+
+
+def test_a_moving_average_is_saved_in_place_of_its_weight(tmp_path):
+    def build():
+        with tf.Graph().as_default(), tf.Session() as session:
+            weight = tf.get_variable("w", initializer=[8.0])
+            optimizer = tf.contrib.opt.MovingAverageOptimizer(tf.train.GradientDescentOptimizer(0.25), 0.5)
+            with pytest.raises(RuntimeError, match="call apply_gradients or minimize first"):
+                optimizer.swapping_saver()
+            step = optimizer.minimize(tf.reduce_sum(weight ** 2))
+            saver = optimizer.swapping_saver()
+            with pytest.raises(ValueError, match="var_list has w and not its average"):
+                optimizer.swapping_saver([weight])
+            session.run(tf.global_variables_initializer())
+            for _ in range(2):
+                session.run(step)
+            saver.save(session, str(tmp_path / "model.ckpt"))
+            session.run(tf.global_variables_initializer())
+            saver.restore(session, str(tmp_path / "model.ckpt"))
+            return session.run(tf.global_variables())
+    weight, average = build()
+    # 8 → 4 → 2; the average starts at 8: 6, then 4.
+    assert (weight, average) == (2, 4)
+    reader = tf.train.load_checkpoint(str(tmp_path / "model.ckpt"))
+    assert reader.get_tensor("w") == 4 and reader.get_tensor("w/ExponentialMovingAverage") == 2
+
+
+def test_gradients_are_clipped_together_and_each_for_itself():
+    def build():
+        pairs = [(tf.constant([3.0]), "a"), (tf.constant([4.0]), "b")]
+        (first, a), (second, b) = tf.contrib.opt.clip_gradients_by_global_norm(pairs, 1.0)
+        assert (a, b) == ("a", "b")
+        return first, second
+    np.testing.assert_allclose(np.ravel(run(build)), [0.6, 0.8], rtol=1e-6)
+    table, other = trained(lambda: tf.contrib.estimator.clip_gradients_by_norm(
+        tf.train.GradientDescentOptimizer(1.0), 0.5), times=1)
+    np.testing.assert_allclose(table, START * (1 - 0.5 / np.linalg.norm(START)), rtol=1e-5)
+    np.testing.assert_allclose(other, OTHER * (1 - 0.5 / np.linalg.norm(OTHER)), rtol=1e-5)
+
+
+# --- Mixed precision ----------------------------------------------------------------------------------------
+
+
+def scales(finite, **options):
+    """The loss scale after each of these steps, as the documentation counts."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        manager = tf.contrib.mixed_precision.ExponentialUpdateLossScaleManager(**options)
+        given = tf.placeholder(tf.bool, [])
+        update, scale = manager.update_loss_scale(given), manager.get_loss_scale()
+        assert names(tf.global_variables()) == ["loss_scale", "good_steps", "bad_steps"]
+        session.run(tf.global_variables_initializer())
+        found = []
+        for one in finite:
+            session.run(update, {given: one})
+            found.append(session.run(scale).item())
+        return found
+
+
+@pytest.mark.parametrize("finite, options, expected", [
+    ([1, 1, 1, 1, 1], dict(incr_every_n_steps=2), [8, 16, 16, 32, 32]),
+    ([1, 0, 1, 1, 0], dict(incr_every_n_steps=2), [8, 8, 8, 16, 16]),
+    ([0, 1, 0, 0, 1, 0], dict(incr_every_n_steps=3, decr_ratio=0.5), [8, 8, 4, 4, 4, 2]),
+    ([0, 0, 0, 0, 0], dict(incr_every_n_steps=3, decr_every_n_nan_or_inf=1, decr_ratio=0.5), [4, 2, 1, 1, 1]),
+    ([1, 1], dict(incr_every_n_steps=1, incr_ratio=1e30), [8e30, 8e30])])
+def test_the_scale_grows_and_shrinks(finite, options, expected):
+    np.testing.assert_allclose(scales(map(bool, finite), init_loss_scale=8, **options), expected, rtol=1e-6)
+
+
+def test_a_step_that_overflows_changes_nothing_but_the_scale():
+    def build():
+        weight, table = tf.get_variable("w", initializer=[1.0]), tf.get_variable("t", initializer=START)
+        step = tf.train.get_global_step()
+        steps = tf.get_variable("steps", initializer=0)
+        factor = tf.where(tf.equal(steps, 1), np.float32(np.inf), 1.0)
+        manager = tf.contrib.mixed_precision.ExponentialUpdateLossScaleManager(64, 10, 1, decr_ratio=0.5)
+        optimizer = tf.contrib.mixed_precision.LossScaleOptimizer(
+            tf.train.GradientDescentOptimizer(0.25), manager)
+        loss = tf.reduce_sum(weight ** 2) * factor + tf.reduce_sum(tf.nn.embedding_lookup(table, [1]) ** 2)
+        pairs = optimizer.compute_gradients(loss)
+        with tf.control_dependencies([optimizer.apply_gradients(pairs, step)]):
+            with tf.control_dependencies([steps.assign_add(1)]):
+                return [*(variable.read_value() for variable in (weight, table, step)),
+                        manager.get_loss_scale()]
+    once, twice, thrice = (run(build, times=times) for times in (1, 2, 3))
+    table = START.copy()
+    table[1] /= 2
+    for found, expected in zip(once, [[0.5], table, 1, 64]):
+        np.testing.assert_array_equal(found, expected)
+    for found, expected in zip(twice, [[0.5], table, 1, 32]):
+        np.testing.assert_array_equal(found, expected)
+    assert thrice[0] == [0.25] and thrice[2:] == [2, 32]
+
+
+def test_a_fixed_scale_keeps_small_gradients_in_half_precision():
+    def gradient(wrap):
+        def build():
+            weight = tf.get_variable("w", initializer=[1.0])
+            loss = tf.cast(tf.cast(weight, tf.float16) * np.float16(2e-4) * np.float16(1e-4), tf.float32)[0]
+            return wrap(tf.train.GradientDescentOptimizer(1.0)).compute_gradients(loss)[0][0]
+        return run(build)
+    precision = tf.contrib.mixed_precision
+    assert gradient(lambda optimizer: optimizer) == 0
+    scaled = gradient(lambda optimizer: precision.LossScaleOptimizer(
+        optimizer, precision.FixedLossScaleManager(1024)))
+    np.testing.assert_allclose(scaled, 2e-8, rtol=0.05)
+    with pytest.raises(ValueError, match="0.5; it must be at least 1"):
+        precision.FixedLossScaleManager(0.5)
+
+
+# --- An Estimator's -----------------------------------------------------------------------------------------
+
+
+def model_fn(features, labels, mode, params):
+    """A weight that is the step, a host_call, summaries every second step."""
+    weight = tf.get_variable("w", [], initializer=tf.zeros_initializer())
+    step = tf.train.get_or_create_global_step()
+    loss = weight + 0 * tf.reduce_sum(features["x"])
+    with tf.control_dependencies([loss]):
+        train_op = tf.group(weight.assign_add(1), tf.assign_add(step, 1))
+
+    def host_call(steps, losses):
+        summary = tf.contrib.summary
+        with summary.create_file_writer(params["directory"], max_queue=1000).as_default():
+            with summary.record_summaries_every_n_global_steps(2, steps[0]):
+                summary.scalar("weight", losses[0], step=steps[0])
+                summary.histogram("all", losses, step=steps[0])
+            with summary.always_record_summaries():
+                summary.scalar("always", losses[0], step=steps[0])
+            with summary.never_record_summaries():
+                summary.scalar("never", losses[0], step=steps[0])
+            return summary.all_summary_ops()
+    if mode == tf.estimator.ModeKeys.EVAL:
+        return tf.contrib.tpu.TPUEstimatorSpec(mode, loss=loss)
+    return tf.contrib.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=(
+        host_call, [tf.reshape(step, [1]), tf.reshape(loss, [1])]))
+
+
+def input_fn(params):
+    return tf.data.Dataset.from_tensors({"x": np.ones(2, np.float32)}).repeat()
+
+
+def estimator_in(directory):
+    return tf.contrib.tpu.TPUEstimator(
+        model_fn, str(directory / "model"), tf.contrib.tpu.RunConfig(save_checkpoints_steps=1000),
+        {"directory": str(directory / "events")}, train_batch_size=2, eval_batch_size=2)
+
+
+def events_in(directory):
+    """{tag: [(step, value or None)]} of a directory's event files."""
+    found = collections.defaultdict(list)
+    for path in sorted(pathlib.Path(directory).glob("*tfevents*")):
+        for event in tf.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                number = (value.simple_value if value.HasField("simple_value") else
+                          tf.make_ndarray(value.tensor).item() if value.HasField("tensor") else None)
+                found[value.tag].append((event.step, number))
+    return dict(found)
+
+
+def test_a_host_call_writes_its_summaries_and_a_resumed_run_goes_on(tmp_path):
+    estimator = estimator_in(tmp_path)
+    estimator.train(input_fn, max_steps=3)
+    estimator.train(input_fn, max_steps=5)
+    found = events_in(tmp_path / "events")
+    assert set(found) == {"weight", "all", "always"}
+    assert found["always"] == [(step, step) for step in range(5)]
+    assert found["weight"] == [(step, step) for step in (0, 2, 4)]
+    assert found["all"] == [(step, None) for step in (0, 2, 4)]
+
+
+def test_summaries_in_a_session_of_ones_own(tmp_path):
+    summary = tf.contrib.summary
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        with summary.create_file_writer(str(tmp_path)).as_default(), summary.always_record_summaries():
+            summary.scalar("x", tf.constant(2.0), step=7)
+            write = summary.all_summary_ops()
+            summary.initialize(graph=graph)
+            session.run([tf.tables_initializer(), write])
+            session.run(summary.flush())
+    assert events_in(tmp_path) == {"x": [(7, 2.0)]}
+    with summary.create_file_writer(None).as_default():
+        pass
+
+
+def test_an_evaluation_in_memory_sees_the_weights_of_the_training(tmp_path):
+    estimator = estimator_in(tmp_path)
+    hook = tf.contrib.estimator.InMemoryEvaluatorHook(estimator, input_fn, steps=1, name="memory",
+                                                      every_n_iter=2)
+    estimator.train(input_fn, hooks=[hook], max_steps=5)
+    assert events_in(estimator.eval_dir("memory"))["loss"] == [(step, step) for step in (0, 2, 4, 5)]
+    assert sorted(path.name for path in pathlib.Path(estimator.model_dir).glob("*.index")) == [
+        "model.ckpt-0.index", "model.ckpt-5.index"]
+
+
+@pytest.mark.parametrize("change, message", [(dict(every_n_iter=0), "invalid every_n_iter=0"),
+                                             (dict(estimator="model"), "tf.estimator.Estimator, not str")])
+def test_an_evaluation_in_memory_refuses(tmp_path, change, message):
+    arguments = dict(estimator=estimator_in(tmp_path), input_fn=input_fn)
+    with pytest.raises(ValueError, match=message):
+        tf.contrib.estimator.InMemoryEvaluatorHook(**{**arguments, **change})

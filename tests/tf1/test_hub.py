@@ -1,0 +1,458 @@
+"""`import tensorflow_hub as hub` after `import tf1`: hub.Module, on a module of our model and on others."""
+
+import hashlib
+import importlib
+import shutil
+import sys
+
+from google.protobuf import any_pb2, wrappers_pb2
+import hub_modules
+import numpy as np
+import pytest
+import tiny
+
+import modeling
+import tf1 as tf
+
+# isort: split
+import tensorflow_hub as hub  # found once tf1 is imported
+
+
+@pytest.fixture(scope="module")
+def module(tiny_model, tmp_path_factory):
+    return str(hub_modules.write(tiny_model, tmp_path_factory.mktemp("hub") / "module"))
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+def values_of(fetches, session=None):
+    with session or tf.Session() as session:
+        session.run([tf.global_variables_initializer(), tf.tables_initializer()])
+        return session.run(fetches)
+
+
+def tokens(module, inputs=None):
+    return module(inputs=inputs or hub_modules.inputs(), signature="tokens", as_dict=True)
+
+
+# --- A model of ours -------------------------------------------------------------------------------------
+
+
+def test_it_computes_what_the_model_computes_and_so_are_its_gradients(module, tiny_model):
+    found = hub.Module(module, trainable=True)
+    outputs = tokens(found)
+    model = modeling.BertModel(modeling.BertConfig.from_dict(tiny.CONFIG), False,
+                               *map(tf.constant, hub_modules.inputs().values()))
+    expected = {"pooled_output": model.get_pooled_output(), "sequence_output": model.get_sequence_output()}
+    encoder = [variable for variable in tf.trainable_variables() if variable.op.name.startswith("bert/")]
+    theirs = [found.variable_map[variable.op.name] for variable in encoder]
+    gradients = [tf.gradients(tf.reduce_sum(made["pooled_output"]**2), variables)
+                 for made, variables in ((outputs, theirs), (expected, encoder))]
+    gradients = [list(map(tf.convert_to_tensor, of_one)) for of_one in gradients]
+    assert outputs["sequence_output"].shape.as_list() == [3, tiny.SEQ_LENGTH, tiny.CONFIG["hidden_size"]]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for variable in encoder:
+            variable.load(tiny_model.weights[variable.op.name], session)
+        ours, wanted = session.run([[outputs, gradients[0]], [expected, gradients[1]]])
+    for name, array in wanted[0].items():
+        np.testing.assert_allclose(ours[0][name], array, rtol=1e-4, atol=1e-6)
+    for variable, first, second in zip(encoder, ours[1], wanted[1]):
+        np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5, err_msg=variable.name)
+
+
+def test_its_tokenizer_is_an_asset_of_it(module, tiny_model):
+    info = hub.Module(module)(signature="tokenization_info", as_dict=True)
+    found = values_of(info)
+    assert found["vocab_file"].decode() == f"{module}/assets/vocab.txt" and found["do_lower_case"]
+    with open(found["vocab_file"], encoding="utf-8") as reader:
+        assert reader.read() == tiny_model.vocab.read_text()
+    assert f"{module}/assets/vocab.txt".encode() in values_of(tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS))
+
+
+def test_variables_have_the_modules_weights_and_its_name(module, tiny_model):
+    with tf.variable_scope("scope"), tf.name_scope("elsewhere"):
+        first = hub.Module(module, name="encoder")
+        again = hub.Module(module, name="encoder", trainable=True, tags={"train"})
+    assert set(first.variable_map) == set(tiny_model.weights)
+    assert {variable.op.name for variable in first.variables} == {
+        f"scope/encoder/{name}" for name in tiny_model.weights}
+    assert {variable.op.name for variable in tf.trainable_variables()} == {
+        f"scope/encoder_1/{name}" for name in tiny_model.weights}
+    name = "bert/pooler/dense/kernel"
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        np.testing.assert_array_equal(session.run(first.variable_map[name]), tiny_model.weights[name])
+        session.run(first.variable_map[name].assign(np.zeros_like(tiny_model.weights[name])))
+        np.testing.assert_array_equal(session.run(again.variable_map[name]), tiny_model.weights[name])
+    assert again.variables == [again.variable_map[name] for name in sorted(tiny_model.weights)]
+
+
+def test_it_may_be_applied_more_than_once_and_inside_of_a_condition(module):
+    found = hub.Module(module)
+    variables = len(tf.global_variables())
+    first, second = tokens(found)["pooled_output"], tokens(found)["pooled_output"]
+    inside = tf.cond(tf.placeholder_with_default(True, []), lambda: tokens(found)["pooled_output"],
+                     lambda: tf.zeros([3, tiny.CONFIG["hidden_size"]]))
+    assert len(tf.global_variables()) == variables
+    assert (first.op.name.split("/")[0], second.op.name.split("/")[0]) == (
+        "module_apply_tokens", "module_apply_tokens_1")
+    one, two, three = values_of([first, second, inside])
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(one, three)
+
+
+def test_it_tells_of_its_signatures(module):
+    found = hub.Module(module, tags={"train"})
+    assert sorted(found.get_signature_names()) == ["tokenization_info", "tokens"]
+    infos = found.get_input_info_dict("tokens")
+    assert set(infos) == set(hub_modules.inputs())
+    assert infos["input_ids"].dtype == tf.int32 and infos["input_ids"].get_shape().as_list() == [None, None]
+    assert set(found.get_output_info_dict("tokens")) == {"pooled_output", "sequence_output"}
+    spec = hub.load_module_spec(module)
+    assert sorted(spec.get_tags(), key=len) == [set(), {"train"}] and isinstance(spec, hub.ModuleSpec)
+    assert hub.Module(spec).get_signature_names()
+
+
+# --- In an Estimator -------------------------------------------------------------------------------------
+
+
+def train(module, directory, steps):
+    """Trains the module's {"train"} variant in an Estimator up to a step; returns the Estimator."""
+    def model_fn(features, labels, mode):
+        del labels
+        training = mode == tf.estimator.ModeKeys.TRAIN
+        output = tokens(hub.Module(module, trainable=True, tags={"train"} if training else None), features)
+        weights = tf.get_variable("output_weights", [tiny.CONFIG["hidden_size"], 2])
+        loss = tf.reduce_mean((output["pooled_output"] @ weights)[:, 0])
+        update = tf.train.AdamOptimizer(0.01).minimize(loss, tf.train.get_or_create_global_step())
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=update)
+
+    estimator = tf.estimator.Estimator(model_fn, str(directory), tf.estimator.RunConfig(
+        save_checkpoints_steps=1, keep_checkpoint_max=9))
+    return estimator.train(input_fn, max_steps=steps)
+
+
+def input_fn():
+    return tf.data.Dataset.from_tensors(hub_modules.inputs()).repeat(9)
+
+
+def test_an_estimator_starts_from_it_and_goes_on_from_its_own_checkpoint(module, tiny_model, tmp_path):
+    name = "bert/encoder/layer_0/output/dense/kernel"
+    trained = train(module, tmp_path / "whole", 3)
+    started = tf.train.load_variable(str(tmp_path / "whole" / "model.ckpt-0"), f"module/{name}")
+    np.testing.assert_array_equal(started, tiny_model.weights[name])
+    last = trained.get_variable_value(f"module/{name}")
+    assert abs(last - started).max() > 1e-3
+    # The variant {"train"} drops out: an interrupted training has to draw the same.
+    train(module, tmp_path / "parts", 1)
+    in_parts = train(module, tmp_path / "parts", 3)
+    for variable in trained.get_variable_names():
+        if not variable.startswith("input_position"):
+            np.testing.assert_array_equal(*(each.get_variable_value(variable)
+                                            for each in (trained, in_parts)), err_msg=variable)
+    assert trained.evaluate(input_fn)["loss"] == in_parts.evaluate(input_fn)["loss"]
+
+
+# --- Other modules ---------------------------------------------------------------------------------------
+
+
+def of_everything(tiny_model, use_resource=True):
+    """Builds a module with a table, a partitioned variable, a loop, and what collections may hold."""
+    def build(tags):
+        x, word = tf.placeholder(tf.float32, [None, 4]), tf.placeholder(tf.string, [None])
+        with tf.variable_scope("", use_resource=use_resource):
+            weights = tf.get_variable("weights", [4, 4], regularizer=lambda value: 0.1 * tf.nn.l2_loss(value))
+            parts = tf.get_variable("parts", [6, 4], partitioner=tf.fixed_size_partitioner(2))
+        y = tf.layers.batch_normalization(x @ weights, training="train" in tags)
+        table = tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(
+            str(tiny_model.vocab), tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64,
+            tf.lookup.TextFileIndex.LINE_NUMBER), -1)
+        looped = tf.while_loop(lambda i, _: i < 3, lambda i, value: (i + 1, value @ weights), [0, x])[1]
+        tf.add_to_collection("hub_module_attachments", any_pb2.Any(
+            type_url="note", value=wrappers_pb2.StringValue(value="hello").SerializeToString())
+            .SerializeToString())
+        return {"default": ({"x": x}, {"default": y, "parts": tf.convert_to_tensor(parts)}),
+                "look:up": ({"word": word}, {"default": table.lookup(word)}),
+                "loop": ({"x": x}, {"default": looped})}
+    return build
+
+
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_tables_loops_and_collections(tiny_model, tmp_path, use_resource):
+    path = hub_modules.write_graphs(tmp_path / "module", of_everything(tiny_model, use_resource))
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    plain = hub.Module(str(path), name="plain")
+    plain(x)
+    for key in ("update_ops", "regularization_losses", "trainable_variables"):
+        assert not tf.get_collection(key)
+    found = hub.Module(str(path), trainable=True, tags={"train"})
+    y, index, looped = found(x), found(["cat", "zzz"], signature="look:up"), found(x, signature="loop")
+    assert isinstance(found.variable_map["parts"], list) and len(found.variable_map["parts"]) == 2
+    assert {variable.op.name for variable in tf.trainable_variables()} == {
+        f"module/{name}" for name in ("weights", "parts/part_0", "parts/part_1", "batch_normalization/beta",
+                                      "batch_normalization/gamma")}
+    (loss,) = tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES)
+    updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS, scope="module_apply_default/")
+    gradient = tf.gradients(tf.reduce_sum(looped), found.variable_map["weights"])[0]
+    with tf.Session() as session:
+        session.run([tf.global_variables_initializer(), tf.tables_initializer()])
+        weights, y, index, looped, loss, gradient = session.run(
+            [found.variable_map["weights"], y, index, looped, loss, gradient])
+        session.run(updates)
+        mean = session.run(found.variable_map["batch_normalization/moving_mean"])
+    product = x @ weights
+    np.testing.assert_allclose(y, (product - product.mean(0)) / np.sqrt(product.var(0) + 1e-3), rtol=1e-4,
+                               atol=1e-5)
+    np.testing.assert_allclose(mean, 0.01 * product.mean(0), rtol=1e-4)
+    assert index.tolist() == [tiny.VOCABULARY.index("cat"), -1]
+    np.testing.assert_allclose(loss, 0.05 * (weights**2).sum(), rtol=1e-5)
+    np.testing.assert_allclose(looped, x @ weights @ weights @ weights, rtol=1e-4)
+    # d/dW of the sum of x W W W: by the product rule, a term for each W.
+    ones = np.ones_like(x)
+    terms = [(x @ np.linalg.matrix_power(weights, k)).T @ ones @ np.linalg.matrix_power(weights, 2 - k).T
+             for k in range(3)]
+    np.testing.assert_allclose(gradient, sum(terms), rtol=1e-4)
+    message = found.get_attached_message("note", wrappers_pb2.StringValue)
+    assert message.value == "hello" and found.get_attached_message("other", wrappers_pb2.StringValue) is None
+    with pytest.raises(KeyError, match="no attached message 'other'"):
+        found.get_attached_message("other", wrappers_pb2.StringValue, required=True)
+
+
+def drawing(tags):
+    del tags
+    size = tf.placeholder(tf.int32, [])
+    return {"default": ({"size": size}, {
+        "uniform": tf.random.uniform([size]), "normal": tf.random.normal([size], seed=3),
+        "cut": tf.random.truncated_normal([size]),
+        "whole": tf.random.uniform([size], 5, 9, tf.int64)})}
+
+
+def test_what_it_draws_depends_on_the_seed_and_the_step_only(tmp_path):
+    path = str(hub_modules.write_graphs(tmp_path / "module", drawing, variants=((),)))
+
+    def draw(seed, step, times=1):
+        with tf.Graph().as_default(), tf.Session() as session:
+            tf.set_random_seed(seed)
+            assignment = tf.train.get_or_create_global_step().assign(step)
+            fetched = hub.Module(path)(20000, as_dict=True)
+            session.run([tf.global_variables_initializer()])
+            session.run(assignment)
+            return [session.run(fetched) for _ in range(times)][-1]
+
+    first, again, other_step, other_seed = draw(1, 5), draw(1, 5, times=2), draw(1, 6), draw(2, 5)
+    for name, values in first.items():
+        np.testing.assert_array_equal(values, again[name])
+        assert not np.array_equal(values, other_step[name]) and not np.array_equal(values, other_seed[name])
+    assert abs(first["uniform"].mean() - 0.5) < 0.02 and first["uniform"].min() >= 0
+    assert abs(first["normal"].std() - 1) < 0.03 and abs(first["cut"]).max() < 2.001
+    assert set(first["whole"]) == {5, 6, 7, 8} and first["whole"].dtype == np.int64
+    assert abs(np.corrcoef(first["normal"], first["cut"])[0, 1]) < 0.05
+
+
+def with_custom_gradient(tags):
+    del tags
+    x = tf.placeholder(tf.float32, [None])
+    scale = tf.get_variable("scale", [])
+
+    @tf.custom_gradient
+    def clipped(value):
+        return value * 2, lambda gradient: tf.clip_by_value(gradient, -1, 1)
+
+    return {"default": ({"x": x}, {"default": clipped(x * scale)})}
+
+
+def test_a_gradient_that_is_not_in_the_module_is_refused_not_replaced(tmp_path):
+    path = str(hub_modules.write_graphs(tmp_path / "module", with_custom_gradient, variants=((),)))
+    with pytest.raises(ValueError, match=r"module cannot be trained: .* trainable=False"):
+        hub.Module(path, trainable=True)([1.0])
+    x = tf.constant([1.0])
+    y = hub.Module(path)(x)
+    with pytest.raises(LookupError):
+        tf.gradients(y, x)
+
+
+# --- What is wrong ---------------------------------------------------------------------------------------
+
+
+def damaged(name, contents):
+    def damage(path):
+        (path / name).write_bytes(contents)
+        return path
+    return damage
+
+
+def without(pattern):
+    def remove(path):
+        for found in list(path.glob(pattern)):
+            found.unlink()
+        return path
+    return remove
+
+
+def archived(path):
+    (path.parent / "module.tar.gz").write_bytes(b"")
+    return path.parent / "module.tar.gz"
+
+
+@pytest.mark.parametrize(("change", "error", "message"), [
+    (lambda path: path / "nothing", FileNotFoundError, r"There is no directory .*nothing of a hub module"),
+    (archived, NotADirectoryError, r"is a file, but a hub module is a directory\. Unpack it"),
+    (without("saved_model.pb"), ValueError, r"no hub module: it has no saved_model\.pb\. Name the directory"),
+    (damaged("saved_model.pb", b"\xff\xff"), ValueError, r"saved_model\.pb is damaged"),
+    (damaged("tfhub_module.pb", b"\x08\x04"), ValueError, r"tfhub_module\.pb is damaged, or of a format"),
+    (without("variables/*"), ValueError, r"lacks its weights, .*variables/variables\.index"),
+    (lambda path: "https://tfhub.dev/google/bert/1", FileNotFoundError,
+     r"nothing is downloaded \(\$TFHUB_CACHE_DIR is not set\)\. Download the module and unpack it"),
+], ids=["nothing", "archive", "no model", "damaged", "format", "no weights", "address"])
+def test_what_is_no_module(module, tmp_path, monkeypatch, change, error, message):
+    monkeypatch.delenv("TFHUB_CACHE_DIR", raising=False)
+    path = change(tmp_path / "module") if shutil.copytree(module, tmp_path / "module") else None
+    with pytest.raises(error, match=message):
+        hub.Module(str(path) if not isinstance(path, str) else path)
+
+
+def test_an_address_is_looked_up_in_the_cache(module, tmp_path, monkeypatch):
+    address = "https://tfhub.dev/google/bert_uncased_L-12_H-768_A-12/1"
+    name = hashlib.sha1(address.encode()).hexdigest()
+    monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=rf"\$TFHUB_CACHE_DIR has no {name}"):
+        hub.Module(address)
+    shutil.copytree(module, tmp_path / name)
+    assert hub.Module(address).variable_map
+
+
+@pytest.mark.parametrize(("call", "error", "message"), [
+    (lambda found: found(hub_modules.inputs(), signature="token"), ValueError,
+     r"Signature 'token' is missing in .*, which has tokenization_info, tokens"),
+    (lambda found: found(hub_modules.inputs()), ValueError, r"Signature 'default' is missing"),
+    (lambda found: found(hub_modules.inputs(), signature="tokens"), TypeError,
+     r"no output 'default' but pooled_output, sequence_output: pass as_dict=True"),
+    (lambda found: tokens(found, {"input_ids": [[1]], "ids": [[1]]}), TypeError,
+     r"missing inputs: input_mask, segment_ids; unknown inputs: ids"),
+    (lambda found: found([[1]], signature="tokens"), TypeError, r"has the inputs input_ids, .*: pass a dict"),
+    (lambda found: tokens(found, {**hub_modules.inputs(), "input_mask": [1.5]}), TypeError,
+     r"input input_mask"),
+    (lambda found: tokens(found, {**hub_modules.inputs(), "input_mask": [1, 1]}), TypeError,
+     r"input input_mask has the shape \(2,\), and the module takes \(None, None\)|\(\?, \?\)"),
+], ids=["signature", "default", "output", "inputs", "no dict", "type", "shape"])
+def test_what_is_no_call_of_it(module, call, error, message):
+    with pytest.raises(error, match=message):
+        call(hub.Module(module))
+
+
+def test_what_is_no_place_for_it(module):
+    with pytest.raises(ValueError, match=r"No such graph variant: tags=\['serve'\]; .* \['train'\], \[\]"):
+        hub.Module(module, tags={"serve"})
+    with tf.name_scope("taken"):
+        pass
+    with pytest.raises(RuntimeError, match=r"variable_scope taken/ was unused, but the name_scope"):
+        hub.Module(module, name="taken")
+    found = hub.Module(module)
+    with tf.Graph().as_default(), pytest.raises(RuntimeError, match="it was instantiated for"):
+        tokens(found)
+
+
+def test_a_saved_model_of_one_variant_needs_no_tags(tmp_path):
+    def build(tags):
+        x = tf.placeholder(tf.float32, [None])
+        return {"serving_default": ({"x": x}, {"default": x * tf.get_variable("scale", [])})}
+
+    path = hub_modules.write_graphs(tmp_path / "module", build, {"scale": 3.0}, variants=(("serve",),))
+    (path / "tfhub_module.pb").unlink()
+    assert values_of(hub.Module(str(path))([2.0])).tolist() == [6.0]
+
+
+# --- The modules -----------------------------------------------------------------------------------------
+
+
+def test_names_that_are_not_there_name_what_takes_their_place():
+    for name, message in (("text_embedding_column", "apply a hub.Module in the model_fn"),
+                          ("create_module_spec", "tf.saved_model.Builder"),
+                          ("KerasLayer", "pip install tensorflow-hub"), ("Modul", "not provided")):
+        with pytest.raises(AttributeError, match=message):
+            getattr(hub, name)
+
+
+def test_an_installed_packages_other_names_are_its_own(tmp_path, monkeypatch):
+    (tmp_path / "keras_layer.py").write_text("class KerasLayer: pass\n")
+    (tmp_path / "registry.py").write_text("")
+    monkeypatch.setattr(hub, "__path__", [str(tmp_path)])
+    with monkeypatch.context() as context:
+        for name in ("keras_layer", "registry"):
+            context.delitem(sys.modules, f"tensorflow_hub.{name}", raising=False)
+        assert hub.KerasLayer.__module__ == "tensorflow_hub.keras_layer"
+        assert importlib.import_module("tensorflow_hub.registry").__file__ == str(tmp_path / "registry.py")
+    assert hub.Module.__module__ == "bertlib.runtime.hub_module"
+    for name in ("keras_layer", "registry"):
+        sys.modules.pop(f"tensorflow_hub.{name}", None)
+
+
+# --- A whole script --------------------------------------------------------------------------------------
+
+
+FORK = ("tests/tf1/forks/start.py", "fork_hub.py")
+
+
+def test_a_script_with_flags_of_ours_trains_a_module(scripts, module, tiny_model, tmp_path):
+    tiny.write_task(tmp_path, "mrpc", train=8)
+    output = tmp_path / "output"
+    given = dict(data_dir=tmp_path, module=module, output_dir=output, max_seq_length=tiny.SEQ_LENGTH,
+                 train_batch_size=4, learning_rate=0.01)
+    done = scripts.run(*FORK, *tiny.flags(**given), cwd=tmp_path)
+    assert done.code == 0, done.err
+    reader = tf.train.load_checkpoint(str(output))
+    name = "bert/encoder/layer_1/output/dense/kernel"
+    assert abs(reader.get_tensor(f"module/{name}") - tiny_model.weights[name]).max() > 1e-4
+    lines = [line.split("\t") for line in (output / "predicted.tsv").read_text().splitlines()]
+    loss, rows = float(lines[0][0]), np.array(lines[1:], float)
+    labels = rows[:, 0].astype(int)
+    # The columns are the label and its classes' probabilities.
+    np.testing.assert_allclose(loss, -np.log(rows[range(4), 1 + labels]).mean(), rtol=1e-4)
+
+
+def test_a_script_may_require_flags_of_ours(scripts, tmp_path):
+    done = scripts.run(*FORK, cwd=tmp_path)
+    assert done.code != 0 and "Flag --data_dir must have a value other than None" in done.err
+
+
+# --- The package bert ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_bert():
+    """Forgets the package `bert` before and after."""
+    def forget():
+        for name in [name for name in sys.modules if name.split(".")[0] == "bert"]:
+            del sys.modules[name]
+    forget()
+    yield
+    forget()
+
+
+def test_bert_is_our_modules(no_bert):
+    names = {}
+    exec("from bert import modeling as a\nimport bert.tokenization\nfrom bert.optimization import "
+         "create_optimizer", names)
+    assert names["a"] is modeling and names["bert"].tokenization is sys.modules["tokenization"]
+    assert names["create_optimizer"].__module__ == modeling.__spec__.name.replace("modeling", "optimization")
+    with pytest.raises(ImportError, match=r"no_such_module"):
+        exec("from bert import no_such_module")
+    with pytest.raises(ImportError, match=r"No module named 'bert\.no_such_module'"):
+        exec("import bert.no_such_module")
+
+
+def test_a_forks_own_bert_comes_first(no_bert, tmp_path, monkeypatch):
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "__init__.py").write_text("")
+    (tmp_path / "bert" / "modeling.py").write_text("mine = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = {}
+    exec("from bert import modeling", names)
+    assert names["modeling"].mine
+    with pytest.raises(ImportError):
+        exec("from bert import tokenization")

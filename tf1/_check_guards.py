@@ -1,0 +1,75 @@
+"""What a program says about its own lines: which version of Python they are for, which errors it expects."""
+
+import ast
+import platform
+import re
+import sys
+
+# What a condition on the version may consist of; everything else is left undecided.
+_NODES = (ast.Expression, ast.Compare, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice,
+          ast.Tuple, ast.List, ast.Call, ast.UnaryOp, ast.USub, ast.Load, ast.cmpop)
+_CALLED = {"int", "str", "float", "tuple", "platform.python_version", "sys.version.startswith",
+           "platform.python_version().startswith", "six.PY2", "six.PY3"}
+_VERSION_3 = re.compile(r"_?(?:is_?)?(?:py|python)_?([23])", re.IGNORECASE)
+
+
+def truth(test, scope):
+    """Whether a condition holds here, if it is about the version of Python; else None."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        operand = truth(test.operand, scope)
+        return None if operand is None else not operand
+    if isinstance(test, ast.BoolOp):
+        values = [truth(value, scope) for value in test.values]
+        decides = isinstance(test.op, ast.Or)  # or is true, and is false, by one of them
+        if decides in values:
+            return decides
+        return None if None in values else not decides
+    if isinstance(test, ast.Constant):
+        return bool(test.value)
+    if isinstance(test, (ast.Name, ast.Attribute)):
+        name = test.id if isinstance(test, ast.Name) else test.attr
+        if match := _VERSION_3.fullmatch(name):
+            return match[1] == "3"
+        if name == "TYPE_CHECKING":
+            return False
+        test = scope.value(test)
+    return _version_test(test, scope)
+
+
+def _version_test(test, scope):
+    if ast.unparse(test) in ("str is bytes", "bytes is str", "str == bytes", "bytes == str"):
+        return False
+    names = {scope.resolve(node)[0] for node in ast.walk(test) if isinstance(node, ast.Name)}
+    calls = {ast.unparse(node.func) for node in ast.walk(test) if isinstance(node, ast.Call)}
+    attributes = {node.attr for node in ast.walk(test) if isinstance(node, ast.Attribute)}
+    known = all(isinstance(node, _NODES) for node in ast.walk(test)) and calls <= _CALLED and attributes <= {
+        "version", "version_info", "major", "minor", "hexversion", "python_version", "startswith"}
+    modules = {"sys", "platform"}
+    if not known or not names & modules or not names <= modules | {f"builtins.{name}" for name in _CALLED}:
+        return None
+    try:
+        # Nothing but the version of Python can be in it.
+        code = compile(ast.Expression(test), "condition", "eval")
+        return bool(eval(code, {"sys": sys, "platform": platform}))
+    except Exception:
+        return None
+
+
+def asked_for(test):
+    """What a condition asks for by hasattr, and the packages whose version it looks at."""
+    found = set()
+    for node in ast.walk(test):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("hasattr", "getattr"):
+            found |= {argument.value for argument in node.args[1:2] if isinstance(argument, ast.Constant)
+                      and isinstance(argument.value, str)}
+        elif isinstance(node, ast.Attribute) and node.attr in ("__version__", "VERSION"):
+            found |= {f"{ast.unparse(node.value)}.", "tensorflow"}
+    return frozenset(found)
+
+
+def exceptions(caught):
+    """The names of the exceptions that an `except` is for; {None} for all."""
+    if caught is None:
+        return {None}
+    return {getattr(node, "attr", getattr(node, "id", "?"))
+            for node in (caught.elts if isinstance(caught, ast.Tuple) else [caught])}

@@ -1,0 +1,158 @@
+"""Whether modules and their names are there: TensorFlow's and NumPy's are asked, others are looked for."""
+
+import collections
+import functools
+import importlib
+import importlib.util
+import os
+import pathlib
+import re
+import sys
+import types
+import warnings
+
+import numpy as np
+import tensorflow as plain
+
+import tf1
+
+_DEFINITION = re.compile(r"^\s*def (\w+)", re.MULTILINE)
+_FROM_PACKAGE = re.compile(r"^\s*from \.*([\w.]+) import ([^#\n]+)", re.MULTILINE)
+_IMPORT_PART = re.compile(r"^\s*import (\w+(?:\.\w+)+)", re.MULTILINE)
+
+
+@functools.cache
+def _imported(name):
+    """(module, None), or (None, the error)."""
+    try:
+        return importlib.import_module(name), None
+    except Exception as error:  # whatever a module does
+        return None, error
+
+
+@functools.cache
+def missing(name):
+    """Walks a dotted name of `tf` (that is `tf1`), `tensorflow` or `numpy` as long as it meets modules.
+
+    Returns:
+      (its first part that is not there, the explanation), or None if all of it is.
+    """
+    root, *parts = name.split(".")
+    value = {"tf": tf1, "tensorflow": plain, "numpy": np}[root]
+    for index, part in enumerate(parts, 1):
+        if not isinstance(value, types.ModuleType):
+            return None
+        so_far = ".".join([root, *parts[:index]])
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                value = getattr(value, part)
+        except Exception as error:  # a module that is loaded late raises what it likes
+            value = None if root == "tf" else _imported(so_far)[0]
+            if value is None:
+                return so_far, " ".join(str(error).split())
+    return None
+
+
+@functools.cache
+def is_installed(name):
+    """Whether `import name`, a module without a dot, finds something."""
+    if name in sys.modules or name in sys.stdlib_module_names:
+        return True
+    names = (name, "tf1._hub") if name == "tensorflow_hub" else (name,)  # `python -m tf1` gives it that one
+    try:
+        return any(importlib.util.find_spec(module) is not None for module in names)
+    except (ImportError, ValueError):
+        return False
+
+
+class Fork:
+    """The program that is read: its modules, and what its files say of each other.
+
+    `methods` are the names of all functions that its files define.
+    """
+
+    def __init__(self, root, files):
+        """Takes the folder that is read, and {path of a Python file below it: its text}."""
+        self._root, self._files = root, files
+        self._homes = collections.defaultdict(set)  # of a module: the folders that it is found in
+        for path in files:
+            self._homes[path.stem].add(path.parent)
+            for folder in path.relative_to(root).parents:
+                if folder.name:
+                    self._homes[folder.name].add(root / folder.parent)
+        self._homes[root.resolve().name].add(root.resolve().parent)
+        self._above = []
+        folder = root.resolve()
+        # Up to where the program ends.
+        while folder != folder.parent and not (folder / ".git").exists():
+            folder = folder.parent
+            if not _has_python_files(folder):
+                break
+            self._above.append(folder)
+        self.methods, self._parts, self._changes_path, self._stars = set(), set(), False, {}
+        for text in files.values():
+            self.methods.update(_DEFINITION.findall(text))
+            self._changes_path |= "sys.path" in text
+            for package, names in _FROM_PACKAGE.findall(text):
+                parts = package.split(".")
+                self._parts.update((parts[-1], name.split()[0]) for name in names.split(",") if name.strip())
+                self._parts.update(zip(parts, parts[1:]))
+            self._parts.update(tuple(module.split(".")[-2:]) for module in _IMPORT_PART.findall(text))
+
+    def has(self, name):
+        """Whether a module without a dot is the program's own, in any of its folders or above."""
+        if name not in self._homes and any(_is_module(folder, name) for folder in self._above):
+            self._homes[name].update(self._above)
+        return name in self._homes
+
+    def is_called(self, package):
+        """Whether a package that is nowhere seems to be the folder itself, by what is used of it."""
+        used = {name for owner, name in self._parts if owner == package}
+        return bool(used) and all(self._root in self._homes.get(name, ()) for name in used) and (
+            len(used) > 1 or package.lower() in self._root.resolve().name.lower())
+
+    def is_only_beside(self, name, path):
+        """Whether a module is beside a file that others import as part of a package, and on no path."""
+        package = path.parent
+        return (not self._changes_path and (package.name, path.stem) in self._parts
+                and self._homes.get(name) == {package} and (package / "__init__.py").exists()
+                and not any(_is_module(folder, name) for folder in self._above) and not is_installed(name))
+
+    def stars_give(self, stars, name):
+        """Whether one of the program's modules, of which everything is imported, binds a name."""
+        stems = frozenset(star.split(".")[-1] for star in stars)
+        if stems and (stems, name) not in self._stars:
+            bound = re.compile(rf"^\s*(?:{name}\s*=|def {name}\b|from .* import .*\b{name}\b)", re.M)
+            self._stars[stems, name] = any(path.stem in stems and bound.search(text)
+                                           for path, text in self._files.items())
+        return self._stars.get((stems, name), False)
+
+
+def _is_module(folder, name):
+    return (folder / f"{name}.py").exists() or (folder / name).is_dir()
+
+
+def _has_python_files(folder):
+    try:
+        return any(entry.name.endswith(".py") for entry in os.scandir(folder))
+    except OSError:
+        return False
+
+
+def python_files(root):
+    """The files below a folder.
+
+    Returns:
+      (.py files, number of notebooks, what could not be read: [(path, why)]). Links to folders, hidden
+      folders and virtual environments are left out.
+    """
+    found, notebooks, unread = [], 0, []
+    for folder, folders, files in os.walk(root, onerror=lambda error: unread.append(
+            (pathlib.Path(error.filename), error.strerror))):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in (
+            "__pycache__", "node_modules", "site-packages") and not os.path.exists(
+                os.path.join(folder, name, "pyvenv.cfg")))
+        notebooks += sum(name.endswith(".ipynb") for name in files)
+        found += [pathlib.Path(folder, name) for name in sorted(files) if name.endswith(".py")]
+    return found, notebooks, unread

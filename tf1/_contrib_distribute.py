@@ -1,0 +1,54 @@
+"""tf.contrib.distribute: strategies over the devices of one machine."""
+
+import collections
+
+import tensorflow.compat.v1 as tf
+
+
+class DistributeConfig(collections.namedtuple("DistributeConfig", ["train_distribute", "eval_distribute",
+                                                                   "remote_cluster"], defaults=[None] * 3)):
+    """Strategies of training and evaluation, and a cluster."""
+
+
+def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cross_device_ops=None,
+                      auto_shard_dataset=False, cross_tower_ops=None):
+    """tf.contrib.distribute.MirroredStrategy.
+
+    Args:
+      devices: names of devices.
+      num_gpus, num_gpus_per_worker: the first that many, and 0 the CPU, in their place.
+      cross_device_ops, cross_tower_ops: how gradients are summed; how the strategy likes if None.
+      auto_shard_dataset: ignored.
+    """
+    del auto_shard_dataset
+    count = num_gpus if num_gpus is not None else num_gpus_per_worker
+    if devices is None and count is not None:
+        devices = [f"/gpu:{index}" for index in range(count)] or ["/cpu:0"]
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops or cross_tower_ops)
+
+
+def collective_all_reduce_strategy(num_gpus_per_worker=0, communication=None):
+    """tf.contrib.distribute.CollectiveAllReduceStrategy of one worker: a `MirroredStrategy`."""
+    del communication
+    return mirrored_strategy(num_gpus_per_worker=num_gpus_per_worker)
+
+
+def _refused(name, reason):
+    def strategy(*args, **kwargs):
+        raise ValueError(f"tf.contrib.distribute.{name}: {reason} "
+                         "Leave it out: the run then uses one device.")
+    strategy.__doc__ = f"Raises ValueError: {reason}"
+    strategy.__name__ = name
+    return strategy
+
+
+def _cross_device_ops(*args, **kwargs):
+    """How gradients are summed; the strategy chooses, as it does for None."""
+
+
+NAMES = dict(
+    AllReduceCrossDeviceOps=_cross_device_ops, AllReduceCrossTowerOps=_cross_device_ops,
+    CollectiveAllReduceStrategy=collective_all_reduce_strategy, DistributeConfig=DistributeConfig,
+    MirroredStrategy=mirrored_strategy, OneDeviceStrategy=tf.distribute.OneDeviceStrategy,
+    ParameterServerStrategy=_refused("ParameterServerStrategy", "parameter servers are not supported."),
+    TPUStrategy=_refused("TPUStrategy", "TPUs are not supported."))
