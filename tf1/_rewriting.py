@@ -14,9 +14,9 @@ import sys
 import sysconfig
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
-_OURS = {"build_vocab", "convert_checkpoint", "create_pretraining_data", "extract_features", "modeling",
-         "optimization", "plan_memory", "run_classifier", "run_classifier_with_tfhub", "run_pretraining",
-         "run_squad", "tokenization"}
+_OURS = {"build_vocab", "convert_checkpoint", "create_pretraining_data", "extract_features",
+         "glue_submission", "modeling", "optimization", "plan_memory", "run_classifier",
+         "run_classifier_with_tfhub", "run_pretraining", "run_squad", "tokenization"}
 # Parts of TensorFlow that a file goes on to import from TensorFlow itself.
 _INNER = ("core", "python", "tools")
 

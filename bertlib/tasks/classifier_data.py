@@ -50,19 +50,35 @@ def _blaming(path):
 
 
 class _Layout(NamedTuple):
-    """Which column of a TSV file holds what, counted from 0; -1 is the last, None is absent.
+    """Which column of a TSV file holds what: its name in the header row, or its number from 0; -1 is the
+    last, None is absent.
 
     `guid` None numbers the examples by row. `header` says that the first row names the columns.
-    `label_header` is the name over the labels; it is needed if a test file may come without them.
+    `label_header` is the name over the labels; it is needed if a test file may come without them, and the
+    columns are numbered. `skips_short_rows` leaves rows with too few columns out.
     """
 
-    text_a: int
-    text_b: int | None = None
-    label: int | None = None
-    guid: int | None = None
-    language: int | None = None
+    text_a: int | str
+    text_b: int | str | None = None
+    label: int | str | None = None
+    guid: int | str | None = None
+    language: int | str | None = None
     header: bool = True
     label_header: str | None = None
+    skips_short_rows: bool = False
+
+    def numbered(self, header, is_test):
+        """Returns the layout with numbers in place of names. A test file may have no labels."""
+        numbers = {}
+        for field in ("text_a", "text_b", "label", "guid", "language"):
+            name = getattr(self, field)
+            if not isinstance(name, str):
+                continue
+            if name not in header and not (is_test and field == "label"):
+                raise _RowError(1, f"there is no column {name!r} in the header row; its columns are "
+                                f"{', '.join(header)}. Name them there as the task's files do")
+            numbers[field] = header.index(name) if name in header else None
+        return self._replace(**numbers, skips_short_rows=self.skips_short_rows and not is_test)
 
     def width(self, first_row):
         """Returns the fewest columns a usable row has."""
@@ -78,13 +94,17 @@ class _Layout(NamedTuple):
             if self.header and i == 0:
                 continue
             if len(row) < width:
+                if self.skips_short_rows:
+                    continue
                 raise _RowError(i + 1, f"expected at least {width} tab-separated columns, found "
                                 f"{len(row)}; complete the row or remove it")
             if self.language is None or row[self.language] == language:
                 yield i, row
 
     def label_of(self, i, row, labels, aliases):
-        """Returns the label in row `i`, checked against `labels`."""
+        """Returns the label in row `i`, checked against `labels`; a float if they are None."""
+        if labels is None:
+            return self._score_of(i, row)
         label = aliases.get(row[self.label], row[self.label])
         if label in labels:
             return label
@@ -97,14 +117,38 @@ class _Layout(NamedTuple):
                 advice += " (this file is read as one without a header row)"
         raise _RowError(i + 1, f"label {label!r} is not one of {', '.join(labels)}: {advice}")
 
+    def _score_of(self, i, row):
+        try:
+            score = float(row[self.label])
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
+            raise _RowError(i + 1, f"score {row[self.label]!r} is no finite number: correct the row or "
+                            "remove it")
+        return score
+
 
 class DataProcessor:
     """Reads the examples of one classification task; base class of all processors.
 
     A subclass either overrides the `get_` methods, or declares `_FILES` (file names by "train",
-    "dev" and "test", which may mention {processor}), `_LABELS` and `_LAYOUT`.
+    "dev" and "test", which may mention {processor}; or a tuple of names, of which the first that is there is
+    read), `_LABELS` and `_LAYOUT`.
+
+    Attributes:
+      name: str, the task's name as its makers spell it, or None.
+      task_type: "classification", or "regression": labels are floats then, and `get_labels` returns None.
+      metrics: the official ones, names of `eval_results.txt` without "eval_".
+      further_sets: str, the names after "dev_" and "test_" of sets that are evaluated and predicted besides.
+      submission: {name of GLUE's file of predictions: (the set, its number of examples)}.
+      language: str, of a task that has several.
     """
 
+    name = None
+    task_type = "classification"
+    metrics = ("accuracy",)
+    further_sets = ()
+    submission: ClassVar = {}
     _FILES: ClassVar = {}
     _LABELS = None
     _LAYOUT = None
@@ -127,7 +171,7 @@ class DataProcessor:
     def get_test_examples(self, data_dir):
         """Returns the list of `InputExample`s to predict; errors as in training.
 
-        Every label is the task's first one, a stand-in: the real ones, where the file has them,
+        Every label is the task's first one, or 0.0, a stand-in: the real ones, where the file has them,
         are for `get_test_labels`.
         """
         return self._load_examples(data_dir, "test")
@@ -144,7 +188,8 @@ class DataProcessor:
             # A subclass with its own way to make test examples: these labels may not be theirs.
             return None
         path, lines = self._load_lines(data_dir, "test")
-        layout = self._layout("test", lines)
+        with _blaming(path):
+            layout = self._layout("test", lines).numbered(lines[0], is_test=True)
         if layout.label is None:
             return None
         if layout.label_header and lines[0][layout.label:][:1] != [layout.label_header]:
@@ -154,12 +199,28 @@ class DataProcessor:
             return [layout.label_of(i, row, labels, self._LABEL_ALIASES)
                     for i, row in layout.rows(lines, self.language)]
 
+    def get_further_examples(self, data_dir, split):
+        """Returns the list of `InputExample`s of a further set, "dev_" or "test_" and its name; None if it is
+        not there. Errors as in training."""
+        if split not in self._FILES or not self._path_of(data_dir, split):
+            return None
+        return self._load_examples(data_dir, split)
+
     def file_names(self):
-        """Returns {"train", "dev" or "test": the file's name in the data directory} of what is declared."""
-        return {name: self._FILES[name].format(processor=self) for name in self._FILES}
+        """Returns {"train", "dev", "test" or a further set: the file's names in the data directory, a list}
+        of what is declared."""
+        lists = {split: [names] if isinstance(names, str) else names for split, names in self._FILES.items()}
+        return {split: [name.format(processor=self) for name in names] for split, names in lists.items()}
+
+    def _path_of(self, data_dir, split):
+        """Returns the path of a declared file; None if there is none."""
+        paths = [os.path.join(data_dir, name) for name in self.file_names()[split]]
+        return next(filter(files.exists, paths), None)
 
     def get_labels(self):
-        """Returns the list of label strings; a label's id is its place in it."""
+        """Returns the list of label strings, a label's id is its place in it; None for a regression."""
+        if self.task_type == "regression":
+            return None
         if self._LABELS is None:
             raise NotImplementedError(f"{type(self).__name__} declares no labels")
         return list(self._LABELS)
@@ -216,13 +277,13 @@ class DataProcessor:
         if split not in self._FILES:
             raise NotImplementedError(f"{type(self).__name__} declares no {split} file")
         names = self.file_names()
-        path = os.path.join(data_dir, names[split])
+        path = self._path_of(data_dir, split) or os.path.join(data_dir, names[split][0])
         try:
             lines = self._read_tsv(path)
         except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"{error}: {type(self).__name__} looks in the data directory {data_dir} for "
-                f"{', '.join(sorted(set(names.values())))}") from None
+            looks_for = sorted({name for names in names.values() for name in names})
+            raise FileNotFoundError(f"{error}: {type(self).__name__} looks in the data directory {data_dir} "
+                                    f"for {', '.join(looks_for)}") from None
         if not lines:
             raise ValueError(f"{path}: the file is empty; it should hold the {split} examples")
         return path, lines
@@ -233,6 +294,9 @@ class DataProcessor:
         with _blaming(path):
             examples = self._create_examples(lines, set_type or split)
         if examples:
+            if len(examples) < len(lines) - 1 and self._LAYOUT and self._LAYOUT.skips_short_rows:
+                logging.info("%s: %d of %d rows have too few columns and are left out, as by the published "
+                             "readers.", path, len(lines) - 1 - len(examples), len(lines) - 1)
             return examples
         if len(lines) == 1:
             raise ValueError(f"{path}:1: there is a header row and nothing after it; "
@@ -245,13 +309,14 @@ class DataProcessor:
         """Returns the examples in a file's rows, header included; in a test set unlabelled ones."""
         if not lines:
             return []
-        layout = self._layout(set_type, lines)
-        if set_type == "test":
+        is_test = set_type in ("test", *(f"test_{name}" for name in self.further_sets))
+        layout = self._layout(set_type, lines).numbered(lines[0], is_test)
+        if is_test:
             layout = layout._replace(label=None)
         labels = self.get_labels()
         examples = []
         for i, row in layout.rows(lines, self.language):
-            label = labels[0]
+            label = 0.0 if labels is None else labels[0]
             if layout.label is not None:
                 label = layout.label_of(i, row, labels, self._LABEL_ALIASES)
             examples.append(InputExample(
@@ -265,6 +330,8 @@ class DataProcessor:
 class XnliProcessor(DataProcessor):
     """XNLI, one language at a time: trains on MultiNLI translated, evaluates on XNLI itself."""
 
+    LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
+    name = "XNLI"
     _FILES: ClassVar = {"train": "multinli/multinli.train.{processor.language}.tsv",
                         "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}
     _LABELS = ("contradiction", "entailment", "neutral")
@@ -279,10 +346,19 @@ class XnliProcessor(DataProcessor):
         return self._TRANSLATED if set_type == "train" else self._LAYOUT
 
 
-class MnliProcessor(DataProcessor):
-    """MultiNLI in the form of the GLUE benchmark; evaluates on the matched genres."""
+# --- The GLUE benchmark (https://gluebenchmark.com), as it is distributed --------------------------------
 
-    _FILES: ClassVar = {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv"}
+_FILES_OF_GLUE = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+
+
+class MnliProcessor(DataProcessor):
+    """MultiNLI; trains and evaluates on the matched genres, and evaluates on the mismatched ones besides."""
+
+    name = "MNLI"
+    further_sets = ("mismatched",)
+    submission: ClassVar = {"MNLI-m.tsv": ("test", 9796), "MNLI-mm.tsv": ("test_mismatched", 9847)}
+    _FILES: ClassVar = {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv",
+                        "dev_mismatched": "dev_mismatched.tsv", "test_mismatched": "test_mismatched.tsv"}
     _LABELS = ("contradiction", "entailment", "neutral")
     _LAYOUT = _Layout(guid=0, text_a=8, text_b=9, label=-1, label_header="gold_label")
 
@@ -290,23 +366,48 @@ class MnliProcessor(DataProcessor):
         """Returns the list of `InputExample`s to evaluate on, guids "dev_matched-<first column>"."""
         return self._load_examples(data_dir, "dev", "dev_matched")
 
+    def get_further_examples(self, data_dir, split):
+        """See `DataProcessor`. None in a subclass that has its own way to make examples: these may not be of
+        its kind."""
+        cls, ours = type(self), MnliProcessor
+        if (cls.get_dev_examples is not ours.get_dev_examples or cls._create_examples
+                is not ours._create_examples or cls.get_labels is not ours.get_labels):
+            return None
+        return super().get_further_examples(data_dir, split)
+
+
+class AxProcessor(DataProcessor):
+    """The benchmark's diagnostic set, for a model of MNLI: there is nothing to train on."""
+
+    name = "AX"
+    submission: ClassVar = {"AX.tsv": ("test", 1104)}
+    _FILES: ClassVar = {"test": ("diagnostic.tsv", "AX.tsv")}
+    _LABELS = MnliProcessor._LABELS
+    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2")
+
 
 class MrpcProcessor(DataProcessor):
-    """The Microsoft paraphrase corpus in the form of the GLUE benchmark."""
+    """The Microsoft paraphrase corpus."""
 
-    _FILES: ClassVar = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+    name = "MRPC"
+    metrics = ("f1", "accuracy")
+    submission: ClassVar = {"MRPC.tsv": ("test", 1725)}
+    _FILES: ClassVar = _FILES_OF_GLUE
     _LABELS = ("0", "1")
     _LAYOUT = _Layout(label=0, text_a=3, text_b=4, label_header="Quality")
 
 
 class ColaProcessor(DataProcessor):
-    """The corpus of linguistic acceptability in the form of the GLUE benchmark: single sentences.
+    """The corpus of linguistic acceptability: single sentences.
 
     The test file is either GLUE's (a header, then number and sentence), or, when its first row has
     four columns, labelled and without a header like the other two.
     """
 
-    _FILES: ClassVar = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+    name = "CoLA"
+    metrics = ("matthews",)
+    submission: ClassVar = {"CoLA.tsv": ("test", 1063)}
+    _FILES: ClassVar = _FILES_OF_GLUE
     _LABELS = ("0", "1")
     _LAYOUT = _Layout(label=1, text_a=3, header=False)
     _UNLABELLED = _Layout(text_a=1)
@@ -317,10 +418,79 @@ class ColaProcessor(DataProcessor):
         return self._LAYOUT
 
 
+class Sst2Processor(DataProcessor):
+    """The Stanford sentiment treebank: single sentences, 1 is positive."""
+
+    name = "SST-2"
+    submission: ClassVar = {"SST-2.tsv": ("test", 1821)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("0", "1")
+    _LAYOUT = _Layout(text_a="sentence", label="label")
+
+
+class StsbProcessor(DataProcessor):
+    """The semantic textual similarity benchmark: how alike two sentences are, from 0 to 5."""
+
+    name = "STS-B"
+    task_type = "regression"
+    metrics = ("pearson", "spearman")
+    submission: ClassVar = {"STS-B.tsv": ("test", 1379)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="score")
+
+
+class QqpProcessor(DataProcessor):
+    """Quora question pairs. Some rows of the training file are cut off, and are left out."""
+
+    name = "QQP"
+    metrics = ("f1", "accuracy")
+    submission: ClassVar = {"QQP.tsv": ("test", 390965)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("0", "1")
+    _LAYOUT = _Layout(text_a="question1", text_b="question2", label="is_duplicate", skips_short_rows=True)
+
+
+class QnliProcessor(DataProcessor):
+    """Questions of SQuAD, and sentences that answer them or not."""
+
+    name = "QNLI"
+    submission: ClassVar = {"QNLI.tsv": ("test", 5463)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("entailment", "not_entailment")
+    _LAYOUT = _Layout(text_a="question", text_b="sentence", label="label")
+
+
+class RteProcessor(DataProcessor):
+    """Recognizing textual entailment."""
+
+    name = "RTE"
+    submission: ClassVar = {"RTE.tsv": ("test", 3000)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("entailment", "not_entailment")
+    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="label")
+
+
+class WnliProcessor(DataProcessor):
+    """Winograd's schemas: whether a sentence follows from another with its pronoun put into words."""
+
+    name = "WNLI"
+    submission: ClassVar = {"WNLI.tsv": ("test", 146)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("0", "1")
+    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="label")
+
+
 PROCESSORS = {
+    "ax": AxProcessor,
     "cola": ColaProcessor,
     "mnli": MnliProcessor,
     "mrpc": MrpcProcessor,
+    "qnli": QnliProcessor,
+    "qqp": QqpProcessor,
+    "rte": RteProcessor,
+    "sst-2": Sst2Processor,
+    "sts-b": StsbProcessor,
+    "wnli": WnliProcessor,
     "xnli": XnliProcessor,
 }
 
