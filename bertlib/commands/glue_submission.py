@@ -76,8 +76,6 @@ def main(argv):
     settings, expected = Settings(), glue.test_sets()
     if not argv[1:]:
         raise ValueError("Name the directories with the predictions, such as output/*.")
-    if not settings.output_file:
-        raise ValueError("--output_file is empty; name the zip.")
     found = find(argv[1:], expected)
     if not found:
         raise ValueError(f"No predictions in {', '.join(argv[1:])}: none has {', '.join(expected)}.")
@@ -86,6 +84,9 @@ def main(argv):
         raise ValueError("This is no submission yet; nothing was written:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
     members = [found[name][0] for name in expected if name in found]
+    if files.identity(settings.output_file) in map(files.identity, members):
+        raise ValueError(f"--output_file={settings.output_file} would overwrite predictions that are read. "
+                         "Name another file.")
     glue.write_zip(settings.output_file, members)
     logging.info("%s holds the predictions of %d of %d test sets: %s.", settings.output_file, len(members),
                  len(expected), ", ".join(map(os.path.basename, members)))

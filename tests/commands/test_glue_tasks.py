@@ -258,6 +258,16 @@ def test_a_part_of_a_submission_is_zipped_if_that_is_asked_for(scripts, tmp_path
         assert archive.namelist() == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"]
 
 
+def test_the_zip_does_not_take_the_place_of_predictions(scripts, tmp_path):
+    write_predictions(tmp_path / "output")
+    path = tmp_path / "output" / "wnli" / "WNLI.tsv"
+    before = path.read_bytes()
+    flags = tiny.flags(partial=True, output_file=path)
+    finished = scripts.run("glue_submission.py", *flags, path.parent, cwd=tmp_path)
+    assert finished.code == 1 and "would overwrite predictions" in finished.err
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("arguments, expected", [
     ([], "Name the directories with the predictions"), (["nowhere"], "nowhere: there is no such file"),
     (["."], "No predictions in .: none has AX.tsv, CoLA.tsv")])
