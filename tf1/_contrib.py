@@ -133,7 +133,7 @@ _MODULES = {
         "optimize_loss", "sum_regularizer"), **INITIALIZERS),
     "learn": dict(ModeKeys=_contrib_others.ModeKeys),
     "lookup": _contrib_lookup.NAMES,
-    "metrics": own_names(_contrib_metrics, "streaming_concat", "streaming_pearson_correlation"),
+    "metrics": own_names(_contrib_metrics, "f1_score", "streaming_concat", "streaming_pearson_correlation"),
     "mixed_precision": own_names(_contrib_mixed_precision, "ExponentialUpdateLossScaleManager",
                                  "FixedLossScaleManager", "LossScaleManager", "LossScaleOptimizer"),
     "opt": own_names(_contrib_opt, *_contrib_opt.NAMES),

@@ -2,6 +2,8 @@
 
 import tensorflow.compat.v1 as tf
 
+_EPSILON = 1e-7
+
 
 def streaming_concat(values, axis=0, max_size=None, metrics_collections=None, updates_collections=None,
                      name=None):
@@ -62,3 +64,33 @@ def _metric(value, update, metrics_collections, updates_collections):
     tf.add_to_collections(metrics_collections or [], value)
     tf.add_to_collections(updates_collections or [], update)
     return value, update
+
+
+def f1_score(labels, predictions, weights=None, num_thresholds=200, metrics_collections=None,
+             updates_collections=None, name=None):
+    """A metric: the best F1 over evenly spaced thresholds of a prediction.
+
+    Args:
+      labels: tensor of 0 and 1, or bool.
+      predictions: tensor of the same shape, in [0, 1].
+      weights: likewise; all 1 if None.
+      num_thresholds: number of thresholds, from just below 0 to just above 1.
+      metrics_collections, updates_collections, name: see `streaming_concat`.
+
+    Returns:
+      (value, update), like the functions of `tf.metrics`.
+    """
+    between = [index / (num_thresholds - 1) for index in range(1, num_thresholds - 1)]
+    thresholds = [-_EPSILON, *between, 1.0 + _EPSILON]
+    with tf.variable_scope(name, "f1", [labels, predictions, weights]):
+        sides = tf.cast(labels, tf.bool), tf.cast(predictions, tf.float32), thresholds, weights
+        counts = [count(*sides) for count in (tf.metrics.true_positives_at_thresholds,
+                                              tf.metrics.false_positives_at_thresholds,
+                                              tf.metrics.false_negatives_at_thresholds)]
+
+        def best(hits, false, missed):
+            precision, recall = hits / (_EPSILON + hits + false), hits / (_EPSILON + hits + missed)
+            return tf.reduce_max(2.0 * precision * recall / (precision + recall + _EPSILON))
+
+        return _metric(best(*(value for value, _ in counts)), best(*(update for _, update in counts)),
+                       metrics_collections, updates_collections)

@@ -381,3 +381,23 @@ def test_names_that_tensorflow_has_elsewhere(name):
     for part in name.split("."):
         found = getattr(found, part)
     assert found is not None
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_the_f1_score_is_the_best_of_all_thresholds(kind):
+    chance = np.random.RandomState(3)
+    labels = chance.randint(0, 2, 60)
+    predictions = (chance.rand(60) if kind is np.float32 else chance.randint(0, 2, 60)).astype(kind)
+    with tf.Graph().as_default(), tf.Session() as session:
+        fed = tf.placeholder(tf.int32, [None]), tf.placeholder(kind, [None])
+        value, update = tf.contrib.metrics.f1_score(*fed)
+        session.run(tf.local_variables_initializer())
+        for rows in (slice(0, 25), slice(25, 60)):
+            session.run(update, dict(zip(fed, (labels[rows], predictions[rows]))))
+        found = session.run(value)
+    scores = []
+    for threshold in np.linspace(0, 1, 200)[1:-1]:
+        chosen = predictions > threshold
+        scores.append(2 * (chosen & (labels == 1)).sum() / (chosen.sum() + labels.sum()))
+    # Below 0 all are chosen.
+    assert found == pytest.approx(max(*scores, 2 * labels.sum() / (60 + labels.sum())), abs=1e-5)
