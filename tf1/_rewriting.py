@@ -15,8 +15,8 @@ import sysconfig
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _OURS = {"build_vocab", "convert_checkpoint", "create_pretraining_data", "extract_features", "modeling",
-         "optimization", "plan_memory", "run_classifier", "run_classifier_with_tfhub", "run_pretraining",
-         "run_squad", "tokenization"}
+         "optimization", "plan_memory", "run_classifier", "run_classifier_with_tfhub", "run_ner",
+         "run_pretraining", "run_squad", "tokenization"}
 # Parts of TensorFlow that a file goes on to import from TensorFlow itself.
 _INNER = ("core", "python", "tools")
 
