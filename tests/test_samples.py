@@ -121,3 +121,22 @@ def test_both_labels_occur_at_low_and_at_high_overlap():
         own = [score for score, of in scored if of == label]
         assert sum(score < 0.2 for score in own) >= len(own) / 5
         assert sum(score > 0.5 for score in own) >= len(own) / 5
+
+
+# --- Sentences with names --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part, count", [("train", 200), ("dev", 40), ("test", 40)])
+def test_sentences_with_names(part, count):
+    text = (MRPC.parent / "ner" / f"{part}.txt").read_bytes().decode("utf-8")
+    assert text.endswith("\n") and "\n\n\n" not in text
+    sentences = [[line.split(" ") for line in block.splitlines()] for block in text.split("\n\n")]
+    assert len(sentences) == count == len({str(rows) for rows in sentences})
+    kinds = set()
+    for rows in sentences:
+        assert all(len(row) == 2 for row in rows) and len(rows) >= 6, rows
+        for before, tag in zip(["O", *(row[1] for row in rows)], (row[1] for row in rows)):
+            letter, _, kind = tag.partition("-")
+            assert tag == "O" or letter == "B" or letter == "I" and before[1:] == tag[1:], rows
+            kinds.add(kind)
+    assert kinds == {"", "LOC", "MISC", "ORG", "PER"}

@@ -23,7 +23,7 @@ _FORMAT = 1
 _OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 # What evaluation and prediction depend on, too.
 _OF_INPUT = ("max_seq_length", "max_predictions_per_seq", "doc_stride", "max_query_length",
-             "protect_special_tokens")
+             "protect_special_tokens", "label_all_pieces")
 # Flags that leave the weights alone, up to rounding, or that are in the record otherwise.
 _NOT_RECORDED = {
     "task_name", "data_dir", "train_file", "dev_file", "test_file", "input_file", "predict_file",
