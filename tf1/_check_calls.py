@@ -340,6 +340,14 @@ def first_steps(node, names):
                f"`{written(counted)} + 1` in `{written(steps)}`")
 
 
+def variable_ops(constant, names):
+    """Code that freezes or walks graphs and knows variables by their ops."""
+    del names
+    if constant.value in ("VarHandleOp", "VariableV2"):
+        yield (constant, TENSORFLOW, f"`{constant.value}`: variables have other ops than in TensorFlow 1",
+               "`python -m tf1 --reference_variables` where it is run", True)
+
+
 def _strategy(call, keyword, names):
     strategy = names.scope.value(_keyword(call, keyword))
     made = names.called(strategy) or ""
@@ -356,4 +364,5 @@ def _strategy(call, keyword, names):
 _EVERY_CALL = (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused)
 RULES = {ast.Call: _EVERY_CALL, ast.Subscript: (lists_no_more, divisions, prints, tables),
          ast.BinOp: (lists_no_more, prints, first_steps), ast.Attribute: (prints,), ast.Expr: (prints,),
-         ast.Compare: (literals,), ast.Raise: (raised,), ast.FunctionDef: (generators,)}
+         ast.Compare: (literals,), ast.Constant: (variable_ops,), ast.Raise: (raised,),
+         ast.FunctionDef: (generators,)}

@@ -6,6 +6,7 @@ The functions of `tf.contrib.layers` are in `tf1/_contrib_layers.py`, and so on.
 import types
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.ops import data_flow_ops
 
 from tf1 import (
@@ -108,7 +109,7 @@ def _package_of(module):
 
 
 _MODULES = {
-    "autograph": dict(do_not_convert=tf.autograph.experimental.do_not_convert,
+    "autograph": dict(convert=autograph_api.convert, do_not_convert=tf.autograph.experimental.do_not_convert,
                       **own_names(tf.autograph, "to_code", "to_graph")),
     "cluster_resolver": dict(TPUClusterResolver=_estimator.TPUClusterResolver),
     "crf": own_names(_contrib_crf, "crf_binary_score", "crf_decode", "crf_log_likelihood", "crf_log_norm",
@@ -138,7 +139,8 @@ _MODULES = {
     "opt": own_names(_contrib_opt, *_contrib_opt.NAMES),
     "predictor": own_names(_contrib_predictor, "from_estimator", "from_saved_model"),
     "rnn": own_names(_contrib_rnn, *_contrib_rnn.NAMES),
-    "seq2seq": own_names(_contrib_others, "hardmax", "sequence_loss", "tile_batch"),
+    "seq2seq": dict(_contrib_others.SEQ2SEQ_CLASSES,
+                    **own_names(_contrib_others, "hardmax", "sequence_loss", "tile_batch")),
     "sparsemax": own_names(_contrib_others, "sparsemax", "sparsemax_loss"),
     "staging": dict(StagingArea=data_flow_ops.StagingArea),
     "summary": _contrib_summary.NAMES,

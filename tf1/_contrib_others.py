@@ -55,6 +55,33 @@ def padded_batch_and_drop_remainder(batch_size, padded_shapes, padding_values=No
                                                 drop_remainder=True)
 
 
+def transform_graph(input_graph_def, inputs, outputs, transforms):
+    """tensorflow.tools.graph_transforms.TransformGraph, which TensorFlow removed.
+
+    Raises:
+      NotImplementedError: always.
+    """
+    raise NotImplementedError("TransformGraph: TensorFlow removed its graph transforms. Leave the call out, "
+                              "or use tensorflow.python.tools.optimize_for_inference_lib.")
+
+
+def _refused(name):
+    """A class that can be imported and derived from, and cannot be made."""
+    def refuse(self, *args, **kwargs):
+        raise NotImplementedError(f"tf.contrib.seq2seq.{name}: tf.contrib is gone. Use tf.keras.layers.")
+    return type(name, (), {"__init__": refuse, "__doc__": refuse.__doc__})
+
+
+# What encoder-decoder libraries import, of which BERT uses nothing.
+SEQ2SEQ_CLASSES = {name: _refused(name) for name in (
+    "AttentionMechanism", "AttentionWrapper", "AttentionWrapperState", "BahdanauAttention",
+    "BahdanauMonotonicAttention", "BasicDecoder", "BasicDecoderOutput", "BeamSearchDecoder",
+    "BeamSearchDecoderOutput", "BeamSearchDecoderState", "CustomHelper", "Decoder",
+    "FinalBeamSearchDecoderOutput", "GreedyEmbeddingHelper", "Helper", "InferenceHelper", "LuongAttention",
+    "LuongMonotonicAttention", "SampleEmbeddingHelper", "ScheduledEmbeddingTrainingHelper",
+    "ScheduledOutputTrainingHelper", "TrainingHelper", "dynamic_decode")}
+
+
 def tile_batch(t, multiplier, name=None):
     """Repeats each entry of a batch (contrib.seq2seq): tensors [B, …] become [B · multiplier, …].
 

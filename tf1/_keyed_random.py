@@ -86,17 +86,11 @@ def layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False,
                     lambda: tf.identity(inputs))
 
 
-class LayerDropout(object):
-    """tf.layers.Dropout: `tf.layers.dropout` with its settings bound."""
+class LayerDropout(tf.layers.Dropout):
+    """tf.layers.Dropout, with the mask of `tf.nn.dropout`."""
 
-    def __init__(self, rate=0.5, noise_shape=None, seed=None, name=None, **others):
-        self.rate = rate
-        self._settings = dict(noise_shape=noise_shape, seed=seed, name=name)
-
-    def __call__(self, inputs, training=False):
-        return layer_dropout(inputs, self.rate, training=training, **self._settings)
-
-    apply = __call__
+    def call(self, inputs, training=False):
+        return layer_dropout(inputs, self.rate, self.noise_shape, self.seed, training or False)
 
 
 def contrib_dropout(inputs, keep_prob=0.5, noise_shape=None, is_training=True, outputs_collections=None,

@@ -15,7 +15,7 @@ import types
 import tensorflow.compat.v1 as tf
 from tensorflow.python.training import py_checkpoint_reader
 
-from tf1 import _bert_package, _contrib, _hub, _names
+from tf1 import _bert_package, _contrib, _contrib_others, _hub, _names, _ours
 from tf1._namespace import Namespace, own_names
 
 # The files that TensorFlow 1.15 had below a part of `tf.contrib`, or below the Estimator. Which of them has a
@@ -57,7 +57,8 @@ _CONTRIB_FILES = {
                 "python.training.training",
 }
 _ESTIMATOR_FILES = (
-    "canned.head canned.metric_keys canned.prediction_keys early_stopping estimator estimator_lib "
+    "canned.baseline canned.dnn canned.dnn_linear_combined canned.head canned.linear canned.metric_keys "
+    "canned.prediction_keys early_stopping estimator estimator_lib "
     "export.export export.export_lib export.export_output exporter hooks.basic_session_run_hooks hooks.hooks "
     "hooks.session_run_hook inputs.inputs inputs.numpy_io inputs.pandas_io model_fn mode_keys run_config "
     "tpu.tpu_config tpu.tpu_estimator training util")
@@ -102,6 +103,8 @@ def _files():
     for part, names in _CONTRIB_FILES.items():
         base = getattr(_contrib.contrib, part)
         found.update({f"tensorflow.contrib.{part}.{name}": base for name in _with_packages(names.split())})
+    found["tensorflow.tools.graph_transforms"] = Namespace("tensorflow.tools.graph_transforms", dict(
+        TransformGraph=_contrib_others.transform_graph))
     estimator = _names.estimator
     every = _FirstOf(estimator, estimator.export, estimator.inputs, estimator.tpu, estimator.experimental,
                      _names.estimator_internals)
@@ -112,8 +115,10 @@ def _files():
 
 
 _FILES = _files()
-# The names of `tensorflow` in programs, and which of its parts are looked up in `tf1`: here None is for all.
-_ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"), "tensorflow.": ("contrib", "estimator"),
+# The names of `tensorflow` in programs, and those of its parts that it lacks; of tf1 all are looked up.
+_ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
+          "tensorflow.": ("app", "contrib", "distributions", "estimator", "flags", "gfile", "layers",
+                          "logging", "python_io", "resource_loader"),
           "tf1.": None}
 
 
@@ -139,20 +144,31 @@ def _find(name):
     file = f"tensorflow.{name[len(root):]}" if root else name
     if file in _FILES:
         return Namespace(name, {}, lambda: _FILES[file], _FILES[file]._explain)
+    package, _, part = file.rpartition(".")
+    if package in _FILES:
+        return _part(_FILES[package], part, name)
     path = name[len(root):].split(".")
     if not root or path[0].startswith("_") or _ROOTS[root] and path[0] not in _ROOTS[root]:
         return None
     found = sys.modules["tf1"]
     for part in path:
-        try:
-            found = getattr(found, part)
-        except AttributeError as error:
-            if isinstance(found, Namespace):
-                raise ImportError(str(error), name=name) from None
-            return None
-    if not isinstance(found, types.ModuleType):
+        found = _part(found, part, name)
+    return found if found is None or isinstance(found, Namespace) else Namespace(name, {}, lambda: found)
+
+
+def _part(module, name, full):
+    """The module of that name in another; None if there is none.
+
+    Raises:
+      ImportError: it is not provided; says what to use instead.
+    """
+    try:
+        found = getattr(module, name)
+    except AttributeError as error:
+        if isinstance(module, (Namespace, _FirstOf)):
+            raise ImportError(str(error), name=full) from None
         return None
-    return found if isinstance(found, Namespace) else Namespace(name, {}, lambda: found)
+    return found if isinstance(found, types.ModuleType) else None
 
 
 def _put_back():
@@ -176,5 +192,6 @@ def _put_back():
 
 # In place of an installed one too, of which later versions have no hub.Module.
 sys.modules["tensorflow_hub"] = _hub.hub
+sys.meta_path.insert(0, _ours.Finder())
 sys.meta_path += [_Finder(), _bert_package.Finder()]
 _put_back()

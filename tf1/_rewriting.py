@@ -9,14 +9,11 @@ import ast
 import importlib.abc
 import importlib.machinery
 import os
-import pathlib
 import sys
 import sysconfig
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
-_OURS = {"build_vocab", "convert_checkpoint", "create_pretraining_data", "extract_features", "modeling",
-         "optimization", "plan_memory", "run_classifier", "run_classifier_with_tfhub", "run_ner",
-         "run_pretraining", "run_squad", "tokenization"}
+from tf1 import _ours
+
 # Parts of TensorFlow that a file goes on to import from TensorFlow itself.
 _INNER = ("core", "python", "tools")
 
@@ -97,7 +94,7 @@ class Finder(importlib.abc.MetaPathFinder):
             *(path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages"))}]
 
     def find_spec(self, name, path=None, target=None):
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        spec = _ours.find_spec(name, path, target)
         if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader and (
                 name.partition(".")[0] in self._packages or self._is_forks(spec.origin)):
             spec.loader = _Loader(spec.loader.name, spec.loader.path)
@@ -105,11 +102,4 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def _is_forks(self, path):
         path = os.path.realpath(path)
-        return not path.startswith(tuple(self._libraries)) and not is_ours(path)
-
-
-def is_ours(path):
-    """Whether a file is one of this project's modules; a fork may stand beside them."""
-    path = pathlib.Path(path).resolve()
-    return (path.parent == _ROOT and path.stem in _OURS
-            or any(_ROOT / room in path.parents for room in ("bertlib", "tf1")))
+        return not path.startswith(tuple(self._libraries)) and not _ours.is_ours(path)

@@ -243,11 +243,14 @@ def main(_):
 
     num_train_steps = train_steps(settings, windows)
     build_model_fn = functools.partial(
-        tagging.model_fn_builder, bert_config, len(data.labels), settings.crf, init_checkpoint,
-        settings.learning_rate, num_train_steps, int(num_train_steps * settings.warmup_proportion),
-        settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
-    model = training.Model(bert_config, build_model_fn, tagging_data.feature_fields, tagging.BATCH_TOTALS,
-                           padding_is_removable=True)
+        tagging.model_fn_builder, bert_config, len(data.labels), init_checkpoint=init_checkpoint,
+        learning_rate=settings.learning_rate, num_train_steps=num_train_steps,
+        num_warmup_steps=int(num_train_steps * settings.warmup_proportion), use_tpu=settings.use_tpu,
+        use_one_hot_embeddings=settings.use_tpu)
+    # Beside the encoder the chain's loops take next to no memory.
+    model = training.Model(bert_config, functools.partial(build_model_fn, settings.crf),
+                           tagging_data.feature_fields, tagging.BATCH_TOTALS, padding_is_removable=True,
+                           simulated_model_fn=functools.partial(build_model_fn, False))
     record = run_record.RunRecord(
         settings, num_train_steps, command="run_ner.py", config=bert_config, tokenizer=tokenizer, task="ner",
         labels=data.labels, tag_scheme=data.scheme,

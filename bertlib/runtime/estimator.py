@@ -9,6 +9,7 @@ Which weights a call starts from: a checkpoint in model_dir beats what the model
 """
 
 import contextlib
+import copy
 import inspect
 import os
 import tempfile
@@ -54,7 +55,8 @@ class Estimator(object):
           model_dir: directory of checkpoints and summaries; the configuration's if None, and a new temporary
             one if that is None too.
           config: a `RunConfig`.
-          params: dict for the model_fn and the input_fn.
+          params: dict for the model_fn and the input_fn; any other object is given to them as a copy, and has
+            to have set_hparam (as HParams has) where the Estimator adds to it.
           use_tpu: must be false.
           train_batch_size, eval_batch_size, predict_batch_size: given to both as params["batch_size"]. In
             training that is the micro-batch: train_batch_size divided by the configuration's
@@ -78,10 +80,10 @@ class Estimator(object):
             logging.warning("No model_dir: checkpoints go to the temporary directory %s.", self._model_dir)
         self._batch_sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
                              ModeKeys.PREDICT: predict_batch_size}
-        if "batch_size" in (params or {}) and any(size is not None for size in self._batch_sizes.values()):
-            raise ValueError("params must not hold batch_size: the Estimator puts it there.")
+        self._params = dict(params or {}) if isinstance(params or {}, dict) else copy.deepcopy(params)
+        if any(size is not None for size in self._batch_sizes.values()):
+            self._check_params()
         self._config = config.replace(model_dir=self._model_dir)
-        self._params = dict(params or {})
         if train_batch_size is not None:
             self._params_for(ModeKeys.TRAIN)  # raises an error if it cannot be split
         self._model_fn = model_fn
@@ -100,7 +102,7 @@ class Estimator(object):
     @property
     def params(self):
         """A copy of the parameters."""
-        return dict(self._params)
+        return copy.copy(self._params)
 
     @property
     def model_fn(self):
@@ -200,7 +202,9 @@ class Estimator(object):
                     position, self._model_dir, checkpoint if continue_input else None, micro_batches)
                 input_hooks.append(keeper)
                 listeners.append(keeper.listener)
-            examples = self._params_for(ModeKeys.TRAIN).get("batch_size")
+            examples = self._added_params(ModeKeys.TRAIN).get("batch_size")
+            if examples is None and isinstance(self._params, dict):
+                examples = self._params.get("batch_size")
             if examples and not self._config.unequal_micro_batches:
                 examples *= micro_batches
             all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint,
@@ -502,15 +506,32 @@ class Estimator(object):
             return (*result, hooks)
         return result, None, hooks
 
+    def _check_params(self):
+        """Raises an error if the batch sizes cannot be put into params."""
+        if not isinstance(self._params, dict) and not hasattr(self._params, "set_hparam"):
+            raise TypeError(f"params is a {type(self._params).__name__}; the Estimator puts batch_size "
+                            "there, for which it has to be a dict.")
+        if "batch_size" in self._params:
+            raise ValueError("params must not hold batch_size: the Estimator puts it there.")
+
     def _params_for(self, mode):
-        params = dict(self._params)
+        params = self._added_params(mode)
+        if isinstance(self._params, dict):
+            return {**params, **self._params}
+        found = copy.deepcopy(self._params)
+        for name, value in params.items() if hasattr(found, "set_hparam") else ():
+            if name not in found:
+                found.add_hparam(name, value)
+        return found
+
+    def _added_params(self, mode):
+        """What the Estimator adds to params."""
         batch_size, steps = self._batch_sizes[mode], self._config.gradient_accumulation_steps
-        if mode == ModeKeys.TRAIN:
-            params.setdefault("gradient_accumulation_steps", steps)
+        added = {"gradient_accumulation_steps": steps} if mode == ModeKeys.TRAIN else {}
         if batch_size is not None:
             equal = mode == ModeKeys.TRAIN and not self._config.unequal_micro_batches
-            params["batch_size"] = equal_micro_batches(batch_size, steps) if equal else batch_size
-        return params
+            added["batch_size"] = equal_micro_batches(batch_size, steps) if equal else batch_size
+        return added
 
     def _build(self, features_fn, mode):
         """Builds input and model into the current graph; returns (spec, hooks of the input)."""

@@ -301,6 +301,40 @@ def test_batch_size_in_params_is_refused_only_beside_batch_sizes(counting):
             counting({"batch_size": 8}, batch_sizes=sizes)
 
 
+class Settings:
+    """Params of a program's own class."""
+
+    def __init__(self, **values):
+        vars(self).update(values)
+
+
+class HParams(Settings):
+    """As `tf.contrib.training.HParams`."""
+
+    def __contains__(self, name):
+        return name in vars(self)
+
+    def add_hparam(self, name, value):
+        vars(self)[name] = value
+
+    set_hparam = add_hparam
+
+
+def test_params_may_be_any_object(counting):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.append(vars(params))
+        return counting_model(features, labels, mode, {})
+
+    counting(Settings(rate=2), model_fn).train(batches([1.0]))
+    counting(HParams(rate=2), model_fn, dict(train_batch_size=4)).train(batches([1.0]), steps=1)
+    added = {"gradient_accumulation_steps": 1, "batch_size": 4}
+    assert [seen[0], seen[-1]] == [{"rate": 2}, {"rate": 2, **added}]
+    with pytest.raises(TypeError, match="params is a Settings; the Estimator puts batch_size there"):
+        counting(Settings(), model_fn, dict(train_batch_size=4))
+
+
 def test_params_are_a_copy(counting):
     params = {"a": 1}
     model = counting(params)

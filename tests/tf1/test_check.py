@@ -17,6 +17,8 @@ PYTHON2 = [
     ("print >>f, x, 1", "write `print(x, 1, file=f)`"),
     ("if x: print [1]; y = 2\nprint 'z'", "write `print('z')`"),
     ("try:\n  pass\nexcept (A, B), e: pass", "write `except (A, B) as e:`"),
+    ("if node.op in ['Variable', 'VariableV2']: pass",
+     "variables have other ops than in TensorFlow 1; write `python -m tf1 --reference_variables`"),
     ("import tensorflow as tf\nsteps = tf.cast(global_step, tf.float32)\nx = 1 - b ** steps",
      "divides by 0: the step is counted after everything has read it; write `global_step + 1`"),
     ("raise ValueError, 'bad'", "write `raise ValueError('bad')`"),

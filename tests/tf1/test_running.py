@@ -13,7 +13,7 @@ import pytest
 import scripts
 
 import tf1
-from tf1 import _rewriting
+from tf1 import _ours, _rewriting
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -154,9 +154,9 @@ def test_what_cannot_be_run_is_said(fork, arguments, message):
 
 def test_our_own_modules_are_not_changed():
     listed = re.search(r"^py-modules = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)[1]
-    assert set(re.findall(r'"(\w+)"', listed)) == _rewriting._OURS
-    assert _rewriting.is_ours(ROOT / "modeling.py") and _rewriting.is_ours(ROOT / "bertlib/runtime/files.py")
-    assert not _rewriting.is_ours(ROOT / "my_fork.py")
+    assert set(re.findall(r'"(\w+)"', listed)) == _ours.MODULES
+    assert _ours.is_ours(ROOT / "modeling.py") and _ours.is_ours(ROOT / "bertlib/runtime/files.py")
+    assert not _ours.is_ours(ROOT / "my_fork.py")
 
 
 @pytest.mark.parametrize("statement, name", [
@@ -209,6 +209,10 @@ def test_the_documented_commands_change_the_imports_of_all_files(fork, tmp_path)
     "from tensorflow.python.ops.variable_scope import variable",
     "from tf1.contrib.tpu.python.tpu import tpu_config as t; t.RunConfig",
     "from tensorflow.python.training import training_ops as t; t.apply_adam",
+    "from tensorflow import gfile, flags, layers; gfile.Exists; flags.FLAGS; layers.Dense",
+    "import pydoc; assert pydoc.locate('tensorflow.layers.Dense')",
+    "from tensorflow.tools.graph_transforms import TransformGraph",
+    "from tensorflow.contrib.seq2seq import Decoder, AttentionWrapper, tile_batch; type('D', (Decoder,), {})",
     "from tensorflow.python.ops import array_ops, control_flow_ops; array_ops.stack; control_flow_ops.cond",
     "from tf1.train import AdamOptimizer",
     "from tf1.keras.layers import Dense",
@@ -222,7 +226,8 @@ def test_a_module_of_tensorflow_1_is_found(statement):
     ("from tensorflow.contrib.learn import DNNClassifier", r"tf\.contrib is gone\. Use tf\.estimator"),
     ("import tensorflow.contrib.no_such_part", "tf.contrib is gone"),
     ("from tensorflow.contrib.layers.python.layers.layers import nothing", r"Use tf\.layers"),
-    ("from tensorflow_estimator.python.estimator.canned import dnn", r"cannot import name|No module named"),
+    ("from tensorflow.python.estimator.canned.dnn import DNNClassifier", "write a model_fn"),
+    ("from tensorflow_estimator.python.estimator.canned import nothing", "tf.estimator.nothing: not prov"),
     ("from tensorflow.estimator import DNNClassifier", "write a model_fn"),
     ("import tf1.no_such_module", "no_such_module"), ("import tensorflow.no_such_module", "no_such_module")])
 def test_a_module_that_nobody_has_is_an_import_error(statement, message):
@@ -230,8 +235,33 @@ def test_a_module_that_nobody_has_is_an_import_error(statement, message):
         exec(statement, {})
 
 
+def test_what_only_the_import_is_provided_of_says_so_when_used():
+    with pytest.raises(NotImplementedError, match="AttentionWrapper: tf.contrib is gone"):
+        tf1.contrib.seq2seq.AttentionWrapper(None, None)
+    transforms = importlib.import_module("tensorflow.tools.graph_transforms")
+    with pytest.raises(NotImplementedError, match="removed its graph transforms"):
+        transforms.TransformGraph(None, [], [], [])
+
+
 def test_libraries_see_tensorflow_as_it_is():
     tensorflow = importlib.import_module("tensorflow")
-    assert not hasattr(tensorflow, "flags") and tensorflow.nn is not tf1.nn
+    assert not hasattr(tensorflow, "placeholder") and tensorflow.nn is not tf1.nn
     with pytest.raises(ImportError):
-        exec("from tensorflow import gfile", {})
+        exec("from tensorflow import placeholder", {})
+
+
+# --- A fork's modules and ours ---------------------------------------------------------------------------
+
+@pytest.mark.parametrize("start", [["-m", "tf1"], []], ids=["run by tf1", "import tf1"])
+def test_a_forks_module_is_found_before_ours_wherever_it_is(tmp_path, start):
+    write(tmp_path, task=f"""
+        import sys
+        import {"tensorflow" if start else "tf1"} as tf
+        sys.path.append("library")
+        import tokenization
+        import modeling
+        print(tokenization.WHOSE, modeling.__file__)
+    """, library__tokenization="WHOSE = 'the fork'")
+    done = subprocess.run([sys.executable, *start, "task.py"], cwd=tmp_path, capture_output=True,
+                          encoding="utf-8", env=scripts.environment(PYTHONPATH=str(ROOT)))
+    assert done.stdout.split("\n")[0] == f"the fork {ROOT / 'modeling.py'}", done.stderr
