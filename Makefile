@@ -10,7 +10,8 @@ BIN := $(VENV)/bin
 .PHONY: mrpc pretrain test test-slow lint clean
 
 mrpc: $(VENV)/.installed
-	$(BIN)/python run_classifier.py --task_name=MRPC --max_seq_length=128
+	$(BIN)/python run_classifier.py --task_name=MRPC --max_seq_length=128 --train_batch_size=8 \
+	  --learning_rate=2e-5 --num_train_epochs=8
 
 pretrain: $(VENV)/.installed
 	$(BIN)/python run_pretraining.py

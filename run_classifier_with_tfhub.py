@@ -18,7 +18,7 @@ from bertlib.commands import checks, classification, common_flags, launch, run_r
 from bertlib.commands.settings import Settings
 from bertlib.runtime import checkpoints, files, hub_module
 from bertlib.tasks import classifier, head, hub_encoder
-from bertlib.tasks.classifier_data import PROCESSORS, feature_fields
+from bertlib.tasks.classifier_data import PROCESSORS, XnliProcessor
 import tokenization
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
@@ -36,7 +36,7 @@ def define_flags():
         flags.DEFINE_string("bert_hub_module_handle", None,
                             "Directory of the hub module, with saved_model.pb in it; or an address that the "
                             "cache $TFHUB_CACHE_DIR holds.")
-    common_flags.define_classification_flags(PROCESSORS)
+    common_flags.define_classification_flags(PROCESSORS, XnliProcessor.LANGUAGES)
     common_flags.define_model_flags(max_seq_length=128)
     common_flags.define_tokenizer_flags()
     common_flags.define_training_flags()
@@ -70,11 +70,12 @@ def create_model(is_training, input_ids, input_mask, segment_ids, labels, num_la
 
 
 def model_fn_builder(num_labels, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
-                     bert_hub_module_handle, step=None):
-    """Returns a model_fn for `estimator.Estimator`; see `create_model` and `head.model_fn_builder`."""
+                     bert_hub_module_handle, step=None, task_head=None):
+    """Returns a model_fn for `estimator.Estimator`; see `create_model` and `head.model_fn_builder`.
+    `task_head` is what goes on top; None for a classifier of `num_labels` classes."""
     return head.model_fn_builder(
-        classifier.Classifier(num_labels), None, None, learning_rate, num_train_steps, num_warmup_steps,
-        use_tpu, use_one_hot_embeddings=False, step=step,
+        task_head or classifier.Classifier(num_labels), None, None, learning_rate, num_train_steps,
+        num_warmup_steps, use_tpu, use_one_hot_embeddings=False, step=step,
         build_encoder=functools.partial(hub_encoder.HubEncoder, bert_hub_module_handle))
 
 
@@ -186,11 +187,12 @@ def main(_):
     check_length(settings, module)
     tokenizer = settle_tokenizer(settings, module)
     labels = classification.labels_of(processor)
+    task_head, num_outputs = classification.head_of(labels), 1 if labels is None else len(labels)
     checks.check_output_dir(settings)
     read = files_of(spec)
     classification.refuse_overwriting(settings, processor, bert_hub_module_handle=read)
     if checkpoints.latest_checkpoint(settings.output_dir):
-        head_shapes = {"output_weights": (len(labels), module.width), "output_bias": (len(labels),)}
+        head_shapes = {"output_weights": (num_outputs, module.width), "output_bias": (num_outputs,)}
         checks.check_output_checkpoint(settings, {**module.shapes, **head_shapes}, settings.do_train)
     elif not settings.do_train:
         logging.warning("--output_dir=%s has no checkpoint, and nothing is trained: the classifier's weights "
@@ -199,12 +201,13 @@ def main(_):
 
     num_train_steps = classification.train_steps(settings, examples.get("train", ()))
     build_model_fn = functools.partial(
-        model_fn_builder, len(labels), settings.learning_rate, num_train_steps,
-        int(num_train_steps * settings.warmup_proportion), settings.use_tpu, spec)
+        model_fn_builder, num_outputs, settings.learning_rate, num_train_steps,
+        int(num_train_steps * settings.warmup_proportion), settings.use_tpu, spec, task_head=task_head)
     # In run.json: the same module is the one with the same files, wherever it is.
     fingerprint = {"hub_module": run_record.of_files(read)["fingerprint"]}
-    classification.run(settings, _Model(None, build_model_fn, feature_fields), examples, test_has_labels,
-                       labels, tokenizer, command="run_classifier_with_tfhub.py",
+    model = _Model(None, build_model_fn, classification.fields_of(labels))
+    classification.run(settings, model, processor, examples, test_has_labels, labels, tokenizer,
+                       command="run_classifier_with_tfhub.py",
                        config=types.SimpleNamespace(to_dict=lambda: fingerprint))
 
 

@@ -1,19 +1,18 @@
-"""Checks of the sample data in samples/: format, sizes, and that the task is not word overlap."""
+"""Checks of the sample data in samples/: format, sizes, and that no guessing solves it."""
 
 import itertools
 import pathlib
 import re
 
+import numpy as np
+import pair_baselines
+from pair_baselines import STOP_WORDS, jaccard, words
 import pytest
 
 MRPC = pathlib.Path(__file__).resolve().parents[1] / "samples" / "MRPC"
-MIN_SIZE = {"train": 200, "dev": 60, "test": 30}
+MIN_SIZE = {"train": 580, "dev": 96, "test": 56}
 COLUMNS = ["#1 ID", "#2 ID", "#1 String", "#2 String"]
-# Words that say nothing about what a sentence is about; dropped before pairs are compared.
-STOP_WORDS = set(re.findall(r"\w+", """
-    a about after all an and any are as at be because been but by for from had has have he her his in into is
-    it its more no not of on one or she so than that the their them they this to was were when which who will
-    with"""))
+LEARNED = 0.80  # `make mrpc` reaches more on dev, as the mean of five seeds: benchmarks/sample.py
 
 
 def read_tsv(name):
@@ -29,33 +28,6 @@ def read_split(split):
     return [(int(label), row[3], row[4]) for label, row in zip(labels, rows, strict=True)]
 
 
-def words(sentence):
-    return set(re.findall(r"[a-z0-9]+(?:[.,'][a-z0-9]+)*", sentence.lower()))
-
-
-def jaccard(a, b):
-    return len(a & b) / len(a | b)
-
-
-def containment(a, b):
-    return len(a & b) / min(len(a), len(b))
-
-
-def scores(pairs, overlap):
-    return [(overlap(words(first), words(second)), label) for label, first, second in pairs]
-
-
-def accuracy(scored, threshold, sign):
-    """Accuracy of "paraphrase if and only if sign * score >= sign * threshold"."""
-    return sum((sign * score >= sign * threshold) == bool(label) for score, label in scored) / len(scored)
-
-
-def best_rule(scored):
-    """The (threshold, sign) that is most accurate on `scored`; +-9 stand for the constant answers."""
-    candidates = {score for score, _ in scored} | {-9, 9}
-    return max(itertools.product(sorted(candidates), (1, -1)), key=lambda rule: accuracy(scored, *rule))
-
-
 @pytest.mark.parametrize("split", MIN_SIZE)
 def test_format(split):
     header, *rows = read_tsv(split)
@@ -66,7 +38,7 @@ def test_format(split):
         assert row[0] == str(number) if split == "test" else row[0] in ("0", "1")
         assert row[1].isdigit() and row[2].isdigit()
         for sentence in row[3:]:
-            assert 10 <= len(sentence.split()) <= 30, sentence
+            assert 8 <= len(sentence.split()) <= 36, sentence
             assert sentence == sentence.strip() and '"' not in sentence, sentence
 
 
@@ -99,28 +71,70 @@ def test_no_sentence_occurs_twice():
 def test_no_two_pairs_from_one_template():
     """Different pairs' sentences have neither wording (all words) nor matter (content words) in common."""
     pairs = [pair for split in MIN_SIZE for _, *pair in read_split(split)]
-    bags = [(number, sentence, words(sentence), words(sentence) - STOP_WORDS)
-            for number, pair in enumerate(pairs) for sentence in pair]
-    for (i, first, all_1, content_1), (j, second, all_2, content_2) in itertools.combinations(bags, 2):
-        if i != j:
-            assert jaccard(all_1, all_2) < 0.4, (first, second)
-            assert jaccard(content_1, content_2) < 0.3, (first, second)
+    sentences = [(number, sentence) for number, pair in enumerate(pairs) for sentence in pair]
+    pair_of = np.array([number for number, _ in sentences])
+    for bags, limit in ([[words(sentence) for _, sentence in sentences], 0.45],
+                        [[words(sentence) - STOP_WORDS for _, sentence in sentences], 0.4]):
+        shared = jaccards(bags)
+        shared[pair_of[:, None] == pair_of[None, :]] = 0
+        worst = np.unravel_index(np.argmax(shared), shared.shape)
+        assert shared[worst] < limit, [sentences[index] for index in worst]
 
 
-@pytest.mark.parametrize("overlap", [jaccard, containment])
-def test_word_overlap_does_not_solve_dev(overlap):
-    train, dev = (scores(read_split(split), overlap) for split in ("train", "dev"))
-    assert accuracy(dev, *best_rule(train)) < 0.75  # the threshold learned on train
-    assert accuracy(dev, *best_rule(dev)) < 0.75    # the best there is, chosen with the dev labels
+def jaccards(bags):
+    """The overlaps of all bags with each other, [bags, bags]."""
+    columns = {word: column for column, word in enumerate(sorted(set().union(*bags)))}
+    found = np.zeros([len(bags), len(columns)], np.float32)
+    for row, bag in enumerate(bags):
+        found[row, [columns[word] for word in bag]] = 1
+    both, sizes = found @ found.T, found.sum(1)
+    return both / (sizes[:, None] + sizes[None, :] - both)
 
 
-def test_both_labels_occur_at_low_and_at_high_overlap():
-    pairs = [pair for split in MIN_SIZE for pair in read_split(split)]
-    scored = scores(pairs, jaccard)
+@pytest.fixture(scope="module")
+def splits():
+    return {split: read_split(split) for split in MIN_SIZE}
+
+
+@pytest.fixture(scope="module")
+def on_dev(splits):
+    return pair_baselines.accuracies(splits["train"], splits["dev"])
+
+
+@pytest.mark.parametrize("name", ["larger class", *pair_baselines.RULES, *pair_baselines.BAGS])
+def test_baselines_stay_below_what_is_learned(on_dev, name):
+    assert on_dev[name] <= LEARNED - (0.08 if name == "larger class" else 0.05)
+
+
+def test_no_threshold_solves_the_sample(splits):
+    """Not even the best threshold, chosen on the very pairs that it is counted on."""
+    pairs = [pair for split in splits.values() for pair in split]
+    for name, rule in pair_baselines.RULES.items():
+        assert pair_baselines.rule_accuracy(rule, pairs, pairs) < 0.70, name
+
+
+def test_labels_differ_neither_in_length_nor_in_overlap_nor_in_form(splits):
+    """The means of both labels are close, and so are the shares of questions and of negations."""
+    pairs = [pair for split in splits.values() for pair in split]
+    own = [[pair[1:] for pair in pairs if pair[0] == label] for label in (0, 1)]
+
+    def apart(measure):
+        means = [np.mean([measure(first, second) for first, second in part]) for part in own]
+        return abs(means[0] - means[1])
+
+    assert apart(lambda a, b: len(a.split()) + len(b.split())) < 3
+    assert apart(lambda a, b: abs(len(a.split()) - len(b.split()))) < 0.6
+    assert apart(lambda a, b: jaccard(words(a), words(b))) < 0.05
+    for pattern in (r"\?", r",", r"\d", r"\b(not?|never|nobody|none)\b"):
+        assert apart(lambda a, b, pattern=pattern: bool(re.search(pattern, f"{a} {b}", re.I))) < 0.1, pattern
+
+
+def test_both_labels_occur_at_low_and_at_high_overlap(splits):
+    pairs = [pair for split in splits.values() for pair in split]
     for label in (0, 1):
-        own = [score for score, of in scored if of == label]
-        assert sum(score < 0.2 for score in own) >= len(own) / 5
-        assert sum(score > 0.5 for score in own) >= len(own) / 5
+        own = [jaccard(words(first), words(second)) for of, first, second in pairs if of == label]
+        assert sum(overlap < 0.15 for overlap in own) >= len(own) / 8
+        assert sum(overlap > 0.25 for overlap in own) >= len(own) / 8
 
 
 # --- Sentences with names --------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What the commands that classify have in common: their task and its examples, and the run itself."""
 
+import functools
 import os
 
 from absl import logging
@@ -8,16 +9,21 @@ import numpy as np
 from bertlib.commands import checks, results, run_record, training
 from bertlib.runtime import files, input_pipeline
 from bertlib.tasks import classifier as classifier_task
+from bertlib.tasks import glue, regression
 from bertlib.tasks.classifier_data import (
     PROCESSORS,
     DataProcessor,
+    XnliProcessor,
+    feature_fields,
     file_based_convert_examples_to_features,
     get_processor,
 )
 
-# What is written to results_dir.
-_RESULT_FILES = ("eval.tf_record", "predict.tf_record", "eval_results.txt", "test_results.tsv",
-                 "test_predictions.tsv", "test_eval_results.txt")
+# What is written to results_dir; of a further set with its name, as in eval_results_mismatched.txt.
+_RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt", "test_results{}.tsv",
+                 "test_predictions{}.tsv", "test_eval_results{}.txt")
+_IN_WORDS = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews", "pearson": "Pearson",
+             "spearman": "Spearman"}
 
 # --- Before the run --------------------------------------------------------------------------------------
 
@@ -31,6 +37,11 @@ def processor_of(settings):
     if not settings.task_name:
         raise ValueError(f"--task_name is required; known tasks: {', '.join(sorted(PROCESSORS))}.")
     processor = get_processor(settings.task_name)
+    if isinstance(processor, XnliProcessor):
+        processor.language = settings.xnli_language
+    elif settings.given("xnli_language"):
+        raise ValueError(f"--xnli_language={settings.xnli_language}: only XNLI has languages, and not "
+                         f"{settings.task_name}. Leave the flag out.")
     checks.refuse_tpus(settings)
     if settings.data_dir is None:
         sample = checks.sample(settings.task_name.upper())
@@ -45,18 +56,23 @@ def processor_of(settings):
 
 
 def read_examples(settings, processor):
-    """Reads what flags ask for: {"train", "dev", "test": list of `InputExample`}, whether test has labels."""
+    """Reads what flags ask for.
+
+    Returns:
+      ({"train", "dev", "test", and further sets such as "dev_mismatched": list of `InputExample`}, whether
+      test has labels).
+    """
     examples, test_has_labels = {}, False
     if settings.do_train:
-        examples["train"] = processor.get_train_examples(settings.data_dir)
+        examples["train"] = _examples(settings, processor, "train")
         if train_steps(settings, examples["train"]) < 1:
             raise ValueError(f"{len(examples['train'])} training examples and "
                              f"--num_train_epochs={settings.num_train_epochs} make no batch of "
                              f"--train_batch_size={settings.train_batch_size}. Lower the batch size.")
     if settings.do_eval:
-        examples["dev"] = processor.get_dev_examples(settings.data_dir)
+        examples.update(_examples_of_sets(settings, processor, "dev"))
     if settings.do_predict:
-        examples["test"] = processor.get_test_examples(settings.data_dir)
+        examples.update(_examples_of_sets(settings, processor, "test"))
         labels = processor.get_test_labels(settings.data_dir)
         test_has_labels = labels is not None
         for example, label in zip(examples["test"], labels or ()):
@@ -64,17 +80,56 @@ def read_examples(settings, processor):
     return examples, test_has_labels
 
 
+def _examples(settings, processor, part):
+    """Returns the examples of "train", "dev" or "test"."""
+    try:
+        return getattr(processor, f"get_{part}_examples")(settings.data_dir)
+    except NotImplementedError:
+        raise ValueError(f"{settings.task_name} has no {part} examples. If it is there to be predicted only, "
+                         "pass --do_predict=true alone, and a trained model as --init_checkpoint or in "
+                         "--output_dir.") from None
+
+
+def _examples_of_sets(settings, processor, part):
+    """Returns {part, and its further sets that are there: list of `InputExample`}."""
+    found = {part: _examples(settings, processor, part)}
+    for name in _declared(processor).further_sets:
+        further = processor.get_further_examples(settings.data_dir, f"{part}_{name}")
+        if further is None:
+            logging.info("No %s examples in %s: none are looked at.", name, settings.data_dir)
+        else:
+            found[f"{part}_{name}"] = further
+    return found
+
+
+def _declared(processor):
+    """What a processor says of its task; of one that is no `DataProcessor`, what all tasks have in common."""
+    return processor if isinstance(processor, DataProcessor) else DataProcessor()
+
+
 def labels_of(processor):
-    """Returns a processor's labels.
+    """Returns a processor's labels; None for a regression.
 
     Raises:
       ValueError: there is none, or one twice.
     """
+    if _declared(processor).task_type == "regression":
+        return None
     labels = list(processor.get_labels() or ())
     if not labels or len(set(labels)) < len(labels):
         raise ValueError(f"{type(processor).__name__}.get_labels() gives {labels}: let it give each label of "
                          "the task once.")
     return labels
+
+
+def head_of(labels):
+    """Returns the head of a task with these labels; see `labels_of` and `head`."""
+    return regression.Regressor() if labels is None else classifier_task.Classifier(len(labels))
+
+
+def fields_of(labels):
+    """Returns the `feature_fields` of a task with these labels: a function of the sequence length."""
+    return functools.partial(feature_fields, regression=labels is None)
 
 
 def train_steps(settings, examples):
@@ -85,23 +140,27 @@ def train_steps(settings, examples):
 def refuse_overwriting(settings, processor, **read):
     """Raises a ValueError if a file that is read is one that is written; see `checks.refuse_overwriting`."""
     # A processor of a script that imports a command may declare no files.
-    names = processor.file_names() if isinstance(processor, DataProcessor) else {}
+    declared = _declared(processor)
+    names = [name for names in declared.file_names().values() for name in names]
+    suffixes = ["", *(f"_{name}" for name in declared.further_sets)]
+    written = [name.format(suffix) for name in _RESULT_FILES for suffix in suffixes]
     checks.refuse_overwriting(
-        settings, {"data_dir": [os.path.join(settings.data_dir, name) for name in names.values()], **read},
-        checks.overwritten_by(settings, _RESULT_FILES, ["train.tf_record"]))
+        settings, {"data_dir": [os.path.join(settings.data_dir, name) for name in names], **read},
+        checks.overwritten_by(settings, [*written, *declared.submission], ["train.tf_record"]))
 
 
 # --- The run ---------------------------------------------------------------------------------------------
 
 
-def run(settings, model, examples, test_has_labels, label_list, tokenizer, **description):
-    """Trains, evaluates and predicts, as the flags ask.
+def run(settings, model, processor, examples, test_has_labels, label_list, tokenizer, **description):
+    """Trains, evaluates and predicts, as the flags ask. The log ends with the official metrics.
 
     Args:
       settings: a `Settings`, checked.
       model: a `training.Model`.
+      processor: the task's.
       examples, test_has_labels: see `read_examples`.
-      label_list: the task's labels.
+      label_list: see `labels_of`.
       tokenizer: that of the model.
       description: the rest of `run_record.describe`'s arguments: command and config.
     """
@@ -110,15 +169,9 @@ def run(settings, model, examples, test_has_labels, label_list, tokenizer, **des
         settings, num_train_steps, task=settings.task_name.lower(), labels=label_list, tokenizer=tokenizer,
         train_data=run_record.of_examples(examples["train"]) if settings.do_train else None,
         trim_padding=training.trims_training(settings, model), **description)
-    classifier, step = training.create_estimator(settings, model, settings.eval_batch_size,
-                                                 settings.predict_batch_size, num_train_steps)
-
-    def report(file_name, found):
-        """Writes metrics; warns if all predictions are one class."""
-        results.write_results(settings.results_dir, file_name, found)
-        one_class = classifier_task.one_class(found["eval_confusion_matrix"], label_list)
-        if one_class:
-            logging.warning("%s: %s", file_name, one_class)
+    estimator, step = training.create_estimator(settings, model, settings.eval_batch_size,
+                                                settings.predict_batch_size, num_train_steps)
+    task, official = _declared(processor), []
 
     def input_fn(part, name, is_training=False):
         """Writes the part's features; returns the input_fn that reads them."""
@@ -128,31 +181,70 @@ def run(settings, model, examples, test_has_labels, label_list, tokenizer, **des
         return classifier_task.file_based_input_fn_builder(
             path, settings.max_seq_length, is_training, drop_remainder=is_training,
             trim=step.trim if is_training else settings.trim_padding is not False,
-            unequal_micro_batches=is_training and step.unequal_micro_batches)
+            unequal_micro_batches=is_training and step.unequal_micro_batches, regression=label_list is None)
+
+    def report(part, file_name, found):
+        """Writes metrics."""
+        write_metrics(settings, file_name, found, label_list)
+        official.append(f"{part.replace('_', ' ')}: {_official(task, found)}")
 
     with training.writing(settings, record):
         if settings.do_train:
             logging.info("Training on %d examples, %d steps of %d.", len(examples["train"]), num_train_steps,
                          settings.train_batch_size)
-            classifier.train(input_fn("train", "train", is_training=True), max_steps=num_train_steps)
-        if settings.do_eval:
-            logging.info("Evaluating on %d examples.", len(examples["dev"]))
-            report("eval_results.txt", classifier.evaluate(input_fn("dev", "eval")))
-        if settings.do_predict:
-            logging.info("Predicting %d examples.", len(examples["test"]))
-            test_input_fn = input_fn("test", "predict")
-            predictions = input_pipeline.in_order(classifier.predict(test_input_fn))
-            write_predictions(settings, predictions, label_list)
-            if test_has_labels:
-                report("test_eval_results.txt", classifier.evaluate(test_input_fn, name="test"))
+            estimator.train(input_fn("train", "train", is_training=True), max_steps=num_train_steps)
+        for part, suffix in _sets(examples, "dev"):
+            logging.info("Evaluating on %d examples.", len(examples[part]))
+            report(part, f"eval_results{suffix}.txt",
+                   estimator.evaluate(input_fn(part, f"eval{suffix}"), name=suffix[1:] or None))
+        for part, suffix in _sets(examples, "test"):
+            logging.info("Predicting %d examples.", len(examples[part]))
+            test_input_fn = input_fn(part, f"predict{suffix}")
+            predictions = list(input_pipeline.in_order(estimator.predict(test_input_fn)))
+            write_predictions(settings, predictions, label_list, suffix)
+            glue.write(settings.results_dir, task, part, best_of(predictions, label_list))
+            if test_has_labels and part == "test":
+                report(part, "test_eval_results.txt", estimator.evaluate(test_input_fn, name="test"))
+        if official:
+            logging.info("%s %s", task.name or settings.task_name, "; ".join(official))
 
 
-def write_predictions(settings, predictions, label_list):
-    """Writes test_results.tsv, probabilities, and test_predictions.tsv, likeliest labels, by example."""
-    rows = [prediction["probabilities"] for prediction in predictions]
-    probabilities = os.path.join(settings.results_dir, "test_results.tsv")
-    files.write_text(probabilities, "".join("\t".join(map(str, row)) + "\n" for row in rows))
-    named = os.path.join(settings.results_dir, "test_predictions.tsv")
-    lines = [f"{index}\t{label_list[np.argmax(row)]}\n" for index, row in enumerate(rows)]
+def _sets(examples, part):
+    """Returns [(name of a set, suffix of its files)]: that of "dev" or "test" and its further ones."""
+    return [(name, name.removeprefix(part)) for name in examples if name.startswith(part)]
+
+
+def _official(task, found):
+    """Returns the official metrics of an evaluation, in words."""
+    return ", ".join(f"{_IN_WORDS[name]} {found[f'eval_{name}']:.3f}" for name in task.metrics)
+
+
+def write_metrics(settings, file_name, found, label_list):
+    """Writes the metrics of an evaluation; warns if all predictions are one class."""
+    results.write_results(settings.results_dir, file_name, found)
+    one_class = label_list and classifier_task.one_class(found["eval_confusion_matrix"], label_list)
+    if one_class:
+        logging.warning("%s: %s", file_name, one_class)
+
+
+def best_of(predictions, label_list):
+    """Returns the likeliest label of each prediction, a str; of a regression the score, a float."""
+    if label_list is None:
+        return [float(prediction["scores"]) for prediction in predictions]
+    return [label_list[np.argmax(prediction["probabilities"])] for prediction in predictions]
+
+
+def write_predictions(settings, predictions, label_list, suffix=""):
+    """Writes test_results.tsv, probabilities, and test_predictions.tsv, likeliest labels, by example; of a
+    regression scores into both. `suffix` is that of a further set's files."""
+    rows = [np.atleast_1d(prediction["scores" if label_list is None else "probabilities"])
+            for prediction in predictions]
+    numbers = os.path.join(settings.results_dir, f"test_results{suffix}.tsv")
+    files.write_text(numbers, "".join("\t".join(map(str, row)) + "\n" for row in rows))
+    named = os.path.join(settings.results_dir, f"test_predictions{suffix}.tsv")
+    lines = [f"{index}\t{best}\n" for index, best in enumerate(best_of(predictions, label_list))]
     files.write_text(named, "index\tprediction\n" + "".join(lines))
-    logging.info("Predictions: probabilities in %s, labels in %s.", probabilities, named)
+    if label_list is None:
+        logging.info("Predictions: scores in %s and %s.", numbers, named)
+    else:
+        logging.info("Predictions: probabilities in %s, labels in %s.", numbers, named)

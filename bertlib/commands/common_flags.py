@@ -98,12 +98,13 @@ def names():
 # --- Flags -----------------------------------------------------------------------------------------------
 
 
-def define_classification_flags(tasks):
+def define_classification_flags(tasks, xnli_languages):
     """Defines the flags of what to classify; `tasks` are the names of the known ones."""
     with section("Task"):
         flags.DEFINE_string("task_name", None,
                             f"The task: {', '.join(sorted(tasks))}, in any letter case.")
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
+        flags.DEFINE_enum("xnli_language", "zh", xnli_languages, "The language that XNLI is read in.")
         flags.DEFINE_bool("do_train", False, "Train.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
         flags.DEFINE_bool("do_predict", False, "Predict on the test set.")

@@ -35,12 +35,12 @@ def keep_freed_memory():
 
 def start(command):
     """Runs a module of this room as a command: its `define_flags` and its `main`; its docstring is for
-    `--help`."""
+    `--help`. Arguments that are no flags are for a module with `TAKES_PATHS`."""
     command.define_flags()
-    run(command.main, description=command.__doc__)
+    run(command.main, description=command.__doc__, takes_paths=getattr(command, "TAKES_PATHS", False))
 
 
-def run(main, goes_on=False, description=None):
+def run(main, goes_on=False, description=None, takes_paths=False):
     """Runs a command: parses its flags, sets up logging, calls main(argv), and turns a known error into one
     message.
 
@@ -50,12 +50,13 @@ def run(main, goes_on=False, description=None):
       main: function of the arguments that are no flags, the command's name first.
       goes_on: whether the same command goes on with what an interrupted one left.
       description: what `--help` says before the flags; by default the docstring of the script.
+      takes_paths: whether arguments that are no flags are allowed.
     """
     def guarded(argv):
         _set_up_logging()
         signals.handle_termination(lambda: _say(f"terminated.{_what_goes_on(goes_on)}"))
         try:
-            if len(argv) > 1:
+            if len(argv) > 1 and not takes_paths:
                 raise ValueError(
                     f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
             settings.refuse_empty_paths()

@@ -66,16 +66,26 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
 
 def classify(output, labels, num_labels, is_training):
     """Builds the linear classifier on a pooled output [B, W]; returns what `create_model` does."""
-    output_weights = tf.get_variable("output_weights", [num_labels, output.shape.as_list()[-1]],
-                                     initializer=modeling.create_initializer(0.02))
-    output_bias = tf.get_variable("output_bias", [num_labels], initializer=tf.zeros_initializer())
+    variables = head_variables(output, num_labels)
     with tf.variable_scope("loss"):
-        if is_training:
-            output = modeling.dropout(output, _HEAD_DROPOUT)
-        logits = tf.nn.bias_add(tf.matmul(output, output_weights, transpose_b=True), output_bias)
+        logits = linear(output, *variables, is_training)
         log_probabilities = tf.nn.log_softmax(logits)
         per_example_loss = -tf.reduce_sum(tf.one_hot(labels, depth=num_labels) * log_probabilities, axis=-1)
         return tf.reduce_mean(per_example_loss), per_example_loss, logits, tf.nn.softmax(logits)
+
+
+def head_variables(output, size):
+    """Returns the variables of a linear head on a pooled output [B, W]: (weights [size, W], bias [size])."""
+    return (tf.get_variable("output_weights", [size, output.shape.as_list()[-1]],
+                            initializer=modeling.create_initializer(0.02)),
+            tf.get_variable("output_bias", [size], initializer=tf.zeros_initializer()))
+
+
+def linear(output, weights, bias, is_training):
+    """Builds a linear head, and in training its dropout; returns the logits [B, size]."""
+    if is_training:
+        output = modeling.dropout(output, _HEAD_DROPOUT)
+    return tf.nn.bias_add(tf.matmul(output, weights, transpose_b=True), bias)
 
 
 def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, num_train_steps,
@@ -144,7 +154,7 @@ def one_class(matrix, labels):
 
 
 def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,
-                                unequal_micro_batches=False):
+                                unequal_micro_batches=False, regression=False):
     """Returns an input_fn that reads a TFRecord file of `file_based_convert_examples_to_features`.
 
     Args:
@@ -154,20 +164,23 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
       drop_remainder: leave the last, smaller batch out.
       trim: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
       unequal_micro_batches: see there; the Estimator's `TrainingStep` says so too then.
+      regression: see `classifier_features.feature_fields`.
     """
-    return head.input_fn_builder(input_file, feature_fields(seq_length), is_training, drop_remainder,
-                                 SEQUENCES if trim else (), unequal_micro_batches)
+    return head.input_fn_builder(input_file, feature_fields(seq_length, regression), is_training,
+                                 drop_remainder, SEQUENCES if trim else (), unequal_micro_batches)
 
 
 def input_fn_builder(features, seq_length, is_training, drop_remainder):
     """Returns an input_fn over `InputFeatures` in memory; see `file_based_input_fn_builder`."""
+    labels = [feature.label_id for feature in features]
     arrays = {
         "input_ids": np.array([feature.input_ids for feature in features], np.int32).reshape(-1, seq_length),
         "input_mask": np.array([feature.input_mask for feature in features],
                                np.int32).reshape(-1, seq_length),
         "segment_ids": np.array([feature.segment_ids for feature in features],
                                 np.int32).reshape(-1, seq_length),
-        "label_ids": np.array([feature.label_id for feature in features], np.int32),
+        "label_ids": np.array(labels, np.float32 if any(isinstance(label, float) for label in labels)
+                              else np.int32),
         "is_real_example": np.array([feature.is_real_example for feature in features], np.int32),
     }
 

@@ -1,68 +1,34 @@
-"""Sentence and sentence-pair classification: examples, task processors, features.
+"""Sentence and sentence-pair classification and regression: task processors.
 
 A *processor* turns the TSV files of one task into `InputExample`s. A processor of this module is a
-declaration (which files, which columns, which labels); one mechanism in `DataProcessor` reads them
-all, and every complaint it has names the file and the line. `convert_single_example` turns an
-example into the model's integers, `file_based_convert_examples_to_features` stores those.
+declaration (which files, which columns, which labels, which metrics); one mechanism in `DataProcessor` reads
+them all, and every complaint it has names the file and the line. How examples become the model's integers is
+in `classifier_features`, whose names are here too.
 """
 
 import contextlib
 import csv
 import difflib
 import io
+import math
 import os
 from typing import ClassVar, NamedTuple
 
 from absl import logging
 
-from bertlib.runtime import example_encoding, files, record_files, workers
-import tokenization
-
-_LOGGED_EXAMPLES = 2
-
-
-class InputExample:
-    """One text, or pair of texts, to classify.
-
-    Args:
-      guid: str, names the example in logs and errors.
-      text_a: str, untokenized.
-      text_b: str or None; None or "" makes a single-text example.
-      label: str or None, one of the task's labels; None where there is nothing to learn from.
-    """
-
-    def __init__(self, guid, text_a, text_b=None, label=None):
-        self.guid = guid
-        self.text_a = text_a
-        self.text_b = text_b
-        self.label = label
-
-
-class PaddingInputExample:
-    """Fills the last batch where batches must all have one size, as on TPU.
-
-    A class of its own, because a padding example that forgets what it is would be counted in the
-    metrics: its features say `is_real_example=False`.
-    """
-
-
-class InputFeatures:
-    """What the model is fed for one example.
-
-    Args:
-      input_ids: max_seq_length ints, the WordPiece ids, then zeros.
-      input_mask: max_seq_length ints, 1 for a token and 0 for padding.
-      segment_ids: max_seq_length ints, 1 for the second text and 0 elsewhere.
-      label_id: int, place of the label in the task's label list.
-      is_real_example: bool, False for padding examples.
-    """
-
-    def __init__(self, input_ids, input_mask, segment_ids, label_id, is_real_example=True):
-        self.input_ids = input_ids
-        self.input_mask = input_mask
-        self.segment_ids = segment_ids
-        self.label_id = label_id
-        self.is_real_example = is_real_example
+from bertlib.runtime import files
+from bertlib.tasks.classifier_features import (  # noqa: F401  public names of this module that live there
+    SEQUENCES,
+    InputExample,
+    InputFeatures,
+    PaddingInputExample,
+    _truncate_seq_pair,
+    convert_examples_to_features,
+    convert_single_example,
+    feature_fields,
+    file_based_convert_examples_to_features,
+    serialize,
+)
 
 
 class _RowError(ValueError):
@@ -84,19 +50,35 @@ def _blaming(path):
 
 
 class _Layout(NamedTuple):
-    """Which column of a TSV file holds what, counted from 0; -1 is the last, None is absent.
+    """Which column of a TSV file holds what: its name in the header row, or its number from 0; -1 is the
+    last, None is absent.
 
     `guid` None numbers the examples by row. `header` says that the first row names the columns.
-    `label_header` is the name over the labels; it is needed if a test file may come without them.
+    `label_header` is the name over the labels; it is needed if a test file may come without them, and the
+    columns are numbered. `skips_short_rows` leaves rows with too few columns out.
     """
 
-    text_a: int
-    text_b: int | None = None
-    label: int | None = None
-    guid: int | None = None
-    language: int | None = None
+    text_a: int | str
+    text_b: int | str | None = None
+    label: int | str | None = None
+    guid: int | str | None = None
+    language: int | str | None = None
     header: bool = True
     label_header: str | None = None
+    skips_short_rows: bool = False
+
+    def numbered(self, header, is_test):
+        """Returns the layout with numbers in place of names. A test file may have no labels."""
+        numbers = {}
+        for field in ("text_a", "text_b", "label", "guid", "language"):
+            name = getattr(self, field)
+            if not isinstance(name, str):
+                continue
+            if name not in header and not (is_test and field == "label"):
+                raise _RowError(1, f"there is no column {name!r} in the header row; its columns are "
+                                f"{', '.join(header)}. Name them there as the task's files do")
+            numbers[field] = header.index(name) if name in header else None
+        return self._replace(**numbers, skips_short_rows=self.skips_short_rows and not is_test)
 
     def width(self, first_row):
         """Returns the fewest columns a usable row has."""
@@ -112,13 +94,17 @@ class _Layout(NamedTuple):
             if self.header and i == 0:
                 continue
             if len(row) < width:
+                if self.skips_short_rows:
+                    continue
                 raise _RowError(i + 1, f"expected at least {width} tab-separated columns, found "
                                 f"{len(row)}; complete the row or remove it")
             if self.language is None or row[self.language] == language:
                 yield i, row
 
     def label_of(self, i, row, labels, aliases):
-        """Returns the label in row `i`, checked against `labels`."""
+        """Returns the label in row `i`, checked against `labels`; a float if they are None."""
+        if labels is None:
+            return self._score_of(i, row)
         label = aliases.get(row[self.label], row[self.label])
         if label in labels:
             return label
@@ -131,14 +117,38 @@ class _Layout(NamedTuple):
                 advice += " (this file is read as one without a header row)"
         raise _RowError(i + 1, f"label {label!r} is not one of {', '.join(labels)}: {advice}")
 
+    def _score_of(self, i, row):
+        try:
+            score = float(row[self.label])
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
+            raise _RowError(i + 1, f"score {row[self.label]!r} is no finite number: correct the row or "
+                            "remove it")
+        return score
+
 
 class DataProcessor:
     """Reads the examples of one classification task; base class of all processors.
 
     A subclass either overrides the `get_` methods, or declares `_FILES` (file names by "train",
-    "dev" and "test", which may mention {processor}), `_LABELS` and `_LAYOUT`.
+    "dev" and "test", which may mention {processor}; or a tuple of names, of which the first that is there is
+    read), `_LABELS` and `_LAYOUT`.
+
+    Attributes:
+      name: str, the task's name as its makers spell it, or None.
+      task_type: "classification", or "regression": labels are floats then, and `get_labels` returns None.
+      metrics: the official ones, names of `eval_results.txt` without "eval_".
+      further_sets: str, the names after "dev_" and "test_" of sets that are evaluated and predicted besides.
+      submission: {name of GLUE's file of predictions: (the set, its number of examples)}.
+      language: str, of a task that has several.
     """
 
+    name = None
+    task_type = "classification"
+    metrics = ("accuracy",)
+    further_sets = ()
+    submission: ClassVar = {}
     _FILES: ClassVar = {}
     _LABELS = None
     _LAYOUT = None
@@ -161,7 +171,7 @@ class DataProcessor:
     def get_test_examples(self, data_dir):
         """Returns the list of `InputExample`s to predict; errors as in training.
 
-        Every label is the task's first one, a stand-in: the real ones, where the file has them,
+        Every label is the task's first one, or 0.0, a stand-in: the real ones, where the file has them,
         are for `get_test_labels`.
         """
         return self._load_examples(data_dir, "test")
@@ -178,7 +188,8 @@ class DataProcessor:
             # A subclass with its own way to make test examples: these labels may not be theirs.
             return None
         path, lines = self._load_lines(data_dir, "test")
-        layout = self._layout("test", lines)
+        with _blaming(path):
+            layout = self._layout("test", lines).numbered(lines[0], is_test=True)
         if layout.label is None:
             return None
         if layout.label_header and lines[0][layout.label:][:1] != [layout.label_header]:
@@ -188,12 +199,28 @@ class DataProcessor:
             return [layout.label_of(i, row, labels, self._LABEL_ALIASES)
                     for i, row in layout.rows(lines, self.language)]
 
+    def get_further_examples(self, data_dir, split):
+        """Returns the list of `InputExample`s of a further set, "dev_" or "test_" and its name; None if it is
+        not there. Errors as in training."""
+        if split not in self._FILES or not self._path_of(data_dir, split):
+            return None
+        return self._load_examples(data_dir, split)
+
     def file_names(self):
-        """Returns {"train", "dev" or "test": the file's name in the data directory} of what is declared."""
-        return {name: self._FILES[name].format(processor=self) for name in self._FILES}
+        """Returns {"train", "dev", "test" or a further set: the file's names in the data directory, a list}
+        of what is declared."""
+        lists = {split: [names] if isinstance(names, str) else names for split, names in self._FILES.items()}
+        return {split: [name.format(processor=self) for name in names] for split, names in lists.items()}
+
+    def _path_of(self, data_dir, split):
+        """Returns the path of a declared file; None if there is none."""
+        paths = [os.path.join(data_dir, name) for name in self.file_names()[split]]
+        return next(filter(files.exists, paths), None)
 
     def get_labels(self):
-        """Returns the list of label strings; a label's id is its place in it."""
+        """Returns the list of label strings, a label's id is its place in it; None for a regression."""
+        if self.task_type == "regression":
+            return None
         if self._LABELS is None:
             raise NotImplementedError(f"{type(self).__name__} declares no labels")
         return list(self._LABELS)
@@ -250,13 +277,13 @@ class DataProcessor:
         if split not in self._FILES:
             raise NotImplementedError(f"{type(self).__name__} declares no {split} file")
         names = self.file_names()
-        path = os.path.join(data_dir, names[split])
+        path = self._path_of(data_dir, split) or os.path.join(data_dir, names[split][0])
         try:
             lines = self._read_tsv(path)
         except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"{error}: {type(self).__name__} looks in the data directory {data_dir} for "
-                f"{', '.join(sorted(set(names.values())))}") from None
+            looks_for = sorted({name for names in names.values() for name in names})
+            raise FileNotFoundError(f"{error}: {type(self).__name__} looks in the data directory {data_dir} "
+                                    f"for {', '.join(looks_for)}") from None
         if not lines:
             raise ValueError(f"{path}: the file is empty; it should hold the {split} examples")
         return path, lines
@@ -267,6 +294,9 @@ class DataProcessor:
         with _blaming(path):
             examples = self._create_examples(lines, set_type or split)
         if examples:
+            if len(examples) < len(lines) - 1 and self._LAYOUT and self._LAYOUT.skips_short_rows:
+                logging.info("%s: %d of %d rows have too few columns and are left out, as by the published "
+                             "readers.", path, len(lines) - 1 - len(examples), len(lines) - 1)
             return examples
         if len(lines) == 1:
             raise ValueError(f"{path}:1: there is a header row and nothing after it; "
@@ -279,13 +309,14 @@ class DataProcessor:
         """Returns the examples in a file's rows, header included; in a test set unlabelled ones."""
         if not lines:
             return []
-        layout = self._layout(set_type, lines)
-        if set_type == "test":
+        is_test = set_type in ("test", *(f"test_{name}" for name in self.further_sets))
+        layout = self._layout(set_type, lines).numbered(lines[0], is_test)
+        if is_test:
             layout = layout._replace(label=None)
         labels = self.get_labels()
         examples = []
         for i, row in layout.rows(lines, self.language):
-            label = labels[0]
+            label = 0.0 if labels is None else labels[0]
             if layout.label is not None:
                 label = layout.label_of(i, row, labels, self._LABEL_ALIASES)
             examples.append(InputExample(
@@ -299,6 +330,8 @@ class DataProcessor:
 class XnliProcessor(DataProcessor):
     """XNLI, one language at a time: trains on MultiNLI translated, evaluates on XNLI itself."""
 
+    LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
+    name = "XNLI"
     _FILES: ClassVar = {"train": "multinli/multinli.train.{processor.language}.tsv",
                         "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}
     _LABELS = ("contradiction", "entailment", "neutral")
@@ -313,10 +346,19 @@ class XnliProcessor(DataProcessor):
         return self._TRANSLATED if set_type == "train" else self._LAYOUT
 
 
-class MnliProcessor(DataProcessor):
-    """MultiNLI in the form of the GLUE benchmark; evaluates on the matched genres."""
+# --- The GLUE benchmark (https://gluebenchmark.com), as it is distributed --------------------------------
 
-    _FILES: ClassVar = {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv"}
+_FILES_OF_GLUE = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+
+
+class MnliProcessor(DataProcessor):
+    """MultiNLI; trains and evaluates on the matched genres, and evaluates on the mismatched ones besides."""
+
+    name = "MNLI"
+    further_sets = ("mismatched",)
+    submission: ClassVar = {"MNLI-m.tsv": ("test", 9796), "MNLI-mm.tsv": ("test_mismatched", 9847)}
+    _FILES: ClassVar = {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv",
+                        "dev_mismatched": "dev_mismatched.tsv", "test_mismatched": "test_mismatched.tsv"}
     _LABELS = ("contradiction", "entailment", "neutral")
     _LAYOUT = _Layout(guid=0, text_a=8, text_b=9, label=-1, label_header="gold_label")
 
@@ -324,23 +366,48 @@ class MnliProcessor(DataProcessor):
         """Returns the list of `InputExample`s to evaluate on, guids "dev_matched-<first column>"."""
         return self._load_examples(data_dir, "dev", "dev_matched")
 
+    def get_further_examples(self, data_dir, split):
+        """See `DataProcessor`. None in a subclass that has its own way to make examples: these may not be of
+        its kind."""
+        cls, ours = type(self), MnliProcessor
+        if (cls.get_dev_examples is not ours.get_dev_examples or cls._create_examples
+                is not ours._create_examples or cls.get_labels is not ours.get_labels):
+            return None
+        return super().get_further_examples(data_dir, split)
+
+
+class AxProcessor(DataProcessor):
+    """The benchmark's diagnostic set, for a model of MNLI: there is nothing to train on."""
+
+    name = "AX"
+    submission: ClassVar = {"AX.tsv": ("test", 1104)}
+    _FILES: ClassVar = {"test": ("diagnostic.tsv", "AX.tsv")}
+    _LABELS = MnliProcessor._LABELS
+    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2")
+
 
 class MrpcProcessor(DataProcessor):
-    """The Microsoft paraphrase corpus in the form of the GLUE benchmark."""
+    """The Microsoft paraphrase corpus."""
 
-    _FILES: ClassVar = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+    name = "MRPC"
+    metrics = ("f1", "accuracy")
+    submission: ClassVar = {"MRPC.tsv": ("test", 1725)}
+    _FILES: ClassVar = _FILES_OF_GLUE
     _LABELS = ("0", "1")
     _LAYOUT = _Layout(label=0, text_a=3, text_b=4, label_header="Quality")
 
 
 class ColaProcessor(DataProcessor):
-    """The corpus of linguistic acceptability in the form of the GLUE benchmark: single sentences.
+    """The corpus of linguistic acceptability: single sentences.
 
     The test file is either GLUE's (a header, then number and sentence), or, when its first row has
     four columns, labelled and without a header like the other two.
     """
 
-    _FILES: ClassVar = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+    name = "CoLA"
+    metrics = ("matthews",)
+    submission: ClassVar = {"CoLA.tsv": ("test", 1063)}
+    _FILES: ClassVar = _FILES_OF_GLUE
     _LABELS = ("0", "1")
     _LAYOUT = _Layout(label=1, text_a=3, header=False)
     _UNLABELLED = _Layout(text_a=1)
@@ -351,10 +418,79 @@ class ColaProcessor(DataProcessor):
         return self._LAYOUT
 
 
+class Sst2Processor(DataProcessor):
+    """The Stanford sentiment treebank: single sentences, 1 is positive."""
+
+    name = "SST-2"
+    submission: ClassVar = {"SST-2.tsv": ("test", 1821)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("0", "1")
+    _LAYOUT = _Layout(text_a="sentence", label="label")
+
+
+class StsbProcessor(DataProcessor):
+    """The semantic textual similarity benchmark: how alike two sentences are, from 0 to 5."""
+
+    name = "STS-B"
+    task_type = "regression"
+    metrics = ("pearson", "spearman")
+    submission: ClassVar = {"STS-B.tsv": ("test", 1379)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="score")
+
+
+class QqpProcessor(DataProcessor):
+    """Quora question pairs. Some rows of the training file are cut off, and are left out."""
+
+    name = "QQP"
+    metrics = ("f1", "accuracy")
+    submission: ClassVar = {"QQP.tsv": ("test", 390965)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("0", "1")
+    _LAYOUT = _Layout(text_a="question1", text_b="question2", label="is_duplicate", skips_short_rows=True)
+
+
+class QnliProcessor(DataProcessor):
+    """Questions of SQuAD, and sentences that answer them or not."""
+
+    name = "QNLI"
+    submission: ClassVar = {"QNLI.tsv": ("test", 5463)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("entailment", "not_entailment")
+    _LAYOUT = _Layout(text_a="question", text_b="sentence", label="label")
+
+
+class RteProcessor(DataProcessor):
+    """Recognizing textual entailment."""
+
+    name = "RTE"
+    submission: ClassVar = {"RTE.tsv": ("test", 3000)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("entailment", "not_entailment")
+    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="label")
+
+
+class WnliProcessor(DataProcessor):
+    """Winograd's schemas: whether a sentence follows from another with its pronoun put into words."""
+
+    name = "WNLI"
+    submission: ClassVar = {"WNLI.tsv": ("test", 146)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("0", "1")
+    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="label")
+
+
 PROCESSORS = {
+    "ax": AxProcessor,
     "cola": ColaProcessor,
     "mnli": MnliProcessor,
     "mrpc": MrpcProcessor,
+    "qnli": QnliProcessor,
+    "qqp": QqpProcessor,
+    "rte": RteProcessor,
+    "sst-2": Sst2Processor,
+    "sts-b": StsbProcessor,
+    "wnli": WnliProcessor,
     "xnli": XnliProcessor,
 }
 
@@ -375,154 +511,3 @@ def get_processor(task_name):
     hint = f" Did you mean {close[0]}?" if close else ""
     known = ", ".join(sorted(PROCESSORS))
     raise ValueError(f"unknown task {task_name!r}; the tasks are {known}.{hint}")
-
-
-def convert_single_example(ex_index, example, label_list, max_seq_length, tokenizer):
-    """Turns one example into the integers the model is fed.
-
-    One text becomes `[CLS] a [SEP]`, a pair `[CLS] a [SEP] b [SEP]` with segment 1 from the first
-    token of b; texts are cut to fit, the rest is zeros.
-
-    Args:
-      ex_index: int, place of the example; the first few are logged.
-      example: `InputExample` or `PaddingInputExample`.
-      label_list: list of str; the label's place in it is its id.
-      max_seq_length: int, length of the result in tokens.
-      tokenizer: has `tokenize(text)` and `convert_tokens_to_ids(tokens)`.
-
-    Returns:
-      `InputFeatures`.
-
-    Raises:
-      ValueError: the label is not in `label_list`, or the special tokens alone do not fit.
-    """
-    if isinstance(example, PaddingInputExample):
-        zeros = [0] * max_seq_length
-        return InputFeatures(zeros, list(zeros), list(zeros), label_id=0, is_real_example=False)
-    first, second, label_id = _tokens(example, label_list, max_seq_length, tokenizer)
-    tokens = first + second
-    input_ids = list(tokenizer.convert_tokens_to_ids(tokens))
-    padding = [0] * (max_seq_length - len(input_ids))
-    features = InputFeatures(
-        input_ids=input_ids + padding,
-        input_mask=[1] * len(input_ids) + padding,
-        segment_ids=[0] * len(first) + [1] * len(second) + padding,
-        label_id=label_id)
-    if ex_index < _LOGGED_EXAMPLES:
-        logging.info("Example %s, label %s (id %d): %s", example.guid, example.label, features.label_id,
-                     " ".join(tokenization.printable_text(token) for token in tokens))
-    return features
-
-
-def _tokens(example, label_list, max_seq_length, tokenizer):
-    """Returns the tokens of segment 0, those of segment 1, cut to fit, and the label's id."""
-    label_ids = {label: i for i, label in enumerate(label_list)}
-    if example.label not in label_ids:
-        raise ValueError(f"example {example.guid}: label {example.label!r} is not one of "
-                         f"{', '.join(map(str, label_ids))}")
-    tokens_a = list(tokenizer.tokenize(example.text_a))
-    tokens_b = list(tokenizer.tokenize(example.text_b)) if example.text_b else []
-    special = 3 if tokens_b else 2
-    if max_seq_length < special:
-        raise ValueError(f"example {example.guid}: max_seq_length {max_seq_length} is too short: "
-                         f"[CLS] and [SEP] alone take {special} places")
-    _truncate_seq_pair(tokens_a, tokens_b, max_seq_length - special)
-    second = [*tokens_b, "[SEP]"] if tokens_b else []
-    return ["[CLS]", *tokens_a, "[SEP]"], second, label_ids[example.label]
-
-
-def _truncate_seq_pair(tokens_a, tokens_b, max_length):
-    """Shortens two token lists in place until together they have at most `max_length` tokens.
-
-    Tokens go one at a time from the end of whichever list is longer, of `tokens_b` at a tie, which
-    leaves a question whole beside the passage it is asked about.
-    """
-    while len(tokens_a) + len(tokens_b) > max_length:
-        longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
-        longer.pop()
-
-
-def _with_progress(converted, examples):
-    return files.with_progress(converted, len(examples), "Converting example")
-
-
-def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer):
-    """Returns the `InputFeatures` of each example; arguments as for `convert_single_example`."""
-    converted = (convert_single_example(i, example, label_list, max_seq_length, tokenizer)
-                 for i, example in enumerate(examples))
-    return list(_with_progress(converted, examples))
-
-
-# Of the fields below those [F], the mask first.
-SEQUENCES = ("input_mask", "input_ids", "segment_ids")
-
-
-def feature_fields(seq_length):
-    """Returns the fields of a stored example, for `record_files` to write and `input_pipeline` to read.
-
-    Args:
-      seq_length: int, tokens per example.
-    """
-    return [
-        example_encoding.Field("input_ids", "int64", (seq_length,), example_encoding.ANY_ID),
-        example_encoding.Field("input_mask", "int64", (seq_length,), (0, 1)),
-        example_encoding.Field("segment_ids", "int64", (seq_length,), example_encoding.ANY_ID),
-        example_encoding.Field("label_ids", "int64", (), example_encoding.ANY_ID),
-        example_encoding.Field("is_real_example", "int64", (), (0, 1)),
-    ]
-
-
-class _Converter:
-    """`convert_single_example` of (index, example), for worker processes."""
-
-    def __init__(self, *arguments):
-        self._arguments = arguments
-
-    def __call__(self, item):
-        return convert_single_example(*item, *self._arguments)
-
-
-def serialize(examples, label_list, max_seq_length, tokenizer, num_workers=1):
-    """Yields the features of each example as a serialized `tf.train.Example`, in order.
-
-    Args:
-      examples, label_list, max_seq_length, tokenizer: as for `convert_single_example`. With a
-        tokenizer that is not of `tokenization.TOKENIZERS` all is done in this process.
-      num_workers: number of processes, 0 for one a core; the results are the same ones.
-
-    Raises:
-      ChildProcessError, and what `convert_single_example` raises.
-    """
-    convert = _Converter(label_list, max_seq_length, tokenizer)
-    fields, items = feature_fields(max_seq_length), list(enumerate(examples))
-    for item in items[:_LOGGED_EXAMPLES]:  # what a worker logs is not seen
-        yield _serialized(fields, convert(item))
-    processes = num_workers if type(tokenizer) in tokenization.TOKENIZERS else 1
-    with contextlib.closing(workers.ordered_map(convert, items[_LOGGED_EXAMPLES:], processes)) as converted:
-        for features in converted:
-            yield _serialized(fields, features)
-
-
-def _serialized(fields, features):
-    return record_files.encode(fields, {
-        "input_ids": features.input_ids,
-        "input_mask": features.input_mask,
-        "segment_ids": features.segment_ids,
-        "label_ids": features.label_id,
-        "is_real_example": int(features.is_real_example),
-    })
-
-
-def file_based_convert_examples_to_features(examples, label_list, max_seq_length, tokenizer,
-                                            output_file, num_workers=1):
-    """Writes the features of each example to a TFRecord file of `tf.train.Example`s.
-
-    The file has the fields of `feature_fields(max_seq_length)`, all int64; it appears only when
-    complete. The other arguments and errors are those of `serialize`.
-
-    Args:
-      output_file: path of the file to write.
-    """
-    with contextlib.closing(serialize(examples, label_list, max_seq_length, tokenizer,
-                                      num_workers)) as records:
-        record_files.write_serialized(output_file, _with_progress(records, examples))

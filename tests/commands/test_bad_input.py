@@ -592,16 +592,18 @@ def output_directory_that_is_a_link_to_nothing(given, to):
 # --- Flags -----------------------------------------------------------------------------------------------
 
 
-@case("unknown task 'mprc'; the tasks are cola, mnli, mrpc, xnli. Did you mean mrpc?")
+@case("unknown task 'mprc'; the tasks are ax, cola, mnli, mrpc, ", "Did you mean mrpc?")
 def unknown_task(given):
     given.flags["task_name"] = "mprc"
 
 
-@case("--task_name is required; known tasks: cola, mnli, mrpc, xnli")
+@case("--task_name is required; known tasks: ax, cola, mnli, mrpc, qnli, qqp, rte, sst-2, sts-b, wnli, xnli")
 def no_task(given):
     del given.flags["task_name"]
 
 
+@case("--xnli_language=de: only XNLI has languages, and not mrpc", xnli_language="de")
+@case("--xnli_language=xx", "ar|bg|de|", xnli_language="xx")
 @case("--train_batch_size=0", "not a positive integer", train_batch_size=0)
 @case("--train_batch_size=-8", "not a positive integer", train_batch_size=-8)
 @case("--eval_batch_size=0", "not a positive integer", eval_batch_size=0)

@@ -13,6 +13,7 @@ PATHS = {
     "convert_checkpoint": "input output bert_config_file vocab_file",
     "build_vocab": "input_file output_file",
     "plan_memory": "bert_config_file output_file",
+    "glue_submission": "output_file",
 }
 
 

@@ -240,7 +240,7 @@ def test_a_run_leaves_these_files(mrpc):
         "checkpoint", "graph.pbtxt", "run.json", "events.out.tfevents", "eval", "eval_test",
         "train.tf_record", "eval.tf_record",
         "predict.tf_record", "eval_results.txt", "test_results.tsv", "test_predictions.tsv",
-        "test_eval_results.txt"}
+        "test_eval_results.txt", "MRPC.tsv"}
     model = {*tiny.shapes(), "output_weights", "output_bias"}
     slots = {f"{name}/{slot}" for name in model for slot in ("adam_m", "adam_v")}
     assert set(tensors_of(mrpc.output / "model.ckpt-6")) == model | slots | {"global_step"}
@@ -445,7 +445,7 @@ def test_a_task_name_is_enough(scripts):
     # Not in tmp_path: pytest would keep half a gigabyte of checkpoints.
     with tempfile.TemporaryDirectory() as here:
         finished = scripts.run("run_classifier.py", "--task_name=MRPC", "--max_seq_length=8",
-                               "--train_batch_size=4", "--num_train_epochs=0.02", cwd=here)
+                               "--train_batch_size=4", "--num_train_epochs=0.01", cwd=here)
         written = os.listdir(os.path.join(here, "output", "mrpc"))
     messages = log_of(finished)
     assert defaults_in(finished.err) == DEFAULTS

@@ -333,9 +333,10 @@ def test_read_tsv_with_a_quote_character(tmp_path):
 def test_get_processor():
     for name, cls in classifier_data.PROCESSORS.items():
         assert type(classifier_data.get_processor(name)) is cls
-    assert sorted(classifier_data.PROCESSORS) == ["cola", "mnli", "mrpc", "xnli"]
+    assert sorted(classifier_data.PROCESSORS) == ["ax", "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst-2",
+                                                  "sts-b", "wnli", "xnli"]
     assert type(classifier_data.get_processor("MRPC")) is classifier_data.MrpcProcessor
-    with pytest.raises(ValueError, match=r"'mprc'.*cola, mnli, mrpc, xnli.*mean mrpc\?"):
+    with pytest.raises(ValueError, match=r"'mprc'.*cola, mnli, mrpc, .*xnli.*mean mrpc\?"):
         classifier_data.get_processor("mprc")
     with pytest.raises(ValueError, match=r"xnli\.$"):
         classifier_data.get_processor("zzzzzz")
@@ -414,7 +415,7 @@ def test_subclass_with_other_labels(tmp_path):
 
 
 def test_missing_file_names_the_directory_and_what_it_should_hold(tmp_path):
-    message = f"train.tsv does not exist: .*{tmp_path} for dev_matched.tsv, test_matched.tsv, train"
+    message = f"train.tsv does not exist: .*{tmp_path} for dev_matched.tsv, dev_mismatched.tsv, "
     with pytest.raises(FileNotFoundError, match=message):
         classifier_data.MnliProcessor().get_train_examples(str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"multinli\.train\.zh\.tsv"):
@@ -423,7 +424,7 @@ def test_missing_file_names_the_directory_and_what_it_should_hold(tmp_path):
         classifier_data.MrpcProcessor().get_test_labels(str(tmp_path / "no_such"))
 
 
-@pytest.mark.parametrize("task", sorted(classifier_data.PROCESSORS))
+@pytest.mark.parametrize("task", sorted(set(classifier_data.PROCESSORS) - {"ax"}))
 def test_empty_file(task, tmp_path):
     processor = classifier_data.get_processor(task)
     path = write(tmp_path / processor._FILES["dev"])

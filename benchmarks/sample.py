@@ -1,0 +1,67 @@
+"""The sample of MRPC: what its pairs teach the installed model, and what is guessed without understanding.
+
+    python benchmarks/sample.py [--seeds=5] [any flag of run_classifier.py]
+
+First the accuracy of simple baselines (tests/pair_baselines.py) on dev, fitted on train, and over all pairs
+in ten folds. Then the training of `make mrpc`, with the flags that the Makefile gives it: a row a seed.
+--seeds=0 leaves the training out.
+"""
+
+import argparse
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
+import pair_baselines
+from test_samples import read_split
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROW = "accuracy {:.4f}  Matthews {:.4f}  CPU {:.0f} s  wall {:.0f} s"
+
+
+def makefile_flags():
+    """The flags that `make mrpc` gives to run_classifier.py."""
+    with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as reader:
+        recipe = re.search(r"^mrpc:.*\n\t.* run_classifier\.py ((?:.*\\\n)*.*)", reader.read(), re.MULTILINE)
+    return recipe[1].replace("\\\n", " ").split()
+
+
+def run_once(seed, flags):
+    """Trains and evaluates as `make mrpc` does; returns eval_results.txt's metrics, CPU and wall seconds."""
+    with tempfile.TemporaryDirectory() as output_dir:
+        start, before = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, os.path.join(ROOT, "run_classifier.py"), *makefile_flags(),
+                        f"--seed={seed}", f"--output_dir={output_dir}", *flags], check=True)
+        wall, after = time.time() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+        with open(os.path.join(output_dir, "eval_results.txt"), encoding="utf-8") as reader:
+            results = dict(line.rstrip("\n").split(" = ", 1) for line in reader)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return [float(results["eval_accuracy"]), float(results["eval_matthews"]), cpu, wall]
+
+
+def main():
+    """Prints the baselines, a row a seed, and the means."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=5)
+    arguments, flags = parser.parse_known_args()
+    train, dev, test = (read_split(split) for split in ("train", "dev", "test"))
+    on_dev = pair_baselines.accuracies(train, dev)
+    folded = pair_baselines.folded_accuracies(train + dev + test)
+    for name in on_dev:
+        print(f"{name:36}dev {on_dev[name]:.3f}  ten folds {folded[name]:.3f}", flush=True)
+    rows = []
+    for seed in range(arguments.seeds):
+        rows.append(run_once(seed, flags))
+        print(f"seed {seed}  {ROW.format(*rows[-1])}", flush=True)
+    if rows:
+        means = [sum(column) / len(column) for column in zip(*rows)]
+        print(f"mean    {ROW.format(*means)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Checks the predictions of all tasks of the GLUE benchmark, and zips them for https://gluebenchmark.com/submit.
+
+    python glue_submission.py output/*
+
+takes the files that `run_classifier.py --do_predict=true` wrote (CoLA.tsv, MNLI-m.tsv, …) from these
+directories, or files themselves. Their headers, indices, labels and numbers of rows have to be those of the
+benchmark. docs/classification.md has the commands of all tasks.
+"""
+
+import collections
+import os
+
+from absl import flags, logging
+
+from bertlib.commands import common_flags
+from bertlib.commands.settings import Settings
+from bertlib.runtime import files
+from bertlib.tasks import glue
+
+TAKES_PATHS = True
+
+
+def define_flags():
+    """Defines the flags of this command."""
+    with common_flags.section("Submission"):
+        flags.DEFINE_string("output_file", "glue_submission.zip", "The zip.")
+        flags.DEFINE_bool("partial", False, "Zip what is there, though the benchmark wants all tasks.")
+
+
+def find(paths, names):
+    """Returns {name: list of the files of that name}, of those that are there.
+
+    Args:
+      paths: files, and directories that are looked into (not into those in them).
+      names: the names looked for.
+
+    Raises:
+      FileNotFoundError: there is no such path.
+    """
+    found = collections.defaultdict(list)
+    for path in dict.fromkeys(map(os.path.normpath, paths)):
+        if not files.exists(path):
+            raise FileNotFoundError(f"{path}: there is no such file or directory.")
+        inside = [os.path.join(path, name) for name in names] if files.is_directory(path) else [path]
+        for file in inside:
+            if os.path.basename(file) in names and files.exists(file):
+                found[os.path.basename(file)].append(file)
+    return dict(found)
+
+
+def problems_of(found, expected, partial):
+    """Returns what keeps files from being submitted, a sentence each.
+
+    Args:
+      found: see `find`.
+      expected: see `glue.test_sets`.
+      partial: whether some may be missing.
+    """
+    problems = []
+    for name, test_set in expected.items():
+        candidates = found.get(name, [])
+        if len(candidates) > 1:
+            problems.append(f"{name} is there more than once: {', '.join(candidates)}. Name the directories "
+                            "that are meant.")
+        elif candidates:
+            problem = glue.problem_in(candidates[0], test_set)
+            problems += [f"{problem}."] if problem else []
+        elif not partial:
+            problems.append(f"{name} is missing: predict with run_classifier.py "
+                            f"--task_name={test_set.task.upper()} --do_predict=true.")
+    return problems
+
+
+def main(argv):
+    """Checks and zips."""
+    settings, expected = Settings(), glue.test_sets()
+    if not argv[1:]:
+        raise ValueError("Name the directories with the predictions, such as output/*.")
+    found = find(argv[1:], expected)
+    if not found:
+        raise ValueError(f"No predictions in {', '.join(argv[1:])}: none has {', '.join(expected)}.")
+    problems = problems_of(found, expected, settings.partial)
+    if problems:
+        raise ValueError("This is no submission yet; nothing was written:\n"
+                         + "\n".join(f"  {problem}" for problem in problems))
+    members = [found[name][0] for name in expected if name in found]
+    if files.identity(settings.output_file) in map(files.identity, members):
+        raise ValueError(f"--output_file={settings.output_file} would overwrite predictions that are read. "
+                         "Name another file.")
+    glue.write_zip(settings.output_file, members)
+    logging.info("%s holds the predictions of %d of %d test sets: %s.", settings.output_file, len(members),
+                 len(expected), ", ".join(map(os.path.basename, members)))

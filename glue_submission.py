@@ -1,0 +1,5 @@
+"""Checks predictions for GLUE and zips them. `python glue_submission.py --help` says how."""
+from bertlib.commands import glue_submission, launch
+
+if __name__ == "__main__":
+    launch.start(glue_submission)

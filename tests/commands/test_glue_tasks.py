@@ -1,0 +1,277 @@
+"""run_classifier.py on the tasks of GLUE that are special, and glue_submission.py: as a user runs them."""
+
+import json
+import random
+import zipfile
+
+import numpy as np
+import pytest
+from scipy import stats
+import tensorflow.compat.v1 as tf
+import tiny
+
+from bertlib.tasks import glue
+
+
+def write(path, *rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def results_of(path):
+    return {name: json.loads(value) for name, value in (line.split(" = ") for line in
+                                                        path.read_text().splitlines())}
+
+
+def last_message(finished):
+    assert finished.code == 0, finished.err
+    return finished.err.splitlines()[-1].split(" ", 1)[1]
+
+
+def predictions_in(path):
+    """The column of predictions, after a check of header and indices."""
+    header, *rows = [line.split("\t") for line in path.read_text().splitlines()]
+    assert header == ["index", "prediction"]
+    assert [row[0] for row in rows] == [str(index) for index in range(len(rows))]
+    return [row[1] for row in rows]
+
+
+# --- STS-B -----------------------------------------------------------------------------------------------
+
+
+def write_stsb(directory, **sizes):
+    header = ["index", *"123456", "sentence1", "sentence2", "score"]
+    for part, size in sizes.items():
+        chance = random.Random(part)
+        rows = [[str(index), *"123456", tiny.sentence(chance), tiny.sentence(chance), f"{index % 11 / 2:.3f}"]
+                for index in range(size)]
+        write(directory / f"{part}.tsv", header, *rows)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def stsb(scripts, tiny_model, tmp_path_factory):
+    """A run of all phases, and its flags. The test set is the development set, scores included."""
+    here = tmp_path_factory.mktemp("stsb")
+    data = write_stsb(here / "data", train=12, dev=25)
+    (data / "test.tsv").write_bytes((data / "dev.tsv").read_bytes())
+    # A head that tells examples apart.
+    head = 3 * np.random.RandomState(1).standard_normal((1, tiny.CONFIG["hidden_size"])).astype(np.float32)
+    tiny.write_tensorflow(here / "trained.ckpt", {
+        **tiny_model.weights, "output_weights": head, "output_bias": np.full(1, 2, np.float32)})
+    flags = dict(tiny_model.flags, init_checkpoint=here / "trained.ckpt", task_name="STS-B", data_dir=data,
+                 output_dir=here / "output", do_train=True, do_eval=True, do_predict=True, train_batch_size=4,
+                 num_train_epochs=1, learning_rate=0.001, eval_batch_size=4, log_steps=1)
+    return scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here), flags
+
+
+def test_the_metrics_of_a_regression_are_those_of_its_scores(stsb):
+    finished, flags = stsb
+    output = flags["output_dir"]
+    scores = np.array([float(line) for line in (output / "test_results.tsv").read_text().splitlines()])
+    labels = np.arange(25) % 11 / 2
+    found = results_of(output / "eval_results.txt")
+    assert sorted(found) == ["eval_loss", "eval_pearson", "eval_spearman", "global_step", "loss"]
+    expected = {"eval_loss": np.square(scores - labels).mean(), "global_step": 3,
+                "eval_pearson": stats.pearsonr(scores, labels)[0],
+                "eval_spearman": stats.spearmanr(scores, labels)[0]}
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+    assert results_of(output / "test_eval_results.txt") == found
+    official = f"Pearson {found['eval_pearson']:.3f}, Spearman {found['eval_spearman']:.3f}"
+    assert last_message(finished) == f"STS-B dev: {official}; test: {official}"
+
+
+def test_scores_are_written_as_they_are_and_for_glue_within_its_range(stsb):
+    output = stsb[1]["output_dir"]
+    scores = [float(line) for line in (output / "test_results.tsv").read_text().splitlines()]
+    assert len(set(scores)) > 10
+    for name, expected in (("test_predictions.tsv", scores), ("STS-B.tsv", np.clip(scores, 0, 5))):
+        found = [float(text) for text in predictions_in(output / name)]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_regression_trains_one_output_and_records_that_it_has_no_labels(stsb):
+    finished, flags = stsb
+    reader = tf.train.load_checkpoint(str(flags["output_dir"] / "model.ckpt-3"))
+    shapes = reader.get_variable_to_shape_map()
+    assert shapes["output_weights"] == [1, tiny.CONFIG["hidden_size"]] and shapes["output_bias"] == [1]
+    assert np.abs(reader.get_tensor("output_bias/adam_m")).max() > 0
+    record = json.loads((flags["output_dir"] / "run.json").read_text())
+    assert record["task"] == "sts-b" and record["labels"] is None
+    assert "step 3/3  loss" in finished.err
+
+
+def test_an_evaluation_does_not_depend_on_its_batches(scripts, stsb, tmp_path):
+    flags = dict(stsb[1], do_train=False, do_predict=False, eval_batch_size=25, trim_padding=False,
+                 results_dir=tmp_path)
+    assert scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path).code == 0
+    found, before = (results_of(path / "eval_results.txt") for path in (tmp_path, flags["output_dir"]))
+    for name in ("eval_loss", "eval_pearson", "eval_spearman"):
+        np.testing.assert_allclose(found[name], before[name], rtol=1e-4, err_msg=name)
+
+
+def test_a_regression_does_not_go_on_as_a_classification(scripts, stsb, tmp_path):
+    data = tiny.write_task(tmp_path / "data", "mrpc", dev=2)
+    flags = dict(stsb[1], task_name="mrpc", data_dir=data, do_train=False, do_predict=False,
+                 results_dir=tmp_path / "results")
+    finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
+    assert finished.code == 1 and "output_weights" in finished.err and "Traceback" not in finished.err
+    assert not (tmp_path / "results").exists()
+
+
+# --- MNLI and AX -----------------------------------------------------------------------------------------
+
+LABELS = ["contradiction", "entailment", "neutral"]
+
+
+@pytest.fixture(scope="module")
+def mnli(scripts, tiny_model, tmp_path_factory):
+    """A run of all phases on matched and mismatched sets."""
+    here = tmp_path_factory.mktemp("mnli")
+    data = tiny.write_task(here / "data", "mnli", train=8, dev=9)
+    matched = (data / "dev_matched.tsv").read_text().splitlines()
+    (data / "dev_mismatched.tsv").write_text("\n".join(matched[:6]) + "\n")
+    for name, lines in (("matched", matched), ("mismatched", matched[:1] + matched[4:])):
+        rows = ["\t".join(line.split("\t")[:10]) for line in lines]
+        (data / f"test_{name}.tsv").write_text("\n".join(rows) + "\n")
+    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="MNLI", data_dir=data,
+                 output_dir=here / "output", do_train=True, do_eval=True, do_predict=True, train_batch_size=4,
+                 num_train_epochs=1, learning_rate=0.02)
+    return scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here), flags
+
+
+def test_mnli_is_evaluated_on_matched_and_mismatched_genres(mnli):
+    finished, flags = mnli
+    matched, mismatched = (results_of(flags["output_dir"] / name) for name in (
+        "eval_results.txt", "eval_results_mismatched.txt"))
+    assert np.sum(matched["eval_confusion_matrix"]) == 9 and np.sum(mismatched["eval_confusion_matrix"]) == 5
+    assert set(matched) == set(mismatched)
+    assert last_message(finished) == (f"MNLI dev: accuracy {matched['eval_accuracy']:.3f}; dev mismatched: "
+                                      f"accuracy {mismatched['eval_accuracy']:.3f}")
+    assert (flags["output_dir"] / "eval_mismatched").is_dir()  # for TensorBoard
+
+
+def test_mnli_is_predicted_on_both(mnli):
+    output = mnli[1]["output_dir"]
+    matched, mismatched = (predictions_in(output / name) for name in ("MNLI-m.tsv", "MNLI-mm.tsv"))
+    assert len(matched) == 9 and set(matched) <= set(LABELS)
+    assert mismatched == matched[3:]
+    for suffix, expected in (("", matched), ("_mismatched", mismatched)):
+        assert predictions_in(output / f"test_predictions{suffix}.tsv") == expected
+        rows = np.loadtxt(output / f"test_results{suffix}.tsv")
+        assert [LABELS[row.argmax()] for row in rows] == expected
+
+
+def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(scripts, mnli, tmp_path):
+    flags = mnli[1]
+    rows = [line.split("\t") for line in (flags["data_dir"] / "test_matched.tsv").read_text().splitlines()]
+    write(tmp_path / "data" / "diagnostic.tsv", ["index", "sentence1", "sentence2"],
+          *([row[0], row[8], row[9]] for row in rows[1:]))
+    flags = dict(flags, task_name="AX", data_dir=tmp_path / "data", results_dir=tmp_path / "results")
+    refused = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
+    assert refused.code == 1 and "AX has no train examples." in refused.err
+    assert not (tmp_path / "results").exists()
+    flags.update(do_train=False, do_eval=False)
+    finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
+    assert finished.code == 0, finished.err
+    assert predictions_in(tmp_path / "results" / "AX.tsv") == predictions_in(
+        mnli[1]["output_dir"] / "MNLI-m.tsv")
+
+
+def test_predictions_do_not_overwrite_a_test_set_of_their_name(scripts, mnli, tmp_path):
+    write(tmp_path / "AX.tsv", ["index", "sentence1", "sentence2"], ["0", "dog .", "cat ."])
+    before = (tmp_path / "AX.tsv").read_bytes()
+    flags = dict(mnli[1], task_name="AX", data_dir=tmp_path, results_dir=tmp_path, do_train=False,
+                 do_eval=False)
+    finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
+    assert finished.code == 1 and "would overwrite" in finished.err
+    assert (tmp_path / "AX.tsv").read_bytes() == before
+
+
+# --- XNLI ------------------------------------------------------------------------------------------------
+
+
+def test_xnli_is_read_in_the_language_that_is_asked_for(scripts, tiny_model, tmp_path):
+    data = tiny.write_task(tmp_path / "data", "xnli", dev=6)
+    text = (data / "xnli.dev.tsv").read_text().splitlines()
+    (data / "xnli.dev.tsv").write_text("\n".join([*text, *(f"de{line[2:]}" for line in text[1:4])]) + "\n")
+    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="XNLI", data_dir=data,
+                 output_dir=tmp_path / "output", do_eval=True, xnli_language="de")
+    message = last_message(scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path))
+    found = results_of(tmp_path / "output" / "eval_results.txt")
+    assert np.sum(found["eval_confusion_matrix"]) == 3
+    assert message == f"XNLI dev: accuracy {found['eval_accuracy']:.3f}"
+
+
+# --- The submission --------------------------------------------------------------------------------------
+
+
+def write_predictions(directory):
+    """Predictions of all test sets, in directories of their tasks."""
+    for name, test_set in glue.test_sets().items():
+        label = test_set.labels[-1] if test_set.labels else "2.5"
+        rows = "".join(f"{index}\t{label}\n" for index in range(test_set.size))
+        path = directory / test_set.task / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"index\tprediction\n{rows}")
+    return sorted(directory.iterdir())
+
+
+def test_a_whole_submission_is_zipped(scripts, tmp_path):
+    directories = write_predictions(tmp_path / "output")
+    notes = tmp_path / "output" / "notes.txt"
+    notes.write_text("not meant\n")
+    finished = scripts.run("glue_submission.py", *directories, notes, cwd=tmp_path)
+    assert "11 of 11 test sets" in last_message(finished)
+    with zipfile.ZipFile(tmp_path / "glue_submission.zip") as archive:
+        assert sorted(archive.namelist()) == sorted(glue.test_sets())
+        assert archive.testzip() is None
+        assert archive.read("RTE.tsv") == (tmp_path / "output" / "rte" / "RTE.tsv").read_bytes()
+
+
+def test_all_that_is_wrong_with_a_submission_is_said_and_nothing_written(scripts, tmp_path):
+    here = tmp_path / "output"
+    write_predictions(here)
+    (here / "rte" / "RTE.tsv").unlink()
+    (here / "cola" / "CoLA.tsv").write_text("index\tprediction\n0\tgood\n")
+    (here / "other").mkdir()
+    (here / "other" / "AX.tsv").write_bytes((here / "ax" / "AX.tsv").read_bytes())
+    finished = scripts.run("glue_submission.py", *sorted(here.iterdir()), cwd=tmp_path)
+    assert finished.code == 1 and "Traceback" not in finished.err
+    problems = [line.strip() for line in finished.err.splitlines() if line.startswith("  ")]
+    assert len(problems) == 3
+    assert problems[0] == (f"AX.tsv is there more than once: {here}/ax/AX.tsv, {here}/other/AX.tsv. Name the "
+                           "directories that are meant.")
+    assert problems[1].startswith(f"{here}/cola/CoLA.tsv:2: 'good' is not one of 0, 1")
+    assert problems[2] == ("RTE.tsv is missing: predict with run_classifier.py --task_name=RTE "
+                           "--do_predict=true.")
+    assert [path.name for path in tmp_path.iterdir()] == ["output"]
+
+
+def test_a_part_of_a_submission_is_zipped_if_that_is_asked_for(scripts, tmp_path):
+    write_predictions(tmp_path / "output")
+    finished = scripts.run("glue_submission.py", "--partial", f"--output_file={tmp_path}/part.zip",
+                           tmp_path / "output" / "mnli", tmp_path / "output" / "ax" / "AX.tsv", cwd=tmp_path)
+    assert "3 of 11 test sets: AX.tsv, MNLI-m.tsv, MNLI-mm.tsv" in last_message(finished)
+    with zipfile.ZipFile(tmp_path / "part.zip") as archive:
+        assert archive.namelist() == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"]
+
+
+def test_the_zip_does_not_take_the_place_of_predictions(scripts, tmp_path):
+    write_predictions(tmp_path / "output")
+    path = tmp_path / "output" / "wnli" / "WNLI.tsv"
+    before = path.read_bytes()
+    flags = tiny.flags(partial=True, output_file=path)
+    finished = scripts.run("glue_submission.py", *flags, path.parent, cwd=tmp_path)
+    assert finished.code == 1 and "would overwrite predictions" in finished.err
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("arguments, expected", [
+    ([], "Name the directories with the predictions"), (["nowhere"], "nowhere: there is no such file"),
+    (["."], "No predictions in .: none has AX.tsv, CoLA.tsv")])
+def test_without_predictions_there_is_no_submission(arguments, expected, scripts, tmp_path):
+    finished = scripts.run("glue_submission.py", *arguments, cwd=tmp_path)
+    assert finished.code == 1 and expected in finished.err and "Traceback" not in finished.err
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,159 @@
+"""What can be guessed about sentence pairs without understanding: overlap, lengths, bags of words.
+
+For tests/test_samples.py and benchmarks/sample.py. A pair is (label 0 or 1, first sentence, second
+sentence). A baseline is fitted on some pairs and answers with its accuracy on others.
+"""
+
+import itertools
+import re
+
+import numpy as np
+
+# Words that say nothing about what a sentence is about.
+STOP_WORDS = set(re.findall(r"\w+", """
+    a about after all an and any are as at be because been before but by can do does for from get had
+    has have he her his how i if in into is it its me more my no not of on one or she should so than
+    that the their them there they this to was we were what when where which while who why will with you
+    your"""))
+
+
+def words(sentence):
+    """The set of a sentence's words, in lower case."""
+    return set(re.findall(r"[a-z0-9]+(?:[.,'][a-z0-9]+)*", sentence.lower()))
+
+
+def jaccard(a, b):
+    """The share of two sets' elements that are in both; 0 if both are empty."""
+    return len(a & b) / max(len(a | b), 1)
+
+
+def containment(a, b):
+    """The share of the smaller set's elements that are in the other; 0 if it is empty."""
+    return len(a & b) / max(min(len(a), len(b)), 1)
+
+
+def same_start(first, second):
+    """The number of words with which both sentences begin."""
+    same = [a == b for a, b in zip(first.lower().split(), second.lower().split())]
+    return (same + [False]).index(False)
+
+
+def longest_run(first, second):
+    """The number of words in the longest passage that both sentences have."""
+    a, b = first.lower().split(), second.lower().split()
+    return max((same_start(" ".join(a[i:]), " ".join(b[j:])) for i in range(len(a)) for j in range(len(b))
+                if a[i] == b[j]), default=0)
+
+
+# --- One number for a pair, and a threshold -----------------------------------------------------------------
+
+OVERLAPS = {
+    "Jaccard overlap": lambda a, b: jaccard(words(a), words(b)),
+    "overlap / shorter sentence": lambda a, b: containment(words(a), words(b)),
+    "Jaccard overlap without stop words": lambda a, b: jaccard(words(a) - STOP_WORDS, words(b) - STOP_WORDS),
+}
+ORDERS = {"words that both begin with": same_start, "longest passage in both": longest_run}
+LENGTHS = {
+    "length of the first": lambda a, b: len(a.split()),
+    "length of the second": lambda a, b: len(b.split()),
+    "length of both": lambda a, b: len(a.split()) + len(b.split()),
+    "difference of the lengths": lambda a, b: abs(len(a.split()) - len(b.split())),
+}
+RULES = {**OVERLAPS, **ORDERS, **LENGTHS}
+
+
+def accuracy_of_rule(scored, threshold, sign):
+    """Accuracy of "1 if and only if sign * score >= sign * threshold" on pairs (score, label)."""
+    return sum((sign * score >= sign * threshold) == bool(label) for score, label in scored) / len(scored)
+
+
+def best_rule(scored):
+    """The (threshold, sign) that is most accurate on `scored`; +-99 stand for the constant answers."""
+    candidates = sorted({score for score, _ in scored} | {-99, 99})
+    return max(itertools.product(candidates, (1, -1)), key=lambda rule: accuracy_of_rule(scored, *rule))
+
+
+def rule_accuracy(rule, train, test):
+    """Accuracy on `test` of one of `RULES`, its threshold and direction being the best ones on `train`."""
+    scored = [[(rule(first, second), label) for label, first, second in part] for part in (train, test)]
+    return accuracy_of_rule(scored[1], *best_rule(scored[0]))
+
+
+# --- Bags of words ------------------------------------------------------------------------------------------
+
+
+def bag(first, second):
+    """The words of the pair."""
+    return words(first) | words(second)
+
+
+def bag_of_matches(first, second):
+    """The words of the pair, those that are in both and those that are in one apart."""
+    a, b = words(first), words(second)
+    return {("both", word) for word in a & b} | {("one", word) for word in a ^ b}
+
+
+def bag_of_all(first, second):
+    """The words, the matches, and every rule's number in steps."""
+    steps = {(name, int(10 * rule(first, second))) for name, rule in OVERLAPS.items()}
+    steps |= {(name, min(rule(first, second), 5)) for name, rule in ORDERS.items()}
+    steps |= {(name, rule(first, second) // 3) for name, rule in LENGTHS.items()}
+    return bag(first, second) | bag_of_matches(first, second) | steps
+
+
+BAGS = {"bag of words": bag, "bag of matches": bag_of_matches, "all of these": bag_of_all}
+
+
+def logistic_regression(x, y, penalty=1.0, steps=6):
+    """Weights and bias that minimize the logistic loss + penalty/2 · ‖weights‖², by Newton's method.
+
+    The weights are sums of examples, so that a step solves for one number an example (representer theorem).
+    Args:
+      x: float array [examples, features].
+      y: array [examples] of 0 and 1.
+
+    Returns:
+      Weights [features] and the bias.
+    """
+    count = len(x)
+    kernel, a, bias = x @ x.T, np.zeros(count), 0.0
+    system = np.zeros([count + 1, count + 1])
+    system[:count, count] = system[count, :count] = 1
+    for _ in range(steps):
+        margin = kernel @ a + bias
+        p = 1 / (1 + np.exp(-margin))
+        curvature = np.maximum(p * (1 - p), 1e-9)
+        system[:count, :count] = kernel + np.diag(penalty / curvature)
+        solved = np.linalg.solve(system, np.append(margin + (y - p) / curvature, 0))
+        a, bias = solved[:count], solved[count]
+    return x.T @ a, bias
+
+
+def bag_accuracy(features, train, test):
+    """Accuracy on `test` of logistic regression on one of `BAGS`, fitted on `train`."""
+    bags = [[features(first, second) for _, first, second in part] for part in (train, test)]
+    columns = {word: column for column, word in enumerate(sorted(set().union(*bags[0]), key=repr))}
+    x, x_test = (np.zeros([len(part), len(columns)]) for part in bags)
+    for matrix, part in ((x, bags[0]), (x_test, bags[1])):
+        for row, found in enumerate(part):
+            matrix[row, [columns[word] for word in found if word in columns]] = 1
+    weights, bias = logistic_regression(x, np.array([label for label, _, _ in train]))
+    return float(np.mean((x_test @ weights + bias > 0) == [bool(label) for label, _, _ in test]))
+
+
+def accuracies(train, test):
+    """{name: accuracy on `test`} of every baseline, fitted on `train`, and of train's more frequent label."""
+    majority = 2 * sum(label for label, _, _ in train) >= len(train)
+    return {"larger class": float(np.mean([bool(label) == majority for label, _, _ in test])),
+            **{name: rule_accuracy(rule, train, test) for name, rule in RULES.items()},
+            **{name: bag_accuracy(features, train, test) for name, features in BAGS.items()}}
+
+
+def folded_accuracies(pairs, folds=10):
+    """{name: accuracy over all pairs}, each fold being answered by what was fitted on the others."""
+    found = {}
+    for fold in range(folds):
+        train = [pair for number, pair in enumerate(pairs) if number % folds != fold]
+        for name, accuracy in accuracies(train, pairs[fold::folds]).items():
+            found[name] = found.get(name, 0) + accuracy * len(pairs[fold::folds]) / len(pairs)
+    return found

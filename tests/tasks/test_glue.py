@@ -1,0 +1,222 @@
+"""GLUE's files as the benchmark distributes them, read; and its files of predictions, written and checked."""
+
+import zipfile
+
+import pytest
+
+from bertlib.tasks import classifier_data, glue
+
+# Task: header of the training and the development file, a row, header of the test file, a row, and what the
+# first row is: texts and label.
+PAIR = ["index", "sentence1", "sentence2"]
+LAYOUTS = {
+    "sst-2": (["sentence", "label"], ["good film ", "1"], ["index", "sentence"], ["0", "good film "],
+              ("good film ", None, "1")),
+    "qqp": (["id", "qid1", "qid2", "question1", "question2", "is_duplicate"], [*"789", "A?", "B?", "1"],
+            ["id", "question1", "question2"], ["0", "A?", "B?"], ("A?", "B?", "1")),
+    "qnli": (["index", "question", "sentence", "label"], ["0", "A?", 'B "c', "not_entailment"],
+             ["index", "question", "sentence"], ["0", "A?", 'B "c'], ("A?", 'B "c', "not_entailment")),
+    "rte": ([*PAIR, "label"], ["0", "A", "B", "not_entailment"], PAIR, ["0", "A", "B"],
+            ("A", "B", "not_entailment")),
+    "wnli": ([*PAIR, "label"], ["0", "A", "B", "1"], PAIR, ["0", "A", "B"], ("A", "B", "1")),
+    "sts-b": (["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1",
+               "sentence2", "score"], [*"0123456", "A", "B", "3.800"],
+              ["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1",
+               "sentence2"], [*"0123456", "A", "B"], ("A", "B", 3.8))}
+
+
+def write(path, *rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def described(examples):
+    return [(example.text_a, example.text_b, example.label) for example in examples]
+
+
+@pytest.mark.parametrize("task", sorted(LAYOUTS))
+def test_a_task_is_read_as_it_is_distributed(task, tmp_path):
+    header, row, test_header, test_row, expected = LAYOUTS[task]
+    for name in ("train.tsv", "dev.tsv"):
+        write(tmp_path / name, header, row, row)
+    write(tmp_path / "test.tsv", test_header, test_row)
+    processor = classifier_data.get_processor(task)
+    assert described(processor.get_train_examples(tmp_path)) == [expected] * 2
+    assert described(processor.get_dev_examples(tmp_path)) == [expected] * 2
+    stand_in = 0.0 if task == "sts-b" else processor.get_labels()[0]
+    assert described(processor.get_test_examples(tmp_path)) == [(*expected[:2], stand_in)]
+    assert processor.get_test_labels(tmp_path) is None
+
+
+@pytest.mark.parametrize("task", sorted(LAYOUTS))
+def test_a_test_file_with_labels_gives_them(task, tmp_path):
+    header, row, _, _, expected = LAYOUTS[task]
+    write(tmp_path / "test.tsv", header, row)
+    processor = classifier_data.get_processor(task)
+    assert described(processor.get_test_examples(tmp_path))[0][:2] == expected[:2]
+    assert processor.get_test_labels(tmp_path) == [expected[2]]
+
+
+@pytest.mark.parametrize("name", ["diagnostic.tsv", "AX.tsv"])
+def test_the_diagnostic_set_has_the_labels_of_mnli_and_nothing_to_train_on(name, tmp_path):
+    write(tmp_path / name, PAIR, ["0", "A", "B"])
+    processor = classifier_data.get_processor("AX")
+    assert described(processor.get_test_examples(tmp_path)) == [("A", "B", "contradiction")]
+    assert processor.get_labels() == classifier_data.MnliProcessor().get_labels()
+    assert processor.get_test_labels(tmp_path) is None
+    for read in (processor.get_train_examples, processor.get_dev_examples):
+        with pytest.raises(NotImplementedError):
+            read(tmp_path)
+
+
+MNLI = ["index", "promptID", "pairID", "genre", "p1", "p2", "p3", "p4", "sentence1", "sentence2"]
+
+
+def test_mnli_has_mismatched_sets_besides(tmp_path):
+    processor, labels = classifier_data.MnliProcessor(), ["label1", "label2", "gold_label"]
+    for split in ("dev_mismatched", "test_mismatched"):
+        assert processor.get_further_examples(tmp_path, split) is None
+    row = ["31", *"1234567", "A", "B"]
+    write(tmp_path / "dev_mismatched.tsv", [*MNLI, *labels], [*row, "neutral", "entailment", "neutral"])
+    write(tmp_path / "test_mismatched.tsv", MNLI, row)
+    dev, = processor.get_further_examples(tmp_path, "dev_mismatched")
+    assert (dev.guid, dev.label) == ("dev_mismatched-31", "neutral")
+    test, = processor.get_further_examples(tmp_path, "test_mismatched")
+    assert (test.guid, test.label) == ("test_mismatched-31", "contradiction")
+
+
+class OtherLabels(classifier_data.MnliProcessor):
+    """As users wrote them: nothing that it says is about mismatched genres."""
+
+    def get_labels(self):
+        return ["yes", "no"]
+
+
+def test_a_users_kind_of_mnli_is_not_given_files_that_it_does_not_know(tmp_path):
+    write(tmp_path / "dev_mismatched.tsv", [*MNLI, "gold_label"], ["31", *"1234567", "A", "B", "neutral"])
+    assert OtherLabels().get_further_examples(tmp_path, "dev_mismatched") is None
+
+
+def test_languages_of_xnli(tmp_path):
+    processor = classifier_data.XnliProcessor()
+    assert processor.language == "zh" and len(processor.LANGUAGES) == 15
+    for language in processor.LANGUAGES:
+        processor.language = language
+        assert processor.file_names()["train"] == [f"multinli/multinli.train.{language}.tsv"]
+
+
+# --- Bad input -------------------------------------------------------------------------------------------
+
+
+def test_cut_off_rows_of_qqp_are_left_out_but_in_the_test_set(tmp_path):
+    header, row, test_header, test_row, expected = LAYOUTS["qqp"]
+    write(tmp_path / "train.tsv", header, row, row[:4], row)
+    write(tmp_path / "test.tsv", test_header, test_row, test_row[:2])
+    processor = classifier_data.QqpProcessor()
+    assert described(processor.get_train_examples(tmp_path)) == [expected] * 2
+    with pytest.raises(ValueError, match=r"test\.tsv:3: expected at least 3 .* found 2"):
+        processor.get_test_examples(tmp_path)
+
+
+@pytest.mark.parametrize("score", ["much", "", "nan", "inf", "3,8"])
+def test_a_score_that_is_no_number(score, tmp_path):
+    header, row = LAYOUTS["sts-b"][:2]
+    path = write(tmp_path / "dev.tsv", header, row, [*row[:-1], score])
+    with pytest.raises(ValueError, match=f"{path}:3: score '{score}' is no finite number"):
+        classifier_data.StsbProcessor().get_dev_examples(tmp_path)
+
+
+@pytest.mark.parametrize("task", sorted(LAYOUTS))
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_a_column_that_is_missing_and_a_row_that_is_cut_off(task, split, tmp_path):
+    header, row = LAYOUTS[task][:2] if split == "dev" else LAYOUTS[task][2:4]
+    processor = classifier_data.get_processor(task)
+    read = getattr(processor, f"get_{split}_examples")
+    path = write(tmp_path / f"{split}.tsv", header, row, row[:-1])
+    if (task, split) != ("qqp", "dev"):
+        message = f"{path}:3: expected at least {len(row)} .* found {len(row) - 1}"
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path)
+    wrong = [*header[:-1], "other"]
+    write(path, wrong, row)
+    message = f"{path}:1: there is no column '{header[-1]}' .* {', '.join(wrong)}"
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path)
+
+
+def test_an_unknown_label(tmp_path):
+    header, row = LAYOUTS["rte"][:2]
+    path = write(tmp_path / "dev.tsv", header, [*row[:-1], "neutral"])
+    with pytest.raises(ValueError, match=f"{path}:2: label 'neutral' is not one of entailment, not_ent"):
+        classifier_data.RteProcessor().get_dev_examples(tmp_path)
+
+
+# --- Files of predictions --------------------------------------------------------------------------------
+
+
+def test_the_benchmark_has_eleven_test_sets():
+    # As published: https://gluebenchmark.com, "How do I submit".
+    assert {name: test_set.size for name, test_set in glue.test_sets().items()} == {
+        "AX.tsv": 1104, "CoLA.tsv": 1063, "MNLI-m.tsv": 9796, "MNLI-mm.tsv": 9847, "MRPC.tsv": 1725,
+        "QNLI.tsv": 5463, "QQP.tsv": 390965, "RTE.tsv": 3000, "SST-2.tsv": 1821, "STS-B.tsv": 1379,
+        "WNLI.tsv": 146}
+
+
+def test_labels_are_written_in_words_and_scores_within_the_range(tmp_path):
+    glue.write(tmp_path, classifier_data.MnliProcessor(), "test_mismatched", ["neutral", "entailment"])
+    assert [path.name for path in tmp_path.iterdir()] == ["MNLI-mm.tsv"]
+    assert (tmp_path / "MNLI-mm.tsv").read_text() == "index\tprediction\n0\tneutral\n1\tentailment\n"
+    glue.write(tmp_path, classifier_data.StsbProcessor(), "test", [-0.2, 1e-7, 3.25, 5.75])
+    assert (tmp_path / "STS-B.tsv").read_text() == (
+        "index\tprediction\n0\t0.000000\n1\t0.000000\n2\t3.250000\n3\t5.000000\n")
+    glue.write(tmp_path, classifier_data.XnliProcessor(), "test", ["neutral"])
+    assert len(list(tmp_path.iterdir())) == 2
+    for name, labels in (("MNLI-mm.tsv", ["neutral", "entailment"]), ("STS-B.tsv", None)):
+        size = 2 if labels else 4
+        assert glue.problem_in(tmp_path / name, glue.TestSet("task", size, labels)) is None
+
+
+HEADER = b"index\tprediction\n"
+
+
+@pytest.mark.parametrize("content, labels, problem", [
+    (HEADER + b"0\t1\n1\t0\n", ["0", "1"], None),
+    (HEADER + b"0\t1\n1\t0", ["0", "1"], r":3: the last line has no end"),
+    (b"", ["0", "1"], r":1: the header has to be 'index\\tprediction', and is ''"),
+    (b"0\t1\n1\t0\n", ["0", "1"], r":1: the header .* is '0\\t1'"),
+    (HEADER + b"0\t1\n2\t0\n", ["0", "1"], r":3: the index has to be 1, and is '2'"),
+    (HEADER + b"0\t1\n1 0\n", ["0", "1"], r":3: the index has to be 1, and is '1 0'"),
+    (HEADER + b"0\t1\n1\tyes\n", ["0", "1"], r":3: 'yes' is not one of 0, 1"),
+    (HEADER + b"0\t1\n", ["0", "1"], r": 1 predictions, and the test set has 2 examples"),
+    (HEADER + b"0\t1\n1\t0\n2\t0\n", ["0", "1"], r": 3 predictions, and the test set has 2 examples"),
+    (HEADER + b"0\t0\n1\t5.000\n", None, None),
+    (HEADER + b"0\t0\n1\t5.001\n", None, r":3: '5.001' is no number from 0 to 5"),
+    (HEADER + b"0\tnan\n1\t5\n", None, r":2: 'nan' is no number from 0 to 5"),
+    (HEADER + b"0\t\n1\t5\n", None, r":2: '' is no number"),
+    (HEADER + b"0\t\xe9\n1\t5\n", None, r" is not UTF-8"),
+])
+def test_what_is_wrong_with_a_file_of_predictions(content, labels, problem, tmp_path):
+    path = tmp_path / "X.tsv"
+    path.write_bytes(content)
+    found = glue.problem_in(path, glue.TestSet("x", 2, labels))
+    if problem is None:
+        assert found is None
+    else:
+        with pytest.raises(ValueError, match=f"{path}{problem}"):
+            raise ValueError(found)
+
+
+def test_a_zip_holds_the_files_and_is_a_function_of_them(tmp_path):
+    members = []
+    for name in ("A.tsv", "B.tsv"):
+        path = tmp_path / name[0] / name
+        path.parent.mkdir()
+        path.write_text(name * 100)
+        members.append(str(path))
+    glue.write_zip(str(tmp_path / "first.zip"), members)
+    glue.write_zip(str(tmp_path / "second.zip"), members)
+    assert (tmp_path / "first.zip").read_bytes() == (tmp_path / "second.zip").read_bytes()
+    with zipfile.ZipFile(tmp_path / "first.zip") as archive:
+        assert {name: archive.read(name).decode() for name in archive.namelist()} == {
+            "A.tsv": "A.tsv" * 100, "B.tsv": "B.tsv" * 100}
