@@ -135,3 +135,22 @@ def test_both_labels_occur_at_low_and_at_high_overlap(splits):
         own = [jaccard(words(first), words(second)) for of, first, second in pairs if of == label]
         assert sum(overlap < 0.15 for overlap in own) >= len(own) / 8
         assert sum(overlap > 0.25 for overlap in own) >= len(own) / 8
+
+
+# --- Sentences with names --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part, count", [("train", 200), ("dev", 40), ("test", 40)])
+def test_sentences_with_names(part, count):
+    text = (MRPC.parent / "ner" / f"{part}.txt").read_bytes().decode("utf-8")
+    assert text.endswith("\n") and "\n\n\n" not in text
+    sentences = [[line.split(" ") for line in block.splitlines()] for block in text.split("\n\n")]
+    assert len(sentences) == count == len({str(rows) for rows in sentences})
+    kinds = set()
+    for rows in sentences:
+        assert all(len(row) == 2 for row in rows) and len(rows) >= 6, rows
+        for before, tag in zip(["O", *(row[1] for row in rows)], (row[1] for row in rows)):
+            letter, _, kind = tag.partition("-")
+            assert tag == "O" or letter == "B" or letter == "I" and before[1:] == tag[1:], rows
+            kinds.add(kind)
+    assert kinds == {"", "LOC", "MISC", "ORG", "PER"}

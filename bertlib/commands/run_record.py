@@ -23,11 +23,12 @@ _FORMAT = 1
 _OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 # What evaluation and prediction depend on, too.
 _OF_INPUT = ("max_seq_length", "max_predictions_per_seq", "doc_stride", "max_query_length",
-             "protect_special_tokens")
+             "protect_special_tokens", "label_all_pieces")
 # Flags that leave the weights alone, up to rounding, or that are in the record otherwise.
 _NOT_RECORDED = {
-    "task_name", "data_dir", "train_file", "input_file", "predict_file", "eval_file", "do_train", "do_eval",
-    "do_predict", "eval_batch_size", "predict_batch_size", "version_2_with_negative", "max_answer_length",
+    "task_name", "data_dir", "train_file", "dev_file", "test_file", "input_file", "predict_file",
+    "eval_file", "do_train", "do_eval", "do_predict", "eval_batch_size", "predict_batch_size",
+    "version_2_with_negative", "max_answer_length",
     "n_best_size", "null_score_diff_threshold", "find_null_threshold", "verbose_logging", "max_eval_steps",
     "eval_each_checkpoint", "bert_config_file", "vocab_file", "spm_model_file", "init_checkpoint",
     "do_lower_case", "output_dir", "results_dir", "save_checkpoints_steps", "log_steps", "num_workers",

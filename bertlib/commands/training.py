@@ -35,6 +35,8 @@ class Model:
       padding_is_removable: whether the loss looks at real tokens only, so that training need not compute the
         others.
       trims_training: whether batches of the training are trimmed if no flag says so.
+      simulated_model_fn: like build_model_fn, of a model without loops that needs as much memory, if the real
+        one has some: they cannot be simulated.
     """
 
     bert_config: modeling.BertConfig
@@ -43,6 +45,7 @@ class Model:
     batch_totals: tuple = ()
     padding_is_removable: bool = False
     trims_training: bool = True
+    simulated_model_fn: object = None
 
     def build(self, step):
         """Builds a training step in the current graph, on placeholders of one micro-batch; returns its op."""
@@ -57,7 +60,8 @@ class Model:
         """Simulates a micro-batch of a step; returns the `memory_planner.Prediction`."""
         # Without kernels for this CPU: their ops are not known to the simulated card, and take no more
         # memory.
-        return memory_planner.predict(self.build, step.replace(compile_kernels=False, remove_padding=False))
+        model = dataclasses.replace(self, build_model_fn=self.simulated_model_fn or self.build_model_fn)
+        return memory_planner.predict(model.build, step.replace(compile_kernels=False, remove_padding=False))
 
     def bound(self, step):
         """Returns bytes that a micro-batch of a step surely does not exceed."""

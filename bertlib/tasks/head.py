@@ -26,11 +26,14 @@ class Outputs(NamedTuple):
 
     loss: scalar; None if the features have no labels. predictions: {name: tensor [B, …]}. metrics: (function,
     its arguments, a list of tensors) that make {name: (value, update op)}; None if the head is not evaluated.
+    divided_by_total: whether the loss, a mean over something else than examples, has the right weight among
+    micro-batches of unequal numbers of examples by itself.
     """
 
     loss: Any = None
     predictions: dict = {}
     metrics: tuple | None = None
+    divided_by_total: bool = False
 
 
 def encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings, step=None,
@@ -91,7 +94,8 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         outputs = head.build(bert_config, model, features, mode, micro_batches)
         scaffold = checkpoints.starting_scaffold(init_checkpoint)
         if is_training:
-            loss = outputs.loss * features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
+            weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
+            loss = outputs.loss if outputs.divided_by_total else outputs.loss * weight
             update = train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
                               micro_batches)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)

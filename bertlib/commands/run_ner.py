@@ -1,0 +1,328 @@
+"""Fine-tunes BERT to tag the words of sentences, evaluates it by entities and predicts with it.
+
+    python run_ner.py
+
+does it on the sample data with the installed model. With your own, in CoNLL's columns:
+
+    python run_ner.py --do_train=true --do_eval=true --do_predict=true --data_dir=$CONLL_DIR \\
+      --vocab_file=$BERT_DIR/vocab.txt --bert_config_file=$BERT_DIR/bert_config.json \\
+      --init_checkpoint=$BERT_DIR/bert_model.ckpt --do_lower_case=false --output_dir=/tmp/ner_output/
+"""
+
+import functools
+import itertools
+import os
+from typing import NamedTuple
+
+from absl import flags, logging
+
+from bertlib.commands import checks, common_flags, head_labels, launch, results, run_record, training
+from bertlib.commands.settings import Settings
+from bertlib.runtime import checkpoints, files, input_pipeline
+from bertlib.tasks import tagging, tagging_data
+
+# The phase that needs a part, and what its file in --data_dir may be called.
+_PARTS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("dev", "valid")),
+          "test": ("do_predict", ("test",))}
+_ENDINGS = (".txt", ".conll", ".tsv", ".iob", ".bio")
+_LABELS = "labels.txt"
+_PREDICTIONS = "test_predictions.conll"
+# What is written, all but labels.txt and train.tf_record to results_dir.
+_RESULTS = {"dev": "eval_results.txt", "test": "test_eval_results.txt"}
+_RECORDS = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
+_RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], *_RESULTS.values(), _PREDICTIONS)
+
+
+def define_flags():
+    """Defines the flags of this command."""
+    with common_flags.section("Task"):
+        flags.DEFINE_string("data_dir", None, "Directory of the data, for files that no other flag names: "
+                            "train.txt, dev.txt and test.txt; or with .conll, .tsv, .iob or .bio.")
+        flags.DEFINE_string("train_file", None, "File to train on: a word a line, in columns that spaces or "
+                            "tabs separate, a blank line after each sentence.")
+        flags.DEFINE_string("dev_file", None, "File to evaluate on.")
+        flags.DEFINE_string("test_file", None, "File to predict; it may have no tags.")
+        flags.DEFINE_integer("token_column", 1, "Column of the words, counted from 1; -1 is the last one.")
+        flags.DEFINE_integer("tag_column", -1, "Column of the tags, counted from 1; -1 is the last one.")
+        flags.DEFINE_bool("do_train", False, "Train.")
+        flags.DEFINE_bool("do_eval", False, "Evaluate on the development file.")
+        flags.DEFINE_bool("do_predict", False, f"Write {_PREDICTIONS}: the test file and a column of "
+                          "predicted tags.")
+        flags.DEFINE_integer("predict_batch_size", 8,
+                             "Sentences, or windows of long ones, in a batch of evaluation and prediction.",
+                             lower_bound=1)
+        flags.DEFINE_bool("crf", False, "Predict the tags of a sentence together, by a conditional random "
+                          "field above the model.")
+        flags.DEFINE_bool("label_all_pieces", False, "Train on all pieces of a word, rather than on the "
+                          "first one.")
+    common_flags.define_model_flags(max_seq_length=128)
+    common_flags.define_tokenizer_flags()
+    common_flags.define_training_flags()
+    common_flags.define_epoch_flags()
+    common_flags.define_input_flags()
+    common_flags.define_tpu_flags()
+
+
+# --- Flags and files -------------------------------------------------------------------------------------
+
+
+def resolve_flags(settings):
+    """Fills in what was not given.
+
+    Raises:
+      ValueError, OSError: a flag has no default here, or cannot be right.
+    """
+    checks.refuse_tpus(settings)
+    settings.choose_phases()
+    needed = [part for part, (phase, _) in _PARTS.items() if getattr(settings, phase)]
+    missing = [part for part in needed if getattr(settings, f"{part}_file") is None]
+    if settings.data_dir is None and missing:
+        if any(getattr(settings, f"{part}_file") for part in _PARTS):
+            raise ValueError(f"--{missing[0]}_file is required, or --data_dir.")
+        settings.take_default("data_dir", checks.sample("ner"), "a small sample made for this repository")
+        for name, value in _FOR_THE_SAMPLE.items():
+            if not settings.given(name):
+                settings.take_default(name, value, "for the sample, which is small")
+    for part in missing:
+        settings.take_default(f"{part}_file", _file_of(settings.data_dir, part))
+    checks.resolve_model_flags(settings)
+    if settings.output_dir is None:
+        settings.take_default("output_dir", os.path.join("output", "ner"))
+
+
+# Six steps an epoch need more of them than thousands would.
+_FOR_THE_SAMPLE = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_rate": 2e-4}
+
+
+def _file_of(directory, part):
+    """The path of a part's file in --data_dir.
+
+    Raises:
+      NotADirectoryError, FileNotFoundError, ValueError: there is none, or more than one.
+    """
+    if not files.is_directory(directory):
+        raise NotADirectoryError(f"--data_dir={directory}: there is no such directory.")
+    names = [name + ending for name in _PARTS[part][1] for ending in _ENDINGS]
+    found = [name for name in names if files.exists(os.path.join(directory, name))]
+    if not found:
+        raise FileNotFoundError(f"--data_dir={directory} has no {', '.join(names[:-1])} or {names[-1]}. Name "
+                                f"the file with --{part}_file.")
+    if len(found) > 1:
+        raise ValueError(f"--data_dir={directory} has {' and '.join(found)}: say with --{part}_file which "
+                         "one is meant.")
+    return os.path.join(directory, found[0])
+
+
+class Data(NamedTuple):
+    """What flags ask for: `parts`, {"train", "dev", "test": `tagging_data.ConllFile`}; the `labels` that the
+    model tells apart, in IOB2; and the `scheme` that predictions are written in."""
+
+    parts: dict
+    labels: list
+    scheme: str
+
+
+def read_data(settings):
+    """Reads and checks the files; returns `Data`.
+
+    Raises:
+      ValueError, OSError: one cannot be used.
+    """
+    parts, width = {}, None
+    for part, (phase, _) in _PARTS.items():
+        if getattr(settings, phase):
+            parts[part] = tagging_data.read_conll(
+                getattr(settings, f"{part}_file"), settings.token_column, settings.tag_column,
+                tagged=width if part == "test" else True)
+            width = parts[part].width
+    tagged = [file for file in parts.values() if file.is_tagged]
+    scheme, why = _scheme(settings, tagged)
+    for file in tagged:
+        tagging_data.check_scheme(file, scheme, why)
+    labels = _labels(settings, parts.get("train"))
+    for file in parts.values():
+        _describe(file, scheme, labels)
+    return Data(parts, labels, scheme)
+
+
+def _scheme(settings, tagged):
+    """The scheme of tagged files, and why, in words: that of the first one, or else that of the training."""
+    if tagged:
+        scheme = tagging_data.scheme_of(tagged[0])
+        return scheme, f"fits most of {tagged[0].path}"
+    record = run_record.read(settings.output_dir) or {"settings": {}}
+    return record["settings"].get("tag_scheme", tagging_data.SCHEMES[0]), "the training had"
+
+
+def _labels(settings, train):
+    """The labels of the training file, or else of the training that --output_dir holds.
+
+    Raises:
+      ValueError: there are none.
+    """
+    if train is not None:
+        labels = tagging_data.labels_in(train.sentences)
+        if labels == ["O"]:
+            raise ValueError(f"{train.path}: all tags are O, so that there is nothing to learn. If the tags "
+                             "are in another column, say so with --tag_column.")
+        return labels
+    path = os.path.join(settings.output_dir, _LABELS)
+    if not files.exists(path):
+        raise ValueError(f"--output_dir={settings.output_dir} has no {_LABELS}, which a training writes and "
+                         "which says what the model tells apart. Train first, with --do_train=true.")
+    labels = files.read_bytes(path).decode("utf-8").split()
+    if not labels or len(set(labels)) < len(labels):
+        raise ValueError(f"{path} should have a different label in each line. Restore it.")
+    return labels
+
+
+def _describe(file, scheme, labels):
+    """Logs what is in a file; warns of tags that the model does not know."""
+    words = sum(len(sentence.words) for sentence in file.sentences)
+    if not file.is_tagged:
+        logging.info("%s: %d sentences, %d words, without tags.", file.path, len(file.sentences), words)
+        return
+    counts = tagging_data.type_counts(file.sentences)
+    logging.info("%s: %d sentences, %d words, %s: %s.", file.path, len(file.sentences), words, scheme,
+                 ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no entities")
+    unknown = sorted(set(tagging_data.labels_in(file.sentences)) - set(labels))
+    if unknown:
+        logging.warning("%s has tags that the training has not, which are never predicted and so count as "
+                        "wrong: %s.", file.path, ", ".join(unknown))
+
+
+# --- The run ---------------------------------------------------------------------------------------------
+
+
+def windows_of(settings, data, tokenizer):
+    """Returns what the model is fed, {part: list of `tagging_data.Window`}; logs what was cut."""
+    found = {}
+    for part, file in data.parts.items():
+        made = tagging_data.make_windows(file.sentences, data.labels, tokenizer, settings.max_seq_length,
+                                         settings.label_all_pieces, settings.num_workers)
+        found[part] = list(itertools.chain.from_iterable(made))
+        cut = sum(len(windows) > 1 for windows in made)
+        if cut:
+            logging.info("%s: %d sentences are longer than --max_seq_length=%d and were cut: %d windows in "
+                         "all.", file.path, cut, settings.max_seq_length, len(found[part]))
+    return found
+
+
+def train_steps(settings, windows):
+    """The number of steps in which the flags' epochs are done.
+
+    Raises:
+      ValueError: there is none.
+    """
+    if not settings.do_train:
+        return 0
+    steps = int(len(windows["train"]) / settings.train_batch_size * settings.num_train_epochs)
+    if steps < 1:
+        raise ValueError(f"{len(windows['train'])} sentences and "
+                         f"--num_train_epochs={settings.num_train_epochs} make no batch of "
+                         f"--train_batch_size={settings.train_batch_size}. Lower the batch size.")
+    return steps
+
+
+def main(_):
+    """Runs what the flags ask for."""
+    launch.log_devices()
+    settings = Settings()
+    resolve_flags(settings)
+    bert_config = checks.load_config(settings)
+    tokenizer = checks.load_tokenizer(settings, bert_config)
+    checks.check_output_dir(settings)
+    read = {f"{part}_file": getattr(settings, f"{part}_file") for part in _PARTS}
+    checks.refuse_overwriting(settings, {name: [path] for name, path in read.items() if path},
+                              checks.overwritten_by(settings, _RESULT_FILES, [_RECORDS["train"], _LABELS]))
+    data = read_data(settings)
+    head_shapes = tagging.head_shapes(bert_config, len(data.labels), settings.crf)
+    checks.check_starting_weights(settings, bert_config, head_shapes, settings.do_train)
+    init_checkpoint = head_labels.starting_checkpoint(settings, data.labels)
+    windows = windows_of(settings, data, tokenizer)
+
+    num_train_steps = train_steps(settings, windows)
+    build_model_fn = functools.partial(
+        tagging.model_fn_builder, bert_config, len(data.labels), init_checkpoint=init_checkpoint,
+        learning_rate=settings.learning_rate, num_train_steps=num_train_steps,
+        num_warmup_steps=int(num_train_steps * settings.warmup_proportion), use_tpu=settings.use_tpu,
+        use_one_hot_embeddings=settings.use_tpu)
+    # Beside the encoder the chain's loops take next to no memory.
+    model = training.Model(bert_config, functools.partial(build_model_fn, settings.crf),
+                           tagging_data.feature_fields, tagging.BATCH_TOTALS, padding_is_removable=True,
+                           simulated_model_fn=functools.partial(build_model_fn, False))
+    record = run_record.RunRecord(
+        settings, num_train_steps, command="run_ner.py", config=bert_config, tokenizer=tokenizer, task="ner",
+        labels=data.labels, tag_scheme=data.scheme,
+        train_data=run_record.of_files([settings.train_file]) if settings.do_train else None,
+        trim_padding=training.trims_training(settings, model))
+    tagger, step = training.create_estimator(settings, model, predict_batch_size=settings.predict_batch_size,
+                                             num_train_steps=num_train_steps)
+
+    run(settings, tagger, step, data, windows, num_train_steps, record)
+
+
+def run(settings, tagger, step, data, windows, num_train_steps, record):
+    """Trains, evaluates and predicts, as the flags ask.
+
+    Args:
+      settings: a `Settings`, checked.
+      tagger, step: the Estimator and its `TrainingStep`.
+      data: `Data`.
+      windows: see `windows_of`.
+      num_train_steps: the last step.
+      record: the `run_record.RunRecord`.
+    """
+    def input_fn(part, is_training=False):
+        """Writes the part's features; returns the input_fn that reads them."""
+        path = os.path.join(settings.output_dir if is_training else settings.results_dir, _RECORDS[part])
+        tagging_data.write_windows(windows[part], settings.max_seq_length, path)
+        return tagging.input_fn_builder(
+            path, settings.max_seq_length, is_training, drop_remainder=is_training,
+            trim=step.trim if is_training else settings.trim_padding is not False,
+            unequal_micro_batches=is_training and step.unequal_micro_batches)
+
+    with training.writing(settings, record):
+        if settings.do_train:
+            files.write_text(os.path.join(settings.output_dir, _LABELS),
+                             "".join(f"{label}\n" for label in data.labels))
+            logging.info("Training on %d sentences, %d steps of %d.", len(data.parts["train"].sentences),
+                         num_train_steps, settings.train_batch_size)
+            tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps)
+        for part in (part for part in data.parts if part != "train"):
+            file = data.parts[part]
+            logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
+            rows = list(input_pipeline.in_order(tagger.predict(input_fn(part))))
+            predicted = predictions_of(rows, data, file)
+            if part == "test":
+                write_predictions(settings, file, predicted)
+            if file.is_tagged:
+                report(settings, data, part, predicted, {
+                    "eval_loss": sum(row["loss"] for row in rows) / sum(
+                        sum(window.tag_mask) for window in windows[part]),
+                    "global_step": checkpoints.step_in(tagger.latest_checkpoint())})
+
+
+def predictions_of(rows, data, file):
+    """Returns the tags of each sentence, in the data's scheme, of what the model predicts for its windows."""
+    tags = itertools.chain.from_iterable(row["tags"][:row["num_words"]] for row in rows)
+    return [tagging_data.in_scheme([data.labels[tag] for tag in itertools.islice(tags, len(sentence.words))],
+                                   data.scheme) for sentence in file.sentences]
+
+
+def write_predictions(settings, file, predicted):
+    """Writes the lines of a file, each word's with its predicted tag."""
+    path = os.path.join(settings.results_dir, _PREDICTIONS)
+    files.write_text(path, tagging_data.with_predictions(file, predicted))
+    logging.info("Predictions, the last column of %s.", path)
+
+
+def report(settings, data, part, predicted, others):
+    """Writes the scores of a part's predictions and other results. There is no loss of tags that the model
+    does not know."""
+    sentences = data.parts[part].sentences
+    scores = tagging_data.scores([sentence.tags for sentence in sentences], predicted)
+    found = {**{f"eval_{name}": value for name, value in scores.items()}, **others}
+    if set(tagging_data.labels_in(sentences)) - set(data.labels):
+        del found["eval_loss"]
+    results.write_results(settings.results_dir, _RESULTS[part], found)

@@ -1,0 +1,118 @@
+"""Conditional random fields of tags in a line (Lafferty et al. 2001), with tf.contrib.crf's signatures."""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+# Linear-chain conditional random field (Lafferty, McCallum and Pereira 2001). B examples, T positions, N
+# tags; s[t, j] is the score of tag j at position t, A[i, j] that of tag j after tag i.
+
+
+def _mask(lengths, inputs):
+    return tf.sequence_mask(lengths, tf.shape(inputs)[1], inputs.dtype)
+
+
+def crf_unary_score(tag_indices, sequence_lengths, inputs):
+    """Returns Σ_t s[t, y_t], float [B]; arguments of `crf_log_likelihood`."""
+    tags = tf.one_hot(tag_indices, tf.shape(inputs)[2], dtype=inputs.dtype)
+    return tf.reduce_sum(tf.reduce_sum(inputs * tags, axis=2) * _mask(sequence_lengths, inputs), axis=1)
+
+
+def crf_binary_score(tag_indices, sequence_lengths, transition_params):
+    """Returns Σ_t A[y_(t-1), y_t], float [B]; arguments of `crf_log_likelihood`."""
+    steps = tf.gather_nd(transition_params, tf.stack([tag_indices[:, :-1], tag_indices[:, 1:]], axis=-1))
+    mask = tf.sequence_mask(sequence_lengths, tf.shape(tag_indices)[1], transition_params.dtype.base_dtype)
+    return tf.reduce_sum(steps * mask[:, 1:], axis=1)
+
+
+def crf_sequence_score(inputs, tag_indices, sequence_lengths, transition_params):
+    """Returns the unnormalized score of the tags, float [B]; arguments of `crf_log_likelihood`."""
+    return (crf_unary_score(tag_indices, sequence_lengths, inputs)
+            + crf_binary_score(tag_indices, sequence_lengths, transition_params))
+
+
+def crf_log_norm(inputs, sequence_lengths, transition_params):
+    """Returns the log partition function, float [B], 0 for length 0; arguments of `crf_log_likelihood`."""
+    def forward(state, position):
+        scores, mask = position
+        following = tf.reduce_logsumexp(state[:, :, None] + transition_params[None], axis=1) + scores
+        return tf.where(mask > 0, following, state)
+
+    mask = _mask(sequence_lengths, inputs)
+    # The loop takes the first position too, without effect: an empty loop (T = 1) would have no gradient.
+    later = tf.concat([tf.zeros_like(mask[:, :1]), mask[:, 1:]], axis=1)
+    wide = tf.tile(later[:, :, None], [1, 1, tf.shape(inputs)[2]])
+    final = tf.foldl(forward, (tf.transpose(inputs, [1, 0, 2]), tf.transpose(wide, [1, 0, 2])), inputs[:, 0])
+    return tf.reduce_logsumexp(final, axis=1) * mask[:, 0]
+
+
+def crf_log_likelihood(inputs, tag_indices, sequence_lengths, transition_params=None):
+    """Returns the log-likelihood of tags, and the transition scores.
+
+    Args:
+      inputs: s, float [B, T, N].
+      tag_indices: y, integer [B, T].
+      sequence_lengths: integer [B].
+      transition_params: A, float [N, N]; the variable "transitions" if None.
+
+    Returns:
+      (float [B], A).
+    """
+    if transition_params is None:
+        size = inputs.shape.as_list()[2]
+        transition_params = tf.get_variable("transitions", [size, size])
+    tag_indices = tf.cast(tag_indices, tf.int32)
+    score = crf_sequence_score(inputs, tag_indices, sequence_lengths, transition_params)
+    return score - crf_log_norm(inputs, sequence_lengths, transition_params), transition_params
+
+
+def crf_decode(potentials, transition_params, sequence_length):
+    """Finds the best tags by Viterbi's algorithm.
+
+    Args:
+      potentials: s, float [B, T, N].
+      transition_params: A, float [N, N].
+      sequence_length: integer [B].
+
+    Returns:
+      (tags int32 [B, T], 0 after the end; their scores float [B]).
+    """
+    def forward(state, position):
+        scores, mask = position
+        paths = state[0][:, :, None] + transition_params[None]
+        best = tf.where(mask > 0, tf.reduce_max(paths, axis=1) + scores, state[0])
+        # After the end each tag points to itself, so that going back changes nothing.
+        return best, tf.where(mask > 0, tf.argmax(paths, axis=1, output_type=tf.int32), itself)
+
+    size = tf.shape(potentials)[2]
+    itself = tf.tile(tf.range(size)[None], [tf.shape(potentials)[0], 1])
+    mask = _mask(sequence_length, potentials)
+    wide = tf.transpose(tf.tile(mask[:, :, None], [1, 1, size]), [1, 0, 2])
+    first = potentials[:, 0]
+    scores, pointers = tf.scan(forward, (tf.transpose(potentials, [1, 0, 2])[1:], wide[1:]), (first, itself))
+    final = tf.concat([first[None], scores], axis=0)[-1]
+    last = tf.argmax(final, axis=1, output_type=tf.int32)
+    earlier = tf.scan(lambda tags, pointer: tf.gather(pointer, tags, batch_dims=1), pointers, last,
+                      reverse=True)
+    tags = tf.transpose(tf.concat([earlier, last[None]], axis=0))
+    return tags * tf.cast(mask, tf.int32), tf.reduce_max(final, axis=1)
+
+
+def viterbi_decode(score, transition_params):
+    """Finds the best tags of one sequence, in NumPy.
+
+    Args:
+      score: s, float [T, N].
+      transition_params: A, float [N, N].
+
+    Returns:
+      (list of T tags, their score).
+    """
+    state, pointers = np.array(score[0]), []
+    for scores in score[1:]:
+        paths = state[:, None] + transition_params
+        pointers.append(np.argmax(paths, axis=0))
+        state = scores + np.max(paths, axis=0)
+    tags = [int(np.argmax(state))]
+    for pointer in reversed(pointers):
+        tags.append(int(pointer[tags[-1]]))
+    return tags[::-1], np.max(state)

@@ -1,0 +1,5 @@
+"""Fine-tunes BERT to tag words, such as those of names. `python run_ner.py --help` says how."""
+from bertlib.commands import launch, run_ner
+
+if __name__ == "__main__":
+    launch.start(run_ner)

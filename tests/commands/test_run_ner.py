@@ -1,0 +1,217 @@
+"""run_ner.py as a user runs it: files in CoNLL's columns in; scores, tagged files and errors out."""
+
+import json
+import os
+import random
+import signal
+
+import numpy as np
+import pytest
+from seqeval import metrics
+import tensorflow.compat.v1 as tf
+import tiny
+
+from bertlib.tasks import tagging_data
+
+TYPES = {**dict.fromkeys(["cat", "dog", "bird"], "ANIMAL"),
+         **dict.fromkeys(["paper", "song", "bread"], "THING")}
+
+
+def write_conll(path, count, scheme="IOB1", seed=1, tags=True):
+    """Writes sentences of some words, each with a column of numbers and its tag; some are long."""
+    chance, lines = random.Random(seed), ["-DOCSTART- -1 O"]
+    for index in range(count):
+        words = [chance.choice([*TYPES, "the", "sees", "here", "cats"])
+                 for _ in range(30 if index % 8 == 3 else chance.randint(1, 8))]
+        spans = [(place, place + 1, TYPES[word]) for place, word in enumerate(words) if word in TYPES]
+        columns = zip(words, map(str, range(len(words))), tagging_data.tags_of(spans, len(words), scheme))
+        lines += ["", "# one of the sentences", *[" ".join(row if tags else row[:2]) for row in columns]]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join([*lines, ""]) if tags else "\n".join(lines[1:]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def flags(tiny_model, tmp_path_factory):
+    """Flags of a training on the data in data/, which has all three files."""
+    data = tmp_path_factory.mktemp("ner") / "data"
+    for seed, (name, count) in enumerate({"train.txt": 40, "dev.conll": 12, "test.txt": 12}.items()):
+        write_conll(data / name, count, seed=seed)
+    return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, data_dir=data, do_train=True,
+                train_batch_size=8, learning_rate=0.01, predict_batch_size=5)
+
+
+def results_of(path):
+    pairs = (line.split(" = ") for line in path.read_text().splitlines())
+    return {name: float(value) for name, value in pairs}
+
+
+def columns_of(path):
+    """The rows of each sentence in a file that run_ner.py wrote."""
+    found = [[]]
+    for line in path.read_text().splitlines():
+        if line and not line.startswith(("#", "-DOCSTART-")):
+            found[-1].append(line.split(" "))
+        elif found[-1]:
+            found.append([])
+    return [rows for rows in found if rows]
+
+
+@pytest.fixture(scope="module")
+def run(scripts, flags, tmp_path_factory):
+    """All three phases, with all that there is: (the output directory, how it ended)."""
+    here = tmp_path_factory.mktemp("run")
+    done = scripts.run("run_ner.py", *tiny.flags(**flags, output_dir="out", do_eval=True, do_predict=True,
+                                                 crf=True, label_all_pieces=True, num_train_epochs=10,
+                                                 tokens_per_micro_batch=80), cwd=here)
+    assert done.code == 0 and not done.out, done.err
+    return here / "out", done
+
+
+def test_it_learns_and_says_what_it_read(run, flags):
+    output, done = run
+    assert results_of(output / "eval_results.txt")["eval_f1"] > 0.8
+    sentences = tagging_data.read_conll(str(flags["data_dir"] / "dev.conll")).sentences
+    words = sum(len(sentence.words) for sentence in sentences)
+    counts = ", ".join(f"{count} {kind}" for kind, count in tagging_data.type_counts(sentences).items())
+    assert f"dev.conll: 12 sentences, {words} words, IOB1: {counts}." in done.err
+    assert "2 sentences are longer than --max_seq_length=20 and were cut: " in done.err
+    assert (output / "labels.txt").read_text() == "B-ANIMAL\nB-THING\nO\n"
+    record = json.loads((output / "run.json").read_text())
+    assert record["command"] == "run_ner.py" and record["labels"] == ["B-ANIMAL", "B-THING", "O"]
+    assert record["settings"]["crf"] and record["settings"]["tag_scheme"] == "IOB1"
+
+
+def test_each_line_of_the_test_file_has_a_predicted_tag_in_its_scheme(run, flags):
+    before = (flags["data_dir"] / "test.txt").read_text().splitlines()
+    after = (run[0] / "test_predictions.conll").read_text().splitlines()
+    assert len(before) == len(after)
+    for old, new in zip(before, after):
+        if not old or old.startswith("#"):
+            assert new == old
+        else:
+            assert new.rpartition(" ")[0] == old
+    predicted = [[row[-1] for row in rows] for rows in columns_of(run[0] / "test_predictions.conll")]
+    assert all(tagging_data.in_scheme(tags, "IOB1") == tags for tags in predicted)
+    assert {"I-ANIMAL", "I-THING", "O"} <= {tag for tags in predicted for tag in tags}
+
+
+def test_scores_are_those_of_seqeval_on_what_was_written(run):
+    right, predicted = ([[row[column] for row in rows] for rows in
+                         columns_of(run[0] / "test_predictions.conll")] for column in (2, 3))
+    found, report = results_of(run[0] / "test_eval_results.txt"), metrics.classification_report(
+        right, predicted, output_dict=True, zero_division=0)
+    for ending, key in (("", "micro avg"), ("_ANIMAL", "ANIMAL"), ("_THING", "THING")):
+        assert [found[f"eval_{name}{ending}"] for name in ("precision", "recall", "f1")] == pytest.approx(
+            [report[key][name] for name in ("precision", "recall", "f1-score")])
+    assert 0 < found["eval_f1"] < 1
+    assert found["eval_accuracy"] == pytest.approx(metrics.accuracy_score(right, predicted))
+    assert found["eval_loss"] > 0 and found["global_step"] > 40
+
+
+def test_the_trained_model_tags_a_file_without_tags(run, scripts, flags, tmp_path):
+    again = {**flags, "do_train": False, "crf": True, "label_all_pieces": True, "output_dir": run[0],
+             "results_dir": tmp_path / "new"}
+    test = write_conll(tmp_path / "plain.txt", 12, seed=2, tags=False)
+    done = scripts.run("run_ner.py", *tiny.flags(**again, do_predict=True, test_file=test), cwd=tmp_path)
+    assert done.code == 0 and "plain.txt: 12 sentences" in done.err and "without tags" in done.err
+    assert not (tmp_path / "new" / "test_eval_results.txt").exists()
+    # The same sentences, and so the same tags.
+    found = columns_of(tmp_path / "new" / "test_predictions.conll")
+    assert found == [[[row[0], row[1], row[3]] for row in rows]
+                     for rows in columns_of(run[0] / "test_predictions.conll")]
+
+
+def test_tags_that_training_lacks_are_told_and_count_as_wrong(run, scripts, flags, tmp_path):
+    dev = tmp_path / "dev.txt"
+    dev.write_text("cat 0 B-ANIMAL\n\nhere 0 B-PLACE\nbird 1 B-ANIMAL\n")
+    again = {**flags, "do_train": False, "crf": True, "output_dir": run[0], "results_dir": tmp_path / "new"}
+    done = scripts.run("run_ner.py", *tiny.flags(**again, do_eval=True, dev_file=dev), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert f"WARNING: {dev} has tags that the training has not, which are never predicted and so count as " \
+        "wrong: B-PLACE." in done.err
+    assert "trained with other settings than these: label_all_pieces: true -> false." in done.err
+    found = results_of(tmp_path / "new" / "eval_results.txt")
+    assert found["eval_recall_PLACE"] == 0 <= found["eval_recall_ANIMAL"] and "eval_loss" not in found
+
+
+def test_what_fits_is_found_out_with_a_crf(scripts, flags, tmp_path):
+    done = scripts.run("run_ner.py", *tiny.flags(**flags, output_dir="out", crf=True, num_train_epochs=0.2,
+                                                 gradient_accumulation_steps=0), cwd=tmp_path)
+    assert done.code == 0 and "--gradient_accumulation_steps=1" in done.err, done.err
+
+
+# --- Bad input -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, text, message", [
+    ("train.txt", "\n\n", "train.txt: the file is blank;"),
+    ("train.txt", "a O\n\nb x O\n", "train.txt:3: 3 columns, but line 1 has 2;"),
+    ("train.txt", "a O\nb NN\n", "train.txt:2: 'NN' is no tag"),
+    ("train.txt", "a O\nb O\n", "train.txt: all tags are O, so that there is nothing to learn"),
+    ("train.txt", "a B-X\n\nb O\nc I-X\n\nd B-X\n",
+     "train.txt:4: the tag I-X after O is no IOB2, which fits most of data/train.txt; it would be B-X."),
+    ("dev.conll", "a I-X\n", "dev.conll:1: the tag I-X at the start of a sentence is no IOB2"),
+    ("test.txt", "a O\nb I-X\n", "test.txt:2: the tag I-X after O is no IOB2"),
+    ("dev.txt", "a B-X\n",
+     "--data_dir=data has dev.txt and dev.conll: say with --dev_file which one is meant."),
+    ("dev.conll", None, "--data_dir=data has no dev.txt, dev.conll, "),
+    ("train.txt", "a B-X\n", "1 sentences and --num_train_epochs=3.0 make no batch")])
+def test_bad_input_is_told_and_nothing_is_written(name, text, message, scripts, tiny_model, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for file in ("train.txt", "dev.conll", "test.txt"):
+        (data / file).write_text("a B-X\nb I-X\n\nc O\n" * 9)
+    (data / name).write_text(text) if text is not None else (data / name).unlink()
+    flags = dict(tiny_model.flags, data_dir="data", do_train=True, do_eval=True, do_predict=True,
+                 output_dir="out", train_batch_size=8)
+    done = scripts.run("run_ner.py", *tiny.flags(**flags), cwd=tmp_path)
+    assert done.code == 1 and message in done.err and "Traceback" not in done.err
+    assert os.listdir(tmp_path) == ["data"]
+
+
+@pytest.mark.parametrize("flags, message", [
+    (dict(do_predict=True, test_file="data/test.txt"), "--output_dir=out has no labels.txt"),
+    (dict(do_train=True, do_eval=True, train_file="data/train.txt"),
+     "--dev_file is required, or --data_dir."),
+    (dict(data_dir="none"), "--data_dir=none: there is no such directory."),
+    (dict(do_predict=True, test_file="data/none.txt"), "data/none.txt does not exist."),
+    (dict(do_eval=True, dev_file="data/test.txt", output_dir="data", data_dir="data"), "has no labels.txt")])
+def test_flags_that_cannot_be_right(flags, message, scripts, tiny_model, tmp_path):
+    write_conll(tmp_path / "data" / "test.txt", 2)
+    done = scripts.run("run_ner.py", *tiny.flags(**{**tiny_model.flags, "output_dir": "out", **flags}),
+                       cwd=tmp_path)
+    assert done.code == 1 and message in done.err and "Traceback" not in done.err
+    assert os.listdir(tmp_path) == ["data"]
+
+
+def test_what_is_read_is_not_overwritten(scripts, tiny_model, tmp_path):
+    test = write_conll(tmp_path / "out" / "test_predictions.conll", 2)
+    before = test.read_bytes()
+    flags = dict(tiny_model.flags, do_predict=True, test_file="out/test_predictions.conll", output_dir="out")
+    done = scripts.run("run_ner.py", *tiny.flags(**flags), cwd=tmp_path)
+    assert done.code == 1 and "would overwrite out/test_predictions.conll that --test_file reads" in done.err
+    assert test.read_bytes() == before
+
+
+# --- Killed and started again ----------------------------------------------------------------------------
+
+
+@pytest.mark.slow(reason="three whole runs, for what the Estimator's own tests show")
+def test_killed_and_started_again_it_ends_in_the_same_weights(scripts, flags, tmp_path):
+    def command(output):
+        return tiny.flags(**flags, output_dir=output, num_train_epochs=4, save_checkpoints_steps=3,
+                          log_steps=1, crf=True)
+
+    assert scripts.run("run_ner.py", *command("whole"), cwd=tmp_path).code == 0
+    killed = scripts.start("run_ner.py", *command("parts"), cwd=tmp_path)
+    while "step 8/" not in killed.read("stderr") and os.path.exists(f"/proc/{killed.pid}"):
+        pass
+    os.kill(killed.pid, signal.SIGKILL)
+    assert killed.wait().code == -signal.SIGKILL
+    done = scripts.run("run_ner.py", *command("parts"), cwd=tmp_path)
+    assert done.code == 0 and "Resuming from" in done.err, done.err
+    whole, parts = (tf.train.load_checkpoint(str(tmp_path / name)) for name in ("whole", "parts"))
+    assert whole.get_variable_to_shape_map() == parts.get_variable_to_shape_map()
+    for name in whole.get_variable_to_shape_map():
+        assert np.array_equal(whole.get_tensor(name), parts.get_tensor(name)), name

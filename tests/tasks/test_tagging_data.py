@@ -1,0 +1,284 @@
+"""tagging_data.py: CoNLL files, schemes and scores of tags (beside seqeval), windows and what is in them."""
+
+import random
+import re
+
+from helpers import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as some
+import pytest
+from seqeval import metrics, scheme
+import tiny
+
+from bertlib.runtime import input_pipeline, record_files
+from bertlib.tasks import tagging_data
+from bertlib.tasks.tagging_data import Sentence
+import tokenization
+
+repeatable = settings(max_examples=200, derandomize=True, database=None, deadline=None)
+
+# --- Files -----------------------------------------------------------------------------------------------
+
+# A byte-order mark, two ends of lines, a comment, "#" as a word, a space within a word.
+FILE = ("\ufeff-DOCSTART- -X- -X- O\r\n\r\n# a comment, before a sentence\nAna\tNN  I-NP I-PER\n"
+        "#\tNN I-NP O  \n10\u00a0000 NN B-NP O\n\n\n# another\n-DOCSTART-\n# NN I-NP I-LOC\nis NN I-NP O")
+
+
+def write(path, text):
+    path.write_bytes(text.encode("utf-8"))
+    return str(path)
+
+
+def test_a_file_is_read_and_written_line_by_line(tmp_path):
+    file = tagging_data.read_conll(write(tmp_path / "f.txt", FILE))
+    assert file.sentences == [Sentence(["Ana", "#", "10\u00a0000"], ["I-PER", "O", "O"], [4, 5, 6]),
+                              Sentence(["#", "is"], ["I-LOC", "O"], [11, 12])]
+    assert file.width == 4 and file.is_tagged
+    text = tagging_data.with_predictions(file, [["B-X", "O", "I-X"], ["O", "S-Y"]])
+    assert text == ("-DOCSTART- -X- -X- O O\n\n# a comment, before a sentence\nAna\tNN  I-NP I-PER\tB-X\n"
+                    "#\tNN I-NP O\tO\n10\u00a0000 NN B-NP O I-X\n\n\n# another\n-DOCSTART- O\n"
+                    "# NN I-NP I-LOC O\nis NN I-NP O S-Y\n")
+
+
+@pytest.mark.parametrize("columns, words, tags", [
+    ((1, -1), ["1", "2"], ["B-A", "O"]), ((2, 4), ["a", "b"], ["B-A", "O"]),
+    ((-3, 3), ["a", "b"], ["O", "I-B"])])
+def test_columns_are_counted_from_1_or_from_the_end(columns, words, tags, tmp_path):
+    path = write(tmp_path / "f.txt", "1 a O B-A\n2 b I-B O\n")
+    assert tagging_data.read_conll(path, *columns).sentences == [Sentence(words, tags, [1, 2])]
+
+
+@pytest.mark.parametrize("text, tagged, expected", [
+    ("a NN\nb O\n", None, None), ("a B-X\nb O\n", None, ["B-X", "O"]), ("a\nb\n", None, None),
+    ("a O\nb O\n", None, None), ("a B-X\nb O\n", 3, None), ("a B-X\nb O\n", 2, ["B-X", "O"])])
+def test_whether_a_file_has_tags(text, tagged, expected, tmp_path):
+    file = tagging_data.read_conll(write(tmp_path / "f.txt", text), tagged=tagged)
+    assert file.sentences[0].tags == expected and file.is_tagged == (expected is not None)
+
+
+@pytest.mark.parametrize("text, columns, message", [
+    ("", (), ": the file is blank;"), (" \n\t\r\n", (), ": the file is blank;"),
+    ("-DOCSTART- -X- O\n\n", (), ": the file is blank;"),
+    ("# NN NN\n\n# NN NN\n", (), ": there are only comments;"),
+    ("a\nb\n", (), ":1: there is one column only; a tag is needed beside each word."),
+    ("a O\nb X O\n", (), ":2: 3 columns, but line 1 has 2;"),
+    ("# a note\n\na O\n\n\nb\n", (), ":6: 1 columns, but line 3 has 2;"),
+    ("a O\n# x y\nb O\n", (), ":2: 3 columns, but line 1 has 2;"),
+    ("a O\nb PER\n", (), ":2: 'PER' is no tag: .* If the tags are in another column, .*--tag_column"),
+    ("a O\nb B-\n", (), ":2: 'B-' is no tag"), ("a O\nb L-PER\n", (), ":2: 'L-PER' is no tag"),
+    ("a O\n", (1, 3), ":1: there is no column 3 for the tags, but columns 1 to 2; the last one is also -1"),
+    ("a O\n", (0, 2), ":1: there is no column 0 for the words"),
+    ("a O\n", (-2, 1), ":1: column 1 is to be that of the words and that of the tags"),
+    (b"a O\n\xff O\n", (), ":2: byte 0xff is not UTF-8")])
+def test_what_cannot_be_read_is_told_with_its_line(text, columns, message, tmp_path):
+    (tmp_path / "f.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=f"^{re.escape(str(tmp_path / 'f.txt'))}{message}"):
+        tagging_data.read_conll(str(tmp_path / "f.txt"), *columns)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="none.txt does not exist"):
+        tagging_data.read_conll(str(tmp_path / "none.txt"))
+
+
+# --- Schemes ---------------------------------------------------------------------------------------------
+
+SEQEVAL = {"IOB1": scheme.IOB1, "IOB2": scheme.IOB2, "BIOES": scheme.IOBES}
+
+
+@some.composite
+def entities(draw):
+    """The spans of a sentence, and its length."""
+    found, place = [], 0
+    for gap, length, kind in draw(some.lists(some.tuples(some.integers(0, 2), some.integers(1, 3),
+                                                         some.sampled_from(["A", "B-C"])), max_size=5)):
+        found.append((place + gap, place + gap + length, kind))
+        place += gap + length
+    return found, place + draw(some.integers(0, 2))
+
+
+@repeatable
+@given(entities(), some.sampled_from(tagging_data.SCHEMES))
+def test_a_scheme_says_which_entities_there_are(found, name):
+    spans, length = found
+    tags = tagging_data.tags_of(spans, length, name)
+    assert len(tags) == length and tagging_data.spans(tags) == spans
+    theirs = scheme.Entities([tags], SEQEVAL[name]).entities[0] if tags else []
+    assert [entity.to_tuple()[1:] for entity in theirs] == [(kind, start, end) for start, end, kind in spans]
+    for other in tagging_data.SCHEMES:
+        assert tagging_data.in_scheme(tags, other) == tagging_data.tags_of(spans, length, other)
+
+
+def tagged(*sentences):
+    """A file of such sentences of tags, each a string; a word is its tag."""
+    found, line = [], 1
+    for sentence in sentences:
+        tags = sentence.split()
+        found.append(Sentence(tags, tags, list(range(line, line + len(tags)))))
+        line += len(tags) + 1
+    return tagging_data.ConllFile("f.txt", [], 2, found)
+
+
+@pytest.mark.parametrize("sentences, expected", [
+    (["O B-A I-A O", "B-A"], "IOB2"), (["O I-A I-A O", "I-A"], "IOB1"), (["I-A B-A O"], "IOB1"),
+    (["B-A E-A O"], "BIOES"), (["O S-A"], "BIOES"), (["O O"], "IOB2"), (["B-A B-A", "B-A", "I-A"], "IOB2"),
+    (["I-A", "I-B", "I-A O B-A"], "IOB1")])
+def test_the_scheme_is_the_one_that_most_tags_fit(sentences, expected):
+    assert tagging_data.scheme_of(tagged(*sentences)) == expected
+
+
+@pytest.mark.parametrize("sentences, scheme, message", [
+    (["B-A", "O I-A"], "IOB2", "f.txt:4: the tag I-A after O is no IOB2, which is so; it would be B-A."),
+    (["I-A"], "IOB2", "f.txt:1: the tag I-A at the start of a sentence is no IOB2, .* it would be B-A."),
+    (["B-A I-B"], "IOB2", "f.txt:2: the tag I-B after B-A is no IOB2"),
+    (["I-A B-B"], "IOB1", "f.txt:2: the tag B-B after I-A is no IOB1, .* it would be I-B."),
+    (["B-A O"], "BIOES", "f.txt:1: the tag B-A at the start of a sentence is no BIOES, .* would be S-A."),
+    (["B-A I-A"], "BIOES", "f.txt:2: the tag I-A after B-A is no BIOES, .* it would be E-A.")])
+def test_tags_that_are_no_sequence_of_a_scheme_are_told_with_their_line(sentences, scheme, message):
+    with pytest.raises(ValueError, match=message):
+        tagging_data.check_scheme(tagged(*sentences), scheme, "is so")
+
+
+def test_labels_and_counts_do_not_depend_on_the_scheme():
+    for name in tagging_data.SCHEMES:
+        tags = tagging_data.tags_of([(0, 2, "B"), (2, 3, "A"), (3, 4, "A")], 6, name)
+        sentences = [Sentence(tags, tags, []), Sentence(["w"], ["O"], [])]
+        assert tagging_data.labels_in(sentences) == ["B-A", "B-B", "I-B", "O"]
+        assert tagging_data.type_counts(sentences) == {"A": 2, "B": 1}
+
+
+# --- Scores ----------------------------------------------------------------------------------------------
+
+ANY_TAGS = some.lists(some.tuples(*2 * [some.sampled_from(
+    ["O", *[f"{letter}-{kind}" for letter in "BIES" for kind in ("A", "B")]])]), min_size=1, max_size=8)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # seqeval's mean of no types
+@repeatable
+@given(some.lists(ANY_TAGS, min_size=1, max_size=4))
+def test_scores_are_those_of_seqeval_whatever_the_sequences(sentences):
+    right, predicted = ([[pair[side] for pair in sentence] for sentence in sentences] for side in (0, 1))
+    found = tagging_data.scores(right, predicted)
+    expected = {"accuracy": metrics.accuracy_score(right, predicted)}
+    for ending, measures in metrics.classification_report(right, predicted, output_dict=True,
+                                                          zero_division=0).items():
+        if not ending.endswith(" avg") or ending == "micro avg":
+            ending = "" if ending == "micro avg" else f"_{ending}"
+            expected.update({f"{name}{ending}": measures[f"{name}-score" if name == "f1" else name]
+                             for name in ("precision", "recall", "f1")})
+    if "f1" not in expected:  # no entity anywhere
+        expected.update(precision=0, recall=0, f1=0)
+    assert found == pytest.approx(expected)
+
+
+def test_scores_by_hand():
+    # 3 of 4 found are right, of 5; the last one's type is wrong.
+    right = [["B-A", "I-A", "O", "B-A"], ["B-B", "B-B", "B-A", "O"]]
+    predicted = [["B-A", "I-A", "O", "O"], ["B-B", "B-B", "B-B", "O"]]
+    assert tagging_data.scores(right, predicted) == pytest.approx({
+        "accuracy": 6 / 8, "precision": 3 / 4, "recall": 3 / 5, "f1": 2 / 3,
+        "precision_A": 1, "recall_A": 1 / 3, "f1_A": 1 / 2,
+        "precision_B": 2 / 3, "recall_B": 1, "f1_B": 4 / 5})
+
+
+# --- Windows ---------------------------------------------------------------------------------------------
+
+
+@repeatable
+@given(some.lists(some.integers(1, 6), min_size=1, max_size=30), some.integers(6, 20))
+def test_windows_tag_each_word_once_where_it_has_most_context(sizes, room):
+    windows = tagging_data.cut(sizes, room)
+    assert windows[0][:1] == windows[0][2:3] == (0,) and windows[-1][1] == windows[-1][3] == len(sizes)
+    for start, end, first, last in windows:
+        assert start <= first < last <= end and sum(sizes[start:end]) <= room
+        # Nothing more fits at the end, which therefore cuts the sentence or is its own.
+        assert end == len(sizes) or sum(sizes[start:end + 1]) > room
+    for (start, end, _, last), (next_start, next_end, first, _) in zip(windows, windows[1:]):
+        assert last == first and start < next_start <= end < next_end
+        for word in range(next_start, end):
+            left, right = word - next_start, end - 1 - word
+            assert left >= right if word >= first else right >= left
+    if sum(sizes) <= room:
+        assert windows == [(0, len(sizes), 0, len(sizes))]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model):
+    return tokenization.FullTokenizer(str(tiny_model.vocab))
+
+
+LABELS = ["B-A", "B-B", "I-A", "O"]
+
+
+def windows(tokenizer, words, tags, length=tiny.SEQ_LENGTH, **options):
+    sentence = Sentence(words.split(" "), tags and tags.split(), [])
+    found, = tagging_data.make_windows([sentence], LABELS, tokenizer, length, **options)
+    return found
+
+
+def test_first_pieces_are_tagged(tokenizer):
+    # What is not in the vocabulary is [UNK], and a control character alone too.
+    found, = windows(tokenizer, "cats the breaks? xyz \x01 eats", "B-A O B-B O I-A O")
+    tokens = ["[CLS]", "cat", "##s", "the", "breaks", "[UNK]", "[UNK]", "[UNK]", "eats", "[SEP]"]
+    assert found.input_ids == [tiny.VOCABULARY.index(token) for token in tokens]
+    assert found.word_mask == [0, 1, 0, 1, 1, 0, 1, 1, 1, 0] == found.tag_mask
+    # IOB2 of what conlleval makes of it: I-A after O begins an entity.
+    assert [tag for tag, here in zip(found.tag_ids, found.tag_mask) if here] == [0, 3, 1, 3, 0, 3]
+
+
+def test_all_pieces_are_tagged_if_asked_for(tokenizer):
+    # B-B has no I-B among the labels.
+    found, = windows(tokenizer, "cats dogs dogs", "B-A I-A B-B", label_all_pieces=True)
+    assert found.word_mask == [0, 1, 0, 1, 0, 1, 0, 0] and found.tag_mask == [0, *[1] * 6, 0]
+    assert [LABELS[tag] for tag in found.tag_ids[1:-1]] == ["B-A", "I-A", "I-A", "I-A", "B-B", "B-B"]
+
+
+def test_without_tags_words_are_marked_all_the_same(tokenizer):
+    found, = windows(tokenizer, "cats eat", None)
+    assert found.word_mask == [0, 1, 0, 1, 0] and set(found.tag_ids) == {0}
+
+
+def test_a_long_sentence_is_cut_and_joined_again(tokenizer):
+    chance = random.Random(1)
+    sentences = [Sentence([chance.choice(["cat", "dogs", "birds", "the", "finds"]) for _ in range(count)],
+                          [chance.choice(["O", "B-A", "B-B"]) for _ in range(count)], [])
+                 for count in (2, 40, 1, 9)]
+    made = tagging_data.make_windows(sentences, LABELS, tokenizer, 10)
+    assert len(made[0]) == len(made[2]) == 1 < len(made[1])
+    for sentence, found in zip(sentences, made):
+        ids = [LABELS[tag] for window in found for tag, here in zip(window.tag_ids, window.word_mask) if here]
+        words = [tiny.VOCABULARY[token] for window in found
+                 for token, here in zip(window.input_ids, window.word_mask) if here]
+        assert ids == sentence.tags and words == [tokenizer.tokenize(word)[0] for word in sentence.words]
+        assert all(len(window.input_ids) <= 10 for window in found)
+
+
+def test_a_word_longer_than_a_window_is_cut(tokenizer):
+    first, second = windows(tokenizer, "the catssss", "O B-A", length=5)
+    assert [tiny.VOCABULARY[token] for token in second.input_ids] == ["[CLS]", "cat", "##s", "##s", "[SEP]"]
+    assert sum(first.word_mask) == sum(second.word_mask) == 1
+
+
+def test_records_hold_the_windows_padded(tokenizer, tmp_path, graph):
+    found = windows(tokenizer, "cats eat the birds here", "B-A O O B-B O", length=6)
+    path = str(tmp_path / "x.tf_record")
+    tagging_data.write_windows(found, 6, path)
+    records = record_files.first_records(path, 9)
+    assert len(records) == len(found) > 1
+    for record, window in zip(records, found):
+        assert record_files.fault_in(record, tagging_data.feature_fields(6)) is None
+        features = record_files.features_of(record)
+        values = {name: list(features[name].int64_list.value) for name in tagging_data.SEQUENCES}
+        length = len(window.input_ids)
+        assert values["input_mask"] == [1] * length + [0] * (6 - length) and not any(values["segment_ids"])
+        for name, expected in window._asdict().items():
+            assert values[name] == expected + [0] * (6 - length)
+    assert len(input_pipeline.RecordFile(path, tagging_data.feature_fields(6))) == len(found)
+
+
+@pytest.mark.slow(reason="starts two worker processes")
+def test_processes_make_the_same_windows(tokenizer):
+    sentences = tagging_data.read_conll(str(ROOT / "samples" / "ner" / "train.txt")).sentences * 10
+    labels = tagging_data.labels_in(sentences)
+    assert tagging_data.make_windows(sentences, labels, tokenizer, 12, num_workers=2) == \
+        tagging_data.make_windows(sentences, labels, tokenizer, 12)
