@@ -204,9 +204,12 @@ class Reader(ast.NodeVisitor):
         elif root == "horovod":
             self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: horovod is no part of tf1",
                        "the script without it, for one process")
-        else:
+        elif root in rules.PACKAGES:
             self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed",
-                       f"`pip install {rules.PACKAGES.get(root, root)}` in a shell")
+                       f"`pip install {rules.PACKAGES[root]}` in a shell")
+        else:  # a name that anybody may have taken where packages are installed from
+            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed, nor beside the file",
+                       "PYTHONPATH=… with the folder that holds it, or install the package that it is from")
 
     def _import_beside(self, node, module, statement):
         """A module that Python 2 found in the package of the file, and Python 3 looks for on the path."""

@@ -190,8 +190,11 @@ MOVED = {
     "sklearn.utils.linear_assignment_": "scipy.optimize.linear_sum_assignment",
 }
 
-# Module: the package that has it, where their names differ.
+# Module: the package that has it. Of others none is named: anybody may have taken such a name.
 PACKAGES = {
+    **{name: name for name in ("gensim", "h5py", "jieba", "joblib", "keras", "matplotlib", "nltk",
+                               "pandas", "requests", "scipy", "six", "sentencepiece", "spacy", "tensorboard",
+                               "torch", "tqdm", "transformers")},
     "Bio": "biopython", "Crypto": "pycryptodome", "Levenshtein": "python-Levenshtein",
     "MySQLdb": "mysqlclient",
     "OpenSSL": "pyOpenSSL", "PIL": "Pillow", "apache_beam": "apache-beam", "attr": "attrs", "bert":

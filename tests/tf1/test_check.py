@@ -87,7 +87,7 @@ PACKAGES = [
     ("import tensorflow as tf\ntf.contrib.tpu.RunConfig(cluster=f())", "write `cluster=None`"),
     ("import tensorflow as tf\ns = tf.contrib.distribute.MirroredStrategy(num_gpus=2)\n"
      "tf.estimator.RunConfig(train_distribute=s)", "write `train_distribute=None`"),
-    ("import no_such_package.part", "write `pip install no_such_package` in a shell"),
+    ("import no_such_package.part", "no_such_package is not installed, nor beside the file; write PYTHON"),
     ("import horovod.tensorflow as hvd", "horovod is no part of tf1"),
     ("from sklearn.externals import joblib", "write `import joblib`"),
     ("import yaml\nyaml.load(f)", "write `yaml.safe_load(f)`"),
