@@ -59,9 +59,8 @@ def is_installed(name):
     """Whether `import name`, a module without a dot, finds something."""
     if name in sys.modules or name in sys.stdlib_module_names:
         return True
-    names = (name, "tf1._hub") if name == "tensorflow_hub" else (name,)  # `python -m tf1` gives it that one
     try:
-        return any(importlib.util.find_spec(module) is not None for module in names)
+        return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return False
 

@@ -69,7 +69,7 @@ def _refused(name):
     """A class that can be imported and derived from, and cannot be made."""
     def refuse(self, *args, **kwargs):
         raise NotImplementedError(f"tf.contrib.seq2seq.{name}: tf.contrib is gone. Use tf.keras.layers.")
-    return type(name, (), {"__init__": refuse, "__doc__": refuse.__doc__})
+    return type(name, (), {"__init__": refuse})
 
 
 # What encoder-decoder libraries import, of which BERT uses nothing.
