@@ -36,9 +36,10 @@ _NOT_RECORDED = {
     "do_lower_case", "output_dir", "results_dir", "save_checkpoints_steps", "log_steps", "num_workers",
     "gradient_accumulation_steps", "tokens_per_micro_batch", "recompute", "recompute_segment",
     "memory_limit_gb", "compile_kernels", "use_xla", "profile_steps", "use_tpu", "tpu_name", "tpu_zone",
-    "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback", "bert_hub_module_handle"}
+    "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback", "bert_hub_module_handle",
+    "num_replicas", "replica_timeout", "max_restarts"}
 # Trimmed micro-batches draw dropout masks of their own.
-_SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch"}
+_SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
 # Of large files that many bytes, in blocks that are spread evenly, are looked at.
 _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
