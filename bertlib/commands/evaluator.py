@@ -59,12 +59,12 @@ def follow(coordinator, timeout):
             elif not runs:
                 return replica_launcher.End(0, None, False)
             else:
-                _pause(signals)
+                _pause(signals, min(_LOOK_SECONDS, timeout))
     return replica_launcher.stopped_by(signals[0])
 
 
-def _pause(signals):
-    end = time.monotonic() + _LOOK_SECONDS
+def _pause(signals, seconds):
+    end = time.monotonic() + seconds
     while not signals and time.monotonic() < end:
         time.sleep(_POLL_SECONDS)
 

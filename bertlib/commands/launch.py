@@ -11,7 +11,7 @@ from absl import app, flags, logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import common_flags, replicas, settings, signals
-from bertlib.runtime import estimator, replica_group, stopping, training_step
+from bertlib.runtime import estimator, replica_group, stopping, training_step, workers
 
 FLAGS = flags.FLAGS
 
@@ -185,9 +185,11 @@ class _Formatter(logging.PythonFormatter):
 
 
 def log_devices():
-    """Logs which devices the run will use."""
+    """Logs which devices the run, or this replica of it, will use."""
     gpus = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
             for gpu in tf.config.list_physical_devices("GPU")]
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    logging.info("TensorFlow %s on %s.", tf.version.VERSION,
-                 ", ".join(gpus) if gpus else f"CPU, {threads} threads (no GPU found)")
+    threads = os.environ.get("TF_NUM_INTRAOP_THREADS") or workers.available_cores()
+    group = replica_group.current()
+    logging.info("TensorFlow %s on %s%s.", tf.version.VERSION,
+                 ", ".join(gpus) if gpus else f"CPU, {threads} threads (no GPU found)",
+                 f", replica {group.index} of {group.count}" if group else "")
