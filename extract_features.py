@@ -54,6 +54,7 @@ def define_flags():
                           "Look words up by a matrix product; the result is the same.")
     common_flags.define_model_flags(max_seq_length=128)
     common_flags.define_tokenizer_flags()
+    common_flags.define_replica_flags()
     common_flags.define_tpu_flags()
 
 

@@ -85,6 +85,7 @@ def define_flags():
                              lower_bound=0)
     common_flags.define_training_flags()
     common_flags.define_export_flags()
+    common_flags.define_replica_flags()
     common_flags.define_tpu_flags()
 
 

@@ -42,13 +42,14 @@ _NOT_RECORDED = {
     "do_lower_case", "output_dir", "results_dir", "save_checkpoints_steps", "log_steps", "num_workers",
     "gradient_accumulation_steps", "tokens_per_micro_batch", "recompute", "recompute_segment",
     "memory_limit_gb", "compile_kernels", "use_xla", "profile_steps", "use_tpu", "tpu_name", "tpu_zone",
-    "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback", "bert_hub_module_handle"}
+    "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback", "bert_hub_module_handle",
+    "num_replicas", "replica_timeout", "max_restarts"}
 # What may differ from machine to machine; paths too, for files are compared by their content.
-_OF_MACHINE = {"num_workers", "traceback", "memory_limit_gb", "profile_steps", "verbose_logging"}
+_OF_MACHINE = {"num_workers", "traceback", "memory_limit_gb", "max_restarts"}
 # So long may a value be in a message.
 _SHORT = 60
 # Trimmed micro-batches draw dropout masks of their own.
-_SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch"}
+_SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
 # Of large files that many bytes, in blocks that are spread evenly, are looked at.
 _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
