@@ -149,8 +149,8 @@ def target(group, config):
     global _server
     if _server is None:
         cluster = tf.train.ClusterSpec({"worker": group.addresses})
-        _server = tf.distribute.Server(cluster, job_name="worker", task_index=group.index, config=config)
         group.release_port()
+        _server = tf.distribute.Server(cluster, job_name="worker", task_index=group.index, config=config)
     return _server.target
 
 

@@ -159,7 +159,6 @@ class Group:
     def meet(self):
         """Connects with the others; see `join`."""
         self._port = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # TensorFlow's server binds it too
         self._port.bind(("", 0))
         hello = {"index": self.index, "count": self.count, "process": os.getpid(),
                  "host": self._spec["host"], "machine": socket.gethostname(),
@@ -270,7 +269,7 @@ class Group:
                            "same command running there, and is the port open?")
 
     def release_port(self):
-        """Gives the port of this replica's server free. To be called when the server listens there."""
+        """Gives the port of this replica's server free, for the server to take it."""
         self._port.close()
 
     # --- Lockstep
