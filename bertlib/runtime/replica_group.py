@@ -31,6 +31,7 @@ import multiprocessing
 from multiprocessing import connection as mp_connection
 import os
 import pickle
+import secrets
 import shutil
 import socket
 import statistics
@@ -40,6 +41,8 @@ import time
 
 from absl import logging
 
+from bertlib.runtime import files
+
 VARIABLE = "BERT_REPLICA"
 
 # Parts of the timeout: silence after which a replica is given up, and time for the others to end.
@@ -47,6 +50,8 @@ _SILENCE, _GRACE = 0.7, 0.15
 # Replicas may start at different times: so many timeouts.
 _START = 5
 _HANDSHAKE_SECONDS = 10
+# A network file system may show a new file that late.
+_SEEING_SECONDS = 30
 # A replica is slow that takes so many times the others' time to compute, over that many seconds.
 _SLOW, _SLOW_SECONDS = 3.0, 60.0
 
@@ -72,13 +77,16 @@ def current():
 
 
 def join(environment=os.environ):
-    """Meets the other replicas of the run that BERT_REPLICA describes; returns the `Group`.
+    """Meets the other replicas of the run that BERT_REPLICA describes; returns the `Group`. But for replica 0
+    this process writes nothing from then on; see `files.write_nothing`.
 
     Raises:
       ReplicaError: they did not all come, or one is there that does not belong to the run.
     """
     global _group
     _group = Group(json.loads(environment[VARIABLE]))
+    if not _group.is_first:
+        files.write_nothing()
     _group.meet()
     return _group
 
@@ -151,7 +159,6 @@ class Group:
     def meet(self):
         """Connects with the others; see `join`."""
         self._port = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # TensorFlow's server binds it too
         self._port.bind(("", 0))
         hello = {"index": self.index, "count": self.count, "process": os.getpid(),
                  "host": self._spec["host"], "machine": socket.gethostname(),
@@ -262,7 +269,7 @@ class Group:
                            "same command running there, and is the port open?")
 
     def release_port(self):
-        """Gives the port of this replica's server free. To be called when the server listens there."""
+        """Gives the port of this replica's server free, for the server to take it."""
         self._port.close()
 
     # --- Lockstep
@@ -315,6 +322,21 @@ class Group:
             if other.get(name) != found[0].get(name)]
         if differences:
             raise ValueError(f"Replicas differ: {'; '.join(differences)}. {remedy}")
+
+    def unseen(self, directory):
+        """Returns the replicas that do not see what replica 0 writes into a directory: list of indices."""
+        token = os.path.join(directory, f".seen-{self.from_first(secrets.token_hex(8))}")
+        if self.is_first:
+            files.write_text(token, "")
+        self.barrier()
+        end, seen = time.monotonic() + min(_SEEING_SECONDS, self._timeout), False
+        while not seen and time.monotonic() < end:  # network file systems show new files late
+            seen = files.exists(token)
+            time.sleep(0 if seen else 0.2)
+        found = self.all_gather(seen)
+        if self.is_first:
+            files.remove(token)
+        return [index for index, sees in enumerate(found) if not sees]
 
     def _take(self, peer):
         """Waits for what a peer sends next."""

@@ -214,7 +214,8 @@ def warn_of_events(error):
 
 
 class ProgressHook(tf.train.SessionRunHook):
-    """Logs the loss, what `optimization` asks for, and the speed; shows a progress bar on a terminal."""
+    """Logs the loss, what `optimization` asks for, and the speed; shows a progress bar on a terminal. Without
+    a directory it writes no summaries."""
 
     def __init__(self, model_dir, loss, every_steps, last_step, batch_size):
         self._model_dir = model_dir
@@ -261,7 +262,8 @@ class ProgressHook(tf.train.SessionRunHook):
                      "  ".join(f"{name} {value:.5g}" for name, value in {**values, **speeds}.items()))
         summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value)
                                     for tag, value in speeds.items()])
-        tf.summary.FileWriterCache.get(self._model_dir).add_summary(summary, self._step)
+        if self._model_dir:
+            tf.summary.FileWriterCache.get(self._model_dir).add_summary(summary, self._step)
         self._logged_step, self._logged_time = self._step, now
 
     def end(self, session):
