@@ -15,7 +15,6 @@ from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-import bertlib
 from bertlib.commands import common_flags, model_files
 from bertlib.commands.settings import PATHS
 from bertlib.runtime import checkpoint_files, checkpoints, files
@@ -181,7 +180,7 @@ def of_replica(settings, record):
 
 def _of_code():
     """Returns the fingerprint of this project's files."""
-    package = pathlib.Path(bertlib.__file__).parent
+    package = pathlib.Path(__file__).parents[1]
     paths = [*sorted(package.rglob("*.py")), *sorted(package.rglob("*.cc")),
              *(pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization))]
     return of_texts(f"{path.name} {path.read_text(encoding='utf-8')}" for path in paths)

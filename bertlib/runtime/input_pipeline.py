@@ -296,14 +296,14 @@ def cut_by_tokens(lengths, parts):
 
 def _bounds_by_tokens(mask, parts):
     """Where `cut_by_tokens` cuts examples with a mask [B, F], the longest first: int64 [parts + 1]."""
-    kept = tf.minimum(_rounded_up(tf.reduce_sum(mask, axis=1)), mask.shape[1])
+    kept = tf.minimum(_rounded_up(tf.reduce_sum(mask, axis=1)), mask.shape.as_list()[1])
     return tf.ensure_shape(tf.numpy_function(lambda lengths: cut_by_tokens(lengths, parts), [kept],
                                              tf.int64), [parts + 1])
 
 
 def _split_by_tokens(batch, parts, trim, totals=()):
     """Like `_split`, for the parts of `cut_by_tokens`, each with its weight."""
-    size = batch[trim[0]].shape[0]
+    size = batch[trim[0]].shape.as_list()[0]
     bounds = _bounds_by_tokens(batch[trim[0]], parts)
     added = {f"{name}_total": tf.reduce_sum(batch[name]) for name in totals}
 
@@ -326,7 +326,7 @@ def _own_parts(indices, read, parts, exchange, totals, trim, unequal):
 
     Of the others' examples only what the parts depend on is read: their lengths, and what totals sum up.
     """
-    size = indices.shape[0]
+    size = indices.shape.as_list()[0]
     names = [*trim[:1], *totals]
     seen = read(indices, names) if names else {}
     if trim:

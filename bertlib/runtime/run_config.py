@@ -49,7 +49,6 @@ class RunConfig(object):
           ValueError: a strategy has several replicas, or TF_CONFIG several processes; both
             save_checkpoints_steps and save_checkpoints_secs are given, or one is not positive.
         """
-        self.replicas = replica_group.current()
         if not self.replicas:
             refuse_clusters()
         if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
@@ -94,6 +93,11 @@ class RunConfig(object):
         return self.training_step is not None and self.training_step.unequal_micro_batches
 
     @property
+    def replicas(self):
+        """The `replica_group.Group` of this process; None if it works alone."""
+        return replica_group.current()
+
+    @property
     def is_chief(self):
         """Whether this process writes."""
         return not self.replicas or self.replicas.is_first
@@ -117,7 +121,6 @@ class RunConfig(object):
     def replace(self, **changes):
         """Returns a copy with some settings changed."""
         settings = {**vars(self), **changes}
-        del settings["replicas"]
         for given, other in (("save_checkpoints_steps", "save_checkpoints_secs"),
                              ("save_checkpoints_secs", "save_checkpoints_steps")):
             if changes.get(given) is not None and other not in changes:
