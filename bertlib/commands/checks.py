@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.commands import model_files
 from bertlib.kernels import one_dnn
-from bertlib.runtime import checkpoint_files, checkpoints, files, run_config
+from bertlib.runtime import checkpoint_files, checkpoints, files
 from bertlib.runtime.files import json_object
 from bertlib.tasks import output_files, tokenizer_files
 import modeling
@@ -349,8 +349,7 @@ def _check_reachable(path, tokenizer):
 
 
 def refuse_tpus(settings):
-    """Raises a ValueError if --use_tpu asks for one, or TF_CONFIG for several processes."""
-    run_config.refuse_clusters()
+    """Raises a ValueError if --use_tpu asks for one."""
     if settings.use_tpu:
         raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
 
