@@ -355,9 +355,9 @@ def cluster_of(settings):
             raise ValueError("--beam_options is for a runner of Apache Beam: name it with --beam_runner.")
         return None
     if settings.given("num_workers"):
-        raise ValueError("--num_workers is for processes on this machine; how many workers a runner of Apache "
-                         "Beam has is one of --beam_options, such as direct_num_workers. Leave it or "
-                         "--beam_runner out.")
+        raise ValueError("--num_workers is for the processes of this command, which --beam_runner takes the "
+                         "place of. How many workers a runner has is one of --beam_options, such as "
+                         "direct_num_workers. Leave one of the two flags out.")
     # Imported here: it is for this flag alone.
     from bertlib.tasks import pretraining_beam
 

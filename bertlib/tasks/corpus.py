@@ -81,8 +81,8 @@ def read_documents(path, tokenizer):
 
 
 Survey = collections.namedtuple("Survey", "documents sentences single fingerprint")
-Survey.__doc__ = """How many documents, sentences, and documents of a single sentence a file has, and a hash (str)
-of them in their order."""
+Survey.__doc__ = \
+    """How many documents, sentences, documents of one sentence a file has, and a hash (str) of the text."""
 Corpus = collections.namedtuple("Corpus", "documents sentences fingerprint")
 Corpus.__doc__ = \
     """How many documents and sentences some files have, and a hash (str) of them in their order."""

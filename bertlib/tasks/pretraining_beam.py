@@ -1,4 +1,4 @@
-"""Pre-training records on Apache Beam: what `pretraining_stream` does in processes, on a Beam runner's workers.
+"""Pre-training records on Apache Beam: what `pretraining_stream` does in processes, on a runner's workers.
 
     files → documents counted → parts of blocks --by block--> records --by output file--> output files
 
@@ -8,6 +8,7 @@ nor attempts decide what is written. Beam (https://beam.apache.org) is loaded wh
 functions that workers run are at the top of this module, which loads no TensorFlow.
 """
 
+import _thread
 import builtins
 import collections
 import contextlib
@@ -18,12 +19,13 @@ import itertools
 import json
 import logging
 import os
-import re
 import shlex
+import signal
 import sys
+import threading
 import uuid
 
-from bertlib.runtime import files, record_files
+from bertlib.runtime import files, quiet_tensorflow, record_files
 from bertlib.tasks import corpus
 
 # Records that travel together from where they were made to where they are written.
@@ -33,11 +35,11 @@ _ASIDE = ".beam-"
 # Beam's own local runner first starts one in Go, which it downloads; this is the one in Python.
 _LOCAL = "FnApiRunner"
 _NAMES_OF_LOCAL = ("direct", "directrunner", "fnapi", "fnapirunner")
-# What a process of the local runner executes. Ctrl-C is for the command, without which it ends too.
-_WORKER = ("import logging, runpy, signal, sys; sys.path[:] = {path!r}; "
-           "signal.signal(signal.SIGINT, signal.SIG_IGN); logging.disable(logging.CRITICAL); "
-           "runpy.run_module('apache_beam.runners.worker.sdk_worker_main', run_name='__main__')")
-_OF_TENSORFLOW = "errors_impl."
+# What a process of the local runner executes.
+_WORKER = ("import sys; sys.path[:] = {path!r}; from bertlib.tasks import pretraining_beam; "
+           "pretraining_beam.serve()")
+_LESS_MEMORY = "If memory ran out, use fewer workers, or a smaller --shuffle_buffer_documents."
+_OF_TENSORFLOW = "tensorflow.python.framework.errors_impl."
 
 
 def _beam():
@@ -87,8 +89,7 @@ class Cluster:
         self._check_options(takes_others=isinstance(made, portable_runner.PortableRunner))
 
     def _check_options(self, takes_others):
-        """Raises a ValueError if Beam would not understand an option; some runners have options that only what
-        they run on knows."""
+        """Raises a ValueError if Beam does not know an option; some runners take what Beam does not know."""
         said = io.StringIO()
         try:
             with contextlib.redirect_stderr(said), _without_logging():
@@ -101,8 +102,8 @@ class Cluster:
             raise ValueError(f"Apache Beam's options name a runner, {found['runner']}, beside {self._name}.")
         unknown = sorted(set(found) - set(known))
         if unknown and not takes_others:
-            raise ValueError(f"Apache Beam has no option {', '.join(unknown)}. Its options are name=value, with "
-                             "commas between.")
+            raise ValueError(f"Apache Beam has no option {', '.join(unknown)}. Its options are name=value, "
+                             "with commas between.")
 
     def _options(self):
         return self._beam.options.pipeline_options.PipelineOptions(self._flags)
@@ -196,11 +197,11 @@ class Cluster:
         return [found[index] for index in range(len(output_files))], found["statistics"]
 
     def _results(self, build, output_files):
-        """Runs the pipeline that a function builds; returns what its last collection holds, as JSON has it."""
+        """Runs the pipeline that a function builds; returns what its last collection holds."""
         _remove_what_is_aside(output_files)
         path = f"{output_files[0]}{_ASIDE}{uuid.uuid4().hex}"
         runner, options = self._prepared()
-        with _one_message(), _without_logging() if self._local else contextlib.nullcontext():
+        with _one_message(), _on_this_machine() if self._local else contextlib.nullcontext():
             pipeline = self._beam.Pipeline(runner, options)
             (build(pipeline) | "To one place" >> self._beam.Map(lambda result: (0, result))
              | "All" >> self._beam.GroupByKey() | "Report" >> self._beam.Map(_write_report, path))
@@ -230,26 +231,72 @@ def _without_logging():
 
 
 @contextlib.contextmanager
+def _on_this_machine():
+    """Runs the block, which uses the local runner, without its log; it ends if a process of the runner does.
+
+    A thread of the runner waits for each process. What it raises when that ends is told to nobody, so that
+    where none of them was at work yet, all would wait for it for ever.
+    """
+    before, lost = threading.excepthook, []
+
+    def note(failure):
+        if failure.thread is not None and failure.thread.name == "run_worker" and not lost:
+            lost.append(failure.exc_value)
+            _thread.interrupt_main()
+
+    threading.excepthook = note
+    try:
+        with _without_logging():
+            yield
+    except BaseException:
+        if lost:
+            raise ChildProcessError(f"{lost[0]}. {_LESS_MEMORY}") from lost[0]
+        raise
+    finally:
+        threading.excepthook = before
+
+
+@contextlib.contextmanager
 def _one_message():
     """Raises what a function raised on a worker, without the worker's traceback and Beam's additions."""
     try:
         yield
+    except ChildProcessError:
+        raise
     except Exception as error:
         last = (str(error).strip().splitlines() or [""])[-1]
-        name, _, said = last.partition(": ")
-        kind = getattr(builtins, name, None)
-        if isinstance(error, (ValueError, OSError)):
-            said = last
-        elif not (isinstance(kind, type) and issubclass(kind, (ValueError, OSError)) or _OF_TENSORFLOW in name):
-            raise
-        raise OSError(re.sub(r" \[while running '.*'\]$", "", said)) from error
+        said, raised_there, _ = last.partition(" [while running '")
+        if isinstance(error, RuntimeError) and not raised_there:
+            raise ChildProcessError(f"The pipeline failed: {last}. {_LESS_MEMORY}") from error
+        if not isinstance(error, (ValueError, OSError)):
+            name, _, said = said.partition(": ")
+            kind = getattr(builtins, name, None)
+            ours = isinstance(kind, type) and issubclass(kind, (ValueError, OSError))
+            if not ours and not name.startswith(_OF_TENSORFLOW):
+                raise
+        raise OSError(said) from error
+
+
+def serve():
+    """What a process of the local runner does, until the command that started it is gone."""
+    # Imported here: see `_beam`.
+    with _without_logging():
+        import apache_beam.runners.worker.sdk_worker_main as harness
+        import grpc
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
+    logging.disable(logging.CRITICAL)
+    try:
+        harness.main([])
+    except grpc.RpcError:
+        os._exit(0)  # its other threads do not bear a proper end
 
 
 # --- What workers do -------------------------------------------------------------------------------------
 
 
 def _survey_file(indexed, tokenizer):
-    """(index, path) to [index, survey, what is wrong or None]: the first fault of all files is to be found."""
+    """(index, path) to [index, survey, what is wrong or None], so that the first file at fault is named."""
     index, path = indexed
     try:
         return [index, corpus.survey_file(path, tokenizer), None]
@@ -304,6 +351,7 @@ def _parts_of_files(part, number, starts):
 def _write_file(grouped, output_files):
     """(file, parts of `_parts_of_files`) to [file, the path beside it that now has its records]."""
     index, parts = grouped
+    quiet_tensorflow.load()  # which writes records, and else tells each worker's stderr about itself
     path = f"{output_files[index]}{_ASIDE}{uuid.uuid4().hex}"  # another attempt has another one
     with files.explaining_disk(output_files[index]):
         record_files.write_serialized(path, itertools.chain.from_iterable(
