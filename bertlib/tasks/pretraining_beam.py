@@ -8,7 +8,6 @@ nor attempts decide what is written. Beam (https://beam.apache.org) is loaded wh
 functions that workers run are at the top of this module, which loads no TensorFlow.
 """
 
-import _thread
 import builtins
 import collections
 import contextlib
@@ -21,6 +20,7 @@ import logging
 import os
 import shlex
 import signal
+import socket
 import sys
 import threading
 import uuid
@@ -37,7 +37,8 @@ _LOCAL = "FnApiRunner"
 _NAMES_OF_LOCAL = ("direct", "directrunner", "fnapi", "fnapirunner")
 # What a process of the local runner executes.
 _WORKER = ("import sys; sys.path[:] = {path!r}; from bertlib.tasks import pretraining_beam; "
-           "pretraining_beam.serve()")
+           "pretraining_beam.serve({port})")
+_PATIENCE_SECONDS = 3
 _LESS_MEMORY = "If memory ran out, use fewer workers, or a smaller --shuffle_buffer_documents."
 _OF_TENSORFLOW = "tensorflow.python.framework.errors_impl."
 
@@ -108,8 +109,8 @@ class Cluster:
     def _options(self):
         return self._beam.options.pipeline_options.PipelineOptions(self._flags)
 
-    def _prepared(self):
-        """Returns a runner and its options."""
+    def _prepared(self, port):
+        """Returns a runner and its options; processes of the local one end with the port, see `serve`."""
         # Imported here: see `_beam`.
         from apache_beam.runners import runner
         from apache_beam.runners.portability import fn_api_runner
@@ -121,8 +122,9 @@ class Cluster:
             return runner.create_runner(self._name), options
         # Beam's own command for a process breaks at a space in a path, and logs all that it does.
         direct.direct_running_mode = "in_memory"
-        command = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(_WORKER.format(path=sys.path))}"
-        environment = environments.SubprocessSDKEnvironment.from_command_string(command)
+        code = shlex.quote(_WORKER.format(path=sys.path, port=port))
+        environment = environments.SubprocessSDKEnvironment.from_command_string(
+            f"exec {shlex.quote(sys.executable)} -c {code}")
         return fn_api_runner.FnApiRunner(environment), options
 
     # --- Pipelines ---------------------------------------------------------------------------------------
@@ -200,8 +202,8 @@ class Cluster:
         """Runs the pipeline that a function builds; returns what its last collection holds."""
         _remove_what_is_aside(output_files)
         path = f"{output_files[0]}{_ASIDE}{uuid.uuid4().hex}"
-        runner, options = self._prepared()
-        with _one_message(), _on_this_machine() if self._local else contextlib.nullcontext():
+        with _one_message(), _on_this_machine() if self._local else contextlib.nullcontext() as port:
+            runner, options = self._prepared(port)
             pipeline = self._beam.Pipeline(runner, options)
             (build(pipeline) | "To one place" >> self._beam.Map(lambda result: (0, result))
              | "All" >> self._beam.GroupByKey() | "Report" >> self._beam.Map(_write_report, path))
@@ -233,27 +235,37 @@ def _without_logging():
 @contextlib.contextmanager
 def _on_this_machine():
     """Runs the block, which uses the local runner, without its log; it ends if a process of the runner does.
+    Gives the port, see `serve`, that is open meanwhile.
 
     A thread of the runner waits for each process. What it raises when that ends is told to nobody, so that
     where none of them was at work yet, all would wait for it for ever.
     """
-    before, lost = threading.excepthook, []
+    before, lost, left = threading.excepthook, [], threading.Event()
 
     def note(failure):
         if failure.thread is not None and failure.thread.name == "run_worker" and not lost:
             lost.append(failure.exc_value)
-            _thread.interrupt_main()
+            threading.Thread(target=interrupt, daemon=True).start()
+
+    def interrupt():
+        # Again and again, since what the runner does to end may wait for that process too.
+        while True:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            if left.wait(_PATIENCE_SECONDS):
+                return
 
     threading.excepthook = note
     try:
-        with _without_logging():
-            yield
+        with _without_logging(), socket.create_server(("127.0.0.1", 0), backlog=1024) as server:
+            yield server.getsockname()[1]
     except BaseException:
         if lost:
             raise ChildProcessError(f"{lost[0]}. {_LESS_MEMORY}") from lost[0]
         raise
     finally:
-        threading.excepthook = before
+        left.set()
+        if not lost:  # or threads that talked to it would tell for a while what they miss
+            threading.excepthook = before
 
 
 @contextlib.contextmanager
@@ -277,8 +289,8 @@ def _one_message():
         raise OSError(said) from error
 
 
-def serve():
-    """What a process of the local runner does, until the command that started it is gone."""
+def serve(port):
+    """What a process of the local runner does, as long as the command that started it has the port open."""
     # Imported here: see `_beam`.
     with _without_logging():
         import apache_beam.runners.worker.sdk_worker_main as harness
@@ -286,10 +298,18 @@ def serve():
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
     logging.disable(logging.CRITICAL)
+    threading.Thread(target=_end_with, args=(port,), daemon=True).start()
     try:
         harness.main([])
     except grpc.RpcError:
         os._exit(0)  # its other threads do not bear a proper end
+
+
+def _end_with(port):
+    # Nobody accepts the connection: the system ends it with the port.
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.recv(1)
+    os._exit(0)
 
 
 # --- What workers do -------------------------------------------------------------------------------------
