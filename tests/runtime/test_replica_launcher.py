@@ -310,11 +310,12 @@ wait()
         143, "terminated.", False)
 
 
-def test_one_that_does_not_end_after_a_signal_is_ended(here):
+@pytest.mark.parametrize("handler, said", [
+    ("signal.SIG_IGN if index else lambda *_: end('terminated. Saved.', 143)", "terminated. Saved."),
+    ("signal.SIG_IGN", "terminated.")])
+def test_who_does_not_end_after_a_signal_is_ended(handler, said, here):
     when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
-    end = run("signal.signal(signal.SIGTERM, signal.SIG_IGN if index else save)\nwait()".replace(
-        "save", "lambda *_: end('terminated. Saved.', 143)"), timeout=0.4)
-    assert end == (143, "terminated. Saved.", False)
+    assert run(f"signal.signal(signal.SIGTERM, {handler})\nwait()", timeout=0.4) == (143, said, False)
 
 
 def test_a_signal_that_only_a_replica_got_ends_the_run_alike(here):
@@ -361,7 +362,9 @@ def test_all_are_started_again_as_often_as_allowed(here):
     ("os.abort()", 1), ("sys.exit(3)", 1)])
 def test_what_is_refused_is_not_tried_again(code, restarts):
     log = []
-    end = run(code, 1, log=log, max_restarts=1)
+    end = run(code, 1, log=log, max_restarts=1, afterwards="Do it again.")
+    explained = "end(" in code
+    assert end.message.endswith("Do it again.") != explained
     assert len(log) == restarts and end.code == (3 if "exit(3)" in code else 1)
 
 
