@@ -45,8 +45,9 @@ def assert_same_as_local(tmp_path, texts, recipe, on, **arguments):
 
 @pytest.mark.parametrize("change", [
     {}, {"next_sentence": False}, {"do_whole_word_mask": True}, {"short_seq_prob": 0.5}])
-def test_files_are_those_of_the_local_command(tmp_path, change):
-    assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL, **change), cluster(), files=3,
+def test_files_are_those_of_the_local_command(tmp_path, change, monkeypatch):
+    monkeypatch.setattr(pretraining_beam, "_RECORDS_AT_A_TIME", 4)
+    assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL, **change), cluster(), files=7,
                          shuffle_buffer_documents=5)
 
 
