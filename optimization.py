@@ -12,6 +12,7 @@ import re
 import tensorflow.compat.v1 as tf
 
 from bertlib.kernels import choice
+from bertlib.runtime import collectives
 from bertlib.runtime.graph_keys import (
     GRADIENT_ACCUMULATION,
     LOGGED_SCALARS,
@@ -79,8 +80,9 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     variables = tf.trainable_variables()
     loss_scale = LossScale() if loss_scaling else None
     gradients, norm, zero = _sums_of_gradients(loss, loss_scale, variables, gradient_accumulation_steps)
-    # They are sums over the micro-batches, of a scaled loss.
-    mean_divisor = gradient_accumulation_steps * (loss_scale.value if loss_scaling else 1.0)
+    # They are sums over the micro-batches of all replicas, of a scaled loss.
+    parts = gradient_accumulation_steps * collectives.replicas()
+    mean_divisor = parts * (loss_scale.value if loss_scaling else 1.0)
     gradient_norm = norm / mean_divisor
     gradient_factor = clipping_factor(gradient_norm, clip_norm=1.0) / mean_divisor
 
@@ -101,7 +103,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
 def _sums_of_gradients(loss, loss_scale, variables, steps):
     """What `_accumulate` returns: of the loss, scaled if there is a `LossScale`; of one micro-batch too."""
     gradients = tf.gradients(loss_scale.scale(loss) if loss_scale else loss, variables)
-    if steps > 1:
+    if steps > 1 or collectives.exchange():
         return _accumulate(loss, gradients, variables, steps)
     norm = tf.global_norm(gradients)
     if loss_scale:
@@ -218,7 +220,8 @@ def _accumulate(loss, gradients, variables, steps):
     """Adds up the gradients of micro-batches, and puts the `Accumulation` into its collection.
 
     The sums are local variables, of which no checkpoint knows and which start at zero in each session. A
-    gradient is added in place, and gone, before the next one is made.
+    gradient is added in place, and gone, before the next one is made. With several replicas the train op then
+    adds up their sums; see `collectives.Exchange`.
 
     Args:
       loss: a micro-batch's loss.
@@ -230,6 +233,7 @@ def _accumulate(loss, gradients, variables, steps):
       (the sums as variables, in the places of the gradients; the global norm of the sums; a function that
       makes the op that zeroes the sums)
     """
+    exchange = collectives.exchange()
     sums, dense, slices, adds = [], [], [], []
     for gradient, variable in zip(gradients, variables):
         if gradient is None:
@@ -243,7 +247,9 @@ def _accumulate(loss, gradients, variables, steps):
             slices.append(gradient.values)
         else:
             dense.append(total)
-    _make_one_at_a_time([gradient for gradient in gradients if gradient is not None], adds)
+    in_turn = _make_one_at_a_time([gradient for gradient in gradients if gradient is not None], adds)
+    made = [total for total in sums if total is not None]
+    exchanges = exchange.add_up([(made[index], adds[index]) for index in in_turn]) if exchange else []
     scalars = [_local_variable("accumulated_loss", [], loss.dtype)]
     adds.append(scalars[0].assign_add(loss, read_value=False))
     if slices:
@@ -255,8 +261,13 @@ def _accumulate(loss, gradients, variables, steps):
     indices = tf.get_collection(MICRO_BATCH_INDEX)
     with tf.control_dependencies(adds):
         accumulate_op = tf.group(*[tf.assign_add(index, 1).op for index in indices], name="accumulate")
-        mean_loss = scalars[0].read_value() / steps
-        norm = tf.sqrt(tf.add_n([_sum_of_squares(dense)] + [squares.read_value() for squares in scalars[1:]]))
+        totals = [scalar.read_value() for scalar in scalars]
+    if exchange:
+        totals = exchange.sum_all(totals)
+        log_scalar("waiting_seconds", exchange.seconds_until([*exchanges, *totals]))
+    with tf.control_dependencies([*adds, *exchanges]):
+        mean_loss = totals[0] / (steps * collectives.replicas())
+        norm = tf.sqrt(tf.add_n([_sum_of_squares(dense), *totals[1:]]))
     tf.add_to_collection(GRADIENT_ACCUMULATION, Accumulation(steps, accumulate_op, mean_loss))
 
     def zero():
@@ -266,17 +277,18 @@ def _accumulate(loss, gradients, variables, steps):
 
 
 def _make_one_at_a_time(gradients, adds):
-    """Makes each gradient wait until the one before has been added.
+    """Makes each gradient wait until the one before has been added; returns their indices in this order.
 
     Without that TensorFlow is free to make many before it adds the first, and at times does.
     """
     position = {op: index for index, op in enumerate(tf.get_default_graph().get_operations())}
     # An op comes after the ops that it depends on, so in this order no gradient waits for what waits for it.
-    pairs = sorted(zip(gradients, adds), key=lambda pair: position[pair[0].op])
-    for (gradient, add), (following, _) in zip(pairs, pairs[1:]):
-        op = following.op
-        if op is not gradient.op and op._get_control_flow_context() is None:
-            op._add_control_input(add)
+    in_turn = sorted(range(len(adds)), key=lambda index: position[gradients[index].op])
+    for before, index in zip(in_turn, in_turn[1:]):
+        op = gradients[index].op
+        if op is not gradients[before].op and op._get_control_flow_context() is None:
+            op._add_control_input(adds[before])
+    return in_turn
 
 
 def _local_variable(name, shape, dtype):

@@ -28,7 +28,7 @@ from bertlib.commands import (
     training,
 )
 from bertlib.commands.settings import Settings
-from bertlib.runtime import files, locks, record_files
+from bertlib.runtime import files, locks, record_files, replica_group
 from bertlib.tasks import corpus, pretraining_data, pretraining_stream
 from bertlib.tasks.pretraining import (  # noqa: F401  public names of this script that live there
     BATCH_TOTALS,
@@ -85,6 +85,7 @@ def define_flags():
                              lower_bound=0)
     common_flags.define_training_flags()
     common_flags.define_export_flags()
+    common_flags.define_replica_flags()
     common_flags.define_tpu_flags()
 
 
@@ -172,15 +173,20 @@ def make_sample(settings):
     sample = checks.sample("pretraining")
     directory = settings.output_dir if settings.do_train else settings.results_dir
     tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))
+    group = replica_group.current()
     files.make_directories(directory)
     with locks.directory(directory):
         for part, flag, passes in (("train", "input_file", 10), ("dev", "eval_file", 2)):
             path = os.path.join(directory, f"{part}.tf_record")
+            setattr(settings, flag, path)
+            if group and not group.is_first:
+                continue
             recipe = pretraining_data.Recipe(max_seq_length=settings.max_seq_length, dupe_factor=passes,
                                              max_predictions_per_seq=settings.max_predictions_per_seq)
             pretraining_stream.write_training_data([os.path.join(sample, f"{part}.txt")], [path], tokenizer,
                                                    recipe)
-            setattr(settings, flag, path)
+    if group:
+        group.barrier()
 
 
 def files_of_flag(settings, name):

@@ -90,6 +90,7 @@ def define_flags():
     common_flags.define_export_flags()
     common_flags.define_epoch_flags()
     common_flags.define_input_flags()
+    common_flags.define_replica_flags()
     common_flags.define_tpu_flags()
 
 

@@ -123,6 +123,7 @@ def _become(request, outputs):
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     os.chdir(request["cwd"])
     sys.argv[:] = request["argv"]
+    sys.orig_argv[:] = [sys.executable, *request["argv"]]  # what a launcher of replicas starts again
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
     signal.alarm(_TIME_LIMIT_SECONDS)
 

@@ -9,7 +9,7 @@ line.
 import os
 import sys
 
-from bertlib.runtime import quiet_tensorflow
+from bertlib.runtime import quiet_tensorflow, replica_group
 
 
 def _hook(kind, error, trace, before=sys.excepthook):
@@ -25,7 +25,8 @@ def _hook(kind, error, trace, before=sys.excepthook):
                   for code in frames[1:])
     if not loading or not any(isinstance(link, KeyboardInterrupt) for link in chain):
         return before(kind, error, error.__traceback__)
-    print(f"{os.path.basename(sys.argv[0])}: interrupted.", file=sys.stderr, flush=True)
+    if not replica_group.is_replica():  # else its launcher says it
+        print(f"{os.path.basename(sys.argv[0])}: interrupted.", file=sys.stderr, flush=True)
     os._exit(130)
 
 

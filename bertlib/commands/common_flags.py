@@ -254,6 +254,8 @@ def define_training_flags():
         flags.DEFINE_string("profile_steps", None,
                             "a,b: trace training from step a to step b, both included and counted as in the "
                             "log, for TensorBoard (in output_dir), and log which types of ops took the time.")
+        flags.DEFINE_enum("gradient_dtype", "fp32", ["fp32", "bf16"],
+                          "What gradients travel in between replicas. bf16 halves the bytes, and rounds.")
     flags.register_validator("profile_steps", lambda text: text is None or steps_of(text) is not None,
                              "must be two numbers a,b with 1 <= a <= b, such as 100,105: the first and the "
                              "last step to trace")
@@ -266,6 +268,22 @@ def steps_of(text):
     match = re.fullmatch(r"(\d+),(\d+)", text)
     steps = match and tuple(map(int, match.groups()))
     return steps if steps and 1 <= steps[0] <= steps[1] else None
+
+
+def define_replica_flags():
+    """Defines the flags of how many processes share the work, and of what happens when one fails."""
+    with section("Several GPUs and machines"):
+        flags.DEFINE_integer("num_replicas", 1,
+                             "Processes on this machine that share the work, one for each GPU; 0: as many as "
+                             "there are GPUs. A training step stays the same one: a replica is a micro-batch "
+                             "that runs at the same time. With TF_CONFIG several machines share it; see "
+                             "docs/cluster.md.", lower_bound=0, upper_bound=MOST_WORKERS)
+        flags.DEFINE_float("replica_timeout", 60.0, "Seconds in which all replicas have ended after one was "
+                           "killed, stopped or cut off.")
+        flags.DEFINE_integer("max_restarts", 0, "How often all replicas are started again after one was "
+                             "killed, crashed or was lost. They go on from the last checkpoint.",
+                             lower_bound=0)
+    _require_positive("replica_timeout")
 
 
 def define_export_flags():

@@ -10,13 +10,15 @@ import sys
 from absl import app, flags, logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import common_flags, settings, signals
-from bertlib.runtime import estimator, stopping, training_step
+from bertlib.commands import common_flags, replicas, settings, signals
+from bertlib.runtime import estimator, replica_group, stopping, training_step, workers
 
 FLAGS = flags.FLAGS
 
 # glibc's mallopt parameters (malloc.h).
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+# Errors of the system that are there again at another try.
+_REFUSALS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 def keep_freed_memory():
@@ -56,13 +58,17 @@ def run(main, goes_on=False, description=None, takes_paths=False):
     """
     def guarded(argv):
         _set_up_logging()
-        signals.handle_termination(lambda: _say(f"terminated.{_what_goes_on(goes_on)}"))
         try:
             if len(argv) > 1 and not takes_paths:
                 raise ValueError(
                     f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
             settings.refuse_empty_paths()
-            with _interruptions_first():
+            end = replicas.launch(_what_goes_on(goes_on).strip())
+            if end is not None:
+                return _end_as(end)
+            signals.handle_termination(
+                lambda: _say(f"terminated.{_what_goes_on(goes_on)}", signals.EXIT_CODE))
+            with _interruptions_first(), replicas.joined():
                 main(argv)
         except UnicodeEncodeError as error:
             if FLAGS.traceback:
@@ -75,19 +81,22 @@ def run(main, goes_on=False, description=None, takes_paths=False):
             if FLAGS.traceback:
                 raise
             from_system = isinstance(error, OSError) and error.filename and error.strerror
-            _fail(f"error: {error.filename}: {error.strerror}" if from_system else f"error: {error}")
+            _fail(f"error: {error.filename}: {error.strerror}" if from_system else f"error: {error}",
+                  passes=isinstance(error, OSError) and not isinstance(error, _REFUSALS))
+        except replica_group.ReplicaError as error:
+            _fail(f"error: {error}", passes=True)
         except tf.errors.OpError as error:
             # Of an op in the graph the traceback tells more; the others come from the file system.
             if FLAGS.traceback or error.op is not None:
                 raise
-            _fail(f"error: {error.message}")
+            _fail(f"error: {error.message}", passes=True)
         except MemoryError as error:
             if FLAGS.traceback:
                 raise
             by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch
             fewer = (f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close"
                      if "recompute" in FLAGS else "Close")
-            _fail(f"error: out of RAM ({error}). {fewer} other programs.")
+            _fail(f"error: out of RAM ({error}). {fewer} other programs.", passes=True)
         except KeyboardInterrupt:
             _fail(f"interrupted.{_what_goes_on(goes_on)}", code=130)
         except stopping.Stopped as stopped:
@@ -138,13 +147,27 @@ def _what_goes_on(goes_on):
     return (training or goes_on) * f" The same command goes on{where}."
 
 
-def _fail(message, code=1):
-    _say(message)
-    sys.exit(code)
+def _fail(message, code=1, passes=False):
+    """Ends the process with a message; `passes`: another try may end otherwise, which a launcher is told."""
+    _say(message, code)
+    sys.exit(os.EX_TEMPFAIL if passes and replica_group.is_replica() else code)
 
 
-def _say(message):
-    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
+def _say(message, code):
+    """Says what the process ends with: to stderr, or as a replica to the others, to its launcher, which says
+    it, and into its own log."""
+    group = replica_group.current()
+    if group is not None:
+        group.leave(message, code)
+    if not replica_group.is_replica() or group is not None and not group.is_first:
+        print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
+
+
+def _end_as(end):
+    """Ends the process as the replicas that it started have ended."""
+    if end.message:
+        print(f"{os.path.basename(sys.argv[0])}: {end.message}", file=sys.stderr, flush=True)
+    sys.exit(end.code)
 
 
 def _set_up_logging():
@@ -162,9 +185,11 @@ class _Formatter(logging.PythonFormatter):
 
 
 def log_devices():
-    """Logs which devices the run will use."""
+    """Logs which devices the run, or this replica of it, will use."""
     gpus = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
             for gpu in tf.config.list_physical_devices("GPU")]
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    logging.info("TensorFlow %s on %s.", tf.version.VERSION,
-                 ", ".join(gpus) if gpus else f"CPU, {threads} threads (no GPU found)")
+    threads = os.environ.get("TF_NUM_INTRAOP_THREADS") or workers.available_cores()
+    group = replica_group.current()
+    logging.info("TensorFlow %s on %s%s.", tf.version.VERSION,
+                 ", ".join(gpus) if gpus else f"CPU, {threads} threads (no GPU found)",
+                 f", replica {group.index} of {group.count}" if group else "")

@@ -8,6 +8,7 @@ import datetime
 import hashlib
 import json
 import os
+import pathlib
 import platform
 
 from absl import logging
@@ -15,8 +16,12 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import common_flags, model_files
+from bertlib.commands.settings import PATHS
 from bertlib.runtime import checkpoint_files, checkpoints, files
 from bertlib.tasks import output_files
+import modeling
+import optimization
+import tokenization
 
 # Of a configuration, what may change between two runs: it is no part of the architecture.
 _OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
@@ -36,9 +41,14 @@ _NOT_RECORDED = {
     "do_lower_case", "output_dir", "results_dir", "save_checkpoints_steps", "log_steps", "num_workers",
     "gradient_accumulation_steps", "tokens_per_micro_batch", "recompute", "recompute_segment",
     "memory_limit_gb", "compile_kernels", "use_xla", "profile_steps", "use_tpu", "tpu_name", "tpu_zone",
-    "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback", "bert_hub_module_handle"}
+    "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback", "bert_hub_module_handle",
+    "num_replicas", "replica_timeout", "max_restarts"}
+# What may differ from machine to machine; paths too, for files are compared by their content.
+_OF_MACHINE = {"num_workers", "traceback", "memory_limit_gb", "max_restarts"}
+# So long may a value be in a message.
+_SHORT = 60
 # Trimmed micro-batches draw dropout masks of their own.
-_SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch"}
+_SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
 # Of large files that many bytes, in blocks that are spread evenly, are looked at.
 _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
@@ -144,6 +154,36 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "changes": [],
     }
     return json.loads(json.dumps(record))
+
+
+def of_replica(settings, record):
+    """Returns what all replicas of a run have to have in common: {name: text}.
+
+    Args:
+      settings: a `Settings`.
+      record: its `RunRecord`.
+    """
+    def short(value):
+        text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({of_texts([text])[:8]})"
+
+    own = record.description
+    given = {f"--{name}": getattr(settings, name) for name in common_flags.names()
+             if name not in _OF_MACHINE and not name.endswith(PATHS)}
+    described = {name: own[name] for name in ("command", "task", "labels", "vocabulary", "train_data",
+                                              "bert_config")}
+    start = own["init_checkpoint"]
+    described["init_checkpoint"] = start and start["fingerprint"]
+    return {name: short(value) for name, value in
+            {**given, **described, **own["versions"], "the code": _of_code()}.items()}
+
+
+def _of_code():
+    """Returns the fingerprint of this project's files."""
+    package = pathlib.Path(__file__).parents[1]
+    paths = [*sorted(package.rglob("*.py")), *sorted(package.rglob("*.cc")),
+             *(pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization))]
+    return of_texts(f"{path.name} {path.read_text(encoding='utf-8')}" for path in paths)
 
 
 def _absolute(path):
@@ -288,6 +328,11 @@ class RunRecord:
         self._contents = {} if not self._trains else model_files.contents(
             settings, description["config"], description.get("labels"))
         self._compare()
+
+    @property
+    def description(self):
+        """What `describe` says of this run, a dict."""
+        return self._now
 
     def _compare(self):
         """Compares with what is in the directory now: the record, then the files beside it."""

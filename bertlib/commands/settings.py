@@ -5,7 +5,7 @@ from absl import flags, logging
 # What a command may be asked to do. One that is asked for nothing trains, and evaluates if it can.
 PHASES = ("do_train", "do_eval", "do_predict")
 # How the names of flags end that are paths of files and directories.
-_PATHS = ("_file", "_dir", "_checkpoint", "_handle", "input", "output")
+PATHS = ("_file", "_dir", "_checkpoint", "_handle", "input", "output")
 
 
 def phases_given(flag_values=flags.FLAGS):
@@ -18,7 +18,7 @@ def refuse_empty_paths(flag_values=flags.FLAGS):
     shell that is not set does it."""
     for name in flag_values:
         flag = flag_values[name]
-        if flag.present and name.endswith(_PATHS) and isinstance(flag.value, str) and not flag.value.strip():
+        if flag.present and name.endswith(PATHS) and isinstance(flag.value, str) and not flag.value.strip():
             raise ValueError(f"--{name} is empty. If a variable of the shell stands for the path, it is not "
                              "set: set it, or leave the flag out.")
 

@@ -8,8 +8,9 @@ import os
 import select
 import signal
 import threading
+import time
 
-from bertlib.runtime import stopping
+from bertlib.runtime import replica_group, stopping
 
 EXIT_CODE = 128 + signal.SIGTERM
 # What all trainings of this process look at.
@@ -18,6 +19,8 @@ request = stopping.StopRequest()
 # Outside of a training, time for the main thread to clean up. It cannot while it is in one call of
 # TensorFlow.
 _POLL_SECONDS, _POLLS = 0.5, 4
+# Some clusters signal all processes of a job: a replica gets the signal from there and from its launcher.
+_SAME_SECONDS = 2
 
 
 def handle_termination(last_words):
@@ -57,10 +60,10 @@ def _watch(receiver, last_words):
     while signal.SIGTERM not in os.read(receiver, 64):
         pass
     request.make()
-    polls = 0
+    polls, again = 0, time.monotonic() + _SAME_SECONDS * replica_group.is_replica()
     while polls < _POLLS:
         if select.select([receiver], [], [], _POLL_SECONDS)[0]:
-            if signal.SIGTERM in os.read(receiver, 64):
+            if signal.SIGTERM in os.read(receiver, 64) and time.monotonic() >= again:
                 break
         else:
             polls = 0 if request.awaited else polls + 1

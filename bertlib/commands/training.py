@@ -9,7 +9,7 @@ import types
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import checks, common_flags, export, signals
+from bertlib.commands import checks, common_flags, export, run_record, signals
 from bertlib.kernels import choice
 from bertlib.runtime import (
     estimator,
@@ -17,6 +17,7 @@ from bertlib.runtime import (
     input_pipeline,
     locks,
     memory_planner,
+    replica_group,
     run_config,
     session_hooks,
     training_step,
@@ -54,7 +55,7 @@ class Model:
         features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size,
                                                self.batch_totals)
         # Two micro-batches need what any other number needs.
-        params = {"gradient_accumulation_steps": min(2, step.gradient_accumulation_steps)}
+        params = {"gradient_accumulation_steps": min(2, step.parts)}
         return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
 
     def needs(self, step):
@@ -85,13 +86,13 @@ def trims_training(settings, model):
 
 def _training_flags(settings, model):
     """The flags that `training_step.settle` goes by, with their meaning for this model."""
-    trim = trims_training(settings, model)
+    trim, group = trims_training(settings, model), replica_group.current()
     values = {name: getattr(settings, name) for name in (
-        "train_batch_size", "gradient_accumulation_steps", "max_seq_length", "precision", "recompute",
-        "recompute_segment", "optimizer", "lr_schedule", "adam_bias_correction")}
+        "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
+        "recompute", "recompute_segment", "optimizer", "lr_schedule", "adam_bias_correction")}
     return types.SimpleNamespace(
-        **values, trim_padding=trim, remove_padding=trim and model.padding_is_removable
-        and not settings.use_xla,
+        **values, num_replicas=group.count if group else 1, trim_padding=trim,
+        remove_padding=trim and model.padding_is_removable and not settings.use_xla,
         tokens_per_micro_batch=settings.tokens_per_micro_batch if "tokens_per_micro_batch" in settings else 0,
         compile_kernels=_compiles_kernels(settings, model.bert_config))
 
@@ -123,15 +124,22 @@ def settle(settings, model):
     for is_warning, text in settled.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
     if values.gradient_accumulation_steps == 0 and tf.config.list_physical_devices("GPU"):
-        return _probe(settings, model, settled.step)
+        return _of_all(_probe(settings, model, settled.step))
     return settled.step
+
+
+def _of_all(step):
+    """Returns the step with as many micro-batches as the replica takes that needs most."""
+    group = replica_group.current()
+    count = step.gradient_accumulation_steps
+    return step.replace(gradient_accumulation_steps=max(group.all_gather(count)) if group else count)
 
 
 def _probe(settings, model, step):
     """Takes a step of one micro-batch, and more and smaller ones until memory suffices; returns the
     `TrainingStep`."""
     while not memory_planner.runs(model.build, step):
-        more = [count for count in training_step.divisors(step.train_batch_size)
+        more = [count for count in training_step.divisors(step.train_batch_size // step.replicas)
                 if count >= 2 * step.gradient_accumulation_steps]
         if not more:
             raise ValueError(_explain(settings, model, step))
@@ -144,12 +152,19 @@ def _probe(settings, model, step):
     return step
 
 
-def _usable_memory(settings):
-    """Returns (bytes that a training step may take, what they are)."""
-    if settings.memory_limit_gb is None:
-        usable, source = memory_planner.usable_here()
-    else:
+def _usable_memory(settings, agreed=True):
+    """Returns (bytes that a training step may take, what they are); of replicas the least of all, if `agreed`
+    and all ask."""
+    if settings.memory_limit_gb is not None:
         usable, source = settings.memory_limit_gb * training_step.GB, "--memory_limit_gb"
+        return usable, f"{training_step.gb(usable)}: {source}"
+    usable, source = memory_planner.usable_here()
+    group = replica_group.current()
+    if group and agreed:
+        if not tf.config.list_physical_devices("GPU"):
+            usable, source = usable / group.local_count, f"{source}, for each of {group.local_count} replicas"
+        # All have to settle the same step.
+        usable = min(group.all_gather(usable))
     return usable, f"{training_step.gb(usable)}: {source}"
 
 
@@ -165,7 +180,7 @@ def _explain(settings, model, step):
         changes.append({"max_seq_length": step.max_seq_length // 2})
     alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
                     or "as it is": step.replace(**change) for change in changes}
-    usable, source = _usable_memory(settings)
+    usable, source = _usable_memory(settings, agreed=False)
     return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.needs, usable)
 
 
@@ -207,7 +222,8 @@ class _Estimator(estimator.Estimator):
         return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
 
     def train(self, *args, hooks=(), max_steps=None, **kwargs):
-        hooks = [*(hooks or ()), *_profile_hooks(self._settings, max_steps)]
+        profile = _profile_hooks(self._settings, max_steps) if self.config.is_chief else []
+        hooks = [*(hooks or ()), *profile]
         try:
             return super().train(*args, hooks=hooks, max_steps=max_steps, **kwargs)
         except tf.errors.ResourceExhaustedError as error:
@@ -285,7 +301,8 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
         session_config=session_config, training_step=step, stop_request=signals.request)
     created = _Estimator(settings, model, step, config=config, use_tpu=settings.use_tpu,
-                         train_batch_size=settings.train_batch_size, eval_batch_size=eval_batch_size,
+                         train_batch_size=settings.train_batch_size if settings.do_train else None,
+                         eval_batch_size=eval_batch_size,
                          predict_batch_size=predict_batch_size)
     return created, step
 
@@ -304,6 +321,11 @@ def writing(settings, record):
       ValueError: another run wrote there since the record was compared, which cannot be gone on with.
     """
     export.check_run(settings)
+    group = replica_group.current()
+    if group and not group.is_first:
+        _see_directories(settings, group, record)
+        yield
+        return
     directories = {**({settings.output_dir: None} if settings.do_train else {}), settings.results_dir: None}
     with contextlib.ExitStack() as stack:
         for directory in directories:
@@ -316,5 +338,24 @@ def writing(settings, record):
                 raise locks.InUseError(f"{error} With --results_dir=DIRECTORY, evaluation and prediction "
                                        "write there, and go on meanwhile.") from error
         record.write()
+        if group:
+            _see_directories(settings, group, record)
         yield
         export.after_run(settings)
+
+
+def _see_directories(settings, group, record):
+    """Checks that replicas do the same, and that all see what replica 0 writes; they keep their logs there.
+
+    Raises:
+      ValueError: they do not.
+    """
+    group.agree(run_record.of_replica(settings, record), "Start all with the same flags, data and code.")
+    directory = settings.output_dir if settings.do_train else settings.results_dir
+    unseen = group.unseen(directory)
+    if unseen:
+        flag = "--output_dir" if settings.do_train else "--results_dir"
+        others = ", ".join(map(group.name, unseen))
+        raise ValueError(f"{flag}={directory} is another directory for {others}: what replica 0 writes there "
+                         "is not seen. Name one on a file system that all machines share.")
+    group.keep_log(directory)

@@ -10,7 +10,9 @@ Which weights a call starts from: a checkpoint in model_dir beats what the model
 
 import contextlib
 import copy
+import functools
 import inspect
+import itertools
 import os
 import tempfile
 import warnings
@@ -23,6 +25,7 @@ from tensorflow.python.saved_model.model_utils import export_utils
 from bertlib.runtime import (
     checkpoint_files,
     checkpoints,
+    collectives,
     files,
     graph_keys,
     input_pipeline,
@@ -33,6 +36,7 @@ from bertlib.runtime import (
     session_hooks,
     step_order,
     stopping,
+    together,
 )
 from bertlib.runtime.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  public names here
 from bertlib.runtime.run_config import RunConfig
@@ -61,7 +65,8 @@ class Estimator(object):
           use_tpu: must be false.
           train_batch_size, eval_batch_size, predict_batch_size: given to both as params["batch_size"]. In
             training that is the micro-batch: train_batch_size divided by the configuration's
-            gradient_accumulation_steps, which is in params too; but see unequal_micro_batches there.
+            gradient_accumulation_steps, which is in params too, and by the number of replicas; but see
+            unequal_micro_batches there.
           warm_start_from: a checkpoint, or an object with the arguments of `tf.train.warm_start` as
             attributes (`WarmStartSettings`), from which training starts if model_dir has no checkpoint.
 
@@ -89,6 +94,7 @@ class Estimator(object):
             self._params_for(ModeKeys.TRAIN)  # raises an error if it cannot be split
         self._model_fn = model_fn
         self._warm_start_from = warm_start_from
+        self._is_training = False
 
     @property
     def model_dir(self):
@@ -143,14 +149,25 @@ class Estimator(object):
         for name, value in (("steps", steps), ("max_steps", max_steps)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
-        tf.gfile.MakeDirs(self._model_dir)
-        with locks.directory(self._model_dir):
+        if self._config.is_chief:
+            tf.gfile.MakeDirs(self._model_dir)
+        with locks.directory(self._model_dir):  # but for replica 0 a replica takes no locks
             self._train_from_newest(input_fn, list(hooks or []), steps, max_steps, saving_listeners)
         return self
 
+    @property
+    def _group(self):
+        """The `replica_group.Group` that trains, evaluates and predicts together, or None.
+
+        A script that uses Horovod evaluates as it likes; so does what is called during a training.
+        """
+        group = self._config.replicas
+        return None if group is None or group.horovod or self._is_training else group
+
     def _train_from_newest(self, input_fn, hooks, steps, max_steps, saving_listeners):
         """`train`, in a directory that is there and locked."""
-        checkpoint = self.latest_checkpoint()
+        # Replica 0 has written by then what others read.
+        checkpoint = self._newest_of_all()
         start = checkpoints.step_in(checkpoint)
         if max_steps is not None and start >= max_steps:
             logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start,
@@ -162,7 +179,8 @@ class Estimator(object):
             hooks.append(tf.train.StopAtStepHook(last_step=last_step))
         self._log_start(checkpoint, start, last_step)
         session_arguments = input_fn, hooks, saving_listeners, checkpoint, last_step
-        with self._explaining_disk(), session_hooks.quiet_event_writers():
+        with (self._explaining_disk(), session_hooks.quiet_event_writers(),
+              collectives.explaining(self._config.replicas), self._training()):
             try:
                 if not self._train_session(*session_arguments, continue_input=True):
                     # The checkpoint was written at the input's end: it begins anew.
@@ -172,6 +190,22 @@ class Estimator(object):
             finally:
                 session_hooks.close_event_files()
 
+    def _newest_of_all(self):
+        """Returns the newest checkpoint, that of replica 0; None if there is none."""
+        newest = self.latest_checkpoint()
+        return self._group.from_first(newest) if self._group else newest
+
+    @contextlib.contextmanager
+    def _training(self):
+        """Says that the replicas train in the block. After it they have all closed their sessions."""
+        self._is_training = True
+        try:
+            yield
+        finally:
+            self._is_training = False
+        if self._group:
+            self._group.barrier()
+
     def _train_session(self, input_fn, hooks, saving_listeners, checkpoint, last_step, continue_input):
         """Trains in one session.
 
@@ -179,8 +213,11 @@ class Estimator(object):
           False if nothing was trained because the input, which goes on where it was in the checkpoint, was at
           its end.
         """
-        with tf.Graph().as_default() as graph:
+        group = self._config.replicas
+        with tf.Graph().as_default() as graph, tf.device(collectives.device(group) if group else ""):
             position = None
+            if group:
+                self._add_exchange(group)
 
             def input_and_position():
                 nonlocal position
@@ -207,33 +244,65 @@ class Estimator(object):
             if examples is None and isinstance(self._params, dict):
                 examples = self._params.get("batch_size")
             if examples and not self._config.unequal_micro_batches:
-                examples *= micro_batches
+                examples *= micro_batches * collectives.replicas()
             all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint,
                                              last_step, examples)
-            checkpoint_files.remove_leftovers(self._model_dir)
+            if self._config.is_chief:
+                checkpoint_files.remove_leftovers(self._model_dir)
 
             stop = self._config.stop_request
-
-            def step(step_context):
-                if keeper:
-                    keeper.restore(step_context.session)
-                for index in range(micro_batches):
-                    # An input that is not ours is saved where it stands: between two steps.
-                    if stop.made and not (keeper and index):
-                        step_context.request_stop()  # raises; the end of the session saves the last step
-                    if index < micro_batches - 1:
-                        step_context.session.run(accumulate)
-                # A file beyond its limit is an OutOfRangeError, which a session takes for the input's end.
-                with self._explaining_disk():
-                    step_context.run_with_hooks([spec.train_op, spec.loss])
-
+            take_steps = self._steps_alone if group is None else functools.partial(self._steps_together,
+                                                                                   group)
             with (input_pipeline.explaining_faults(), stop.being_awaited(),
-                  resume.session(scaffold, checkpoint, self._config, all_hooks, is_training=True) as session):
-                while not session.should_stop():
-                    session.run_step_fn(step)
+                  resume.session(scaffold, checkpoint, self._config, all_hooks, is_training=True,
+                                 group=group) as session):
+                take_steps(session, spec, micro_batches, accumulate, keeper)
             stop.check()
             input_was_at_its_end = position and position.moved and not keeper.trained
             return not input_was_at_its_end
+
+    def _steps_alone(self, session, spec, micro_batches, accumulate, keeper):
+        """Takes steps until the session is to end, or the end is asked for: the last whole step is saved."""
+        stop = self._config.stop_request
+
+        def step(step_context):
+            if keeper:
+                keeper.restore(step_context.session)
+            for index in range(micro_batches):
+                # An input that is not ours is saved where it stands: between two steps.
+                if stop.made and not (keeper and index):
+                    step_context.request_stop()  # raises; the end of the session saves the last step
+                if index < micro_batches - 1:
+                    step_context.session.run(accumulate)
+            # A file beyond its limit is an OutOfRangeError, which a session takes for the input's end.
+            with self._explaining_disk():
+                step_context.run_with_hooks([spec.train_op, spec.loss])
+
+        while not session.should_stop():
+            session.run_step_fn(step)
+
+    def _steps_together(self, group, session, spec, micro_batches, accumulate, keeper):
+        """`_steps_alone`, of a replica: all take the same number of steps, and stop between two."""
+        vote = together.Vote(group)
+
+        def step(step_context):
+            if keeper:
+                keeper.restore(step_context.session)
+            vote.begin()
+            for _ in range(micro_batches - 1):
+                step_context.session.run(accumulate)
+            with self._explaining_disk():
+                found = step_context.run_with_hooks([spec.train_op, spec.loss, vote.fetches])
+            vote.end(found[2])
+
+        while not vote.ends(session.should_stop(), self._config.stop_request):
+            session.run_step_fn(step)
+
+    def _add_exchange(self, group):
+        """Lets what trains in the current graph add up its gradients with other replicas."""
+        step = self._config.training_step
+        travels = tf.bfloat16 if step and step.gradient_dtype == "bf16" else None
+        tf.add_to_collection(graph_keys.EXCHANGE, collectives.Exchange(group, travels))
 
     def _explaining_disk(self):
         return files.explaining_disk(
@@ -265,6 +334,11 @@ class Estimator(object):
         After a step hooks run in this order: a checkpoint saved before the check would keep broken weights.
         """
         config = self._config
+        if not config.is_chief:
+            others = together.keep_reading_hooks([*worker_hooks, *spec.training_hooks], config.replicas)
+            return [session_hooks.StopOnNanHook(spec.loss),
+                    session_hooks.ProgressHook(None, spec.loss, config.log_step_count_steps, last_step,
+                                               examples), *others]
         saver_hooks = [hook for hook in worker_hooks + spec.training_chief_hooks + spec.training_hooks
                        if isinstance(hook, tf.train.CheckpointSaverHook)]
         hooks = [session_hooks.StopOnNanHook(spec.loss)]
@@ -314,6 +388,45 @@ class Estimator(object):
         if steps is not None and steps <= 0:
             raise ValueError(f"steps is {steps}; it must be positive.")
         checkpoint = self._checkpoint_for(checkpoint_path, "evaluating")
+        group = self._group
+        results = self._evaluate_together(input_fn, steps, hooks, checkpoint, revise) if group else None
+        if results is None and (not group or group.is_first):
+            results = self._evaluate_alone(input_fn, steps, hooks, checkpoint, revise)
+        if group:
+            results = group.from_first(results)
+        if not group or group.is_first:
+            self._write_eval_summary(results, name)
+        return results
+
+    def _evaluate_together(self, input_fn, steps, hooks, checkpoint, revise):
+        """`evaluate`, of batches that the replicas share; None if they are not of our input, or if the
+        model_fn does not say what its metrics are made of."""
+        group = self._group
+        with tf.Graph().as_default():
+            together.share_input(group)
+            spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.EVAL),
+                                            ModeKeys.EVAL)
+            if not together.is_shared() or not spec.gathered_metrics:
+                return None
+            metrics = together.Metrics(spec.gathered_metrics)
+            fetches = [spec.loss, spec.gathered_metrics[1], spec.predictions if revise else {}]
+            all_hooks = input_hooks + list(hooks or []) + spec.evaluation_hooks
+            scaffold = resume.scaffold_of(spec, checkpoint, self._config)
+            predictions = []
+            with (input_pipeline.explaining_faults(),
+                  resume.session(scaffold, checkpoint, self._config, all_hooks) as session):
+                global_step = session.raw_session().run(tf.train.get_global_step())
+                with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
+                    batches = together.gathered(group, session, fetches, self._config.stop_request.check)
+                    for loss, values, batch in itertools.islice(batches, steps):
+                        metrics.add(loss, values)
+                        predictions += _examples_of(batch) if revise else []
+                        progress.update()
+        results = {**metrics.results(), "global_step": global_step}
+        return revise(results, predictions) if revise else results
+
+    def _evaluate_alone(self, input_fn, steps, hooks, checkpoint, revise):
+        """`evaluate`, by this process."""
         with tf.Graph().as_default():
             spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.EVAL),
                                             ModeKeys.EVAL)
@@ -342,10 +455,7 @@ class Estimator(object):
                         batches += 1
                         progress.update()
             results = final.final_ops_values
-        if revise:
-            results = revise(results, predictions)
-        self._write_eval_summary(results, name)
-        return results
+        return revise(results, predictions) if revise else results
 
     def _write_eval_summary(self, results, name):
         scalars = {key: float(value) for key, value in results.items() if np.ndim(value) == 0
@@ -376,7 +486,18 @@ class Estimator(object):
           The model_fn's predictions as NumPy arrays, a dict if they are one.
         """
         checkpoint = self._checkpoint_for(checkpoint_path, "predicting")
-        graph = tf.Graph()
+        for batch in self._predicted_batches(input_fn, predict_keys, hooks, checkpoint):
+            if not yield_single_examples:
+                yield batch
+            elif isinstance(batch, dict):
+                yield from _examples_of(batch)
+            else:
+                yield from batch
+
+    def _predicted_batches(self, input_fn, predict_keys, hooks, checkpoint):
+        """Yields the predictions of each batch. Replicas share the batches of our input; those of another one
+        are replica 0's, which tells the others."""
+        group, graph = self._group, tf.Graph()
 
         def features_fn():
             features, _, hooks = self._call_input_fn(input_fn, ModeKeys.PREDICT)
@@ -384,22 +505,29 @@ class Estimator(object):
 
         # The graph must not stay the default one while the caller has control.
         with graph.as_default():
+            if group:
+                together.share_input(group)
             spec, input_hooks = self._build(features_fn, ModeKeys.PREDICT)
+            shared = together.is_shared()
             predictions = _choose(spec.predictions, predict_keys)
             all_hooks = input_hooks + list(hooks or []) + spec.prediction_hooks
             scaffold = resume.scaffold_of(spec, checkpoint, self._config)
             session = resume.session(scaffold, checkpoint, self._config, all_hooks)
+        check = self._config.stop_request.check
         with session:
+            if group:
+                batches = together.gathered(group, session, predictions, check, shared)
+                while True:
+                    with input_pipeline.explaining_faults(graph):
+                        batch = next(batches, None)
+                    if batch is None:
+                        return
+                    yield batch
             while not session.should_stop():
-                self._config.stop_request.check()
+                check()
                 with input_pipeline.explaining_faults(graph):
                     batch = session.run(predictions)
-                if not yield_single_examples:
-                    yield batch
-                elif isinstance(batch, dict):
-                    yield from _examples_of(batch)
-                else:
-                    yield from batch
+                yield batch
 
     def export_saved_model(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
                            checkpoint_path=None):
@@ -481,7 +609,7 @@ class Estimator(object):
         return checkpoint
 
     def _checkpoint_for(self, checkpoint_path, doing):
-        checkpoint = checkpoint_path or self.latest_checkpoint()
+        checkpoint = checkpoint_path or self._newest_of_all()
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:
@@ -496,7 +624,10 @@ class Estimator(object):
         """Calls the input_fn and returns (features, labels, hooks)."""
         result = _call_with_known(input_fn,
                                   {"mode": mode, "params": self._params_for(mode), "config": self._config})
-        hooks = []
+        hooks, group = [], self._config.replicas
+        ours = tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP)
+        if mode == ModeKeys.TRAIN and group and not group.horovod and not ours:
+            result = together.deal_out(result, group)
         if isinstance(result, tf.compat.v2.data.Dataset):  # the base class of both versions
             iterator = tf.data.make_initializable_iterator(_without_tuner(result))
             hooks.append(session_hooks.InitializeHook(iterator.initializer))
@@ -532,7 +663,9 @@ class Estimator(object):
         added = {"gradient_accumulation_steps": steps} if mode == ModeKeys.TRAIN else {}
         if batch_size is not None:
             equal = mode == ModeKeys.TRAIN and not self._config.unequal_micro_batches
-            added["batch_size"] = equal_micro_batches(batch_size, steps) if equal else batch_size
+            group = self._config.replicas
+            added["batch_size"] = equal_micro_batches(batch_size, steps, group.count if group else 1) if (
+                equal) else batch_size
         return added
 
     def _build(self, features_fn, mode):
@@ -543,11 +676,12 @@ class Estimator(object):
             # Local: a checkpoint is saved between steps, where it is 0.
             index = tf.Variable(0, dtype=tf.int64, trainable=False, name=graph_keys.MICRO_BATCH_INDEX,
                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.MICRO_BATCH_INDEX])
-            randomness.set_part(index)
+            exchange = collectives.exchange()
+            randomness.set_part(exchange.part(index) if exchange else index)
         # Iterators and queues stay on the CPU.
         with tf.device("/cpu:0"):
             features, labels, input_hooks = features_fn()
-        with tf.device(self._config.device_fn):
+        with tf.device(self._config.device_fn) if self._config.device_fn else contextlib.nullcontext():
             spec = self._call_model_fn(features, labels, mode)
         for op in tf.get_default_graph().get_operations():
             if op.type in _RANDOM_FLOATS:

@@ -8,10 +8,13 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 
 from absl import logging
 from tqdm import tqdm
 
+# Whether this process writes; see `write_nothing`.
+_writes = True
 # What keeps a disk from being written that users can mend: what is wrong, and what to do.
 _AGAIN = "then run the same command again"
 _DISK_ERRORS = {
@@ -89,6 +92,8 @@ def is_directory(path):
 
 def make_directories(path):
     """Makes a directory and those it is in; no error if it exists."""
+    if not _writes:
+        return
     with explaining_disk(path):
         if is_remote(path):
             _remote().makedirs(path)
@@ -135,6 +140,18 @@ def find(pattern):
 
 
 # --- Writing ---------------------------------------------------------------------------------------------
+
+
+def write_nothing():
+    """Has this process change no file from now on, by functions of this module: it computes the same as
+    another one, which writes."""
+    global _writes
+    _writes = False
+
+
+def writes():
+    """Whether this process writes; see `write_nothing`."""
+    return _writes
 
 
 def disk_problem(error, path, needed=None):
@@ -231,6 +248,10 @@ def replacing(path):
     Raises:
       OSError: the disk cannot be written; see `explaining_disk`.
     """
+    if not _writes:
+        with tempfile.TemporaryDirectory() as directory:
+            yield os.path.join(directory, os.path.basename(path))
+        return
     partial = f"{path}.partial"
     with explaining_disk(path):
         try:
@@ -263,6 +284,8 @@ def move(path, target):
 
 def remove(path):
     """Removes a file."""
+    if not _writes:
+        return
     if is_remote(path):
         _remote().remove(path)
     else:

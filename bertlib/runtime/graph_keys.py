@@ -22,3 +22,9 @@ RANDOMNESS_PART = "randomness_part"
 RANDOMNESS_UNEQUAL_MICRO_BATCHES = "randomness_unequal_micro_batches"
 # At most one random tensor, drawn in each run: it stands for the global step in a graph that has none.
 RANDOMNESS_FALLBACK_STEP = "randomness_fallback_step"
+# At most one `collectives.Exchange`: by it the replicas of a training add up gradients.
+EXCHANGE = "exchange"
+# At most one (index, count): which of the batches of an input without training this process is to take.
+SHARE = "share"
+# Not empty if the input is such a share of batches.
+SHARED_INPUT = "shared_input"

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.lib.io import tf_record
 
-from bertlib.runtime import graph_keys, randomness, record_files
+from bertlib.runtime import collectives, graph_keys, randomness, record_files
 from bertlib.runtime.example_encoding import Field  # noqa: F401  a public name of this module
 
 _FILES_AT_A_TIME = 8
@@ -163,6 +163,8 @@ class _Source(object):
         """Adds to the current function what fails if a value of a batch {name: tensor} is out of bounds."""
         within = []
         for field in self._bounded:
+            if field.name not in batch:
+                continue
             values = batch[field.name]
             least, greatest = (tf.constant(bound, values.dtype) for bound in field.bounds)
             inside = (values >= least) & (values <= greatest)  # which NaN is not
@@ -241,6 +243,14 @@ def _prefetched(dataset):
     return dataset.prefetch(4).with_options(options)
 
 
+def _share(dataset):
+    """Of batches those that this replica is to take, if the graph says so: every R-th."""
+    for index, count in tf.get_collection(graph_keys.SHARE):
+        tf.add_to_collection(graph_keys.SHARED_INPUT, True)
+        dataset = dataset.shard(count, index)
+    return dataset
+
+
 def _split(batch, parts, totals=()):
     """A dataset of the equal parts of a batch, in order, each with the totals of the whole batch."""
     split = {name: tf.reshape(tensor, [parts, tensor.shape[0] // parts, *tensor.shape[1:]])
@@ -284,12 +294,17 @@ def cut_by_tokens(lengths, parts):
     return np.array(bounds)
 
 
+def _bounds_by_tokens(mask, parts):
+    """Where `cut_by_tokens` cuts examples with a mask [B, F], the longest first: int64 [parts + 1]."""
+    kept = tf.minimum(_rounded_up(tf.reduce_sum(mask, axis=1)), mask.shape.as_list()[1])
+    return tf.ensure_shape(tf.numpy_function(lambda lengths: cut_by_tokens(lengths, parts), [kept],
+                                             tf.int64), [parts + 1])
+
+
 def _split_by_tokens(batch, parts, trim, totals=()):
     """Like `_split`, for the parts of `cut_by_tokens`, each with its weight."""
-    size, longest = batch[trim[0]].shape.as_list()
-    kept = tf.minimum(_rounded_up(tf.reduce_sum(batch[trim[0]], axis=1)), longest)
-    bounds = tf.ensure_shape(tf.numpy_function(lambda lengths: cut_by_tokens(lengths, parts), [kept],
-                                               tf.int64), [parts + 1])
+    size = batch[trim[0]].shape.as_list()[0]
+    bounds = _bounds_by_tokens(batch[trim[0]], parts)
     added = {f"{name}_total": tf.reduce_sum(batch[name]) for name in totals}
 
     def part(start, end):
@@ -304,6 +319,31 @@ def _sort(batch, mask):
     """Sorts the examples of a batch by length, the longest first."""
     order = tf.argsort(tf.reduce_sum(batch[mask], axis=1), direction="DESCENDING", stable=True)
     return {name: tf.gather(tensor, order) for name, tensor in batch.items()}
+
+
+def _own_parts(indices, read, parts, exchange, totals, trim, unequal):
+    """A dataset of this replica's parts of a batch, by the indices of the whole batch.
+
+    Of the others' examples only what the parts depend on is read: their lengths, and what totals sum up.
+    """
+    size = indices.shape.as_list()[0]
+    names = [*trim[:1], *totals]
+    seen = read(indices, names) if names else {}
+    if trim:
+        order = tf.argsort(tf.reduce_sum(seen[trim[0]], axis=1), direction="DESCENDING", stable=True)
+        indices = tf.gather(indices, order)
+    bounds = (_bounds_by_tokens(tf.gather(seen[trim[0]], order), parts) if unequal
+              else tf.range(0, size + 1, size // parts, dtype=tf.int64))
+    added = {f"{name}_total": tf.reduce_sum(seen[name]) for name in totals}
+
+    def part(start, end):
+        own = indices[start:end]
+        if not unequal:
+            return {**read(tf.ensure_shape(own, [size // parts])), **added}
+        return {**read(own), **added, MICRO_BATCH_WEIGHT: tf.cast(end - start, tf.float32) * (parts / size)}
+
+    starts, ends = bounds[:-1][exchange.own_parts], bounds[1:][exchange.own_parts]
+    return tf.data.Dataset.from_tensor_slices((starts, ends)).map(part)
 
 
 def _rounded_up(lengths):
@@ -325,11 +365,20 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
     if unequal_micro_batches and not trim:
         raise ValueError("Without trimming all examples have the same number of tokens: "
                          "unequal_micro_batches needs trim.")
-    if unequal_micro_batches and micro_batches > batch_size:
-        raise ValueError(f"A step of {batch_size} examples cannot be cut into {micro_batches} micro-batches.")
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
-    batch = batch_size * (1 if unequal_micro_batches else micro_batches)
+    exchange = collectives.exchange() if is_training else None
+    parts = micro_batches * (exchange.replicas if exchange else 1)
+    if unequal_micro_batches and parts > batch_size:
+        raise ValueError(f"A step of {batch_size} examples cannot be cut into {parts} micro-batches.")
+    batch = batch_size * (1 if unequal_micro_batches else parts)
     indices = _index_dataset(num_examples, batch, is_training, drop_remainder)
+    if exchange:
+        if trim:
+            randomness.unequal_micro_batches()
+        dataset = indices.flat_map(functools.partial(
+            _own_parts, read=read, parts=parts, exchange=exchange, totals=batch_totals, trim=trim,
+            unequal=unequal_micro_batches))
+        return _prefetched(dataset.map(functools.partial(_cut, trim=trim)) if trim else dataset)
     if not trim:
         dataset = indices.map(read, **threads)
     elif is_training:
@@ -352,6 +401,8 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
                                                      totals=batch_totals))
     elif micro_batches > 1 or batch_totals:
         dataset = dataset.flat_map(functools.partial(_split, parts=micro_batches, totals=batch_totals))
+    if not is_training:
+        dataset = _share(dataset)
     return _prefetched(dataset.map(functools.partial(_cut, trim=trim)) if trim else dataset)
 
 
@@ -407,10 +458,10 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
     tf.add_to_collection(graph_keys.RECORDS, source)
     features = {field.name: tf.FixedLenFeature(field.shape, tf.as_dtype(field.dtype)) for field in fields}
 
-    def parse(indices):
+    def parse(indices, names=None):
         serialized = tf.numpy_function(source.read, [indices], tf.string)
         serialized.set_shape(indices.shape)
-        batch = tf.io.parse_example(serialized, features)
+        batch = tf.io.parse_example(serialized, {name: features[name] for name in names or features})
         source.check(batch)
         return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor
                 for name, tensor in batch.items()}
@@ -432,12 +483,11 @@ def placeholders(fields, batch_size, batch_totals=()):
 def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(), trim=(),
                   unequal_micro_batches=False):
     """Like `record_dataset`, from arrays in memory: {name: int32 or float32 array [examples, …]}."""
-    names = list(arrays)
-    num_examples = len(arrays[names[0]])
+    num_examples = len(next(iter(arrays.values())))
     if not num_examples:
         raise ValueError("There are no examples.")
 
-    def gather(indices):
+    def gather(indices, names=tuple(arrays)):
         values = tf.numpy_function(lambda rows: [arrays[name][rows] for name in names], [indices],
                                    [tf.as_dtype(arrays[name].dtype) for name in names])
         for name, value in zip(names, values):

@@ -10,7 +10,7 @@ import os
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoint_files, checkpoints, files, graph_keys
+from bertlib.runtime import checkpoint_files, checkpoints, collectives, files, graph_keys
 
 
 def scaffold_of(spec, checkpoint, config):
@@ -62,7 +62,7 @@ def _restore_without(saver, saved, absent):
     saver.restore = restore
 
 
-def session(scaffold, checkpoint, config, hooks, is_training=False):
+def session(scaffold, checkpoint, config, hooks, is_training=False, group=None):
     """Opens a session and restores a checkpoint in it: what a killed run goes on from.
 
     Args:
@@ -71,6 +71,7 @@ def session(scaffold, checkpoint, config, hooks, is_training=False):
       config: a `RunConfig`.
       hooks: list of SessionRunHook.
       is_training: whether checkpoints are written, and the earlier ones counted when old ones are removed.
+      group: the `replica_group.Group` of the replicas that train together, or None.
 
     Returns:
       tf.train.SingularMonitoredSession: an error ends it. A `MonitoredSession` takes an AbortedError or an
@@ -79,9 +80,11 @@ def session(scaffold, checkpoint, config, hooks, is_training=False):
     Raises:
       ValueError: the checkpoint is damaged.
     """
+    session_config = collectives.session_config(config.session_config) if group else config.session_config
     with explaining_damage(checkpoint):
         opened = tf.train.SingularMonitoredSession(
-            hooks, scaffold, config=config.session_config,
+            hooks, scaffold, master=collectives.target(group, session_config) if group else "",
+            config=session_config,
             checkpoint_filename_with_path=checkpoint and checkpoint_files.openable(checkpoint))
     directory = config.model_dir.rstrip("/")
     if is_training and checkpoint and os.path.dirname(checkpoint) == directory:

@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow.python.client import pywrap_tf_session
 
-from bertlib.runtime import stopping
+from bertlib.runtime import replica_group, stopping
 
 
 class RunConfig(object):
@@ -33,7 +33,8 @@ class RunConfig(object):
           keep_checkpoint_max: checkpoints kept; None or 0 for all.
           keep_checkpoint_every_n_hours: keep one more every n hours.
           log_step_count_steps: steps between log lines; None or 0 for none.
-          train_distribute, eval_distribute: a tf.distribute strategy of one replica, which changes nothing.
+          train_distribute, eval_distribute: a tf.distribute strategy. Of one replica it changes nothing; as
+            many replicas as a strategy has are started by `python -m tf1 --num_replicas`.
           device_fn: function of an op that returns its device.
           protocol, experimental_distribute, experimental_max_worker_delay_secs,
             session_creation_timeout_secs: of clusters; ignored.
@@ -48,7 +49,8 @@ class RunConfig(object):
           ValueError: a strategy has several replicas, or TF_CONFIG several processes; both
             save_checkpoints_steps and save_checkpoints_secs are given, or one is not positive.
         """
-        refuse_clusters()
+        if not self.replicas:
+            refuse_clusters()
         if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")
         if save_checkpoints_steps is None and save_checkpoints_secs is None:
@@ -59,9 +61,11 @@ class RunConfig(object):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
         for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
-            if strategy is not None and strategy.num_replicas_in_sync > 1:
-                raise ValueError(f"{name} has {strategy.num_replicas_in_sync} replicas, and only one is "
-                                 "supported. Leave it out; the run then uses one device.")
+            if not self.replicas and strategy is not None and strategy.num_replicas_in_sync > 1:
+                count = strategy.num_replicas_in_sync
+                raise ValueError(f"{name} has {count} replicas. Start the script as python -m tf1 "
+                                 f"--num_replicas={count}, or leave {name} out: the run then uses one "
+                                 "device.")
         self.train_distribute = train_distribute
         self.eval_distribute = eval_distribute
         self.device_fn = device_fn
@@ -88,11 +92,28 @@ class RunConfig(object):
         """Whether micro-batches differ in their numbers of examples."""
         return self.training_step is not None and self.training_step.unequal_micro_batches
 
-    # What programs ask of a run on one machine.
-    is_chief = True
+    @property
+    def replicas(self):
+        """The `replica_group.Group` of this process; None if it works alone."""
+        return replica_group.current()
+
+    @property
+    def is_chief(self):
+        """Whether this process writes."""
+        return not self.replicas or self.replicas.is_first
+
+    @property
+    def task_id(self):
+        """Which replica this process is."""
+        return self.replicas.index if self.replicas else 0
+
+    @property
+    def num_worker_replicas(self):
+        """How many replicas there are."""
+        return self.replicas.count if self.replicas else 1
+
+    # What programs ask of a run.
     task_type = "worker"
-    task_id = 0
-    num_worker_replicas = 1
     num_ps_replicas = 0
     master = ""
     evaluation_master = ""

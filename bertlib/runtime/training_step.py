@@ -18,7 +18,8 @@ class TrainingStep:
 
     Attributes:
       train_batch_size: examples of the effective batch, which learning rate, schedule and log are about.
-      gradient_accumulation_steps: micro-batches that it is split into, one after the other.
+      gradient_accumulation_steps: micro-batches that a replica computes, one after the other.
+      replicas: how many compute at the same time.
       tokens_per_micro_batch: 0 for micro-batches of equal numbers of examples; otherwise they differ in
         these, and none holds more tokens.
       max_seq_length: tokens of the longest example.
@@ -27,12 +28,14 @@ class TrainingStep:
       precision: what the encoder computes in: "fp32", "bf16" or "fp16".
       recompute: what the backward pass computes again: "none", "attention" or "layers".
       recompute_segment: layers that are computed again together.
+      gradient_dtype: what gradients travel in between replicas: "fp32" or "bf16".
       compile_kernels: whether kernels are made for this machine's CPU.
       optimizer, lr_schedule, adam_bias_correction: see `optimization.create_optimizer`.
     """
 
     train_batch_size: int = 32
     gradient_accumulation_steps: int = 1
+    replicas: int = 1
     tokens_per_micro_batch: int = 0
     max_seq_length: int = 128
     trim: bool = False
@@ -40,6 +43,7 @@ class TrainingStep:
     precision: str = "fp32"
     recompute: str = "none"
     recompute_segment: int = 1
+    gradient_dtype: str = "fp32"
     compile_kernels: bool = False
     optimizer: str = "adamw"
     lr_schedule: str = "linear"
@@ -56,9 +60,14 @@ class TrainingStep:
         return self.tokens_per_micro_batch > 0
 
     @property
+    def parts(self):
+        """Micro-batches of all replicas, that make up the effective batch."""
+        return self.gradient_accumulation_steps * self.replicas
+
+    @property
     def micro_batch_size(self):
         """Examples of a micro-batch; if they differ, the number that needs most memory, at full length."""
-        return math.ceil(self.train_batch_size / self.gradient_accumulation_steps)
+        return math.ceil(self.train_batch_size / self.parts)
 
     def replace(self, **changes):
         """Returns a step that differs in some attributes."""
@@ -92,10 +101,12 @@ def settle(flags, memory, simulate, bound=lambda step: math.inf):
     Raises:
       ValueError: flags contradict each other, or nothing fits.
     """
+    replicas = flags.num_replicas
     count, default_messages = _accumulation_steps(flags)
     modes = RECOMPUTE if flags.recompute == "auto" else (flags.recompute,)
     step = TrainingStep(
-        train_batch_size=flags.train_batch_size, gradient_accumulation_steps=count or 1,
+        train_batch_size=flags.train_batch_size, gradient_accumulation_steps=count or 1, replicas=replicas,
+        gradient_dtype=flags.gradient_dtype,
         tokens_per_micro_batch=flags.tokens_per_micro_batch, max_seq_length=flags.max_seq_length,
         trim=flags.trim_padding,
         remove_padding=flags.remove_padding, precision=flags.precision, recompute=modes[0],
@@ -103,7 +114,9 @@ def settle(flags, memory, simulate, bound=lambda step: math.inf):
         optimizer=flags.optimizer,
         lr_schedule=flags.lr_schedule, adam_bias_correction=flags.adam_bias_correction)
     if count and not step.unequal_micro_batches:
-        equal_micro_batches(step.train_batch_size, count)
+        equal_micro_batches(step.train_batch_size, count, replicas)
+    if not count:
+        equal_micro_batches(step.train_batch_size, 1, replicas)
     usable, source = memory
     if flags.recompute == "auto" or not count:
         step, needed = choose(step, usable, simulate, modes, [count] if count else None)
@@ -142,23 +155,24 @@ def gb(size):
 # --- How many micro-batches ------------------------------------------------------------------------------
 
 
-def equal_micro_batches(batch_size, gradient_accumulation_steps):
-    """Returns the number of examples in each of some equal micro-batches.
+def equal_micro_batches(batch_size, gradient_accumulation_steps, replicas=1):
+    """Returns the number of examples in each of some equal micro-batches, so many on each of the replicas.
 
     Raises:
       ValueError: the batch is not divisible; names the nearest sizes that are.
     """
-    rest = batch_size % gradient_accumulation_steps
+    parts = gradient_accumulation_steps * replicas
+    rest = batch_size % parts
     if rest:
-        sizes = [size for size in (batch_size - rest, batch_size - rest + gradient_accumulation_steps)
-                 if size]
-        below = [n for n in divisors(batch_size) if n < gradient_accumulation_steps]
+        sizes = [size for size in (batch_size - rest, batch_size - rest + parts) if size]
+        below = [n for n in divisors(batch_size) if n < parts]
         near = below[-1:] + divisors(batch_size)[len(below):][:1]
+        each = f" ({gradient_accumulation_steps} on each of {replicas} replicas)" if replicas > 1 else ""
         raise ValueError(f"A training batch of {batch_size} examples cannot be split into "
-                         f"{gradient_accumulation_steps} equal micro-batches. Batches of "
+                         f"{parts} equal micro-batches{each}. Batches of "
                          f"{' or '.join(map(str, sizes))} can; this one can be split into "
                          f"{' or '.join(map(str, near))}.")
-    return batch_size // gradient_accumulation_steps
+    return batch_size // parts
 
 
 def divisors(number):
@@ -185,19 +199,23 @@ def _accumulation_steps(flags):
     if count == 0:
         raise ValueError("--gradient_accumulation_steps=0 goes by memory and --tokens_per_micro_batch by "
                          "tokens: leave one of them out.")
-    needed = math.ceil(batch_size / (tokens // length))
+    replicas = flags.num_replicas
+    needed = math.ceil(math.ceil(batch_size / (tokens // length)) / replicas)
+    of_each = f" on each of {replicas} replicas" if replicas > 1 else ""
     if count is None:
+        count = needed
+    if count * replicas > batch_size:
+        raise ValueError(f"--gradient_accumulation_steps={count}{of_each}: "
+                         f"--train_batch_size={batch_size} examples make at most {batch_size} micro-batches.")
+    if flags.gradient_accumulation_steps is None:
         return needed, [(False, f"--gradient_accumulation_steps not given: using {needed} (so many "
-                         f"--tokens_per_micro_batch={tokens} takes if all {batch_size} examples have "
-                         f"{length} tokens)")]
-    if count > batch_size:
-        raise ValueError(f"--gradient_accumulation_steps={count}: --train_batch_size={batch_size} examples "
-                         f"make at most {batch_size} micro-batches.")
+                         f"--tokens_per_micro_batch={tokens} takes{of_each} if all {batch_size} examples "
+                         f"have {length} tokens)")]
     if count < needed:
         raise ValueError(f"--gradient_accumulation_steps={count} is too little for "
                          f"--tokens_per_micro_batch={tokens} if all {batch_size} examples have "
                          f"--max_seq_length={length} tokens. Pass --gradient_accumulation_steps={needed} or "
-                         f"--tokens_per_micro_batch={math.ceil(batch_size / count) * length}.")
+                         f"--tokens_per_micro_batch={math.ceil(batch_size / (count * replicas)) * length}.")
     return count, []
 
 
@@ -220,7 +238,7 @@ def choose(step, usable_bytes, simulate, modes=RECOMPUTE, counts=None):
     Raises:
       ValueError: nothing fits; says what the smallest would need.
     """
-    counts = counts or divisors(step.train_batch_size)
+    counts = counts or divisors(step.train_batch_size // step.replicas)
     needs = functools.cache(simulate)
     fitting, too_large = [], []
     for mode in modes:

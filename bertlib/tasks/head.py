@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoints, estimator, input_pipeline
+from bertlib.runtime import checkpoints, collectives, estimator, input_pipeline
 from bertlib.runtime.training_step import TrainingStep
 import modeling
 import optimization
@@ -98,7 +98,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
         model = build_encoder(is_training, *inputs) if build_encoder else encoder(
             bert_config, is_training, *inputs, use_one_hot_embeddings, step, head.first_token_only)
-        outputs = head.build(bert_config, model, features, mode, micro_batches)
+        outputs = head.build(bert_config, model, features, mode, micro_batches * collectives.replicas())
         scaffold = checkpoints.starting_scaffold(init_checkpoint)
         if is_training:
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)

@@ -9,16 +9,16 @@ import tiny
 
 from bertlib.commands import checks
 
-CLUSTER = json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}})
+CLUSTER = json.dumps({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}})
 
 
 @pytest.mark.parametrize("script", ["run_classifier.py", "run_squad.py", "run_pretraining.py",
                                     "extract_features.py"])
-def test_a_cluster_is_refused_before_anything_is_written(script, scripts, tmp_path):
+def test_a_cluster_with_parameter_servers_is_refused_before_anything_is_written(script, scripts, tmp_path):
     flags = ["--task_name=MRPC"] if script == "run_classifier.py" else []
     done = scripts.run(script, *flags, cwd=tmp_path, TF_CONFIG=CLUSTER)
     assert done.code == 1 and not list(tmp_path.iterdir())
-    message = f"{script}: error: The environment variable TF_CONFIG names a cluster"
+    message = f"{script}: error: The environment variable TF_CONFIG cannot be used: it names parameter"
     assert done.err.splitlines()[-1].startswith(message)
 
 

@@ -15,7 +15,8 @@ FLAGS = dict(
     train_batch_size=32, gradient_accumulation_steps=None, tokens_per_micro_batch=0, max_seq_length=128,
     trim_padding=True,
     remove_padding=True, precision="fp32", recompute="none", recompute_segment=1, compile_kernels=True,
-    optimizer="adamw", lr_schedule="linear", adam_bias_correction=False)
+    optimizer="adamw", lr_schedule="linear", adam_bias_correction=False, num_replicas=1,
+    gradient_dtype="fp32")
 
 
 class Simulation:
@@ -53,6 +54,35 @@ def test_flags_have_the_same_names_in_the_step():
         optimizer="lamb", lr_schedule="cosine")
     assert (step.micro_batch_size, step.loss_scaling, step.unequal_micro_batches,
             messages) == (8, True, False, [])
+
+
+def test_replicas_share_the_batch_with_their_micro_batches():
+    step, messages, _ = settled(num_replicas=4, gradient_accumulation_steps=2, gradient_dtype="bf16")
+    assert (step.replicas, step.parts, step.micro_batch_size, step.gradient_dtype) == (4, 8, 4, "bf16")
+    assert messages == []
+
+
+def test_of_replicas_each_has_as_many_micro_batches_as_it_takes():
+    # 8 of 32 examples for each of 4 replicas: 2 GB of variables, and a GB an example.
+    step, _, _ = settled(6.5, num_replicas=4, gradient_accumulation_steps=0)
+    assert (step.gradient_accumulation_steps, step.micro_batch_size) == (2, 4)
+
+
+def test_a_batch_that_replicas_cannot_share_is_refused_with_sizes_that_they_can():
+    for count in (None, 0):
+        with pytest.raises(ValueError, match=r"1 on each of 3 replicas\). Batches of 30 or 33 can"):
+            settled(num_replicas=3, gradient_accumulation_steps=count)
+    with pytest.raises(ValueError, match=r"12 equal micro-batches \(4 on each of 3 replicas\). Batches of 24 "
+                                         "or 36 can"):
+        settled(num_replicas=3, gradient_accumulation_steps=4)
+
+
+def test_by_tokens_replicas_share_the_micro_batches():
+    step, messages, _ = settled(num_replicas=4, tokens_per_micro_batch=256)  # of 2 examples at full length
+    assert (step.gradient_accumulation_steps, step.parts) == (4, 16)
+    assert "on each of 4 replicas" in messages[0][1]
+    with pytest.raises(ValueError, match="on each of 4 replicas: --train_batch_size=32 examples make"):
+        settled(num_replicas=4, tokens_per_micro_batch=256, gradient_accumulation_steps=9)
 
 
 def test_a_step_cannot_be_changed():

@@ -1,0 +1,135 @@
+"""TF_CONFIG, the environment variable that says which machines train together, and which one this is.
+
+Kubernetes' training operators, Vertex AI and SageMaker set it on each machine, as `tf.estimator` and
+`tf.distribute` read it:
+
+    {"cluster": {"chief": ["a:2222"], "worker": ["b:2222", "c:2222"]}, "task": {"type": "worker", "index": 0}}
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+
+_EXAMPLE = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
+# Of the machines that train, the first is the chief, or without one the first worker.
+_CHIEFS, _TRAINING = ("chief", "master"), ("chief", "master", "worker")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Machines that train together, and which one of them this is.
+
+    Attributes:
+      addresses: "host:port" of each machine that trains, the chief first.
+      index: this machine's place among them; None if it only evaluates what they train.
+    """
+
+    addresses: tuple
+    index: int | None
+
+    @property
+    def is_evaluator(self):
+        """Whether this machine evaluates the others' checkpoints, and trains nothing."""
+        return self.index is None
+
+    @property
+    def coordinator(self):
+        """(host, port) at which the replicas meet: the chief's."""
+        return _split(self.addresses[0])
+
+    @property
+    def host(self):
+        """The name by which other machines reach this one."""
+        return _split(self.addresses[self.index])[0]
+
+    @property
+    def key(self):
+        """What all machines know, and others do not if they cannot read TF_CONFIG: 64 hexadecimal digits."""
+        return hashlib.sha256(json.dumps(self.addresses).encode()).hexdigest()
+
+
+def from_environment(environment=os.environ):
+    """Returns the `Cluster` that TF_CONFIG describes, or None if it describes none.
+
+    Raises:
+      ValueError: it cannot be read, contradicts itself, or asks for parameter servers.
+    """
+    text = environment.get("TF_CONFIG", "")
+    try:
+        found = json.loads(text) if text.strip() else {}
+        _require(isinstance(found, dict), "it is no object")
+        _require("sparseCluster" not in found, "it has a sparseCluster, in which each machine knows only "
+                 "some of the others. Leave enableDynamicWorker out of the TFJob")
+        cluster, task = found.get("cluster") or {}, found.get("task") or {}
+        _require(isinstance(cluster, dict), '"cluster" is no object')
+        _require(isinstance(task, dict), '"task" is no object')
+        jobs = {job: _addresses(job, members) for job, members in cluster.items()}
+        kind = task.get("type")
+        _refuse_parameter_servers(jobs, kind)
+        if not any(jobs.values()) and kind is None:
+            return None
+        return _place(jobs, kind, task.get("index", 0))
+    except ValueError as error:
+        raise ValueError(f"The environment variable TF_CONFIG cannot be used: {error}. It is to be like "
+                         f"{_EXAMPLE}. Correct it, or unset it to run on this machine alone.") from error
+
+
+def _require(condition, otherwise):
+    if not condition:
+        raise ValueError(otherwise)
+
+
+def _addresses(job, members):
+    """The addresses of a job, whose members are a list or, as in a sparse one, {"0": address}."""
+    if isinstance(members, dict):
+        numbers = [str(number) for number in range(len(members))]
+        _require(set(members) == set(numbers), f'the members of "{job}" are {", ".join(members)}, and not '
+                 f"{', '.join(numbers)}")
+        members = [members[number] for number in numbers]
+    _require(isinstance(members, list), f'"{job}" is no list of addresses')
+    for address in members:
+        _split(address)
+    return members
+
+
+def _split(address):
+    """(host, port) of "host:port"."""
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not (host and "/" not in host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+        raise ValueError(f'{address!r} is no address "host:port"')
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _refuse_parameter_servers(jobs, kind):
+    if jobs.get("ps") or kind == "ps":
+        raise ValueError(
+            'it names parameter servers, "ps", which are not used here: replicas exchange their gradients '
+            "among each other. Leave PS out of the TFJob, or the third worker pool on Vertex AI; on "
+            'SageMaker ask for distribution={"multi_worker_mirrored_strategy": {"enabled": True}} rather '
+            "than for a parameter_server")
+
+
+def _place(jobs, kind, index):
+    """The `Cluster` of addresses by job, and of one machine's task."""
+    unknown = set(jobs) - {*_TRAINING, "ps", "evaluator"}
+    _require(not unknown, f"there are no machines of the kind {', '.join(sorted(unknown))}, but chief, "
+             "worker and evaluator")
+    chiefs = [job for job in _CHIEFS if jobs.get(job)]
+    _require(sum(len(jobs[job]) for job in chiefs) <= 1, "it names more than one chief")
+    order = [(job, number) for job in _TRAINING for number in range(len(jobs.get(job, [])))]
+    addresses = tuple(jobs[job][number] for job, number in order)
+    _require(addresses, "it names no machine that trains")
+    twice = {address for address in addresses if addresses.count(address) > 1}
+    _require(not twice, f"it names {', '.join(sorted(twice))} twice")
+    if kind is None and len(addresses) == 1:
+        return Cluster(addresses, 0)
+    _require(isinstance(kind, str), 'it has no {"task": {"type": …, "index": …}}, which says which machine '
+             "this one is")
+    if kind == "evaluator":
+        return Cluster(addresses, None)
+    try:
+        return Cluster(addresses, order.index((kind, int(index))))
+    except (ValueError, TypeError):
+        raise ValueError(f'this machine is {kind} {index}, says "task", but "cluster" names '
+                         + ", ".join(f"{job} {number}" for job, number in order)) from None

@@ -1,0 +1,216 @@
+"""Replicas of a command, as a user starts them: on one machine, on several, and a cluster's evaluator.
+
+The command is a short one that computes nothing: what replicas compute is tested elsewhere.
+"""
+
+import json
+import os
+import re
+import signal
+import socket
+import threading
+import time
+
+import pytest
+from scripts import ROOT, run_fresh
+import tiny
+
+COMMAND = """
+import json, os, signal, sys, time
+sys.path.insert(0, {root!r})
+from absl import flags
+from bertlib.commands import common_flags, launch
+from bertlib.runtime import replica_group
+
+flags.DEFINE_string("act", "", "What to do, in Python.")
+flags.DEFINE_bool("do_eval", False, "")
+flags.DEFINE_string("output_dir", None, "")
+flags.DEFINE_string("results_dir", None, "")
+common_flags.define_replica_flags()
+
+def main(_):
+    group = replica_group.current()
+    exec(flags.FLAGS.act, {{**globals(), "group": group}})
+
+if __name__ == "__main__":
+    launch.run(main, description="A command.")
+"""
+
+
+@pytest.fixture
+def command(tmp_path):
+    path = tmp_path / "command.py"
+    path.write_text(COMMAND.format(root=str(ROOT)))
+    return path
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def machine(index, port, count=2, task="worker"):
+    addresses = [f"127.0.0.1:{port + number}" for number in range(count)]
+    return json.dumps({"cluster": {"worker": addresses}, "task": {"type": task, "index": index}})
+
+
+# --- One machine -----------------------------------------------------------------------------------------
+
+
+def test_replicas_are_started_again_after_one_was_killed(command, scripts, tmp_path):
+    act = """
+launch.log_devices()
+if group.index and not group.attempt: os.kill(os.getpid(), signal.SIGKILL)
+if group.index: group.keep_log('.')
+print(group.index, group.all_gather(group.index ** 2))
+"""
+    done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--max_restarts=1", cwd=tmp_path)
+    assert (done.code, done.out) == (0, "0 [0, 1]\n"), done
+    assert re.search(r"replica 1 \(process \d+\) was killed by SIGKILL\. If nobody did that, memory "
+                     r"ran out\. All replicas are started again: 1 of --max_restarts=1\.\n", done.err)
+    assert re.search(r"TensorFlow .* on CPU, 1 threads \(no GPU found\), replica 0 of 2\.\n", done.err)
+    log = (tmp_path / "replicas" / "1.log").read_text()
+    assert ", replica 1 of 2.\n" in log and log.endswith("1 [0, 1]\n")
+
+
+@pytest.mark.slow(reason="starts fresh interpreters")
+@pytest.mark.parametrize("act, code, last", [
+    ("raise ValueError('the sky is down')", 1, r"error: the sky is down"),
+    ("raise ValueError(f'{group.index} is odd') if group.index else group.barrier()", 1,
+     r"error: replica 1: 1 is odd"),
+    ("raise OSError('the disk is full') if group.index == 0 else group.barrier()", 1,
+     r"error: the disk is full"),
+    ("import tensorflow.compat.v1 as tf\nif group.index: raise ValueError('the sky is down')\ntime.sleep(3)\n"
+     "raise tf.errors.UnavailableError(None, tf.no_op(), 'gone')", 1, r"error: replica 1: the sky is down"),
+    ("sys.exit(5) if group.index else time.sleep(300)", 5,
+     r"error: replica 1 \(process \d+\) ended with exit code 5 and without a message; .* The same "
+     r"command goes on\."),
+    ("os.kill(os.getpid(), signal.SIGSTOP) if group.index else group.barrier()", 1,
+     r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\. The same "
+     r"command goes on\."),
+    ("os.kill(os.getppid(), signal.SIGTERM) if group.index else None; time.sleep(300)", 143,
+     r"terminated\. The same command goes on\."),
+    ("os.kill(os.getppid(), signal.SIGINT) if group.index else None; time.sleep(300)", 130,
+     r"interrupted\. The same command goes on\.")])
+def test_how_replicas_end(act, code, last, command, scripts, tmp_path):
+    command.write_text(command.read_text().replace("launch.run(main,", "launch.run(main, goes_on=True,"))
+    begun = time.monotonic()
+    done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--replica_timeout=20", cwd=tmp_path)
+    assert done.code == code and time.monotonic() - begun < 120, done
+    *before, line = done.err.splitlines()
+    assert re.fullmatch(rf"command\.py: {last}", line), done.err
+    assert not [line for line in before if line.startswith("command.py")]
+
+
+@pytest.mark.slow(reason="starts fresh interpreters")
+def test_replicas_end_when_their_launcher_is_killed(command, scripts, tmp_path):
+    act = "open(str(os.getpid()) + '.pid', 'w').close(); group.barrier(); time.sleep(100)"
+    run = scripts.start(command, f"--act={act}", "--num_replicas=2", "--replica_timeout=10", cwd=tmp_path)
+    while len(found := list(tmp_path.glob("*.pid"))) < 2:
+        time.sleep(0.05)
+    os.kill(run.pid, signal.SIGKILL)
+    assert run.wait().code == -signal.SIGKILL
+    end = time.monotonic() + 20
+    while any(os.path.exists(f"/proc/{path.stem}") for path in found):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_an_unusable_flag_is_answered_as_by_one_process(scripts, tiny_model, tmp_path):
+    flags = tiny.flags(**dict(tiny_model.flags, task_name="mrpc", data_dir=tmp_path / "none", do_train=True,
+                              output_dir=tmp_path / "output", num_replicas=2))
+    done = scripts.run("run_classifier.py", *flags, cwd=tmp_path)
+    assert done.code == 1 and not (tmp_path / "output").exists()
+    assert re.fullmatch(r"run_classifier\.py: error: .*none.*", done.err.splitlines()[-1]), done.err
+    assert "replica" not in done.err.splitlines()[-1] and done.err.count("error:") == 1
+
+
+# --- Several machines ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow(reason="starts fresh interpreters")
+def test_two_machines(command, port, tmp_path):
+    act = "print(group.index, group.all_gather((group.index, group.local_index)))"
+    finished = {}
+
+    def run(index):
+        finished[index] = run_fresh(command, f"--act={act}", "--num_replicas=2", cwd=tmp_path,
+                                    TF_CONFIG=machine(index, port))
+
+    machines = [threading.Thread(target=run, args=(index,)) for index in (0, 1)]
+    for thread in machines:
+        thread.start()
+    for thread in machines:
+        thread.join()
+    assert [finished[index].code for index in (0, 1)] == [0, 0], finished
+    assert finished[0].out == "0 [(0, 0), (1, 1), (2, 0), (3, 1)]\n"
+
+
+def test_a_chief_that_does_not_answer_is_named(command, port, scripts, tmp_path):
+    done = scripts.run(command, "--replica_timeout=0.2", cwd=tmp_path, TF_CONFIG=machine(1, port))
+    assert done.code == 1
+    assert re.fullmatch(rf"command\.py: error: .*Replica 0 cannot be reached at 127\.0\.0\.1:{port} .*",
+                        done.err.splitlines()[-1]), done.err
+
+
+def test_a_port_that_is_taken_is_named(command, scripts, tmp_path):
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        port = other.getsockname()[1]
+        done = scripts.run(command, cwd=tmp_path, TF_CONFIG=machine(0, port))
+        assert done.code == 1 and f"command.py: error: Port {port}, which TF_CONFIG names" in done.err
+        # The only machine of its cluster needs it for its evaluator alone.
+        done = scripts.run(command, "--act=print('done')", cwd=tmp_path, TF_CONFIG=machine(0, port, 1))
+        assert (done.code, done.out) == (0, "done\n") and "An evaluator will not see" in done.err
+
+
+# --- The evaluator ---------------------------------------------------------------------------------------
+
+EVALUATE = """
+assert flags.FLAGS.do_eval and "TF_CONFIG" not in os.environ
+newest = open("output/checkpoint").read().split('"')[1]
+os.makedirs(flags.FLAGS.results_dir, exist_ok=True)
+with open(flags.FLAGS.results_dir + "/eval_results.txt", "w") as file:
+    print("global_step =", newest.rpartition("-")[2], file=file)
+"""
+
+
+def save(directory, step):
+    """What there is of a checkpoint for who looks for it."""
+    (directory / f"model.ckpt-{step}.index").touch()
+    (directory / f"model.ckpt-{step}.data-00000-of-00001").touch()
+    (directory / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n'
+                                          f'all_model_checkpoint_paths: "model.ckpt-{step}"\n')
+
+
+@pytest.mark.slow(reason="starts fresh interpreters")
+def test_the_evaluator_follows_a_training_to_its_end(command, scripts, tmp_path):
+    output = tmp_path / "output"
+    output.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as chief:
+        run = scripts.start(command, f"--act={EVALUATE}", "--output_dir=output", "--replica_timeout=1",
+                            cwd=tmp_path, TF_CONFIG=machine(0, chief.getsockname()[1], task="evaluator"))
+        save(output, 5)
+        while not (output / "evaluator" / "eval_results.5.txt").exists():
+            time.sleep(0.05)
+        save(output, 8)
+    finished = run.wait()
+    assert finished.code == 0, finished
+    assert sorted(path.name for path in (output / "evaluator").iterdir()) == [
+        "eval_results.5.txt", "eval_results.8.txt", "eval_results.txt"]
+    assert (output / "evaluator" / "eval_results.8.txt").read_text() == "global_step = 8\n"
+
+
+def test_an_evaluator_without_a_chief_says_so(command, port, scripts, tmp_path):
+    done = scripts.run(command, "--output_dir=output", "--replica_timeout=0.1", cwd=tmp_path,
+                       TF_CONFIG=machine(0, port, task="evaluator"))
+    assert done.code == 1
+    assert f"The chief of the cluster, 127.0.0.1:{port} in TF_CONFIG, was never" in done.err
+
+
+@pytest.mark.parametrize("script, said", [("extract_features.py", "this command has no --do_eval"),
+                                          ("run_classifier.py", "needs --output_dir")])
+def test_what_cannot_be_an_evaluator_says_so(script, said, scripts, port, tmp_path):
+    done = scripts.run(script, cwd=tmp_path, TF_CONFIG=machine(0, port, task="evaluator"))
+    assert done.code == 1 and said in done.err.splitlines()[-1] and not list(tmp_path.iterdir())
