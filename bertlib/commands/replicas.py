@@ -37,7 +37,7 @@ def launch(afterwards):
         return None
     plan = replica_launcher.Plan(count, FLAGS.replica_timeout, FLAGS.max_restarts, machines,
                                  afterwards=afterwards)
-    return replica_launcher.run(plan, lambda text: logging.warning("%s", text))
+    return replica_launcher.run(plan, lambda text: logging.info("%s", text))
 
 
 @contextlib.contextmanager

@@ -222,7 +222,8 @@ class _Estimator(estimator.Estimator):
         return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
 
     def train(self, *args, hooks=(), max_steps=None, **kwargs):
-        hooks = [*(hooks or ()), *_profile_hooks(self._settings, max_steps)]
+        profile = _profile_hooks(self._settings, max_steps) if self.config.is_chief else []
+        hooks = [*(hooks or ()), *profile]
         try:
             return super().train(*args, hooks=hooks, max_steps=max_steps, **kwargs)
         except tf.errors.ResourceExhaustedError as error:

@@ -26,6 +26,8 @@ import time
 from bertlib.runtime import replica_group, workers
 
 _POLL_SECONDS = 0.05
+# Part of the timeout after which a stopped replica is given up.
+_STOPPED = 0.7
 _STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGINT: "interrupted."}
 _LOG_LINES = 40
 
@@ -152,6 +154,7 @@ class _Replica:
         self._status = status
         self.code, self.ended, self.status, self.ended_here, self.stopped = None, None, None, False, False
         self._asks_at = self._kills_at = math.inf
+        self._looked, self._stopped_since = 0.0, None
 
     def __str__(self):
         return f"replica {self.index} (process {self.process.pid})"
@@ -191,8 +194,14 @@ class _Replica:
         """Sets when it is asked to end, and when it is ended, unless it already has less time."""
         self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
 
-    def press(self, now):
-        """Does what is due."""
+    def press(self, now, longest_stop):
+        """Does what is due, also if the process is stopped for so many seconds: none of the others notices it
+        before they have met."""
+        if now - self._looked > longest_stop / 10:
+            self._looked = now
+            self._stopped_since = (self._stopped_since or now) if self.is_stopped() else None
+            if self._stopped_since and now - self._stopped_since > longest_stop:
+                self._kills_at = now
         if now >= self._kills_at:
             self.stopped = self.stopped or self.is_stopped()
             self.ended_here = True
@@ -205,7 +214,7 @@ class _Replica:
         """Whether somebody stopped the process; Linux tells."""
         try:
             with open(f"/proc/{self.process.pid}/stat", encoding="utf-8") as file:
-                return file.read().rpartition(")")[2].split()[0] in "tT"
+                return file.read().rpartition(")")[2].split()[0] == "T"
         except OSError:
             return False
 
@@ -244,7 +253,7 @@ def _wait(plan, replicas, signals):
             seen.add(replica)
             _limit_others(plan, replica, running, now, signals)
         for replica in running:
-            replica.press(now)
+            replica.press(now, _STOPPED * plan.timeout)
         time.sleep(_POLL_SECONDS)
 
 
@@ -379,7 +388,7 @@ def run(plan, log):
 
     Args:
       plan: a `Plan`.
-      log: function of a text, for what happens between tries.
+      log: function of a text, for what happens.
 
     Returns:
       an `End`.
@@ -390,6 +399,11 @@ def run(plan, log):
     with contextlib.closing(listen(plan.cluster) or contextlib.ExitStack()) as listener, \
             noted_signals() as signals:
         key = plan.cluster.key if plan.cluster else secrets.token_hex(32)
+        if plan.cluster and plan.cluster.index:
+            first = plan.cluster.index * plan.local_count
+            log(f"Starting replicas {first} to {first + plan.local_count - 1} of "
+                f"{plan.local_count * len(plan.cluster.addresses)}. What they say is in their logs, in "
+                "replicas/ in the output directory.")
         attempt = 0
         while True:
             end = _run_once(plan, attempt, listener, key, signals)

@@ -68,7 +68,7 @@ print(group.index, group.all_gather(group.index ** 2))
 """
     done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--max_restarts=1", cwd=tmp_path)
     assert (done.code, done.out) == (0, "0 [0, 1]\n"), done
-    assert re.search(r"WARNING: replica 1 \(process \d+\) was killed by SIGKILL\. If nobody did that, memory "
+    assert re.search(r"replica 1 \(process \d+\) was killed by SIGKILL\. If nobody did that, memory "
                      r"ran out\. All replicas are started again: 1 of --max_restarts=1\.\n", done.err)
     assert re.search(r"TensorFlow .* on CPU, 1 threads \(no GPU found\), replica 0 of 2\.\n", done.err)
     log = (tmp_path / "replicas" / "1.log").read_text()

@@ -246,6 +246,24 @@ end("replica 1 gave no sign of life", own=False, about=1)
         r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\.", end.message)
 
 
+def test_a_replica_that_stays_stopped_is_ended_whether_another_one_notices_or_not():
+    end = run("os.kill(os.getpid(), signal.SIGSTOP) if index else wait()", timeout=0.5, patience=0.3)
+    assert end.again and re.fullmatch(
+        r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\.", end.message)
+
+
+def test_a_replica_that_is_stopped_for_a_moment_goes_on():
+    code = """
+if index:
+    open("1", "w").write(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+else:
+    time.sleep(0.5)
+    os.kill(int(open("1").read()), signal.SIGCONT)
+"""
+    assert run(code, timeout=2).code == 0
+
+
 def test_a_replica_that_goes_on_when_replica_0_has_ended_is_ended():
     end = run("wait() if index else None", timeout=0.3)
     assert end.code == 1 and re.fullmatch(r"error: replica 1 \(process \d+\) did not end with the others, "
