@@ -5,6 +5,7 @@ replicas on this machine, or the evaluator of a cluster's checkpoints.
 import contextlib
 
 from absl import flags, logging
+import tensorflow.compat.v1 as tf
 
 from bertlib.commands import evaluator
 from bertlib.runtime import cluster, replica_group, replica_launcher
@@ -43,10 +44,20 @@ def launch(afterwards):
 @contextlib.contextmanager
 def joined():
     """Meets the other replicas if this process is one, and takes leave of them after the block; listens at
-    the port of TF_CONFIG if it is a cluster's only machine, by which its evaluator knows that it is there."""
+    the port of TF_CONFIG if it is a cluster's only machine, by which its evaluator knows that it is there.
+
+    Raises:
+      replica_group.ReplicaError: another replica failed, whatever TensorFlow says of the operation that
+        noticed it.
+    """
     if replica_group.is_replica():
         group = replica_group.join()
-        yield
+        try:
+            yield
+        except tf.errors.OpError as error:
+            if group.failure:
+                raise group.failure from error
+            raise
         group.leave()
         return
     with contextlib.ExitStack() as stack:

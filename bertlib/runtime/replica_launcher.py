@@ -396,8 +396,7 @@ def run(plan, log):
     Raises:
       OSError: the port is taken, or no process can be started.
     """
-    with contextlib.closing(listen(plan.cluster) or contextlib.ExitStack()) as listener, \
-            noted_signals() as signals:
+    with listen(plan.cluster) or contextlib.nullcontext() as listener, noted_signals() as signals:
         key = plan.cluster.key if plan.cluster else secrets.token_hex(32)
         if plan.cluster and plan.cluster.index:
             first = plan.cluster.index * plan.local_count

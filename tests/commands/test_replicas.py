@@ -82,6 +82,8 @@ print(group.index, group.all_gather(group.index ** 2))
      r"error: replica 1: 1 is odd"),
     ("raise OSError('the disk is full') if group.index == 0 else group.barrier()", 1,
      r"error: the disk is full"),
+    ("import tensorflow.compat.v1 as tf\nif group.index: raise ValueError('the sky is down')\ntime.sleep(3)\n"
+     "raise tf.errors.UnavailableError(None, tf.no_op(), 'gone')", 1, r"error: replica 1: the sky is down"),
     ("sys.exit(5) if group.index else time.sleep(60)", 5,
      r"error: replica 1 \(process \d+\) ended with exit code 5 and without a message; .*"),
     ("os.kill(os.getpid(), signal.SIGSTOP) if group.index else group.barrier()", 1,

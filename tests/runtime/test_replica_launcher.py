@@ -310,11 +310,12 @@ wait()
         143, "terminated.", False)
 
 
-def test_one_that_does_not_end_after_a_signal_is_ended(here):
+@pytest.mark.parametrize("handler, said", [
+    ("signal.SIG_IGN if index else lambda *_: end('terminated. Saved.', 143)", "terminated. Saved."),
+    ("signal.SIG_IGN", "terminated.")])
+def test_who_does_not_end_after_a_signal_is_ended(handler, said, here):
     when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
-    end = run("signal.signal(signal.SIGTERM, signal.SIG_IGN if index else save)\nwait()".replace(
-        "save", "lambda *_: end('terminated. Saved.', 143)"), timeout=0.4)
-    assert end == (143, "terminated. Saved.", False)
+    assert run(f"signal.signal(signal.SIGTERM, {handler})\nwait()", timeout=0.4) == (143, said, False)
 
 
 def test_a_signal_that_only_a_replica_got_ends_the_run_alike(here):
