@@ -120,6 +120,21 @@ def gathered(group, session, fetches, before_each, shared=True):
             yield batch
 
 
+def shared_out(group, function, items):
+    """Yields function(item) of each item, in order. Replicas share the items and have all results; without a
+    group (None) this process computes all.
+
+    Args:
+      items: list, the same on all replicas.
+    """
+    if group is None:
+        yield from map(function, items)
+        return
+    for start in range(0, len(items), group.count):
+        own = items[start + group.index:start + group.index + 1]
+        yield from group.all_gather(function(own[0]) if own else None)[:len(items) - start]
+
+
 class Metrics:
     """Metrics of batches that were computed elsewhere: the same ops on the same numbers."""
 
