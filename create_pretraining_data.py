@@ -364,8 +364,8 @@ def cluster_of(settings):
     try:
         return pretraining_beam.Cluster(settings.beam_runner, settings.beam_options)
     except ValueError as error:
-        raise ValueError(f"--beam_runner={settings.beam_runner} "
-                         f"--beam_options={','.join(settings.beam_options)}: {error}") from None
+        options = settings.beam_options and f" --beam_options={','.join(settings.beam_options)}"
+        raise ValueError(f"--beam_runner={settings.beam_runner}{options or ''}: {error}") from None
 
 
 def main(_):

@@ -18,7 +18,7 @@ def launch(afterwards):
     checkpoints, and waits for their end.
 
     Args:
-      afterwards: sentence for the end of a message about what another try may get past.
+      afterwards: sentence for the end of a message about a replica that was killed or lost.
 
     Returns:
       a `replica_launcher.End`; None if this process is to do the work itself, alone or as a replica.

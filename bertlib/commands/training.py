@@ -304,7 +304,8 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
         session_config=session_config, training_step=step, stop_request=signals.request)
     created = _Estimator(settings, model, step, config=config, use_tpu=settings.use_tpu,
-                         train_batch_size=settings.train_batch_size, eval_batch_size=eval_batch_size,
+                         train_batch_size=settings.train_batch_size if settings.do_train else None,
+                         eval_batch_size=eval_batch_size,
                          predict_batch_size=predict_batch_size)
     return created, step
 

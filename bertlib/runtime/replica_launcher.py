@@ -48,7 +48,7 @@ class Plan:
       shares_gpus: whether each replica sees a GPU of its own; if not, all see all.
       patience: seconds after a failure until a replica that goes on is asked to end. It is ended a third of
         that after it was asked, or after another replica named it as the one that failed.
-      afterwards: sentence for the end of a message about what another try may get past.
+      afterwards: sentence for the end of a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
     """
 
@@ -273,7 +273,7 @@ def _limit_others(plan, ended, running, now, signals):
 # --- How they ended --------------------------------------------------------------------------------------
 
 
-def _end_of(replicas, signals):
+def _end_of(replicas, signals, afterwards):
     """Returns the `End` of replicas that have all ended."""
     failed = sorted((replica for replica in replicas if replica.failed), key=lambda replica: replica.ended)
     if not failed:
@@ -282,7 +282,7 @@ def _end_of(replicas, signals):
     if faults:
         named = [replica.status["about"] for replica in failed if replica.status]
         # Of several, the one that most speak of; of these, the one that ended first.
-        return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed)
+        return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed, afterwards)
     asked = [replica for replica in failed if replica.was_asked]
     if asked or signals:
         # Replica 0, which saves, says best what is kept.
@@ -291,13 +291,13 @@ def _end_of(replicas, signals):
             return stopped_by(signals[0])
         code, said = asked[0].command_code, asked[0].status
         return End(code, said["message"] if said else _STOPPED_BY[code], False)
-    return _lost(failed)
+    return _lost(failed, afterwards)
 
 
-def _fault(fault, failed):
+def _fault(fault, failed, afterwards):
     """The `End` of a run in which a replica failed by itself."""
     if fault.status is None:
-        return End(max(1, fault.code), f"error: {_in_words(fault)}", True)
+        return End(max(1, fault.code), f"error: {_in_words(fault)} {afterwards}".rstrip(), True)
     message = fault.status["message"]
     others = [replica.status["message"] for replica in failed if replica is not fault and replica.status]
     if fault.index and message not in others:  # else it is what one process would say
@@ -315,7 +315,7 @@ def _in_words(replica):
     return f"{replica} ended with exit code {replica.code} and without a message{where}."
 
 
-def _lost(failed):
+def _lost(failed, afterwards):
     """The `End` of a run in which no replica of this machine failed by itself."""
     stopped = next((replica for replica in failed if replica.stopped), None)
     said = next((replica.status["message"] for replica in failed if replica.status), None)
@@ -325,7 +325,7 @@ def _lost(failed):
         message = said.removeprefix("error: ")
     else:
         message = f"{failed[0]} did not end with the others, and has been ended."
-    return End(1, f"error: {message}", True)
+    return End(1, f"error: {message} {afterwards}".rstrip(), True)
 
 
 def _show_log(replicas):
@@ -377,7 +377,7 @@ def _run_once(plan, attempt, listener, key, signals):
                     replica.process.kill()
                     replica.process.wait()
         _show_log(replicas)
-        return _end_of(replicas, signals)
+        return _end_of(replicas, signals, plan.afterwards)
 
 
 def run(plan, log):
@@ -400,16 +400,14 @@ def run(plan, log):
         key = plan.cluster.key if plan.cluster else secrets.token_hex(32)
         if plan.cluster and plan.cluster.index:
             first = plan.cluster.index * plan.local_count
-            log(f"Starting replicas {first} to {first + plan.local_count - 1} of "
-                f"{plan.local_count * len(plan.cluster.addresses)}. What they say is in their logs, in "
-                "replicas/ in the output directory.")
+            those = ", ".join(str(first + number) for number in range(plan.local_count))
+            log(f"Starting replica {those} of {plan.local_count * len(plan.cluster.addresses)}. What is said "
+                "there is in the logs in replicas/ in the output directory.")
         attempt = 0
         while True:
             end = _run_once(plan, attempt, listener, key, signals)
-            if signals or not end.again:
+            if signals or not end.again or attempt >= plan.max_restarts:
                 return end
-            if attempt >= plan.max_restarts:
-                return end._replace(message=f"{end.message} {plan.afterwards}".rstrip())
             attempt += 1
-            log(f"{end.message.removeprefix('error: ')} All replicas are started again: {attempt} of "
-                f"--max_restarts={plan.max_restarts}.")
+            failure = end.message.removeprefix("error: ").removesuffix(plan.afterwards).rstrip()
+            log(f"{failure} All replicas are started again: {attempt} of --max_restarts={plan.max_restarts}.")

@@ -77,6 +77,8 @@ class Cluster:
         self._beam = _beam()
         self._local = runner.lower() in _NAMES_OF_LOCAL
         self._name = _LOCAL if self._local else runner
+        if not all(option.strip(" -") for option in options):
+            raise ValueError("Of Apache Beam's options, an option is empty.")
         self._flags = [f"--{option.strip().lstrip('-')}" for option in options]
         # Imported here: see `_beam`.
         from apache_beam.runners import runner as runners
@@ -84,9 +86,11 @@ class Cluster:
 
         try:
             made = runners.create_runner(self._name)
-        except (ValueError, AttributeError, ModuleNotFoundError):
+        except (ValueError, TypeError, AttributeError, ModuleNotFoundError):
+            made = None
+        if not isinstance(made, runners.PipelineRunner):
             known = self._beam.options.pipeline_options.StandardOptions.KNOWN_RUNNER_NAMES
-            raise ValueError(f"Apache Beam has no runner {runner}. It has {', '.join(known)}.") from None
+            raise ValueError(f"Apache Beam has no runner of that name. It has {', '.join(known)}.")
         self._check_options(takes_others=isinstance(made, portable_runner.PortableRunner))
 
     def _check_options(self, takes_others):
@@ -101,6 +105,8 @@ class Cluster:
             raise ValueError(f"Apache Beam does not understand its options: {problem}.") from None
         if found.get("runner"):
             raise ValueError(f"Apache Beam's options name a runner, {found['runner']}, beside {self._name}.")
+        if self._local and known["direct_num_workers"] < 0:
+            raise ValueError("direct_num_workers must be 0, for one a core, or more.")
         unknown = sorted(set(found) - set(known))
         if unknown and not takes_others:
             raise ValueError(f"Apache Beam has no option {', '.join(unknown)}. Its options are name=value, "
@@ -177,7 +183,7 @@ class Cluster:
         beam = self._beam
         ends = list(itertools.accumulate(documents))
         inputs = [(path, end - count, end) for path, count, end in zip(input_files, documents, ends)]
-        cut = functools.partial(_parts_of_blocks, tokenizer=tokenizer, size=size,
+        cut = functools.partial(_parts_of_file, tokenizer=tokenizer, size=size,
                                 blocks=corpus.number_of_blocks(ends[-1], size))
 
         def build(pipeline):
@@ -207,7 +213,11 @@ class Cluster:
             pipeline = self._beam.Pipeline(runner, options)
             (build(pipeline) | "To one place" >> self._beam.Map(lambda result: (0, result))
              | "All" >> self._beam.GroupByKey() | "Report" >> self._beam.Map(_write_report, path))
-            pipeline.run().wait_until_finish()
+            try:
+                pipeline.run().wait_until_finish()
+            except BaseException:
+                _remove_what_is_aside(output_files)
+                raise
         results = json.loads(files.read_bytes(path))
         files.remove(path)
         return results
@@ -256,7 +266,8 @@ def _on_this_machine():
 
     threading.excepthook = note
     try:
-        with _without_logging(), socket.create_server(("127.0.0.1", 0), backlog=1024) as server:
+        with _without_logging(), contextlib.redirect_stderr(_NoTracebacks(sys.stderr)), \
+                socket.create_server(("127.0.0.1", 0), backlog=1024) as server:
             yield server.getsockname()[1]
     except BaseException:
         if lost:
@@ -266,6 +277,19 @@ def _on_this_machine():
         left.set()
         if not lost:  # or threads that talked to it would tell for a while what they miss
             threading.excepthook = before
+
+
+class _NoTracebacks:
+    """stderr, but for tracebacks: Beam prints those that it raises, too."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def write(self, text):
+        return len(text) if text.startswith("Traceback ") else self._stream.write(text)
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
 
 
 @contextlib.contextmanager
@@ -298,6 +322,7 @@ def serve(port):
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
     logging.disable(logging.CRITICAL)
+    sys.stderr = _NoTracebacks(sys.stderr)
     threading.Thread(target=_end_with, args=(port,), daemon=True).start()
     try:
         harness.main([])
@@ -325,10 +350,27 @@ def _survey_file(indexed, tokenizer):
         return [index, None, f"{error.filename}: {error.strerror}" if named else str(error)]
 
 
-def _parts_of_blocks(file, tokenizer, size, blocks):
-    """Yields (block, (first document, documents)) of a file, (path, its first document, the next file's)."""
+def _parts_of_file(file, tokenizer, size, blocks):
+    """Yields what `parts_of_blocks` does of a file, (path, its first document, the next file's)."""
     path, first, end = file
-    position, documents = first, corpus.read_documents(path, tokenizer)
+    return parts_of_blocks(path, corpus.read_documents(path, tokenizer), first, end, size, blocks)
+
+
+def parts_of_blocks(path, documents, first, end, size, blocks):
+    """Yields (block, (place of the first document, documents)) of each block that a file's documents are in.
+
+    Blocks are those of `corpus.blocks_of` the documents of all files.
+
+    Args:
+      path: the file, for errors.
+      documents: iterator over those of the file.
+      first, end: places that the file's documents take among those of all files.
+      size, blocks: documents of a block; the number of blocks.
+
+    Raises:
+      ValueError: the file has another number of documents.
+    """
+    position = first
     while position < end:
         block = min(position // size, blocks - 1)  # the last one takes a document that would be alone
         stop = end if block == blocks - 1 else min(end, (block + 1) * size)
@@ -342,7 +384,7 @@ def _parts_of_blocks(file, tokenizer, size, blocks):
 
 
 def _records_of_block(make_block, grouped):
-    """Yields (block, first record, records, statistics or {}) of (block, parts of `_parts_of_blocks`)."""
+    """Yields (block, first record, records, statistics or {}) of (block, parts of `parts_of_blocks`)."""
     block, parts = grouped
     documents = [document for _, part in sorted(parts) for document in part]
     records, statistics = make_block((block, documents))
@@ -373,9 +415,10 @@ def _write_file(grouped, output_files):
     index, parts = grouped
     quiet_tensorflow.load()  # which writes records, and else tells each worker's stderr about itself
     path = f"{output_files[index]}{_ASIDE}{uuid.uuid4().hex}"  # another attempt has another one
-    with files.explaining_disk(output_files[index]):
-        record_files.write_serialized(path, itertools.chain.from_iterable(
-            records for _, records in sorted(parts, key=lambda part: part[0])))
+    with files.explaining_disk(output_files[index]), record_files.writer(path) as writer:
+        for record in itertools.chain.from_iterable(
+                records for _, records in sorted(parts, key=lambda part: part[0])):
+            writer.write(record)
     return [index, path]
 
 

@@ -362,7 +362,9 @@ def test_all_are_started_again_as_often_as_allowed(here):
     ("os.abort()", 1), ("sys.exit(3)", 1)])
 def test_what_is_refused_is_not_tried_again(code, restarts):
     log = []
-    end = run(code, 1, log=log, max_restarts=1)
+    end = run(code, 1, log=log, max_restarts=1, afterwards="Do it again.")
+    explained = "end(" in code
+    assert end.message.endswith("Do it again.") != explained
     assert len(log) == restarts and end.code == (3 if "exit(3)" in code else 1)
 
 
