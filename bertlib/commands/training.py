@@ -170,6 +170,9 @@ def _usable_memory(settings, agreed=True):
 
 def _explain(settings, model, step):
     """Returns what to change after memory ran out, in text."""
+    if replica_group.current():  # the others wait, and simulating takes minutes
+        fewer = training_step.flags_for_less_memory(step.tokens_per_micro_batch)
+        return f"out of memory. Pass {fewer}; plan_memory.py says more."
     logging.info("Out of memory. Simulating what would fit; for a large model this takes minutes.")
     changes = [{}]
     changes += [{"recompute": mode}
