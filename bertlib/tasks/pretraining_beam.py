@@ -50,8 +50,8 @@ def _beam():
       ImportError: it is not installed.
     """
     try:
-        # Imported here: only who asks for a runner needs it, and it takes a second. It says what it lacks.
-        with _without_logging():
+        with _without_logging():  # it says what it lacks
+            # Imported here: only who asks for a runner needs it, and it takes a second.
             import apache_beam
             import apache_beam.options.pipeline_options
     except ImportError as error:
@@ -315,8 +315,8 @@ def _one_message():
 
 def serve(port):
     """What a process of the local runner does, as long as the command that started it has the port open."""
-    # Imported here: see `_beam`.
     with _without_logging():
+        # Imported here: see `_beam`.
         import apache_beam.runners.worker.sdk_worker_main as harness
         import grpc
 
