@@ -1,4 +1,4 @@
-"""Sums over replicas, in the graph of one of them: what travels, in which order, in which dtype, and where."""
+"""Sums over replicas, in the graph of one of them: what travels, in which order, in which dtype, where."""
 
 from helpers import ancestors
 import pytest
