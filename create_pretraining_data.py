@@ -61,6 +61,12 @@ def define_flags():
                              "Processes, 0 for one a core; the files are the same. Each works on "
                              "shuffle_buffer_documents at a time, so that more processes need more documents "
                              "than that.", lower_bound=0, upper_bound=common_flags.MOST_WORKERS)
+        flags.DEFINE_string("beam_runner", None,
+                            "Have a runner of Apache Beam do the work: DirectRunner (on this machine), "
+                            "FlinkRunner, SparkRunner, DataflowRunner or another. The files are the same.")
+        flags.DEFINE_list("beam_options", [],
+                          "Beam's options for its runner, as name=value with commas between, such as "
+                          "direct_num_workers=2,direct_running_mode=multi_processing.")
     flags.register_validator("masked_lm_prob", lambda value: value is not None and 0 < value <= 1,
                              "must be above 0 and at most 1")
     flags.register_validator("short_seq_prob", lambda value: value is not None and 0 <= value <= 1,
@@ -342,9 +348,30 @@ def check_predictions(settings):
                         expected)
 
 
+def cluster_of(settings):
+    """Returns the `pretraining_beam.Cluster` that the flags describe, or None."""
+    if settings.beam_runner is None:
+        if settings.given("beam_options"):
+            raise ValueError("--beam_options is for a runner of Apache Beam: name it with --beam_runner.")
+        return None
+    if settings.given("num_workers"):
+        raise ValueError("--num_workers is for the processes of this command, which --beam_runner takes the "
+                         "place of. How many workers a runner has is one of --beam_options, such as "
+                         "direct_num_workers. Leave one of the two flags out.")
+    # Imported here: it is for this flag alone.
+    from bertlib.tasks import pretraining_beam
+
+    try:
+        return pretraining_beam.Cluster(settings.beam_runner, settings.beam_options)
+    except ValueError as error:
+        options = settings.beam_options and f" --beam_options={','.join(settings.beam_options)}"
+        raise ValueError(f"--beam_runner={settings.beam_runner}{options or ''}: {error}") from None
+
+
 def main(_):
     """Writes the data."""
     settings = Settings()
+    cluster = cluster_of(settings)
     gc.freeze()  # What TensorFlow holds stays; to look through it again and again costs a third of the time.
     input_files = corpus.find_input_files(paths_of_flag(settings, "input_file"))
     output_files = paths_of_flag(settings, "output_file")
@@ -360,7 +387,7 @@ def main(_):
         kept.update(strip_accents=basic.strip_accents, keep_chinese=not basic.tokenize_chinese_chars or None)
     manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, settings.random_seed, settings.shuffle_buffer_documents,
-        settings.num_workers, kept)
+        settings.num_workers, kept, cluster)
     logging.info("Wrote %s: %s", ", ".join(output_files), pretraining_stream.describe(manifest["statistics"]))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from bertlib.commands import checks, common_flags, launch
 from bertlib.commands.settings import Settings
-from bertlib.runtime import checkpoints, files, locks
+from bertlib.runtime import checkpoints, files, locks, replica_group
 from bertlib.runtime.training_step import TrainingStep
 from bertlib.tasks import feature_extraction
 from bertlib.tasks.classifier_data import _truncate_seq_pair  # noqa: F401  a public name of this script that lives there
@@ -152,6 +152,10 @@ def main(_):
 
     lines, tokens = survey(settings, config, generate_features)
     logging.info("Extracting layers %s of %d lines, %d tokens.", settings.layers, lines, tokens)
+    group = replica_group.current()
+    if group:
+        group.agree({"--layers": settings.layers, "--batch_size": settings.batch_size, "the input":
+                     f"{lines} lines, {tokens} tokens"}, "Start all with the same flags and data.")
     files.make_directories(os.path.dirname(settings.output_file) or ".")
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(settings.output_dtype).itemsize
     model_fn = model_fn_builder(config, settings.init_checkpoint, indexes, settings.use_tpu,
@@ -159,7 +163,7 @@ def main(_):
                                 TrainingStep(precision=settings.precision))
     with locks.file(settings.output_file), feature_extraction.running(model_fn) as run:
         rows = feature_extraction.extract(generate_features(), run, len(indexes), settings.batch_size,
-                                          vector_bytes, settings.output_dtype)
+                                          vector_bytes, settings.output_dtype, group)
         rows = files.with_progress(rows, lines, "Extracting line")
         if settings.output_format == "npz":
             count = tokens if settings.pooling == "none" else lines
@@ -168,6 +172,8 @@ def main(_):
         else:
             write = {"jsonl": feature_extraction.write_jsonl, "tfrecord": feature_extraction.write_tfrecord}
             write[settings.output_format](settings.output_file, rows, indexes)
+    if group:
+        group.barrier()  # replica 0 has written then
     logging.info("Vectors: %s, %d bytes.", settings.output_file, files.size(settings.output_file))
 
 

@@ -105,7 +105,7 @@ def main(_):
     if any(example.text_b for part in examples.values() for example in part):
         checks.check_segments(bert_config, f"the examples of {settings.task_name} are pairs")
 
-    parts = Parts(settings, examples, target, tokenizer)
+    parts = Parts(settings, examples, target, tokenizer, test_has_labels)
     num_train_steps = train_steps(settings, parts.training)
     build_model_fn = functools.partial(
         task_head.model_fn_builder, parts.head_for_training(head), bert_config, init_checkpoint,
@@ -113,7 +113,7 @@ def main(_):
         settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
     model = training.Model(bert_config, build_model_fn, classification.fields_of(target),
                            padding_is_removable=True)
-    classification.run(settings, model, processor, parts, test_has_labels, target, tokenizer,
+    classification.run(settings, model, processor, parts, target, tokenizer,
                        command="run_classifier.py", config=bert_config)
 
 

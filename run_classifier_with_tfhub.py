@@ -205,7 +205,7 @@ def main(_):
                         "are random.", settings.output_dir)
     examples, test_has_labels = classification.read_examples(settings, processor)
 
-    parts = classification_parts.Parts(settings, examples, target, tokenizer)
+    parts = classification_parts.Parts(settings, examples, target, tokenizer, test_has_labels)
     task_head = parts.head_for_training(task_head)
     num_train_steps = classification.train_steps(settings, parts.training)
     build_model_fn = functools.partial(
@@ -214,7 +214,7 @@ def main(_):
     # In run.json: the same module is the one with the same files, wherever it is.
     fingerprint = {"hub_module": run_record.of_files(read)["fingerprint"]}
     model = _Model(None, build_model_fn, classification.fields_of(target))
-    classification.run(settings, model, processor, parts, test_has_labels, target, tokenizer,
+    classification.run(settings, model, processor, parts, target, tokenizer,
                        command="run_classifier_with_tfhub.py",
                        config=types.SimpleNamespace(to_dict=lambda: fingerprint))
 

@@ -72,6 +72,7 @@ class Task:
                 "evaluate": whole, **settings})]
         flags = {"data_dir": self.data_dir, "max_seq_length": LENGTH, "train_batch_size": BATCH_SIZE,
                  "learning_rate": self.learning_rate, "do_train": True, "do_eval": whole, "seed": seed,
+                 "predict_batch_size" if self.tags else "eval_batch_size": BATCH_SIZE,
                  "num_train_epochs": (count + 0.5) * BATCH_SIZE / self.num_examples,
                  "output_dir": tempfile.mkdtemp(prefix="output_", dir=self.directory), **settings}
         script = "run_ner.py"

@@ -145,7 +145,10 @@ def test_imports_inside_of_functions_have_a_comment_that_says_why():
         lines = path.read_text(encoding="utf-8").splitlines()
         for node in ast.walk(ast.parse("\n".join(lines))):
             inside = isinstance(node, (ast.Import, ast.ImportFrom)) and node.col_offset
-            if inside and not lines[node.lineno - 2].strip().startswith("#"):
+            before = node.lineno - 2 if inside else None
+            while inside and lines[before].strip().startswith(("import ", "from ")):
+                before -= 1  # one comment for imports that follow each other
+            if inside and not lines[before].strip().startswith("#"):
                 without.append(f"{path.name}:{node.lineno}")
     assert not without
 
@@ -154,7 +157,7 @@ def test_imports_inside_of_functions_have_a_comment_that_says_why():
 
 # Prints what an interpreter is like after imports, beyond the modules that it has.
 STATE = """
-import importlib, json, logging, os, signal, sys, warnings
+import gc, importlib, json, logging, os, signal, sys, warnings
 import tensorflow.compat.v1 as tf
 from absl import flags, logging as absl_logging
 
@@ -168,7 +171,8 @@ def state():
                     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
         "stand-ins": sorted(name for name in sys.modules if name.startswith("tensorflow.contrib")),
         "default graph": len(tf.get_default_graph().get_operations()), "hook": str(sys.excepthook),
-        "filters": len(warnings.filters), "finders": len(sys.meta_path)}
+        "filters": len(warnings.filters), "finders": len(sys.meta_path), "collects": gc.isenabled(),
+        "modules are collected": gc.get_freeze_count() < 10**5}
 
 for module in sys.argv[1:]:
     before = state()
@@ -205,6 +209,8 @@ def test_the_import_of_a_library_module_has_no_effects(effects_of_library):
 def test_the_import_of_a_command_defines_its_flags_and_makes_a_command_of_the_process():
     found = effects(["bertlib.commands", "run_classifier", "run_squad", "bertlib.commands.build_vocab"])
     assert found["bertlib.commands"]["graph mode"] == [False, True]
+    assert found["bertlib.commands"]["modules are collected"] == [True, False]
+    assert "collects" not in found["bertlib.commands"]
     before, after = found["run_classifier"]["flags"]
     assert {"task_name", "data_dir", "bert_config_file"} <= set(after) - set(before)
     # A second one beside it.

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.commands import model_files
 from bertlib.kernels import one_dnn
-from bertlib.runtime import checkpoint_files, checkpoints, files, run_config
+from bertlib.runtime import checkpoint_files, checkpoints, files
 from bertlib.runtime.files import json_object
 from bertlib.tasks import output_files, tokenizer_files
 import modeling
@@ -128,7 +128,7 @@ def load_config(settings):
     Raises:
       ValueError, FileNotFoundError: it is missing, is not JSON, or lacks, misspells or contradicts a setting.
     """
-    path = _file_of_flag(settings, "bert_config_file")
+    path = file_of_flag(settings, "bert_config_file")
     found = json_object(path)
     problems = config_problems(found)
     if problems:
@@ -160,8 +160,12 @@ def _sizes_of_starting_weights(settings):
             f"hidden_size={words[1]} and num_hidden_layers={len(layers)}."]
 
 
-def _file_of_flag(settings, name):
-    """Returns the path that a flag gives, checked to be a file."""
+def file_of_flag(settings, name):
+    """Returns the path that a flag gives.
+
+    Raises:
+      IsADirectoryError, FileNotFoundError: it is no file.
+    """
     path = getattr(settings, name)
     if tf.gfile.IsDirectory(path):
         raise IsADirectoryError(f"--{name}={path} is a directory; name the file.")
@@ -244,9 +248,9 @@ def check_vocabulary(settings, config):
     if settings.vocab_file and settings.spm_model_file:
         raise ValueError(_BOTH_VOCABULARIES)
     if settings.vocab_file:
-        tokenization.check_vocab(_file_of_flag(settings, "vocab_file"), config.vocab_size)
+        tokenization.check_vocab(file_of_flag(settings, "vocab_file"), config.vocab_size)
     if settings.spm_model_file:
-        tokenization.SentencePieceTokenizer(_file_of_flag(settings, "spm_model_file"),
+        tokenization.SentencePieceTokenizer(file_of_flag(settings, "spm_model_file"),
                                             vocab_size=config.vocab_size)
 
 
@@ -267,7 +271,7 @@ def load_tokenizer(settings, config=None):
     names = [name for name in ("vocab_file", "spm_model_file") if getattr(settings, name) is not None]
     if len(names) != 1:
         raise ValueError(_BOTH_VOCABULARIES if names else "--vocab_file or --spm_model_file is required.")
-    path = _file_of_flag(settings, names[0])
+    path = file_of_flag(settings, names[0])
     vocab_size = None if config is None else config.vocab_size
     if names == ["vocab_file"]:
         tokenization.check_vocab(path, vocab_size)
@@ -349,8 +353,7 @@ def _check_reachable(path, tokenizer):
 
 
 def refuse_tpus(settings):
-    """Raises a ValueError if --use_tpu asks for one, or TF_CONFIG for several processes."""
-    run_config.refuse_clusters()
+    """Raises a ValueError if --use_tpu asks for one."""
     if settings.use_tpu:
         raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
 

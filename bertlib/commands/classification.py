@@ -196,7 +196,7 @@ def refuse_overwriting(settings, processor, **read):
 # --- The run ---------------------------------------------------------------------------------------------
 
 
-def run(settings, model, processor, parts, test_has_labels, target, tokenizer, **description):
+def run(settings, model, processor, parts, target, tokenizer, **description):
     """Trains, evaluates and predicts, as the flags ask. The log ends with examples of predictions and the
     official metrics.
 
@@ -205,7 +205,6 @@ def run(settings, model, processor, parts, test_has_labels, target, tokenizer, *
       model: a `training.Model`.
       processor: the task's.
       parts: the `classification_parts.Parts` of the examples.
-      test_has_labels: see `read_examples`.
       target: see `target_of`.
       tokenizer: that of the model.
       description: the rest of `run_record.describe`'s arguments: command and config.
@@ -256,10 +255,10 @@ def run(settings, model, processor, parts, test_has_labels, target, tokenizer, *
             predictions = predicted[part] = parts.in_order(part, estimator.predict(test_input_fn))
             write_predictions(settings, predictions, target, suffix)
             glue.write(settings.results_dir, task, part, best_of(predictions, target))
-            if test_has_labels and part == "test":
+            if parts.has_labels(part):
                 report(part, "test_eval_results.txt", test_input_fn, "test")
         for part, rows in list(predicted.items())[:1]:
-            classification_parts.show(part, examples[part], rows, target, part == "dev" or test_has_labels)
+            classification_parts.show(part, examples[part], rows, target, parts.has_labels(part))
         if official:
             logging.info("%s %s", task.name or settings.task_name, "; ".join(official))
 

@@ -20,13 +20,13 @@ class Parts:
     """Training, development and test examples. Attributes: `examples`, see `classification.read_examples`;
     `training`, a sequence as long as the training has examples or, with --doc_stride, windows."""
 
-    def __init__(self, settings, examples, target, tokenizer):
+    def __init__(self, settings, examples, target, tokenizer, test_has_labels):
         """Makes the windows of the training examples, if there are any, for their number says how long the
         training is; all other features are made when they are written.
 
         Args:
           settings: a `Settings`.
-          examples: see `classification.read_examples`.
+          examples, test_has_labels: see `classification.read_examples`.
           target: see `classification.target_of`.
           tokenizer: that of the model.
 
@@ -35,13 +35,17 @@ class Parts:
         """
         class_weights.check(settings, target)
         self.examples = examples
-        self._settings, self._target = settings, target
+        self._settings, self._target, self._test_has_labels = settings, target, test_has_labels
         self._conversions = {part: classifier_features.Conversion(
-            found, target, settings.max_seq_length, tokenizer, settings.num_workers, settings.doc_stride)
-            for part, found in examples.items()}
+            found, target, settings.max_seq_length, tokenizer, settings.num_workers, settings.doc_stride,
+            self.has_labels(part)) for part, found in examples.items()}
         self.training = examples.get("train", ())
         if settings.doc_stride and self.training:
             self.training = range(self._conversions["train"].keep())
+
+    def has_labels(self, part):
+        """Whether the examples of a part have labels of their own, and not stand-ins."""
+        return not part.startswith("test") or part == "test" and self._test_has_labels
 
     def head_for_training(self, task_head):
         """Returns the head with the weights of classes and the smoothing that flags ask for."""

@@ -6,7 +6,6 @@ from absl import logging
 
 from bertlib.commands import checks, head_labels, run_record
 from bertlib.commands.settings import PHASES
-from bertlib.runtime import files
 from bertlib.tasks import own_data, targets
 
 # What `run.json` calls it.
@@ -162,7 +161,7 @@ def _check_flags(settings, text_column, label_column):
 def _read(settings, reader, record):
     """Reads what the phases need; returns ({"train", "dev", "test": `own_data.Part`}, the labels)."""
     def read(flag, **more):
-        return reader.read(_checked(settings, flag), **more)
+        return reader.read(checks.file_of_flag(settings, flag), **more)
 
     parts = {}
     if settings.do_train or settings.do_eval and settings.dev_fraction is not None:
@@ -187,19 +186,6 @@ def _read(settings, reader, record):
     return parts, labels
 
 
-def _checked(settings, flag):
-    """Returns the file that a flag names.
-
-    Raises:
-      FileNotFoundError: there is none.
-    """
-    path = getattr(settings, flag)
-    if files.is_directory(path) or not files.exists(path):
-        other = " of that name, but a directory" if files.is_directory(path) else ""
-        raise FileNotFoundError(f"--{flag}={path}: there is no file{other}.")
-    return path
-
-
 def _labels(settings, record, train):
     """Returns (the labels in the order of the model's outputs, where they are from); None of a regression.
 
@@ -209,7 +195,7 @@ def _labels(settings, record, train):
     if settings.task_type == "regression":
         return None, None
     if settings.label_file:
-        path = _checked(settings, "label_file")
+        path = checks.file_of_flag(settings, "label_file")
         return own_data.read_labels(path), f"are in --label_file={path}"
     if not settings.do_train and record and record["labels"]:
         return record["labels"], f"are those of the training in {run_record.directory_of_weights(settings)}"

@@ -5,6 +5,7 @@ replicas on this machine, or the evaluator of a cluster's checkpoints.
 import contextlib
 
 from absl import flags, logging
+import tensorflow.compat.v1 as tf
 
 from bertlib.commands import evaluator
 from bertlib.runtime import cluster, replica_group, replica_launcher
@@ -17,7 +18,7 @@ def launch(afterwards):
     checkpoints, and waits for their end.
 
     Args:
-      afterwards: sentence for the end of a message about what another try may get past.
+      afterwards: sentence for the end of a message about a replica that was killed or lost.
 
     Returns:
       a `replica_launcher.End`; None if this process is to do the work itself, alone or as a replica.
@@ -37,16 +38,26 @@ def launch(afterwards):
         return None
     plan = replica_launcher.Plan(count, FLAGS.replica_timeout, FLAGS.max_restarts, machines,
                                  afterwards=afterwards)
-    return replica_launcher.run(plan, lambda text: logging.warning("%s", text))
+    return replica_launcher.run(plan, lambda text: logging.info("%s", text))
 
 
 @contextlib.contextmanager
 def joined():
     """Meets the other replicas if this process is one, and takes leave of them after the block; listens at
-    the port of TF_CONFIG if it is a cluster's only machine, by which its evaluator knows that it is there."""
+    the port of TF_CONFIG if it is a cluster's only machine, by which its evaluator knows that it is there.
+
+    Raises:
+      replica_group.ReplicaError: another replica failed, whatever TensorFlow says of the operation that
+        noticed it.
+    """
     if replica_group.is_replica():
         group = replica_group.join()
-        yield
+        try:
+            yield
+        except tf.errors.OpError as error:
+            if group.failure and group.failure.about != group.index:
+                raise group.failure from error
+            raise
         group.leave()
         return
     with contextlib.ExitStack() as stack:

@@ -142,7 +142,7 @@ def read_data(settings):
     for part, (phase, _) in _PARTS.items():
         if getattr(settings, phase):
             parts[part] = tagging_data.read_conll(
-                getattr(settings, f"{part}_file"), settings.token_column, settings.tag_column,
+                checks.file_of_flag(settings, f"{part}_file"), settings.token_column, settings.tag_column,
                 tagged=width if part == "test" else True)
             width = parts[part].width
     tagged = [file for file in parts.values() if file.is_tagged]

@@ -170,6 +170,9 @@ def _usable_memory(settings, agreed=True):
 
 def _explain(settings, model, step):
     """Returns what to change after memory ran out, in text."""
+    if replica_group.current():  # the others wait, and simulating takes minutes
+        fewer = training_step.flags_for_less_memory(step.tokens_per_micro_batch)
+        return f"out of memory. Pass {fewer}; plan_memory.py says more."
     logging.info("Out of memory. Simulating what would fit; for a large model this takes minutes.")
     changes = [{}]
     changes += [{"recompute": mode}
@@ -222,7 +225,8 @@ class _Estimator(estimator.Estimator):
         return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
 
     def train(self, *args, hooks=(), max_steps=None, **kwargs):
-        hooks = [*(hooks or ()), *_profile_hooks(self._settings, max_steps)]
+        profile = _profile_hooks(self._settings, max_steps) if self.config.is_chief else []
+        hooks = [*(hooks or ()), *profile]
         try:
             return super().train(*args, hooks=hooks, max_steps=max_steps, **kwargs)
         except tf.errors.ResourceExhaustedError as error:
@@ -300,7 +304,8 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
         session_config=session_config, training_step=step, stop_request=signals.request)
     created = _Estimator(settings, model, step, config=config, use_tpu=settings.use_tpu,
-                         train_batch_size=settings.train_batch_size, eval_batch_size=eval_batch_size,
+                         train_batch_size=settings.train_batch_size if settings.do_train else None,
+                         eval_batch_size=eval_batch_size,
                          predict_batch_size=predict_batch_size)
     return created, step
 

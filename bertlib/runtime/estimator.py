@@ -10,6 +10,7 @@ Which weights a call starts from: a checkpoint in model_dir beats what the model
 
 import contextlib
 import copy
+import functools
 import inspect
 import itertools
 import os
@@ -148,11 +149,9 @@ class Estimator(object):
         for name, value in (("steps", steps), ("max_steps", max_steps)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
-        if self._config.is_chief or self._group is None:
+        if self._config.is_chief:
             tf.gfile.MakeDirs(self._model_dir)
-            with locks.directory(self._model_dir):
-                self._train_from_newest(input_fn, list(hooks or []), steps, max_steps, saving_listeners)
-        else:
+        with locks.directory(self._model_dir):  # but for replica 0 a replica takes no locks
             self._train_from_newest(input_fn, list(hooks or []), steps, max_steps, saving_listeners)
         return self
 
@@ -187,7 +186,8 @@ class Estimator(object):
                     # The checkpoint was written at the input's end: it begins anew.
                     self._train_session(*session_arguments, continue_input=False)
             except stopping.Stopped:
-                raise stopping.Stopped(f"The last step is saved in {self.latest_checkpoint()}") from None
+                last = self.latest_checkpoint()
+                raise stopping.Stopped(*[f"The last step is saved in {last}"] if last else []) from None
             finally:
                 session_hooks.close_event_files()
 
@@ -252,39 +252,53 @@ class Estimator(object):
                 checkpoint_files.remove_leftovers(self._model_dir)
 
             stop = self._config.stop_request
-            vote = together.Vote(group) if group else None
-
-            def step(step_context):
-                if keeper:
-                    keeper.restore(step_context.session)
-                if vote:
-                    vote.begin()
-                for index in range(micro_batches):
-                    # An input that is not ours is saved where it stands: between two steps. So are replicas.
-                    if stop.made and not vote and not (keeper and index):
-                        step_context.request_stop()  # raises; the end of the session saves the last step
-                    if index < micro_batches - 1:
-                        step_context.session.run(accumulate)
-                # A file beyond its limit is an OutOfRangeError, which a session takes for the input's end.
-                with self._explaining_disk():
-                    found = step_context.run_with_hooks([spec.train_op, spec.loss,
-                                                         vote.fetches if vote else []])
-                if vote:
-                    vote.end(found[2])
-
-            def ends(session):
-                """Whether no further step is to be taken: with replicas, by any of them."""
-                ended = session.should_stop()
-                return vote.ends(ended, stop) if vote else ended
-
+            take_steps = self._steps_alone if group is None else functools.partial(self._steps_together,
+                                                                                   group)
             with (input_pipeline.explaining_faults(), stop.being_awaited(),
                   resume.session(scaffold, checkpoint, self._config, all_hooks, is_training=True,
                                  group=group) as session):
-                while not ends(session):
-                    session.run_step_fn(step)
+                take_steps(session, spec, micro_batches, accumulate, keeper)
             stop.check()
             input_was_at_its_end = position and position.moved and not keeper.trained
             return not input_was_at_its_end
+
+    def _steps_alone(self, session, spec, micro_batches, accumulate, keeper):
+        """Takes steps until the session is to end, or the end is asked for: the last whole step is saved."""
+        stop = self._config.stop_request
+
+        def step(step_context):
+            if keeper:
+                keeper.restore(step_context.session)
+            for index in range(micro_batches):
+                # An input that is not ours is saved where it stands: between two steps.
+                if stop.made and not (keeper and index):
+                    step_context.request_stop()  # raises; the end of the session saves the last step
+                if index < micro_batches - 1:
+                    step_context.session.run(accumulate)
+            # A file beyond its limit is an OutOfRangeError, which a session takes for the input's end.
+            with self._explaining_disk():
+                step_context.run_with_hooks([spec.train_op, spec.loss])
+
+        while not session.should_stop():
+            session.run_step_fn(step)
+
+    def _steps_together(self, group, session, spec, micro_batches, accumulate, keeper):
+        """`_steps_alone`, of a replica: all take the same number of steps, and stop between two."""
+        vote = together.Vote(group)
+
+        def step(step_context):
+            if keeper:
+                keeper.restore(step_context.session)
+            vote.begin()
+            for _ in range(micro_batches - 1):
+                step_context.session.run(accumulate)
+            with self._explaining_disk():
+                found = step_context.run_with_hooks([spec.train_op, spec.loss, vote.fetches])
+            vote.end(found[2])
+
+        with together.telling(group):
+            while not vote.ends(session.should_stop(), self._config.stop_request):
+                session.run_step_fn(step)
 
     def _add_exchange(self, group):
         """Lets what trains in the current graph add up its gradients with other replicas."""

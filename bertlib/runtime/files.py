@@ -256,10 +256,7 @@ def replacing(path):
     with explaining_disk(path):
         try:
             yield partial
-            if is_remote(path):
-                _remote().rename(partial, path, overwrite=True)
-            else:
-                os.replace(partial, path)
+            move(partial, path)
         except BaseException:
             if exists(partial):
                 remove(partial)
@@ -275,6 +272,14 @@ def write_bytes(path, content):
     """Writes a file whole or not at all."""
     with replacing(path) as partial, opened(partial, "wb") as writer:
         writer.write(content)
+
+
+def move(path, target):
+    """Gives a file another name, on the same file system; what had that name is replaced."""
+    if is_remote(target):
+        _remote().rename(path, target, overwrite=True)
+    else:
+        os.replace(path, target)
 
 
 def remove(path):

@@ -26,6 +26,8 @@ import time
 from bertlib.runtime import replica_group, workers
 
 _POLL_SECONDS = 0.05
+# Part of the timeout after which a stopped replica is given up.
+_STOPPED = 0.7
 _STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGINT: "interrupted."}
 _LOG_LINES = 40
 
@@ -46,7 +48,7 @@ class Plan:
       shares_gpus: whether each replica sees a GPU of its own; if not, all see all.
       patience: seconds after a failure until a replica that goes on is asked to end. It is ended a third of
         that after it was asked, or after another replica named it as the one that failed.
-      afterwards: sentence for the end of a message about what another try may get past.
+      afterwards: sentence for the end of a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
     """
 
@@ -155,6 +157,7 @@ class _Replica:
         self._status = status
         self.code, self.ended, self.status, self.ended_here, self.stopped = None, None, None, False, False
         self._asks_at = self._kills_at = math.inf
+        self._looked, self._stopped_since = 0.0, None
 
     def __str__(self):
         return f"replica {self.index} (process {self.process.pid})"
@@ -194,8 +197,14 @@ class _Replica:
         """Sets when it is asked to end, and when it is ended, unless it already has less time."""
         self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
 
-    def press(self, now):
-        """Does what is due."""
+    def press(self, now, longest_stop):
+        """Does what is due, also if the process is stopped for so many seconds: none of the others notices it
+        before they have met."""
+        if now - self._looked > longest_stop / 10:
+            self._looked = now
+            self._stopped_since = (self._stopped_since or now) if self.is_stopped() else None
+            if self._stopped_since and now - self._stopped_since > longest_stop:
+                self._kills_at = now
         if now >= self._kills_at:
             self.stopped = self.stopped or self.is_stopped()
             self.ended_here = True
@@ -208,7 +217,7 @@ class _Replica:
         """Whether somebody stopped the process; Linux tells."""
         try:
             with open(f"/proc/{self.process.pid}/stat", encoding="utf-8") as file:
-                return file.read().rpartition(")")[2].split()[0] in "tT"
+                return file.read().rpartition(")")[2].split()[0] == "T"
         except OSError:
             return False
 
@@ -247,7 +256,7 @@ def _wait(plan, replicas, signals):
             seen.add(replica)
             _limit_others(plan, replica, running, now, signals)
         for replica in running:
-            replica.press(now)
+            replica.press(now, _STOPPED * plan.timeout)
         time.sleep(_POLL_SECONDS)
 
 
@@ -267,7 +276,7 @@ def _limit_others(plan, ended, running, now, signals):
 # --- How they ended --------------------------------------------------------------------------------------
 
 
-def _end_of(replicas, signals):
+def _end_of(replicas, signals, afterwards):
     """Returns the `End` of replicas that have all ended."""
     failed = sorted((replica for replica in replicas if replica.failed), key=lambda replica: replica.ended)
     if not failed:
@@ -276,7 +285,7 @@ def _end_of(replicas, signals):
     if faults:
         named = [replica.status["about"] for replica in failed if replica.status]
         # Of several, the one that most speak of; of these, the one that ended first.
-        return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed)
+        return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed, afterwards)
     asked = [replica for replica in failed if replica.was_asked]
     if asked or signals:
         # Replica 0, which saves, says best what is kept.
@@ -285,13 +294,13 @@ def _end_of(replicas, signals):
             return stopped_by(signals[0])
         code, said = asked[0].command_code, asked[0].status
         return End(code, said["message"] if said else _STOPPED_BY[code], False)
-    return _lost(failed)
+    return _lost(failed, afterwards)
 
 
-def _fault(fault, failed):
+def _fault(fault, failed, afterwards):
     """The `End` of a run in which a replica failed by itself."""
     if fault.status is None:
-        return End(max(1, fault.code), f"error: {_in_words(fault)}", True)
+        return End(max(1, fault.code), f"error: {_in_words(fault)} {afterwards}".rstrip(), True)
     message = fault.status["message"]
     others = [replica.status["message"] for replica in failed if replica is not fault and replica.status]
     if fault.index and message not in others:  # else it is what one process would say
@@ -309,7 +318,7 @@ def _in_words(replica):
     return f"{replica} ended with exit code {replica.code} and without a message{where}."
 
 
-def _lost(failed):
+def _lost(failed, afterwards):
     """The `End` of a run in which no replica of this machine failed by itself."""
     stopped = next((replica for replica in failed if replica.stopped), None)
     said = next((replica.status["message"] for replica in failed if replica.status), None)
@@ -319,7 +328,7 @@ def _lost(failed):
         message = said.removeprefix("error: ")
     else:
         message = f"{failed[0]} did not end with the others, and has been ended."
-    return End(1, f"error: {message}", True)
+    return End(1, f"error: {message} {afterwards}".rstrip(), True)
 
 
 def _show_log(replicas):
@@ -371,7 +380,7 @@ def _run_once(plan, attempt, listener, key, signals):
                     replica.process.kill()
                     replica.process.wait()
         _show_log(replicas)
-        return _end_of(replicas, signals)
+        return _end_of(replicas, signals, plan.afterwards)
 
 
 def run(plan, log):
@@ -382,7 +391,7 @@ def run(plan, log):
 
     Args:
       plan: a `Plan`.
-      log: function of a text, for what happens between tries.
+      log: function of a text, for what happens.
 
     Returns:
       an `End`.
@@ -390,16 +399,18 @@ def run(plan, log):
     Raises:
       OSError: the port is taken, or no process can be started.
     """
-    with contextlib.closing(listen(plan.cluster) or contextlib.ExitStack()) as listener, \
-            noted_signals() as signals:
+    with listen(plan.cluster) or contextlib.nullcontext() as listener, noted_signals() as signals:
         key = plan.cluster.key if plan.cluster else secrets.token_hex(32)
+        if plan.cluster and plan.cluster.index:
+            first = plan.cluster.index * plan.local_count
+            those = ", ".join(str(first + number) for number in range(plan.local_count))
+            log(f"Starting replica {those} of {plan.local_count * len(plan.cluster.addresses)}. What is said "
+                "there is in the logs in replicas/ in the output directory.")
         attempt = 0
         while True:
             end = _run_once(plan, attempt, listener, key, signals)
-            if signals or not end.again:
+            if signals or not end.again or attempt >= plan.max_restarts:
                 return end
-            if attempt >= plan.max_restarts:
-                return end._replace(message=f"{end.message} {plan.afterwards}".rstrip())
             attempt += 1
-            log(f"{end.message.removeprefix('error: ')} All replicas are started again: {attempt} of "
-                f"--max_restarts={plan.max_restarts}.")
+            failure = end.message.removeprefix("error: ").removesuffix(plan.afterwards).rstrip()
+            log(f"{failure} All replicas are started again: {attempt} of --max_restarts={plan.max_restarts}.")

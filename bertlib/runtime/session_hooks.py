@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from tqdm import tqdm
 
-from bertlib.runtime import checkpoint_files, checkpoints, files, graph_keys
+from bertlib.runtime import checkpoint_files, checkpoints, files, graph_keys, replica_group
 
 # What a trace calls the run of a function that XLA compiled for the CPU, and what our table does.
 _RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compiled by XLA)"
@@ -113,6 +113,12 @@ class StopOnNanHook(tf.train.SessionRunHook):
                 raise NanLossError(f"The {name} of step {step} is {value}. The checkpoints of before are "
                                    "kept. A lower learning rate or a longer warm-up may help; so may a look "
                                    "at the data.")
+
+
+def _is_here(device):
+    """Whether a device is this process's, and not another replica's."""
+    group = replica_group.current()
+    return group is None or f"/task:{group.index}/" in device
 
 
 def _watched_scalars(loss):
@@ -231,8 +237,8 @@ class ProgressHook(tf.train.SessionRunHook):
     def after_create_session(self, session, coord):
         self._first_step = self._logged_step = self._step = int(session.run(self._global_step))
         self._logged_time = time.time()
-        devices = sorted(device.name.split("task:0/")[-1] for device in session.list_devices()
-                         if not device.device_type.startswith("XLA"))
+        devices = sorted(device.name.rpartition("/")[2] for device in session.list_devices()
+                         if not device.device_type.startswith("XLA") and _is_here(device.name))
         logging.info("Devices: %s.", ", ".join(devices))
         self._gpus = [name.split("device:")[-1] for name in devices if "GPU" in name]
         self._bar = progress_bar(self._last_step, "training", "step", self._step)

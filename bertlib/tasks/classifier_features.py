@@ -90,9 +90,9 @@ class _Converter:
     """Turns (index, example) into a list of `InputFeatures`, the example's windows; for worker processes.
     Arguments are those of `Conversion`."""
 
-    def __init__(self, label_list, max_seq_length, tokenizer, doc_stride=0):
+    def __init__(self, label_list, max_seq_length, tokenizer, doc_stride=0, has_labels=True):
         self._target, self._length, self._tokenizer = targets.of(label_list), max_seq_length, tokenizer
-        self._stride = doc_stride
+        self._stride, self._has_labels = doc_stride, has_labels
 
     def __call__(self, item):
         ex_index, example = item
@@ -106,14 +106,18 @@ class _Converter:
             raise ValueError(f"example {example.guid}: {error}") from None
         texts, num_tokens = windows_of(example, self._length, self._tokenizer, self._stride)
         if ex_index < _LOGGED_EXAMPLES:
-            label = example.label
-            if self._target.task_type == "multilabel":
-                label = ", ".join(label) or "none"
-            which = "" if self._target.labels is None else f" (id {label_id})"
             windows = f", the first of {len(texts)} windows" if len(texts) > 1 else ""
-            logging.info("Example %s, label %s%s%s: %s", example.guid, label, which, windows,
+            logging.info("Example %s%s%s: %s", example.guid, self._label_in_words(example.label, label_id),
+                         windows,
                          " ".join(tokenization.printable_text(token) for part in texts[0] for token in part))
         return [self._features(first, second, label_id, num_tokens) for first, second in texts]
+
+    def _label_in_words(self, label, label_id):
+        if not self._has_labels:
+            return ""
+        if self._target.task_type == "multilabel":
+            label = ", ".join(label) or "none"
+        return f", label {label}" + ("" if self._target.labels is None else f" (id {label_id})")
 
     def _features(self, first, second, label_id, num_tokens):
         """The `InputFeatures` of the tokens of segment 0 and those of segment 1."""
@@ -218,7 +222,8 @@ class Conversion:
       label_ids: as in `InputFeatures`.
     """
 
-    def __init__(self, examples, label_list, max_seq_length, tokenizer, num_workers=1, doc_stride=0):
+    def __init__(self, examples, label_list, max_seq_length, tokenizer, num_workers=1, doc_stride=0,
+                 has_labels=True):
         """Converts nothing yet.
 
         Args:
@@ -226,10 +231,11 @@ class Conversion:
             tokenizer that is not of `tokenization.TOKENIZERS` all is done in this process.
           num_workers: number of processes, 0 for one a core; the results are the same ones.
           doc_stride: see `cut_into_windows`.
+          has_labels: whether the examples' labels are theirs, to be logged, and not stand-ins.
         """
         self._examples = examples
         self._fields = feature_fields(max_seq_length, targets.of(label_list))
-        self._convert = _Converter(label_list, max_seq_length, tokenizer, doc_stride)
+        self._convert = _Converter(label_list, max_seq_length, tokenizer, doc_stride, has_labels)
         self._processes = num_workers if type(tokenizer) in tokenization.TOKENIZERS else 1
         self._kept = None
         self.windows, self.lengths, self.label_ids = [], [], []

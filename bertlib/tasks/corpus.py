@@ -80,39 +80,65 @@ def read_documents(path, tokenizer):
             document.append(line)
 
 
+Survey = collections.namedtuple("Survey", "documents sentences single fingerprint")
+Survey.__doc__ = \
+    """How many documents, sentences, documents of one sentence a file has, and a hash (str) of the text."""
 Corpus = collections.namedtuple("Corpus", "documents sentences fingerprint")
 Corpus.__doc__ = \
     """How many documents and sentences some files have, and a hash (str) of them in their order."""
 
 
 def survey(input_files, tokenizer):
-    """Reads all input once, to find its faults before anything depends on it; returns the `Corpus`.
+    """Reads all input once, to find its faults before anything depends on it; see `summed_up`."""
+    return summed_up(input_files, [survey_file(path, tokenizer) for path in input_files])
 
-    Warns of a file in which each sentence is a document.
+
+def survey_file(path, tokenizer):
+    """Reads a file once; returns its `Survey`.
 
     Raises:
-      ValueError: a file cannot be read, or there is no text at all.
+      ValueError, OSError: it cannot be read.
     """
-    documents, sentences, digest = 0, 0, hashlib.blake2b(digest_size=16)
-    for path in input_files:
-        found = single = 0
-        for document in read_documents(path, tokenizer):
-            found += 1
-            single += len(document) == 1
-            sentences += len(document)
-            digest.update("\n".join([*document, "\n"]).encode())
-        documents += found
-        if not found:
+    documents = sentences = single = 0
+    digest = hashlib.blake2b(digest_size=16)
+    for document in read_documents(path, tokenizer):
+        documents += 1
+        single += len(document) == 1
+        sentences += len(document)
+        digest.update("\n".join([*document, "\n"]).encode())
+    return Survey(documents, sentences, single, digest.hexdigest())
+
+
+def summed_up(input_files, surveys):
+    """Returns the `Corpus` of some files with these surveys.
+
+    Warns of a file without text, and of one in which each sentence is a document.
+
+    Raises:
+      ValueError: there is no text at all.
+    """
+    for path, found in zip(input_files, surveys):
+        if not found.documents:
             logging.warning("%s has no text.", path)
-        elif found > 1 and single >= _SUSPICIOUS_FRACTION * found:
+        elif found.documents > 1 and found.single >= _SUSPICIOUS_FRACTION * found.documents:
             logging.warning("%s: %d of its %d documents have one sentence only. If a blank line stands after "
                             "each sentence, remove it: blank lines divide documents, and without a second "
-                            "sentence in the document no pair can have a real next sentence.", path, single,
-                            found)
-    if not documents:
+                            "sentence in the document no pair can have a real next sentence.", path,
+                            found.single, found.documents)
+    if not any(found.documents for found in surveys):
         raise ValueError(f"There is no text in {', '.join(input_files)}. Expected is one sentence a line, a "
                          "blank line between documents.")
-    return Corpus(documents, sentences, digest.hexdigest())
+    # Of several files it is a hash of their hashes, so that each can be read elsewhere.
+    fingerprint, *others = (found.fingerprint for found in surveys)
+    if others:
+        fingerprint = hashlib.blake2b(" ".join([fingerprint, *others]).encode(), digest_size=16).hexdigest()
+    return Corpus(sum(found.documents for found in surveys), sum(found.sentences for found in surveys),
+                  fingerprint)
+
+
+def number_of_blocks(documents, size):
+    """Returns how many blocks `blocks_of` yields of so many documents."""
+    return max(0, (documents - 2) // size) + 1
 
 
 def blocks_of(documents, size):

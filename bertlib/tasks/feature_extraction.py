@@ -12,7 +12,7 @@ import zipfile
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoints, estimator, files, input_pipeline, record_files
+from bertlib.runtime import checkpoints, estimator, files, input_pipeline, record_files, together
 from bertlib.tasks import head
 from bertlib.tasks.classifier_data import _truncate_seq_pair
 
@@ -153,7 +153,7 @@ def running(model_fn):
             raise ValueError("out of memory. Lower --batch_size.") from error
 
 
-def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32):
+def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32, group=None):
     """Yields (`InputFeatures`, its vectors) in order.
 
     Args:
@@ -163,13 +163,17 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
       batch_size: lines the model gets at a time.
       token_bytes: bytes kept for each token.
       dtype: of the vectors: [tokens, L, W], or pooled [L, W].
+      group: the `replica_group.Group` that shares the work, or None.
     """
     for window in _windows(features, batch_size, min(_WINDOW_TOKENS, _WINDOW_BYTES // token_bytes)):
         order = sorted(range(len(window)), key=lambda place: len(window[place].tokens))
         vectors = [None] * len(window)
-        for start in range(0, len(order), batch_size):
-            places = order[start:start + batch_size]
-            found = run(arrays_of([window[place] for place in places], len(window[places[-1]].tokens)))
+        batches = [order[start:start + batch_size] for start in range(0, len(order), batch_size)]
+
+        def run_batch(places, window=window):
+            return run(arrays_of([window[place] for place in places], len(window[places[-1]].tokens)))
+
+        for places, found in zip(batches, together.shared_out(group, run_batch, batches)):
             layers = np.stack([found[f"layer_output_{index}"] for index in range(num_layers)],
                               axis=-2).astype(dtype)
             for place, values in zip(places, layers):

@@ -1,5 +1,7 @@
 """Masked words and next sentences: the two heads that BERT is pre-trained with."""
 
+import functools
+
 import tensorflow.compat.v1 as tf
 
 from bertlib.runtime import estimator
@@ -28,15 +30,18 @@ class Pretraining:
 
     def build(self, bert_config, model, features, mode, micro_batches):
         del mode
-        masked_lm_loss, *masked_lm = get_masked_lm_output(
+        masked_lm_loss, masked_lm_losses, log_probs = get_masked_lm_output(
             bert_config, model.get_sequence_output(), model.get_embedding_table(),
             features["masked_lm_positions"],
             features["masked_lm_ids"], features["masked_lm_weights"], features.get("masked_lm_weights_total"),
             micro_batches)
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, model.get_pooled_output(), features["next_sentence_labels"])
-        metrics = metric_fn, [*masked_lm, features["masked_lm_ids"], features["masked_lm_weights"],
-                              *next_sentence, features["next_sentence_labels"]]
+        # The words in place of all words' probabilities: replicas that share an evaluation send them.
+        metrics = (functools.partial(_metrics, vocab_size=bert_config.vocab_size),
+                   [masked_lm_losses, tf.argmax(log_probs, -1, output_type=tf.int32),
+                    features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
+                    features["next_sentence_labels"]])
         return head.Outputs(masked_lm_loss + next_sentence_loss, metrics=metrics)
 
 
@@ -170,9 +175,17 @@ def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked
     and masked_lm_baseline: the accuracy of predicting the same word everywhere, the most frequent of the
     masked ones. Arguments are what the heads return and get.
     """
+    words = tf.argmax(masked_lm_log_probs, -1, output_type=tf.int32)
+    return _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights,
+                    next_sentence_example_loss, next_sentence_log_probs, next_sentence_labels,
+                    masked_lm_log_probs.shape.as_list()[-1])
+
+
+def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, next_sentence_example_loss,
+             next_sentence_log_probs, next_sentence_labels, vocab_size):
+    """`metric_fn` of the likeliest words, int32 [B·P]."""
     ids, weights = tf.reshape(masked_lm_ids, [-1]), tf.reshape(masked_lm_weights, [-1])
     labels = tf.reshape(next_sentence_labels, [-1])
-    vocab_size = masked_lm_log_probs.shape.as_list()[-1]
     with tf.variable_scope("masked_lm_baseline"):
         counts = tf.get_variable("counts", [vocab_size], tf.float64, tf.zeros_initializer(), trainable=False,
                                  collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
@@ -180,9 +193,7 @@ def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked
         baseline = (tf.math.divide_no_nan(tf.reduce_max(counts), tf.reduce_sum(counts)),
                     tf.assign_add(counts, counted))
     return {
-        "masked_lm_accuracy": tf.metrics.accuracy(ids,
-                                                  tf.argmax(masked_lm_log_probs, -1, output_type=tf.int32),
-                                                  weights),
+        "masked_lm_accuracy": tf.metrics.accuracy(ids, words, weights),
         "masked_lm_baseline": baseline,
         "masked_lm_loss": tf.metrics.mean(masked_lm_example_loss, weights),
         "next_sentence_accuracy": tf.metrics.accuracy(labels,

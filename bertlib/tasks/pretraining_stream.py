@@ -226,7 +226,7 @@ class _RowPacker:
 
 
 def write_training_data(input_files, output_files, tokenizer, recipe, random_seed=12345,
-                        shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None):
+                        shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None, cluster=None):
     """Writes pre-training data of any amount of text; goes on where a killed run of the same arguments ended.
 
     The text is cut into blocks of documents. Each is by itself what
@@ -238,13 +238,16 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
 
     Args:
       input_files: list of paths, see `corpus.find_input_files`.
-      output_files: list of local paths. Beside the first one is the manifest, a JSON file.
+      output_files: list of paths, local ones without a cluster. Beside the first one is the manifest, a JSON
+        file.
       tokenizer: a `tokenization.FullTokenizer`, or another that can be pickled.
       recipe: a `pretraining_data.Recipe`.
       random_seed: int; what is written depends on it, on the input and on the recipe.
       shuffle_buffer_documents: documents of a block, at least 2. Each process holds a block in memory.
       num_workers: number of processes, 0 for one a core; what is written is the same.
       tokenizer_settings: {name: value} of what tokens depend on besides the vocabulary, to notice a change.
+      cluster: a `pretraining_beam.Cluster` that does the work in place of processes here; what is written is
+        the same. Killed, it begins again.
 
     Returns:
       The manifest: {"statistics": {name: count}, "documents": …}.
@@ -254,23 +257,27 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
         input.
       OSError: a file cannot be read or written, or (locks.InUseError) another process writes it.
     """
-    _check_output_files(input_files, output_files)
+    _check_output_files(input_files, output_files, remote=cluster is not None)
     with contextlib.ExitStack() as stack:
         for path in output_files:
             stack.enter_context(locks.file(path))
         return _write_locked(input_files, output_files, tokenizer, recipe, random_seed,
-                             shuffle_buffer_documents, num_workers, tokenizer_settings)
+                             shuffle_buffer_documents, num_workers, tokenizer_settings, cluster)
 
 
 def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents,
-                  num_workers, tokenizer_settings):
+                  num_workers, tokenizer_settings, cluster):
     """`write_training_data`, with the locks of the output files."""
-    text = corpus.survey(input_files, tokenizer)
+    if cluster:
+        surveys = cluster.survey(input_files, tokenizer, output_files)
+        text = corpus.summed_up(input_files, surveys)
+    else:
+        text = corpus.survey(input_files, tokenizer)
     if recipe.next_sentence and text.documents == 1:
         raise ValueError(f"{', '.join(input_files)}: one document only, so that there is no other to take a "
                          "random next sentence from. Put blank lines between documents, or pass "
                          "--next_sentence=false.")
-    blocks = max(0, (text.documents - 2) // shuffle_buffer_documents) + 1
+    blocks = corpus.number_of_blocks(text.documents, shuffle_buffer_documents)
     logging.info("Input: %d files, %d documents, %d sentences; %d blocks of at most %d documents.",
                  len(input_files), text.documents, text.sentences, blocks,
                  min(text.documents, shuffle_buffer_documents + 1))
@@ -280,12 +287,16 @@ def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shu
                 "shuffle_buffer_documents": shuffle_buffer_documents,
                 "vocabulary": vocabulary, **(tokenizer_settings or {})}
     output = _Output(output_files, {"settings": settings, **text._asdict(), "blocks": blocks})
-    if output.done < blocks:
+    make_block = _BlockMaker(tokenizer, recipe, random_seed)
+    if output.done < blocks and cluster:
+        output.replace(*cluster.write(input_files, [found.documents for found in surveys], tokenizer,
+                                      make_block, shuffle_buffer_documents, output_files))
+    elif output.done < blocks:
         documents = itertools.chain.from_iterable(corpus.read_documents(path, tokenizer)
                                                   for path in input_files)
         rest = itertools.islice(enumerate(corpus.blocks_of(documents, shuffle_buffer_documents)), output.done,
                                 None)
-        results = workers.ordered_map(_BlockMaker(tokenizer, recipe, random_seed), rest,
+        results = workers.ordered_map(make_block, rest,
                                       min(num_workers or workers.available_cores(), blocks - output.done),
                                       chunk_size=1)
         with contextlib.closing(results):
@@ -309,18 +320,21 @@ def _log(record, tokenizer):
                  " ".join(tokenizer.convert_ids_to_tokens(labels[:int(sum(weights))])))
 
 
-def _check_output_files(input_files, output_files):
-    """Finds out before the work whether its result could be written."""
+def _check_output_files(input_files, output_files, remote=False):
+    """Finds out before the work whether its result could be written; on another file system, if `remote`."""
     named = collections.Counter(map(files.identity, [*input_files, *output_files]))
     for path in output_files:
         directory = os.path.dirname(path) or "."
-        if "://" in path:
+        if files.is_remote(path) and not remote:
             raise ValueError(f"Output file {path}: only local files, as they are written in parts. "
                              "Copy them afterwards.")
         if named[files.identity(path)] > 1:
             raise ValueError(f"Output file {path} is named twice, or is an input file too.")
-        if os.path.isdir(path):
+        if files.is_directory(path):
             raise IsADirectoryError(f"Output file {path} is a directory; name a file in it.")
+        if files.is_remote(path):
+            files.make_directories(directory)
+            continue
         try:
             os.makedirs(directory, exist_ok=True)
         except OSError as error:
@@ -349,7 +363,7 @@ class _Output:
         self._manifest_path = paths[0] + MANIFEST_SUFFIX
         self._manifest = {**manifest, "files": [os.path.basename(path) for path in paths], "blocks_done": 0,
                           "sizes": [0] * len(paths), "statistics": {}}
-        if os.path.exists(self._manifest_path):
+        if files.exists(self._manifest_path):
             found = self._read_manifest()
             self._check_same(found)
             complete = found["blocks_done"] == found["blocks"]
@@ -358,13 +372,13 @@ class _Output:
                 logging.info("%s: %d of %d blocks are there already.", self._manifest_path, self.done,
                              found["blocks"])
                 for path, size in zip(paths, found["sizes"]):
-                    if os.path.exists(_partial(path)):
+                    if files.exists(_partial(path)) and not files.is_remote(path):
                         os.truncate(_partial(path), size)
                 return
             logging.warning("The files of %s are not as it left them; they are written anew.",
                             self._manifest_path)
         for path in paths:
-            with open(_partial(path), "wb"):
+            with files.opened(_partial(path), "wb"):
                 pass
 
     @property
@@ -379,8 +393,7 @@ class _Output:
           ValueError: it is none.
         """
         try:
-            with open(self._manifest_path, encoding="utf-8") as reader:
-                found = json.load(reader)
+            found = json.loads(files.read_bytes(self._manifest_path).decode())
             wrong = _difference(found, self._manifest)
         except (ValueError, RecursionError) as error:
             wrong = f"it is not JSON: {str(error).splitlines()[0]}"
@@ -413,14 +426,24 @@ class _Output:
             with files.explaining_disk(path):
                 sizes.append(_append(path, records[(index - first) % len(self._paths)::len(self._paths)]))
         total.update(statistics)
-        self._manifest.update(blocks_done=self.done + 1, sizes=sizes, statistics=dict(total))
+        self._write_manifest(self.done + 1, sizes, total)
+
+    def replace(self, paths, statistics):
+        """Takes files that hold the records of all blocks, in place of what there is."""
+        for path, found in zip(self._paths, paths):
+            files.move(found, _partial(path))
+        self._write_manifest(self._manifest["blocks"], [files.size(_partial(path)) for path in self._paths],
+                             statistics)
+
+    def _write_manifest(self, blocks_done, sizes, statistics):
+        self._manifest.update(blocks_done=blocks_done, sizes=sizes, statistics=dict(statistics))
         files.write_text(self._manifest_path, json.dumps(self._manifest, indent=1) + "\n")
 
     def finish(self):
         """Gives the files their names; returns the manifest."""
         for path in self._paths:
-            if os.path.exists(_partial(path)):
-                os.replace(_partial(path), path)
+            if files.exists(_partial(path)):
+                files.move(_partial(path), path)
         return self._manifest
 
 
@@ -473,9 +496,9 @@ def written_files(output_files):
 
 def _has(path, size, complete):
     """Whether so many bytes of a file are there, under the one name or the other."""
-    if os.path.exists(_partial(path)):
-        return os.path.getsize(_partial(path)) >= size
-    return complete and os.path.exists(path) and os.path.getsize(path) == size
+    if files.exists(_partial(path)):
+        return files.size(_partial(path)) >= size
+    return complete and files.exists(path) and files.size(path) == size
 
 
 # --- Report ----------------------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ def read_rows(path):
     """
     ending = _ending_of(path)
     text = _text_of(path)
+    # A document may be longer than the module's limit for a field. A lost quote is found by what follows it.
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     if ending == ".csv":
         rows = list(split_rows(text, path, ",", '"', strict=True))
     elif ending == ".tsv":

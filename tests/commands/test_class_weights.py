@@ -9,11 +9,12 @@ from sklearn.utils.class_weight import compute_class_weight
 from bertlib.commands import class_weights
 from bertlib.tasks import targets
 
-TARGET = targets.OneLabel(["no", "yes", "a:b"])
+TARGET = targets.OneLabel(["no", "yes", "a:b"])  # in another order than sorted
 
 
 def settings(weights=None, smoothing=0.0):
-    return types.SimpleNamespace(class_weights=weights, label_smoothing=smoothing, task_name="T")
+    return types.SimpleNamespace(class_weights=weights, label_smoothing=smoothing, task_name="T",
+                                 do_train=True)
 
 
 def test_balanced_weights_are_those_of_scikit_learn():
@@ -43,6 +44,23 @@ def test_forms(text, expected):
 def test_what_cannot_be_meant_is_refused(text, said):
     with pytest.raises(ValueError, match=rf"^--class_weights={text}: .*{said}.*Pass balanced, or"):
         class_weights.check(settings(text), TARGET)
+
+
+@pytest.mark.parametrize("given, expected", [
+    (dict(weights="yes:7"), (3, pytest.approx([1 / 3, 7 / 3, 1 / 3]), 0.0)),
+    (dict(smoothing=0.1), (3, None, 0.1)),
+    (dict(weights="balanced", smoothing=0.1), (3, pytest.approx([0.75, 1.5, 0]), 0.1))])
+def test_the_head_of_a_training_has_them(given, expected, monkeypatch, caplog):
+    monkeypatch.setattr(class_weights.classifier, "Classifier", lambda *arguments: arguments)
+    with caplog.at_level("INFO", logger="absl"):
+        found = class_weights.head_for_training(settings(**given), TARGET, "plain", {"yes": 1, "no": 2})
+    assert found == expected
+    if given == dict(weights="yes:7"):
+        assert "no 0.3333 (2), yes 2.333 (1), a:b 0.3333 (0)." in caplog.text
+    asked = settings(**given)
+    asked.do_train = False
+    assert class_weights.head_for_training(asked, TARGET, "plain", {}) == "plain"
+    assert class_weights.head_for_training(settings(), TARGET, "plain", {}) == "plain"
 
 
 @pytest.mark.parametrize("given, flag", [(dict(weights="balanced"), "--class_weights=balanced"),

@@ -1,6 +1,7 @@
 """`extract_features.py`: recorded vectors, published and other layouts, order, streaming, bad input."""
 
 import json
+import shutil
 import types
 
 from helpers import Recording
@@ -161,6 +162,17 @@ def test_pooled_tfrecord(extracted, published):
     expected = [(tokens, values[0]) for tokens, values in published]
     assert_tfrecord(extracted("cls.tfrecord", output_format="tfrecord", pooling="cls"), expected, "float32",
                     1e-5)
+
+
+def test_what_a_training_left_needs_no_other_flag(tiny_model, text, published, scripts, tmp_path):
+    tiny.write_training(tmp_path / "output", tiny_model.weights)
+    for path, name in ((tiny_model.config, "bert_config.json"), (tiny_model.vocab, "vocab.txt")):
+        shutil.copy(path, tmp_path / "output" / name)
+    done = scripts.run("extract_features.py", *tiny.flags(
+        input_file=text, output_file="x.npz", output_format="npz", layers=",".join(map(str, LAYERS)),
+        init_checkpoint="output", max_seq_length=tiny.SEQ_LENGTH), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert_npz(tmp_path / "x.npz", published, np.float32, 1e-5)
 
 
 def test_the_other_combinations_of_format_and_precision(published, tmp_path):

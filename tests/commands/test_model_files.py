@@ -51,8 +51,12 @@ def test_the_files_of_a_run(tiny_model, tmp_path):
         "do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer"}
     assert found["labels.txt"] == b"no\nyes it is\n" and len(found) == 4
     assert set(model_files.contents(given, object())) == {"vocab.txt", "tokenizer_config.json"}
+    assert model_files.missing(tmp_path, found) == list(found)
     put(tmp_path, found)
+    assert model_files.missing(tmp_path, {**found, "spm.model": b""}) == ["spm.model"]
     assert output_files.labels_in(tmp_path) == ["no", "yes it is"]
+    # A line is a label.
+    assert "labels.txt" not in model_files.contents(given, theirs, ["no", "yes\nit is"])
     checks.load_config(settings_of(bert_config_file=tmp_path / "bert_config.json", max_seq_length=40))
 
 
@@ -70,6 +74,9 @@ def test_what_the_tokenizer_does_comes_back_the_same(tiny_model, tmp_path):
     assert [checks.load_tokenizer(again).tokenize(text) for text in texts] == [
         checks.load_tokenizer(first).tokenize(text) for text in texts]
     assert put(output, model_files.contents(again, CONFIG)) == ([], [])
+    # A vocabulary may be elsewhere than what a converted model says of its tokenizer.
+    elsewhere = settings_of(vocab_file=tiny_model.vocab, init_checkpoint=start)
+    assert model_files.contents(elsewhere, CONFIG) == model_files.contents(first, CONFIG)
 
 
 def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
@@ -80,6 +87,10 @@ def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
     (tmp_path / "vocab.txt").write_text("another model's")
     with pytest.raises(ValueError, match=r"has vocab\.txt of something else"):
         put(tmp_path, found)
+    # One that an earlier run wrote makes room.
+    (tmp_path / "vocab.txt").write_text("x\n")
+    ours = {"vocab.txt": "6b596f2745d6830d5f3cf98e9f358682"}  # as in the records of earlier versions
+    assert put(tmp_path, found, ours) == (list(found), ["vocab.txt"])
 
 
 # --- What is there already -------------------------------------------------------------------------------
@@ -88,7 +99,7 @@ def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
 def test_what_means_the_same_is_left_alone(tiny_model, tmp_path):
     wanted = model_files.contents(settings_of(vocab_file=tiny_model.vocab), CONFIG)
     (tmp_path / "bert_config.json").write_text(json.dumps({**tiny.CONFIG, "pooler_type": "first"}))
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "name": "mine"}')
+    (tmp_path / "tokenizer_config.json").write_text('\ufeff{"do_lower_case": true, "name": "mine"}')
     (tmp_path / "vocab.txt").write_bytes(tiny_model.vocab.read_bytes())
     (tmp_path / "labels.txt").write_text("mine")  # a run without labels has nothing to say of it
     assert put(tmp_path, wanted) == ([], [])

@@ -106,6 +106,8 @@ def test_files_are_enough_to_train_evaluate_and_predict(classified):
     assert f"train, train.csv: 24 examples: {', '.join(f'{kind} {n}' for kind, n in counts.items())}." in (
         finished.err)
     assert "test, test.csv: 9 examples, without labels." in finished.err
+    assert re.search(r"Example dev-2, label \w+ \(id \d\): \[CLS\]", finished.err)
+    assert re.search(r"Example test-2: \[CLS\]", finished.err)  # what stands for its label is nobody's
     matrix = found["eval_confusion_matrix"]
     assert np.sum(matrix, axis=1).tolist() == [sum(row[2] == kind for row in news(15, "dev"))
                                                for kind in KINDS]
@@ -288,9 +290,9 @@ GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")
     ({"dev.csv": [["a cat", "x"], [" ", "y"]]}, {}, "dev.csv:3: the text is empty"),
     ({}, dict(text_column="body"), "train.csv:1: there is no column 'body', which --text_column names; the "
      "columns are text, label"),
-    ({}, dict(dev_file="none.csv"), "--dev_file=none.csv: there is no file."),
-    ({}, dict(train_file="/tmp"), "--train_file=/tmp: there is no file of that name, but a directory"),
-    ({}, dict(label_file="none.txt"), "--label_file=none.txt: there is no file."),
+    ({}, dict(dev_file="none.csv"), "--dev_file=none.csv: there is no such file."),
+    ({}, dict(train_file="/tmp"), "--train_file=/tmp is a directory; name the file"),
+    ({}, dict(label_file="none.txt"), "--label_file=none.txt: there is no such file."),
     ({}, dict(text_column=""), "there is no column '', which --text_column names"),
     ({}, dict(task_name="mrpc"), "--train_file is for your own data, and --task_name=mrpc"),
     ({}, dict(data_dir="."), "--data_dir=. is for the known tasks"),

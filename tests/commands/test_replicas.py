@@ -68,7 +68,7 @@ print(group.index, group.all_gather(group.index ** 2))
 """
     done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--max_restarts=1", cwd=tmp_path)
     assert (done.code, done.out) == (0, "0 [0, 1]\n"), done
-    assert re.search(r"WARNING: replica 1 \(process \d+\) was killed by SIGKILL\. If nobody did that, memory "
+    assert re.search(r"replica 1 \(process \d+\) was killed by SIGKILL\. If nobody did that, memory "
                      r"ran out\. All replicas are started again: 1 of --max_restarts=1\.\n", done.err)
     assert re.search(r"TensorFlow .* on CPU, 1 threads \(no GPU found\), replica 0 of 2\.\n", done.err)
     log = (tmp_path / "replicas" / "1.log").read_text()
@@ -80,21 +80,27 @@ print(group.index, group.all_gather(group.index ** 2))
     ("raise ValueError('the sky is down')", 1, r"error: the sky is down"),
     ("raise ValueError(f'{group.index} is odd') if group.index else group.barrier()", 1,
      r"error: replica 1: 1 is odd"),
+    # It explains its error for a minute, and the others wait in a collective.
+    ("group.tell(ValueError('no room\\nat all')) if group.index else None; time.sleep(60)", 1,
+     r"error: replica 1 \(process \d+ on .+\): no room The same command goes on\."),
     ("raise OSError('the disk is full') if group.index == 0 else group.barrier()", 1,
      r"error: the disk is full"),
-    ("sys.exit(5) if group.index else time.sleep(60)", 5,
-     r"error: replica 1 \(process \d+\) ended with exit code 5 and without a message; .*"),
+    ("import tensorflow.compat.v1 as tf\nif group.index: raise ValueError('the sky is down')\ntime.sleep(3)\n"
+     "raise tf.errors.UnavailableError(None, tf.no_op(), 'gone')", 1, r"error: replica 1: the sky is down"),
+    ("sys.exit(5) if group.index else time.sleep(300)", 5,
+     r"error: replica 1 \(process \d+\) ended with exit code 5 and without a message; .* The same "
+     r"command goes on\."),
     ("os.kill(os.getpid(), signal.SIGSTOP) if group.index else group.barrier()", 1,
-     r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\."),
-    ("os.kill(os.getppid(), signal.SIGTERM) if group.index else None; time.sleep(60)", 143,
+     r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\. The same "
+     r"command goes on\."),
+    ("os.kill(os.getppid(), signal.SIGTERM) if group.index else None; time.sleep(300)", 143,
      r"terminated\. The same command goes on\."),
-    ("os.kill(os.getppid(), signal.SIGINT) if group.index else None; time.sleep(60)", 130,
+    ("os.kill(os.getppid(), signal.SIGINT) if group.index else None; time.sleep(300)", 130,
      r"interrupted\. The same command goes on\.")])
 def test_how_replicas_end(act, code, last, command, scripts, tmp_path):
     command.write_text(command.read_text().replace("launch.run(main,", "launch.run(main, goes_on=True,"))
-    begun = time.monotonic()
     done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--replica_timeout=20", cwd=tmp_path)
-    assert done.code == code and time.monotonic() - begun < 50, done
+    assert done.code == code, done
     *before, line = done.err.splitlines()
     assert re.fullmatch(rf"command\.py: {last}", line), done.err
     assert not [line for line in before if line.startswith("command.py")]

@@ -1,5 +1,6 @@
 """run_classifier_with_tfhub.py as a user runs it, on a hub module of the tiny model."""
 
+import csv
 import os
 import re
 import shutil
@@ -233,6 +234,28 @@ def test_nothing_is_written_over_the_module(scripts, flags, module, tmp_path):
 
 
 # --- Your own data ---------------------------------------------------------------------------------------
+
+
+def test_own_pairs(scripts, flags, tmp_path):
+    rows = [["title", "kind", "text"], ["a cat", "pet", "sees"], ["a stone", "thing", "breaks"],
+            ["a dog", "pet", "eats, or not"], ["paper", "thing", "sells"]]
+    for name, columns in (("train", rows), ("test", [[row[0], row[2]] for row in rows])):
+        with open(tmp_path / f"{name}.csv", "w", newline="") as file:
+            csv.writer(file).writerows(columns)
+    done = scripts.run(SCRIPT, *flags(
+        task_name=None, data_dir=None, train_file="train.csv", dev_file="train.csv", test_file="test.csv",
+        text_column="title,text", label_column="kind", class_weights="pet:3", num_train_epochs=1),
+                       cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "[CLS] a cat [SEP] see" in done.err
+    assert "Weights of the labels in training, on average 1 an example: pet 1.5 (2), thing 0.5 (2)." in (
+        done.err)
+    output = tmp_path / "output" / "train_with_tfhub"
+    assert (output / "labels.txt").read_text() == "pet\nthing\n"
+    best = probabilities_in(output / "test_results.tsv").argmax(1)
+    assert (output / "test_predictions.tsv").read_text().splitlines() == [
+        "index\tprediction", *(f"{index}\t{['pet', 'thing'][label]}" for index, label in enumerate(best))]
+    assert len(best) == 4 and "eval_matthews" in metrics_in(output / "eval_results.txt")
 
 
 def test_own_data_with_several_labels(scripts, flags, tmp_path):

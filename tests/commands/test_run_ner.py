@@ -176,7 +176,7 @@ def test_bad_input_is_told_and_nothing_is_written(name, text, message, scripts, 
     (dict(do_train=True, do_eval=True, train_file="data/train.txt"),
      "--dev_file is required, or --data_dir."),
     (dict(data_dir="none"), "--data_dir=none: there is no such directory."),
-    (dict(do_predict=True, test_file="data/none.txt"), "data/none.txt does not exist"),
+    (dict(do_predict=True, test_file="data/none.txt"), "--test_file=data/none.txt: there is no such file"),
     (dict(do_eval=True, dev_file="data/test.txt", output_dir="data", data_dir="data"), "has no labels.txt")])
 def test_flags_that_cannot_be_right(flags, message, scripts, tiny_model, tmp_path):
     write_conll(tmp_path / "data" / "test.txt", 2)

@@ -129,6 +129,12 @@ def test_gpus_are_shared_out(here, monkeypatch):
     assert [one["CUDA_VISIBLE_DEVICES"] for one in values(here, 2)] == ["3, GPU-ab,5"] * 2
 
 
+def test_gpus_are_counted_unless_they_are_named(monkeypatch):
+    monkeypatch.setattr(replica_launcher.glob, "glob", lambda pattern: ["/dev/nvidia0", "/dev/nvidia3"])
+    assert replica_launcher.visible_gpus({}) == ["0", "1"]
+    assert replica_launcher.visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
+
+
 def test_more_replicas_than_gpus_are_refused():
     with pytest.raises(ValueError, match=r"--num_replicas=3 needs as many GPUs, and this machine has 2 that "
                        r"CUDA_VISIBLE_DEVICES=0,1 shows\. Pass --num_replicas=2"):
@@ -254,6 +260,24 @@ end("replica 1 gave no sign of life", own=False, about=1)
         r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\.", end.message)
 
 
+def test_a_replica_that_stays_stopped_is_ended_whether_another_one_notices_or_not():
+    end = run("os.kill(os.getpid(), signal.SIGSTOP) if index else wait()", timeout=0.5, patience=0.3)
+    assert end.again and re.fullmatch(
+        r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\.", end.message)
+
+
+def test_a_replica_that_is_stopped_for_a_moment_goes_on():
+    code = """
+if index:
+    open("1", "w").write(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+else:
+    time.sleep(0.5)
+    os.kill(int(open("1").read()), signal.SIGCONT)
+"""
+    assert run(code, timeout=2).code == 0
+
+
 def test_a_replica_that_goes_on_when_replica_0_has_ended_is_ended():
     end = run("wait() if index else None", timeout=0.3)
     assert end.code == 1 and re.fullmatch(r"error: replica 1 \(process \d+\) did not end with the others, "
@@ -300,11 +324,12 @@ wait()
         143, "terminated.", False)
 
 
-def test_one_that_does_not_end_after_a_signal_is_ended(here):
+@pytest.mark.parametrize("handler, said", [
+    ("signal.SIG_IGN if index else lambda *_: end('terminated. Saved.', 143)", "terminated. Saved."),
+    ("signal.SIG_IGN", "terminated.")])
+def test_who_does_not_end_after_a_signal_is_ended(handler, said, here):
     when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
-    end = run("signal.signal(signal.SIGTERM, signal.SIG_IGN if index else save)\nwait()".replace(
-        "save", "lambda *_: end('terminated. Saved.', 143)"), timeout=0.4)
-    assert end == (143, "terminated. Saved.", False)
+    assert run(f"signal.signal(signal.SIGTERM, {handler})\nwait()", timeout=0.4) == (143, said, False)
 
 
 def test_a_signal_that_only_a_replica_got_ends_the_run_alike(here):
@@ -351,7 +376,9 @@ def test_all_are_started_again_as_often_as_allowed(here):
     ("os.abort()", 1), ("sys.exit(3)", 1)])
 def test_what_is_refused_is_not_tried_again(code, restarts):
     log = []
-    end = run(code, 1, log=log, max_restarts=1)
+    end = run(code, 1, log=log, max_restarts=1, afterwards="Do it again.")
+    explained = "end(" in code
+    assert end.message.endswith("Do it again.") != explained
     assert len(log) == restarts and end.code == (3 if "exit(3)" in code else 1)
 
 

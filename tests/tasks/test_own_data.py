@@ -243,6 +243,16 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expe
     assert expected in str(error.value) and str(error.value).startswith(str(path))
 
 
+def test_a_document_of_any_length_is_read_and_a_lost_quote_before_one_is_found(tmp_path):
+    document = "a cat, " * 30000  # more than Python's limit for a field
+    good = written(tmp_path, "good.csv", [(document, "no"), ("a dog", "yes")], ["text", "label"])
+    assert contents(own_data.Reader("classification").read(good)) == [(document, None, "no"),
+                                                                      ("a dog", None, "yes")]
+    (tmp_path / "bad.csv").write_text(f'text,label\n"a cat,no\n"{document}",yes\n')
+    with pytest.raises(ValueError, match=r"bad\.csv:2: a quote is not closed"):
+        own_data.Reader("classification").read(str(tmp_path / "bad.csv"))
+
+
 @pytest.mark.parametrize("text, label, expected", [
     (["queston"], ["kind"], ":1: there is no column 'queston', which --text_column names; the columns are "
      "question, answer, kind (or if that is no header row, give numbers"),

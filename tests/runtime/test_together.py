@@ -1,0 +1,199 @@
+"""What replicas do together: their parts of a batch, shared evaluation and prediction, a vote."""
+
+import itertools
+import types
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from bertlib.runtime import collectives, graph_keys, input_pipeline, stopping, together
+
+EXAMPLES = 24
+
+
+class Replica:
+    """A group of one process that plays replica `index` of `count`: it hears what `said` holds."""
+
+    horovod = False
+
+    def __init__(self, index, count, said=None):
+        self.index, self.count, self.said = index, count, said
+        self.is_first = index == 0
+
+    def from_first(self, value):
+        return value
+
+    def all_gather(self, value):
+        self.own = value
+        return self.said(value)
+
+    def name(self, index):
+        return f"replica {index}"
+
+
+def batches(replica, steps=2, micro_batches=2, **options):
+    """What a replica trains on in some steps: list of batches, each a dict of arrays."""
+    generator = np.random.RandomState(0)
+    lengths = generator.randint(1, 33, EXAMPLES)
+    mask = (np.arange(32) < lengths[:, np.newaxis]).astype(np.int32)
+    arrays = {"mask": mask, "number": np.arange(EXAMPLES, dtype=np.int32),
+              "weight": generator.rand(EXAMPLES).astype(np.float32)}
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        tf.train.create_global_step()
+        if replica:
+            tf.add_to_collection(graph_keys.EXCHANGE, collectives.Exchange(replica))
+        count = replica.count if replica else 1
+        size = options.pop("batch_size", 12 // micro_batches // count)
+        dataset = input_pipeline.array_dataset(arrays, size, is_training=True, drop_remainder=True,
+                                               micro_batches=micro_batches, **options)
+        iterator = tf.data.make_initializable_iterator(dataset)
+        following = iterator.get_next()
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            session.run(iterator.initializer)
+            return [session.run(following) for _ in range(steps * micro_batches)]
+
+
+@pytest.mark.parametrize("options", [
+    dict(), dict(batch_totals=["weight"]), dict(trim=["mask"], batch_totals=["weight"]),
+    dict(trim=["mask"], unequal_micro_batches=True, batch_size=12, batch_totals=["weight"])],
+    ids=["plain", "totals", "trimmed", "by tokens"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_replicas_have_the_parts_that_one_process_has(options, count):
+    alone = batches(None, micro_batches=2 * count, **options)
+    found = [batches(Replica(index, count), **options) for index in range(count)]
+    for number, whole in enumerate(alone):
+        micro_batch, index = divmod(number, count)
+        own = found[index][micro_batch]
+        assert own.keys() == whole.keys()
+        for name in whole:
+            np.testing.assert_array_equal(own[name], whole[name])
+
+
+@pytest.mark.parametrize("trim", [(), ("mask",)], ids=["plain", "sorted"])
+def test_without_training_replicas_take_batches_in_turn(trim):
+    arrays = {"mask": np.ones([7, 4], np.int32), "number": np.arange(7, dtype=np.int32)}
+
+    def numbers(replica):
+        with tf.Graph().as_default(), tf.Session() as session:
+            if replica:
+                together.share_input(replica)
+            dataset = input_pipeline.array_dataset(arrays, 2, is_training=False, drop_remainder=False,
+                                                   trim=trim)
+            assert together.is_shared() == (replica is not None)
+            following = tf.data.make_one_shot_iterator(dataset).get_next()["number"]
+            found = []
+            with pytest.raises(tf.errors.OutOfRangeError):
+                while True:
+                    found.append(session.run(following).tolist())
+            return found
+
+    alone = numbers(None)
+    shares = [numbers(Replica(index, 3)) for index in range(3)]
+    dealt = [batch for round_ in itertools.zip_longest(*shares) for batch in round_ if batch]
+    assert len(alone) == 4 and dealt == alone
+
+
+def test_batches_of_a_foreign_dataset_are_dealt_out_and_all_replicas_end_after_the_same_step():
+    found = []
+    for index in range(3):
+        with tf.Graph().as_default(), tf.Session() as session:
+            dataset = tf.data.Dataset.range(22).batch(2).map(lambda x: ({"x": x}, x[:1]))  # 11 batches
+            features, label = tf.data.make_one_shot_iterator(
+                together.deal_out(dataset, Replica(index, 3))).get_next()
+            rows = []
+            with pytest.raises(tf.errors.OutOfRangeError):
+                while True:
+                    rows.append([values.tolist() for values in session.run((features["x"], label))])
+            found.append(rows)
+    assert found[0] == [[[0, 1], [0]], [[6, 7], [6]], [[12, 13], [12]]]
+    assert found[2] == [[[4, 5], [4]], [[10, 11], [10]], [[16, 17], [16]]]
+
+
+def test_an_input_that_is_no_dataset_cannot_be_dealt_out():
+    with pytest.raises(ValueError, match="has to return a dataset"):
+        together.deal_out(tf.zeros([2]), Replica(0, 2))
+
+
+def test_metrics_of_gathered_batches_are_those_of_one_session():
+    generator = np.random.RandomState(0)
+    rows = [(generator.rand(), generator.randint(0, 2, size), generator.rand(size).astype(np.float32))
+            for size in (8, 8, 3)]
+
+    def metric_fn(labels, scores):
+        return {"accuracy": tf.metrics.accuracy(labels, tf.cast(scores > 0.5, tf.int32)),
+                "auc": tf.metrics.auc(labels, scores)}
+
+    with tf.Graph().as_default():
+        tensors = [tf.placeholder(tf.int32, [8]), tf.placeholder(tf.float32, [8])]
+        gathered = together.Metrics((metric_fn, tensors))
+    for loss, *values in rows:
+        gathered.add(loss, values)
+    with tf.Graph().as_default(), tf.Session() as session:
+        fed = [tf.placeholder(tf.int32, [None]), tf.placeholder(tf.float32, [None])]
+        found = metric_fn(*fed)
+        session.run(tf.local_variables_initializer())
+        for _, *values in rows:
+            session.run([update for _, update in found.values()], dict(zip(fed, values)))
+        expected = session.run({name: value for name, (value, _) in found.items()})
+    results = gathered.results()
+    assert results.pop("loss") == pytest.approx(np.mean([loss for loss, *_ in rows]))
+    assert results == expected
+
+
+def test_what_is_shared_out_comes_in_order_and_each_replica_computes_its_own():
+    computed = []
+
+    def square(item):
+        computed.append(item)
+        return item * item
+
+    def said(own):  # replica 0 and 2 of three, as replica 1 hears them
+        start = len(rounds) * 3
+        rounds.append(own)
+        others = [item * item if item < 7 else None for item in range(start, start + 3)]
+        return [others[0], own, others[2]]
+
+    rounds = []
+    found = list(together.shared_out(Replica(1, 3, said), square, list(range(7))))
+    assert found == [0, 1, 4, 9, 16, 25, 36] and computed == [1, 4] and rounds == [1, 16, None]
+    assert list(together.shared_out(None, square, [2, 3])) == [4, 9]
+
+
+def vote_of(said):
+    with tf.Graph().as_default():
+        replica = Replica(0, 2, said)
+        tf.add_to_collection(graph_keys.EXCHANGE, collectives.Exchange(replica))
+        return together.Vote(replica), replica
+
+
+def test_one_replica_ends_all_and_a_request_to_stop_reaches_the_others():
+    stop = stopping.StopRequest()
+    vote, _ = vote_of(lambda own: [own, (False, False, None)])
+    assert not vote.ends(False, stop) and vote.ends(True, stop) and not stop.made
+    vote, _ = vote_of(lambda own: [own, (True, False, None)])
+    assert vote.ends(False, stop) and not stop.made
+    vote, _ = vote_of(lambda own: [own, (False, True, None)])
+    assert vote.ends(False, stop) and stop.made
+
+
+def test_a_replica_that_is_three_times_slower_for_a_minute_is_named(monkeypatch):
+    now, lines = [0.0], []
+    monkeypatch.setattr(together, "logging", types.SimpleNamespace(
+        warning=lambda text, *values: lines.append(text % values)))
+    vote, _ = vote_of(lambda own: [(False, False, 1.0), (False, False, 4.0), (False, False, 1.0)])
+    vote._pace = together.replica_group.Pace(lambda: now[0])
+    for _ in range(30):
+        now[0] += 4.1
+        vote.ends(False, stopping.StopRequest())
+    assert len(lines) == 2 and lines[0].startswith("replica 1 takes 4.0 times as long")
+
+
+def test_only_replica_0_keeps_hooks_that_write(tmp_path):
+    saver = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=1)
+    other = tf.train.SessionRunHook()
+    assert together.keep_reading_hooks([saver, other], Replica(0, 2)) == [saver, other]
+    assert together.keep_reading_hooks([saver, other], None) == [saver, other]
+    assert together.keep_reading_hooks([saver, other], Replica(1, 2)) == [other]

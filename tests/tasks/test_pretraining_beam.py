@@ -1,0 +1,289 @@
+"""Pre-training data on Apache Beam's local runner: the files of the local command, for any workers."""
+
+import gzip
+import itertools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+from helpers import ROOT
+import pytest
+from test_pretraining_data import contents, corpus, stream, tokenizer_of, write
+
+from bertlib.tasks import pretraining_beam, pretraining_stream
+from bertlib.tasks.corpus import blocks_of, number_of_blocks
+from bertlib.tasks.pretraining_data import Recipe
+
+SMALL = {"max_seq_length": 32, "dupe_factor": 2}
+
+
+def cluster(mode="in_memory", workers=1):
+    return pretraining_beam.Cluster("DirectRunner", [f"direct_running_mode={mode}",
+                                                     f"direct_num_workers={workers}"])
+
+
+def assert_same_as_local(tmp_path, texts, recipe, on, **arguments):
+    """Compares files and manifest of a run here with those of one on a cluster; returns the files."""
+    found = []
+    for name, where in (("here", None), ("beam", on)):
+        paths, manifest = stream(tmp_path, texts, recipe, name=name, cluster=where, **arguments)
+        assert manifest.pop("files") == [os.path.basename(path) for path in paths]
+        written = json.loads(pathlib.Path(paths[0] + ".manifest.json").read_text())
+        assert {**manifest, "files": written["files"]} == written
+        found.append((contents(paths), json.dumps(manifest)))
+    assert found[0] == found[1]
+    assert not [name for name in os.listdir(tmp_path) if "partial" in name or ".beam-" in name]
+    return found[0][0]
+
+
+# --- The same files --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", [
+    {}, {"next_sentence": False}, {"do_whole_word_mask": True}, {"short_seq_prob": 0.5}])
+def test_files_are_those_of_the_local_command(tmp_path, change, monkeypatch):
+    monkeypatch.setattr(pretraining_beam, "_RECORDS_AT_A_TIME", 4)
+    assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL, **change), cluster(), files=7,
+                         shuffle_buffer_documents=5)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_files_are_the_same_for_any_number_of_threads(tmp_path, workers):
+    written = assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL),
+                                   cluster("multi_threading", workers), files=2, shuffle_buffer_documents=5)
+    assert written == contents(stream(tmp_path, corpus(23, 4, 5), Recipe(**SMALL), 2,
+                                      shuffle_buffer_documents=5)[0])
+
+
+def test_several_input_files_and_more_output_files_than_records(tmp_path):
+    texts = corpus(7, 3, 4)
+    text = "\n\n".join("\n".join(text) for text in texts[:4])
+    (tmp_path / "a.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "empty.txt").write_text("\n\n")
+    sources = [str(tmp_path / "a.gz"), str(tmp_path / "empty.txt"), write(tmp_path / "b.txt", texts[4:])]
+    found = []
+    for name, where in (("here", None), ("beam", cluster())):
+        paths = [str(tmp_path / f"{name}-{index}") for index in range(20)]
+        manifest = pretraining_stream.write_training_data(
+            sources, paths, tokenizer_of(texts), Recipe(max_seq_length=32, dupe_factor=1),
+            shuffle_buffer_documents=3, cluster=where)
+        assert manifest["statistics"]["documents"] == 7 and manifest["statistics"]["instances"] < 20
+        found.append((contents(paths), manifest["statistics"], manifest["fingerprint"], manifest["sizes"]))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("documents, size", list(itertools.product(range(1, 14), [2, 3, 5])))
+def test_each_document_is_in_its_block_however_files_divide_them(documents, size):
+    expected = list(blocks_of(iter(range(documents)), size))
+    blocks = number_of_blocks(documents, size)
+    assert len(expected) == blocks
+    for cut in range(documents + 1):
+        found = {}
+        for first, end in ((0, cut), (cut, documents)):
+            read = iter([[f"{number}"] for number in range(first, end)])
+            for block, part in pretraining_beam.parts_of_blocks("file", read, first, end, size, blocks):
+                found.setdefault(block, []).append(part)
+        whole = {block: [int(text) for _, part in sorted(parts) for text, in part]
+                 for block, parts in found.items()}
+        assert whole == dict(enumerate(expected))
+
+
+# --- Runs before -----------------------------------------------------------------------------------------
+
+
+def test_a_run_here_that_was_interrupted_is_finished(tmp_path, monkeypatch):
+    texts, recipe = corpus(20, 4, 5), Recipe(**SMALL)
+    arguments = {"files": 2, "shuffle_buffer_documents": 5}
+    expected, _ = stream(tmp_path, texts, recipe, name="whole", **arguments)
+    append = pretraining_stream._Output.append
+
+    def die(output, *block):
+        if output.done == 2:
+            raise KeyboardInterrupt
+        append(output, *block)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining_stream._Output, "append", die)
+        with pytest.raises(KeyboardInterrupt):
+            stream(tmp_path, texts, recipe, **arguments)
+    for path in ("out-0.beam-1", "out-1.beam-2", "out-1.beam"):  # of attempts that were killed; another's
+        (tmp_path / path).write_bytes(b"half a record")
+    paths, _ = stream(tmp_path, texts, recipe, cluster=cluster(), **arguments)
+    assert contents(paths) == contents(expected)
+    assert sorted(os.listdir(tmp_path)) == [
+        "corpus.txt", "out-0", "out-0.manifest.json", "out-1", "out-1.beam", "whole-0",
+        "whole-0.manifest.json", "whole-1"]
+    # Complete: neither way does anything, and other settings are refused.
+    before = os.stat(paths[0]).st_mtime_ns
+    monkeypatch.setattr(pretraining_beam.Cluster, "write", None)
+    for where in (None, cluster()):
+        stream(tmp_path, texts, recipe, cluster=where, **arguments)
+        with pytest.raises(ValueError, match="random_seed was 12345, is 1"):
+            stream(tmp_path, texts, recipe, cluster=where, random_seed=1, **arguments)
+    assert os.stat(paths[0]).st_mtime_ns == before
+
+
+def test_files_of_another_file_system(tmp_path):
+    texts, recipe = corpus(9, 4, 5), Recipe(**SMALL)
+    expected, _ = stream(tmp_path, texts, recipe, files=2)
+    paths = [f"file://{tmp_path}/there/{index}" for index in range(2)]
+    source = f"file://{tmp_path}/corpus.txt"
+    arguments = [source], paths, tokenizer_of(texts), recipe
+    manifest = pretraining_stream.write_training_data(*arguments, cluster=cluster())
+    assert contents([tmp_path / "there" / name for name in "01"]) == contents(expected)
+    assert sorted(os.listdir(tmp_path / "there")) == ["0", "0.manifest.json", "1"]
+    assert pretraining_stream.write_training_data(*arguments, cluster=cluster()) == manifest
+    with pytest.raises(ValueError, match="only local files"):
+        pretraining_stream.write_training_data(*arguments)
+
+
+# --- What can be wrong -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
+@pytest.mark.parametrize("content, complaint", [
+    (b"one\ntwo \xe9\n", "^[^ ]*b, line 2: byte 5 of it, 0xe9, is not UTF-8. Convert the file to UTF-8.$"),
+    (b"\n \n", "There is no text in .*b"),
+    (b"one\ntwo\n", "one document only, .* pass --next_sentence=false")])
+def test_bad_text(tmp_path, mode, content, complaint, capfd):
+    paths = [str(tmp_path / name) for name in ("a", "b", "c")]
+    for path, text in zip(paths, (b"", content, b"" if b"\xe9" not in content else content)):
+        pathlib.Path(path).write_bytes(text)
+    with pytest.raises((ValueError, OSError), match=complaint):
+        pretraining_stream.write_training_data(paths, [str(tmp_path / "out")], tokenizer_of([["one two"]]),
+                                               Recipe(), cluster=cluster(mode, 2))
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"]
+    assert not capfd.readouterr().err.strip()
+
+
+@pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
+def test_what_goes_wrong_on_a_worker_is_one_message(tmp_path, mode, monkeypatch, capfd):
+    survey = pretraining_beam.Cluster.survey
+
+    def survey_and_change(*arguments):
+        found = survey(*arguments)
+        write(tmp_path / "corpus.txt", corpus(8, 4, 5))
+        return found
+
+    monkeypatch.setattr(pretraining_beam.Cluster, "survey", survey_and_change)
+    with pytest.raises(OSError, match="^[^ ]*corpus.txt was changed while it was read: it had 9 documents.$"):
+        stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster=cluster(mode, 2),
+               shuffle_buffer_documents=4)
+    assert sorted(os.listdir(tmp_path)) == ["corpus.txt", "out-0.partial"]
+    assert not capfd.readouterr().err.strip()
+
+
+@pytest.mark.parametrize("runner, options, complaint", [
+    ("NoSuchRunner", [], "has no runner of that name. It has DataflowRunner"),
+    ("no.such.Runner", [], "has no runner of that name"), ("os.path", [], "has no runner of that name"),
+    ("DirectRunner", ["direct_num_workers=two"], "argument --direct_num_workers: invalid int value: 'two'"),
+    ("DirectRunner", ["direct_running_mode=x"], "argument --direct_running_mode: invalid choice: 'x'"),
+    ("DirectRunner", ["direct_num_workers=-1"], "direct_num_workers must be 0"),
+    ("DirectRunner", ["direct_num_worker=2"], "has no option direct_num_worker"),
+    ("DirectRunner", ["2"], "has no option 2"), ("DirectRunner", [""], "an option is empty"),
+    ("DirectRunner", ["runner=FlinkRunner"], "options name a runner, FlinkRunner")])
+def test_runners_and_options_that_there_are_not(runner, options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        pretraining_beam.Cluster(runner, options)
+
+
+def test_options_that_only_a_cluster_knows_are_handed_on():
+    pretraining_beam.Cluster("FlinkRunner", ["flink_master=host:8081", "--of_the_cluster=2"])
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(ImportError, match="pip install -r requirements-beam.txt"):
+        cluster()
+
+
+# --- The command -----------------------------------------------------------------------------------------
+
+FLAGS = {"input_file": ROOT / "samples/pretraining/dev.txt", "dupe_factor": 2, "shuffle_buffer_documents": 20,
+         "vocab_file": ROOT / "samples/pretraining/vocab.txt"}
+
+
+def flags(**changes):
+    return [f"--{name}={value}" for name, value in {**FLAGS, **changes}.items()]
+
+
+@pytest.mark.parametrize("changes, complaint", [
+    ({"beam_options": "direct_num_workers=2"}, "--beam_options is for a runner of Apache Beam"),
+    ({"beam_runner": "DirectRunner", "num_workers": 2}, "--num_workers is for the processes of this command"),
+    ({"beam_runner": "Nobody", "beam_options": "a=1"}, "--beam_runner=Nobody --beam_options=a=1: Apache")])
+def test_flags_that_contradict_each_other(scripts, tmp_path, changes, complaint):
+    done = scripts.run("create_pretraining_data.py", *flags(output_file="out", **changes), cwd=tmp_path)
+    assert done.code == 1 and complaint in done.err and len(done.err.splitlines()) == 1
+    assert not os.listdir(tmp_path)
+
+
+def test_without_the_flag_nothing_of_beam_is_loaded(scripts, tmp_path):
+    probe = tmp_path / "probe.py"
+    probe.write_text("import sys\nimport create_pretraining_data\nfrom absl import flags\n"
+                     "flags.FLAGS(sys.argv)\ncreate_pretraining_data.main([])\n"
+                     "print([name for name in sys.modules if 'beam' in name])\n")
+    done = scripts.run(probe, *flags(output_file="out"), cwd=tmp_path)
+    assert done.out == "[]\n" and (tmp_path / "out").exists(), done.err
+
+
+def processes_of(session):
+    """The processes of the local runner in a session."""
+    lines = subprocess.run(["ps", "-wweo", "pid=,sid=,args="], capture_output=True, encoding="utf-8").stdout
+    return [int(line.split()[0]) for line in lines.splitlines()
+            if line.split()[1] == str(session) and "pretraining_beam.serve" in line]
+
+
+def start(tmp_path, workers):
+    options = f"direct_running_mode=multi_processing,direct_num_workers={workers}"
+    return subprocess.Popen([sys.executable, ROOT / "create_pretraining_data.py", *flags(
+        output_file=f"{tmp_path}/0,{tmp_path}/1", beam_runner="DirectRunner", beam_options=options)],
+        cwd=tmp_path, stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+
+
+def wait_for(condition):
+    end = time.monotonic() + 200
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.slow(reason="interpreters of their own, each of which loads Beam, and one TensorFlow")
+def test_processes_write_the_same_also_after_a_run_that_was_killed(scripts, tmp_path):
+    (tmp_path / "here").mkdir()
+    done = scripts.run("create_pretraining_data.py", *flags(output_file="0,1"), cwd=tmp_path / "here")
+    assert done.code == 0, done.err
+    expected = contents([tmp_path / "here" / name for name in ("0", "1", "0.manifest.json")])
+    for workers in (1, 2, 4):
+        there = tmp_path / f"a b{workers}"
+        there.mkdir()
+        if workers == 2:
+            killed = start(there, workers)
+            # In the second pipeline, which writes.
+            wait_for(lambda: (there / "0.partial").exists() and processes_of(killed.pid))  # noqa: B023
+            time.sleep(1)
+            killed.kill()
+            killed.wait()
+            assert not (there / "0").exists() and not (there / "0.manifest.json").exists()
+            wait_for(lambda: not processes_of(killed.pid))  # noqa: B023
+        run = start(there, workers)
+        _, said = run.communicate(timeout=300)
+        assert run.returncode == 0 and len(said.splitlines()) < 12, said
+        assert contents([there / name for name in ("0", "1", "0.manifest.json")]) == expected
+        assert sorted(os.listdir(there)) == ["0", "0.manifest.json", "1"]
+
+
+@pytest.mark.slow(reason="interpreters of their own, each of which loads Beam")
+def test_a_process_that_is_killed_ends_the_command(tmp_path):
+    run = start(tmp_path, 2)
+    worker = wait_for(lambda: processes_of(run.pid))[0]
+    time.sleep(1)
+    os.kill(worker, signal.SIGKILL)
+    _, said = run.communicate(timeout=200)
+    assert run.returncode == 1 and "exited with return code -9. If memory ran out" in said.splitlines()[-1]
+    assert not processes_of(run.pid) and not (tmp_path / "0").exists()
