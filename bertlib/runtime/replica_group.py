@@ -529,8 +529,11 @@ def _limit(connection, receiving, sending):
 
 
 def _words(error):
-    """The first line of an error's message."""
-    return (getattr(error, "message", None) or str(error)).partition("\n")[0]
+    """What an error says, in a line; TensorFlow's of an op begin with where the graph has it."""
+    text = getattr(error, "message", None) or str(error)
+    if text.startswith("Graph execution error"):
+        text = text.rpartition("\nNode: ")[2].partition("\n")[2] or text
+    return text.partition("\n")[0].rstrip(".") + "."
 
 
 class Pace:
