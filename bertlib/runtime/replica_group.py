@@ -83,6 +83,7 @@ def join(environment=os.environ):
 
     Raises:
       ReplicaError: they did not all come, or one is there that does not belong to the run.
+      ValueError: another one counts more or fewer replicas.
     """
     global _group
     _group = Group(json.loads(environment[VARIABLE]))
@@ -205,7 +206,7 @@ class Group:
         return met
 
     def _greet(self, found, met):
-        """Takes one connection, if it is a replica's of this run."""
+        """Takes one connection, if it is of a replica of this run; ValueError if that counts otherwise."""
         connection = _wrapped(found)
         try:
             key = bytes.fromhex(self._spec["key"])
@@ -217,6 +218,8 @@ class Group:
                 connection.send_bytes(_message("refused", wrong))
                 logging.warning("Refused a replica: %s", wrong)
                 connection.close()
+                if hello["count"] != self.count:  # the others will not come either
+                    raise ValueError(wrong)
                 return
         except (OSError, EOFError, multiprocessing.AuthenticationError):
             connection.close()  # a stranger, or one that ended meanwhile
@@ -388,16 +391,17 @@ class Group:
         threading.Thread(target=self._end, args=(self._timeout * _LAST_WORDS, f"error: {message}", True),
                          name="end", daemon=True).start()
 
-    def leave(self, message=None, code=1):
+    def leave(self, message=None, code=1, own=False):
         """Takes leave of the others at the process's end.
 
         Args:
           message: the error that it ends with; None if there is none.
           code: its exit code.
+          own: whether the error is this replica's own even if another one has failed, too.
         """
         if self._left.is_set():
             return
-        own = message is not None and (not self.failure or self.failure.about == self.index)
+        own = message is not None and (own or not self.failure or self.failure.about == self.index)
         # Of a failure that is about none, the others may not know.
         tells = own or message is not None and self.failure.about is None
         if message is not None:
