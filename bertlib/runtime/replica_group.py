@@ -83,7 +83,6 @@ def join(environment=os.environ):
 
     Raises:
       ReplicaError: they did not all come, or one is there that does not belong to the run.
-      ValueError: another one counts more or fewer replicas.
     """
     global _group
     _group = Group(json.loads(environment[VARIABLE]))
@@ -146,7 +145,7 @@ class Group:
         self._peers, self._names = {}, {}
         self._changed = threading.Condition()
         self._left = threading.Event()
-        self._port = None
+        self._port, self._refused = None, ""
 
     @property
     def is_first(self):
@@ -195,7 +194,8 @@ class Group:
                 raise ReplicaError(
                     f"Of {self.count} replicas, {missing} did not come within {now - start:.0f} s "
                     f"(--replica_timeout={self._timeout:g}, times {_START}). Is the same command running on "
-                    f"each machine, and can these reach {':'.join(map(str, self._spec['coordinator']))}?")
+                    f"each machine, and can these reach {':'.join(map(str, self._spec['coordinator']))}?"
+                    f"{self._refused}")
             self._check_launcher()
             if missing and now - said > 10:
                 logging.info("Waiting for replica %s of %d.", missing, self.count)
@@ -206,7 +206,7 @@ class Group:
         return met
 
     def _greet(self, found, met):
-        """Takes one connection, if it is of a replica of this run; ValueError if that counts otherwise."""
+        """Takes one connection, if it is a replica's of this run."""
         connection = _wrapped(found)
         try:
             key = bytes.fromhex(self._spec["key"])
@@ -218,8 +218,7 @@ class Group:
                 connection.send_bytes(_message("refused", wrong))
                 logging.warning("Refused a replica: %s", wrong)
                 connection.close()
-                if hello["count"] != self.count:  # the others will not come either
-                    raise ValueError(wrong)
+                self._refused = f" Refused was another: {wrong}"
                 return
         except (OSError, EOFError, multiprocessing.AuthenticationError):
             connection.close()  # a stranger, or one that ended meanwhile

@@ -99,9 +99,8 @@ print(group.index, group.all_gather(group.index ** 2))
      r"interrupted\. The same command goes on\.")])
 def test_how_replicas_end(act, code, last, command, scripts, tmp_path):
     command.write_text(command.read_text().replace("launch.run(main,", "launch.run(main, goes_on=True,"))
-    begun = time.monotonic()
     done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--replica_timeout=20", cwd=tmp_path)
-    assert done.code == code and time.monotonic() - begun < 120, done
+    assert done.code == code, done
     *before, line = done.err.splitlines()
     assert re.fullmatch(rf"command\.py: {last}", line), done.err
     assert not [line for line in before if line.startswith("command.py")]

@@ -121,6 +121,12 @@ def test_gpus_are_shared_out(here, monkeypatch):
     assert [one["CUDA_VISIBLE_DEVICES"] for one in values(here, 2)] == ["3, GPU-ab,5"] * 2
 
 
+def test_gpus_are_counted_unless_they_are_named(monkeypatch):
+    monkeypatch.setattr(replica_launcher.glob, "glob", lambda pattern: ["/dev/nvidia0", "/dev/nvidia3"])
+    assert replica_launcher.visible_gpus({}) == ["0", "1"]
+    assert replica_launcher.visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
+
+
 def test_more_replicas_than_gpus_are_refused():
     with pytest.raises(ValueError, match=r"--num_replicas=3 needs as many GPUs, and this machine has 2 that "
                        r"CUDA_VISIBLE_DEVICES=0,1 shows\. Pass --num_replicas=2"):
