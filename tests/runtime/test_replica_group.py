@@ -1,4 +1,4 @@
-"""How replicas meet, exchange values and learn of a failure. Each is a thread with a group of its own here."""
+"""How replicas meet, exchange values and learn of a failure. Each is a thread with a group of its own."""
 
 import concurrent.futures
 import os
