@@ -145,7 +145,7 @@ class Group:
         self._peers, self._names = {}, {}
         self._changed = threading.Condition()
         self._left = threading.Event()
-        self._port = None
+        self._port, self._refused = None, ""
 
     @property
     def is_first(self):
@@ -194,7 +194,8 @@ class Group:
                 raise ReplicaError(
                     f"Of {self.count} replicas, {missing} did not come within {now - start:.0f} s "
                     f"(--replica_timeout={self._timeout:g}, times {_START}). Is the same command running on "
-                    f"each machine, and can these reach {':'.join(map(str, self._spec['coordinator']))}?")
+                    f"each machine, and can these reach {':'.join(map(str, self._spec['coordinator']))}?"
+                    f"{self._refused}")
             self._check_launcher()
             if missing and now - said > 10:
                 logging.info("Waiting for replica %s of %d.", missing, self.count)
@@ -217,6 +218,7 @@ class Group:
                 connection.send_bytes(_message("refused", wrong))
                 logging.warning("Refused a replica: %s", wrong)
                 connection.close()
+                self._refused = f" Refused was another: {wrong}"
                 return
         except (OSError, EOFError, multiprocessing.AuthenticationError):
             connection.close()  # a stranger, or one that ended meanwhile
@@ -388,16 +390,17 @@ class Group:
         threading.Thread(target=self._end, args=(self._timeout * _LAST_WORDS, f"error: {message}", True),
                          name="end", daemon=True).start()
 
-    def leave(self, message=None, code=1):
+    def leave(self, message=None, code=1, own=False):
         """Takes leave of the others at the process's end.
 
         Args:
           message: the error that it ends with; None if there is none.
           code: its exit code.
+          own: whether the error is this replica's own even if another one has failed, too.
         """
         if self._left.is_set():
             return
-        own = message is not None and (not self.failure or self.failure.about == self.index)
+        own = message is not None and (own or not self.failure or self.failure.about == self.index)
         # Of a failure that is about none, the others may not know.
         tells = own or message is not None and self.failure.about is None
         if message is not None:
@@ -529,8 +532,11 @@ def _limit(connection, receiving, sending):
 
 
 def _words(error):
-    """The first line of an error's message."""
-    return (getattr(error, "message", None) or str(error)).partition("\n")[0]
+    """What an error says, in a line; TensorFlow's of an op begin with where the graph has it."""
+    text = getattr(error, "message", None) or str(error)
+    if text.startswith("Graph execution error"):
+        text = text.rpartition("\nNode: ")[2].partition("\n")[2] or text
+    return text.partition("\n")[0].rstrip(".") + "."
 
 
 class Pace:

@@ -125,6 +125,35 @@ def test_of_replicas_that_do_not_come_the_numbers_are_named(meeting):
     assert isinstance(second, ReplicaError)
 
 
+def test_who_counts_otherwise_is_named_on_both_sides(meeting):
+    run = meeting(2, timeout=0.2)
+    first, second = run.run(lambda group: group.barrier(), [run.group(0), run.group(1, count=3)])
+    assert "counts 3 replicas, replica 0 counts 2. Pass the same --num_replicas" in str(second)
+    assert "Of 2 replicas, 1 did not come" in str(first) and str(first).endswith(str(second))
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_an_error_that_is_told_ends_what_others_wait_for(meeting, index):
+    def work(group):
+        if group.index != index:
+            return group.barrier()
+        group.tell(ValueError("no room\nat all"))
+        # What else breaks there is no further failure.
+        return group.explained(OSError("the connection was closed"))
+
+    for error in meeting(2).run(work):
+        assert isinstance(error, ReplicaError) and error.about == index
+        assert str(error).startswith(f"replica {index} (process ") and str(error).endswith(": no room.")
+
+
+def test_an_operation_that_breaks_when_another_has_left_is_about_that_one(meeting):
+    def work(group):
+        return group.leave() if group.index else group.explained(OSError("Socket closed"))
+
+    found, _ = meeting(2).run(work)
+    assert found.about == 1 and str(found).endswith("has ended before the others.")
+
+
 def test_nobody_at_the_address_is_an_error(meeting):
     run = meeting(2, timeout=0.2)
     run.listener.close()
