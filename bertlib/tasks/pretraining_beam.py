@@ -50,8 +50,8 @@ def _beam():
       ImportError: it is not installed.
     """
     try:
-        # Imported here: only who asks for a runner needs it, and it takes a second. It says what it lacks.
-        with _without_logging():
+        with _without_logging():  # it says what it lacks
+            # Imported here: only who asks for a runner needs it, and it takes a second.
             import apache_beam
             import apache_beam.options.pipeline_options
     except ImportError as error:
@@ -315,8 +315,8 @@ def _one_message():
 
 def serve(port):
     """What a process of the local runner does, as long as the command that started it has the port open."""
-    # Imported here: see `_beam`.
     with _without_logging():
+        # Imported here: see `_beam`.
         import apache_beam.runners.worker.sdk_worker_main as harness
         import grpc
 
@@ -324,10 +324,9 @@ def serve(port):
     logging.disable(logging.CRITICAL)
     sys.stderr = _NoTracebacks(sys.stderr)
     threading.Thread(target=_end_with, args=(port,), daemon=True).start()
-    try:
+    with contextlib.suppress(grpc.RpcError):
         harness.main([])
-    except grpc.RpcError:
-        os._exit(0)  # its other threads do not bear a proper end
+    os._exit(0)  # its threads do not always bear a proper end, and that of TensorFlow takes a second
 
 
 def _end_with(port):

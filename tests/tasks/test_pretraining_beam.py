@@ -45,8 +45,9 @@ def assert_same_as_local(tmp_path, texts, recipe, on, **arguments):
 
 @pytest.mark.parametrize("change", [
     {}, {"next_sentence": False}, {"do_whole_word_mask": True}, {"short_seq_prob": 0.5}])
-def test_files_are_those_of_the_local_command(tmp_path, change):
-    assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL, **change), cluster(), files=3,
+def test_files_are_those_of_the_local_command(tmp_path, change, monkeypatch):
+    monkeypatch.setattr(pretraining_beam, "_RECORDS_AT_A_TIME", 4)
+    assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL, **change), cluster(), files=7,
                          shuffle_buffer_documents=5)
 
 
@@ -231,7 +232,7 @@ def test_without_the_flag_nothing_of_beam_is_loaded(scripts, tmp_path):
 
 def processes_of(session):
     """The processes of the local runner in a session."""
-    lines = subprocess.run(["ps", "-eo", "pid=,sid=,args="], capture_output=True, encoding="utf-8").stdout
+    lines = subprocess.run(["ps", "-wweo", "pid=,sid=,args="], capture_output=True, encoding="utf-8").stdout
     return [int(line.split()[0]) for line in lines.splitlines()
             if line.split()[1] == str(session) and "pretraining_beam.serve" in line]
 
@@ -240,11 +241,12 @@ def start(tmp_path, workers):
     options = f"direct_running_mode=multi_processing,direct_num_workers={workers}"
     return subprocess.Popen([sys.executable, ROOT / "create_pretraining_data.py", *flags(
         output_file=f"{tmp_path}/0,{tmp_path}/1", beam_runner="DirectRunner", beam_options=options)],
-        cwd=tmp_path, stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True)
+        cwd=tmp_path, stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
 
 
 def wait_for(condition):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 200
     while not (found := condition()):
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -270,7 +272,7 @@ def test_processes_write_the_same_also_after_a_run_that_was_killed(scripts, tmp_
             assert not (there / "0").exists() and not (there / "0.manifest.json").exists()
             wait_for(lambda: not processes_of(killed.pid))  # noqa: B023
         run = start(there, workers)
-        _, said = run.communicate(timeout=120)
+        _, said = run.communicate(timeout=300)
         assert run.returncode == 0 and len(said.splitlines()) < 12, said
         assert contents([there / name for name in ("0", "1", "0.manifest.json")]) == expected
         assert sorted(os.listdir(there)) == ["0", "0.manifest.json", "1"]
@@ -282,6 +284,6 @@ def test_a_process_that_is_killed_ends_the_command(tmp_path):
     worker = wait_for(lambda: processes_of(run.pid))[0]
     time.sleep(1)
     os.kill(worker, signal.SIGKILL)
-    _, said = run.communicate(timeout=60)
+    _, said = run.communicate(timeout=200)
     assert run.returncode == 1 and "exited with return code -9. If memory ran out" in said.splitlines()[-1]
     assert not processes_of(run.pid) and not (tmp_path / "0").exists()
