@@ -84,7 +84,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
             _fail(f"error: {error.filename}: {error.strerror}" if from_system else f"error: {error}",
                   passes=isinstance(error, OSError) and not isinstance(error, _REFUSALS))
         except replica_group.ReplicaError as error:
-            _fail(f"error: {error}", passes=True)
+            _fail(f"error: {error}", passes=True, own=False)
         except tf.errors.OpError as error:
             # Of an op in the graph the traceback tells more; the others come from the file system.
             if FLAGS.traceback or error.op is not None:
@@ -147,18 +147,19 @@ def _what_goes_on(goes_on):
     return (training or goes_on) * f" The same command goes on{where}."
 
 
-def _fail(message, code=1, passes=False):
-    """Ends the process with a message; `passes`: another try may end otherwise, which a launcher is told."""
-    _say(message, code)
+def _fail(message, code=1, passes=False, own=True):
+    """Ends the process with a message; `passes`: another try may end otherwise, which a launcher is told;
+    `own`: it is not about another replica's failure."""
+    _say(message, code, own and code == 1)
     sys.exit(os.EX_TEMPFAIL if passes and replica_group.is_replica() else code)
 
 
-def _say(message, code):
+def _say(message, code, own=False):
     """Says what the process ends with: to stderr, or as a replica to the others, to its launcher, which says
     it, and into its own log."""
     group = replica_group.current()
     if group is not None:
-        group.leave(message, code)
+        group.leave(message, code, own)
     if not replica_group.is_replica() or group is not None and not group.is_first:
         print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
 

@@ -55,7 +55,7 @@ def joined():
         try:
             yield
         except tf.errors.OpError as error:
-            if group.failure:
+            if group.failure and group.failure.about != group.index:
                 raise group.failure from error
             raise
         group.leave()

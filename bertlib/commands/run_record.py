@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.commands import common_flags, model_files
 from bertlib.commands.settings import PATHS
-from bertlib.runtime import checkpoint_files, checkpoints, files
+from bertlib.runtime import checkpoint_files, checkpoints, files, replica_group
 from bertlib.tasks import output_files
 import modeling
 import optimization
@@ -47,7 +47,7 @@ _NOT_RECORDED = {
 _OF_MACHINE = {"num_workers", "traceback", "memory_limit_gb", "max_restarts"}
 # So long may a value be in a message.
 _SHORT = 60
-# Trimmed micro-batches draw dropout masks of their own.
+# Trimmed micro-batches draw dropout masks of their own: what matters is how many a step has, see `_parts`.
 _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
 # Of large files that many bytes, in blocks that are spread evenly, are looked at.
 _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
@@ -133,6 +133,9 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
     named = ("bert_config_file", "vocab_file", "spm_model_file", "data_dir", "train_file", "input_file",
              "bert_hub_module_handle")
     start = settings.init_checkpoint
+    if "num_replicas" in recorded:
+        group = replica_group.current()
+        recorded["num_replicas"] = group.count if group else 1  # of all machines, and never 0
     record = {
         "format": output_files.RECORD_FORMAT,
         "command": command,
@@ -213,9 +216,12 @@ def _differences(found, now, training):
     for name in sorted(set(configs[0]) & set(configs[1])):
         if configs[0][name] != configs[1][name] and (training or name not in _OF_TRAINING):
             (noted if name in _OF_TRAINING else wrong)[name] = [config[name] for config in configs]
-    old, new = found["settings"], now["settings"]
+    old, new = {"num_replicas": 1, **found["settings"]}, now["settings"]
     names = [name for name in new if name in old and (training or name in _OF_INPUT)]
     noted.update({name: [old[name], new[name]] for name in names if old[name] != new[name]})
+    if _parts(old) == _parts(new) is not None:
+        for name in ("gradient_accumulation_steps", "num_replicas"):
+            noted.pop(name, None)
     if training:
         none = {"path": None, "fingerprint": None}
         starts = [record.get("init_checkpoint") or none for record in (found, now)]
@@ -228,6 +234,14 @@ def _differences(found, now, training):
         noted.update({name: [before[name], version] for name, version in now["versions"].items()
                       if before.get(name) not in (None, version)})
     return wrong, noted
+
+
+def _parts(settings):
+    """Returns the number of micro-batches in a step, of all replicas; None if memory or tokens decide."""
+    count = settings.get("gradient_accumulation_steps")
+    if count == 0 or count is None and settings.get("tokens_per_micro_batch"):
+        return None
+    return (count or 1) * settings.get("num_replicas", 1)
 
 
 def _with_fingerprint(name, start):

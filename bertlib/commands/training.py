@@ -170,6 +170,9 @@ def _usable_memory(settings, agreed=True):
 
 def _explain(settings, model, step):
     """Returns what to change after memory ran out, in text."""
+    if replica_group.current():  # the others wait, and simulating takes minutes
+        fewer = training_step.flags_for_less_memory(step.tokens_per_micro_batch)
+        return f"out of memory. Pass {fewer}; plan_memory.py says more."
     logging.info("Out of memory. Simulating what would fit; for a large model this takes minutes.")
     changes = [{}]
     changes += [{"recompute": mode}
@@ -318,14 +321,17 @@ def writing(settings, record):
 
     Raises:
       locks.InUseError: another process writes to one of them.
-      ValueError: another run wrote there since the record was compared, which cannot be gone on with.
+      ValueError: another run wrote there since the record was compared, which cannot be gone on with; or
+        replicas do not do the same.
     """
     export.check_run(settings)
     group = replica_group.current()
-    if group and not group.is_first:
-        _see_directories(settings, group, record)
-        yield
-        return
+    if group:
+        group.agree(run_record.of_replica(settings, record), "Start all with the same flags, data and code.")
+        if not group.is_first:
+            _see_directories(settings, group)
+            yield
+            return
     directories = {**({settings.output_dir: None} if settings.do_train else {}), settings.results_dir: None}
     with contextlib.ExitStack() as stack:
         for directory in directories:
@@ -337,20 +343,19 @@ def writing(settings, record):
                     raise
                 raise locks.InUseError(f"{error} With --results_dir=DIRECTORY, evaluation and prediction "
                                        "write there, and go on meanwhile.") from error
-        record.write()
         if group:
-            _see_directories(settings, group, record)
+            _see_directories(settings, group)
+        record.write()
         yield
         export.after_run(settings)
 
 
-def _see_directories(settings, group, record):
-    """Checks that replicas do the same, and that all see what replica 0 writes; they keep their logs there.
+def _see_directories(settings, group):
+    """Checks that all replicas see what replica 0 writes; they keep their logs there.
 
     Raises:
       ValueError: they do not.
     """
-    group.agree(run_record.of_replica(settings, record), "Start all with the same flags, data and code.")
     directory = settings.output_dir if settings.do_train else settings.results_dir
     unseen = group.unseen(directory)
     if unseen:

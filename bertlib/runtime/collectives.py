@@ -13,13 +13,14 @@ from tensorflow.python.ops import collective_ops
 
 from bertlib.runtime import graph_keys
 
-# Tensors of so many bytes travel alone; smaller ones together, so that each trip is worth its latency.
-_LARGE = 2**20
+# Tensors of so many bytes travel alone; smaller ones together, so that each trip is worth its latency: see
+# docs/scaling.md.
+_LARGE = 2**23
 # Longer than any timeout of the group: a replica that fell silent is found by its heartbeats.
 _SECONDS = 7 * 24 * 3600.0
 _KEYS_OF_A_GRAPH = 10**5
 # How TensorFlow's calls end when another replica is gone.
-_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
          tf.errors.DeadlineExceededError, tf.errors.InternalError)
 
 _graphs = itertools.count(1)
@@ -174,7 +175,7 @@ def explaining(group):
     """Makes an error that another replica's end caused in the block the `ReplicaError` that says so."""
     try:
         yield
-    except _LOST as error:
+    except LOST as error:
         if group is None:
             raise
         raise group.explained(error) from error

@@ -186,7 +186,8 @@ class Estimator(object):
                     # The checkpoint was written at the input's end: it begins anew.
                     self._train_session(*session_arguments, continue_input=False)
             except stopping.Stopped:
-                raise stopping.Stopped(f"The last step is saved in {self.latest_checkpoint()}") from None
+                last = self.latest_checkpoint()
+                raise stopping.Stopped(*[f"The last step is saved in {last}"] if last else []) from None
             finally:
                 session_hooks.close_event_files()
 
@@ -295,8 +296,9 @@ class Estimator(object):
                 found = step_context.run_with_hooks([spec.train_op, spec.loss, vote.fetches])
             vote.end(found[2])
 
-        while not vote.ends(session.should_stop(), self._config.stop_request):
-            session.run_step_fn(step)
+        with together.telling(group):
+            while not vote.ends(session.should_stop(), self._config.stop_request):
+                session.run_step_fn(step)
 
     def _add_exchange(self, group):
         """Lets what trains in the current graph add up its gradients with other replicas."""

@@ -45,8 +45,9 @@ from bertlib.runtime import files
 
 VARIABLE = "BERT_REPLICA"
 
-# Parts of the timeout: silence after which a replica is given up, and time for the others to end.
-_SILENCE, _GRACE = 0.7, 0.15
+# Parts of the timeout: silence after which a replica is given up, time for the others to end, and for one
+# that has told them of its own error.
+_SILENCE, _GRACE, _LAST_WORDS = 0.7, 0.15, 0.5
 # Replicas may start at different times: so many timeouts.
 _START = 5
 _HANDSHAKE_SECONDS = 10
@@ -129,7 +130,8 @@ class Group:
         `release_port`.
       attempt: how often the run was started before.
       horovod: whether a script divides the work itself, by `horovod.tensorflow`.
-      failure: the `ReplicaError` that the group ends with, or None.
+      failure: the `ReplicaError` that the group ends with, or None; it is about the replica itself after
+        `tell`.
     """
 
     def __init__(self, spec):
@@ -143,7 +145,7 @@ class Group:
         self._peers, self._names = {}, {}
         self._changed = threading.Condition()
         self._left = threading.Event()
-        self._port = None
+        self._port, self._refused = None, ""
 
     @property
     def is_first(self):
@@ -192,7 +194,8 @@ class Group:
                 raise ReplicaError(
                     f"Of {self.count} replicas, {missing} did not come within {now - start:.0f} s "
                     f"(--replica_timeout={self._timeout:g}, times {_START}). Is the same command running on "
-                    f"each machine, and can these reach {':'.join(map(str, self._spec['coordinator']))}?")
+                    f"each machine, and can these reach {':'.join(map(str, self._spec['coordinator']))}?"
+                    f"{self._refused}")
             self._check_launcher()
             if missing and now - said > 10:
                 logging.info("Waiting for replica %s of %d.", missing, self.count)
@@ -215,6 +218,7 @@ class Group:
                 connection.send_bytes(_message("refused", wrong))
                 logging.warning("Refused a replica: %s", wrong)
                 connection.close()
+                self._refused = f" Refused was another: {wrong}"
                 return
         except (OSError, EOFError, multiprocessing.AuthenticationError):
             connection.close()  # a stranger, or one that ended meanwhile
@@ -357,28 +361,52 @@ class Group:
     def explained(self, error):
         """Returns the failure of another replica that made an operation with it fail, after some time to
         learn of it; a `ReplicaError` about the error if there is none."""
-        end = time.monotonic() + self._timeout * _SILENCE
+        end, left = time.monotonic() + self._timeout * _SILENCE, []
         with self._changed:
             while not self.failure and not self._left.is_set() and time.monotonic() < end:
+                left = [peer for peer in self._peers.values() if peer.left]
+                if left:
+                    break
                 self._changed.wait(0.2)
-        text = (getattr(error, "message", None) or str(error)).partition("\n")[0]
-        self._fail(f"The connection with other replicas broke: {text}", None)
+        if left:
+            self._fail(f"{left[0].name} has ended before the others.", left[0].index)
+        self._fail(f"The connection with other replicas broke: {_words(error)}", None)
         return self.failure
 
-    def leave(self, message=None, code=1):
+    def tell(self, error):
+        """Tells the others at once that this replica ends with an error of its own: they wait for it, and it
+        may take long to clean up. The process is ended if it has not taken leave after half the timeout."""
+        message = _words(error)
+        text = f"{self.name(self.index)}: {message}"
+        with self._changed:
+            if self.failure or self._left.is_set():
+                return
+            self.failure = ReplicaError(text, self.index)
+            self._changed.notify_all()
+        said = _message("failed", (text, self.index))
+        for peer in list(self._peers.values()):
+            with contextlib.suppress(OSError, ValueError):
+                peer.send(said)
+        threading.Thread(target=self._end, args=(self._timeout * _LAST_WORDS, f"error: {message}", True),
+                         name="end", daemon=True).start()
+
+    def leave(self, message=None, code=1, own=False):
         """Takes leave of the others at the process's end.
 
         Args:
           message: the error that it ends with; None if there is none.
           code: its exit code.
+          own: whether the error is this replica's own even if another one has failed, too.
         """
         if self._left.is_set():
             return
-        own = message is not None and not self.failure
+        own = message is not None and (own or not self.failure or self.failure.about == self.index)
+        # Of a failure that is about none, the others may not know.
+        tells = own or message is not None and self.failure.about is None
         if message is not None:
             self._write_status(message, code, own)
         self._left.set()
-        said = _message("failed", (f"{self.name(self.index)}: {message}", self.index)) if own else _message(
+        said = _message("failed", (f"{self.name(self.index)}: {message}", self.index)) if tells else _message(
             "left")
         for peer in list(self._peers.values()):
             with contextlib.suppress(OSError, ValueError):
@@ -407,7 +435,7 @@ class Group:
                     self._changed.notify_all()
         except (EOFError, OSError, TypeError):  # a TypeError of a connection that is closed meanwhile
             if not peer.left and not self._left.is_set():
-                self._fail(f"{peer.name} has ended without a word.", peer.index)
+                self._fail(f"{peer.name} has ended, or was cut off, without a word.", peer.index)
 
     def _watch(self):
         """A thread: gives signs of life, and looks for those of the others."""
@@ -447,13 +475,14 @@ class Group:
                 if peer.index != about:
                     with contextlib.suppress(OSError, ValueError):
                         peer.send(_message("failed", (message, about)))
-        threading.Thread(target=self._end, name="end", daemon=True).start()
+        threading.Thread(target=self._end, args=(self._timeout * _GRACE, message, False), name="end",
+                         daemon=True).start()
 
-    def _end(self):
+    def _end(self, seconds, message, own):
         """A thread: ends the process if the main thread does not; it may wait for a collective for ever."""
-        if not self._left.wait(self._timeout * _GRACE):
-            self._write_status(str(self.failure), 1, own=False)
-            logging.error("%s", self.failure)
+        if not self._left.wait(seconds):
+            self._write_status(message, 1, own)
+            logging.error("%s", message)
             stdlib_logging.shutdown()
             os._exit(1)
 
@@ -500,6 +529,14 @@ def _limit(connection, receiving, sending):
         found.setsockopt(socket.SOL_SOCKET, option,
                          struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
     found.close()
+
+
+def _words(error):
+    """What an error says, in a line; TensorFlow's of an op begin with where the graph has it."""
+    text = getattr(error, "message", None) or str(error)
+    if text.startswith("Graph execution error"):
+        text = text.rpartition("\nNode: ")[2].partition("\n")[2] or text
+    return text.partition("\n")[0].rstrip(".") + "."
 
 
 class Pace:

@@ -1,13 +1,12 @@
 """How an Estimator's runs behave besides their model."""
 
-import json
 import os
 
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow.python.client import pywrap_tf_session
 
-from bertlib.runtime import replica_group, stopping
+from bertlib.runtime import cluster, replica_group, stopping
 
 
 class RunConfig(object):
@@ -134,24 +133,13 @@ def refuse_clusters(environment=os.environ):
     Each of several would believe that it is alone, and write into the same directory.
 
     Raises:
-      ValueError: it names several, or makes this process an evaluator of others, or is not JSON.
+      ValueError: it names several, or makes this process an evaluator of others, or cannot be used.
     """
-    text = environment.get("TF_CONFIG", "")
-    try:
-        found = json.loads(text) if text.strip() else {}
-        cluster, task = found.get("cluster") or {}, found.get("task") or {}
-        counts = {job: len(processes) for job, processes in cluster.items()}
-        kind = task.get("type")
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"The environment variable TF_CONFIG is not what TensorFlow understands ({error}): "
-                         '{"cluster": {"worker": ["host:port"]}, "task": {"type": "worker", "index": 0}}. '
-                         "Correct it, or unset it to run on this machine alone.") from error
-    if sum(counts.values()) > 1 or kind == "evaluator":
-        jobs = ", ".join(f"{count} {job}" for job, count in counts.items())
-        raise ValueError(f"The environment variable TF_CONFIG names a cluster of several processes ({jobs}; "
-                         f"this one is {kind or 'unnamed'} {task.get('index', 0)}). Training on several is "
-                         "not supported yet: each would train by itself, in the same directory. Unset "
-                         "TF_CONFIG, and start one process.")
+    machines = cluster.from_environment(environment)
+    if machines and (len(machines.addresses) > 1 or machines.is_evaluator):
+        raise ValueError("The environment variable TF_CONFIG names a cluster, and this process is alone: "
+                         "each of several would train by itself, in the same directory. Start the script as "
+                         "python -m tf1 --num_replicas=1 SCRIPT, or unset TF_CONFIG.")
 
 
 def xla_session_config():

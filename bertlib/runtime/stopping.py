@@ -1,6 +1,7 @@
 """A request to end a run, such as a cluster's SIGTERM before it takes a machine back.
 
-`bertlib.commands.signals` makes it; `Estimator._train_session` looks at it before each micro-batch.
+`bertlib.commands.signals` makes it; `Estimator._steps_alone` looks at it before each micro-batch, replicas
+between two steps.
 """
 
 import contextlib

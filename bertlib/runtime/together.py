@@ -1,12 +1,13 @@
 """What an Estimator does together with other replicas: a vote before each step, batches shared out and
 gathered in order, metrics of what was gathered."""
 
+import contextlib
 import time
 
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import collectives, graph_keys, replica_group
+from bertlib.runtime import collectives, graph_keys, replica_group, session_hooks
 
 # Hooks that write: replica 0's alone.
 _WRITING_HOOKS = tf.train.CheckpointSaverHook, tf.train.SummarySaverHook, tf.train.StepCounterHook
@@ -30,6 +31,20 @@ def deal_out(dataset, group):
 def _zipped(parts):
     """The elements of a window, whose structure may be any."""
     return tf.data.Dataset.zip(parts[0] if len(parts) == 1 else tuple(parts))
+
+
+@contextlib.contextmanager
+def telling(group):
+    """Tells the other replicas at once of an error in the block: they wait for this one in the middle of a
+    step, and to close a session and to explain an error take time. Of a broken loss all know."""
+    try:
+        yield
+    except (session_hooks.NanLossError, replica_group.ReplicaError, StopIteration,
+            tf.errors.OutOfRangeError, *collectives.LOST):
+        raise
+    except Exception as error:
+        group.tell(error)
+        raise
 
 
 def keep_reading_hooks(hooks, group):

@@ -243,6 +243,20 @@ def test_a_training_that_goes_on_with_other_settings_lists_and_records_them_once
     assert (output / "run.json").read_bytes() == before
 
 
+def test_what_two_replicas_trained_goes_on_with_two_micro_batches(mrpc, tmp_path):
+    output = mrpc.copy(tmp_path, steps=2)
+    record = json.loads((output / "run.json").read_text())
+    assert record["settings"]["num_replicas"] == 1
+    record["settings"]["num_replicas"] = 2
+    (output / "run.json").write_text(json.dumps(record))
+    done = mrpc.run(output, gradient_accumulation_steps=2)
+    assert done.code == 0 and not warnings_of(done), done.err
+    record["settings"]["num_replicas"] = 4
+    (output / "run.json").write_text(json.dumps(record))
+    warning, = warnings_of(mrpc.run(output, gradient_accumulation_steps=2))
+    assert "gradient_accumulation_steps: null -> 2; num_replicas: 4 -> 1" in warning
+
+
 def test_the_same_model_elsewhere_is_the_same(mrpc, tmp_path):
     """Moved, or gone: what a training that goes on does not read."""
     moved = tmp_path / "moved"

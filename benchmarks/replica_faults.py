@@ -1,0 +1,463 @@
+"""Kills, stops, cuts off and terminates replicas and their launcher at random moments, and compares the end.
+
+    python benchmarks/replica_faults.py [--faults=50] [--seed=0] [--fresh] [any flag of run_classifier.py]
+
+After each fault all processes have to end within --replica_timeout, with one message that says which replica
+and why, and leave no file half written; then the same command, or in every other run --max_restarts, has to
+end in the weights of the undisturbed run, bit for bit, and in the same results. Linux, as root.
+
+Replicas are forks of this process, which has loaded TensorFlow; with --fresh they are interpreters of their
+own.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import dataclasses
+import hashlib
+import itertools
+import os
+import pathlib
+import random
+import re
+import runpy
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import types
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bertlib.commands import training  # noqa: E402, F401  loads what every command loads
+from bertlib.runtime import replica_launcher  # noqa: E402
+
+RECIPE = ["--task_name=MRPC", "--do_train=true", "--train_batch_size=12", "--save_checkpoints_steps=5",
+          "--log_steps=1"]
+ALL_PHASES = ["--do_eval=true", "--do_predict=true"]
+# What the machine may take longer than the timeout.
+SLACK = 6.0
+LONGEST = 240.0
+# Moments: what the log has said by then, and the most seconds that pass afterwards.
+MOMENTS = {"start": (r"", 1.0), "meeting": (r"", 4.0), "building": (r"Training in|Resuming", 4.0),
+           "first step": (r"Devices: ", 1.0), "steps": (r" step {step}/", 0.02),
+           "saving": (r" step {step}/", 0),
+           "evaluation": (r"Weights for evaluating", 4.0), "prediction": (r"Weights for predicting", 4.0),
+           "last step": (r" step {last}/", 0.3)}
+FAULTS = ["kill", "stop", "cut", "silence", "terminate", "kill launcher", "terminate launcher"]
+# Files that tell times, or that differ with what was redone.
+OF_A_RUN = re.compile(r"events\.out|graph\.pbtxt|run\.json|checkpoint$|\.meta$|replicas/|\.lock|lock$")
+CHECKPOINT = re.compile(r"model\.ckpt-(?!16\.)\d+\.(index|data-00000-of-00001)$")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+# --- Processes -------------------------------------------------------------------------------------------
+
+
+class Forked:
+    """What `replica_launcher` uses of `subprocess.Popen`: a fork of this process."""
+
+    def __init__(self, command, env, stdout, stderr=None, stdin=None, start_new_session=True, pass_fds=()):
+        both = {signal.SIGTERM, signal.SIGINT}
+        signal.pthread_sigmask(signal.SIG_BLOCK, both)
+        self.pid, self.returncode = os.fork(), None
+        if not self.pid:
+            for number in both:
+                signal.signal(number, signal.SIG_DFL)
+            os.setsid()
+            for number, file in ((1, stdout), (2, stderr)):
+                if file is not None:
+                    os.dup2(file.fileno(), number)
+            os.environ.clear()
+            os.environ.update(env)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+            run_script(command[1:])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+
+    def poll(self):
+        """The exit code, or None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self):
+        """Waits for its end."""
+        while self.poll() is None:
+            time.sleep(0.01)
+
+    def send_signal(self, number):
+        """Sends a signal, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self):
+        """Sends SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self):
+        """Sends SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+
+def run_script(command):
+    """Runs a script in this process, and ends it."""
+    sys.argv[:], sys.orig_argv[:] = command, [sys.executable, *command]
+    code = 0
+    try:
+        runpy.run_path(command[0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def start(command, log, fresh):
+    """Starts a launcher; returns its process."""
+    with open(log, "wb") as output:
+        if fresh:
+            return subprocess.Popen([sys.executable, *command], stdout=output, stderr=output)
+        replica_launcher.subprocess = types.SimpleNamespace(Popen=Forked, DEVNULL=None)
+        return Forked([sys.executable, *command], dict(os.environ), output, output)
+
+
+def children(pid):
+    """Process numbers of what a process started, in that order."""
+    try:
+        return list(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    except OSError:
+        return []
+
+
+def left_over():
+    """What runs still of a run whose launcher has ended: its orphans are children of this process."""
+    found = []
+    for pid in children(os.getpid()):
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                found.append(pid)
+        except ChildProcessError:
+            pass
+    return found
+
+
+# --- Faults ----------------------------------------------------------------------------------------------
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_ushort), ("jt", ctypes.c_ubyte), ("jf", ctypes.c_ubyte),
+                ("k", ctypes.c_uint)]
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.POINTER(_Instruction))]
+
+
+def sockets(pid):
+    """The internet sockets of another process, to operate on."""
+    pidfd = os.pidfd_open(pid)
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        number = _libc.syscall(438, pidfd, int(name), 0)  # pidfd_getfd
+        if number < 0:
+            continue
+        try:
+            if os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
+                found = socket.socket(fileno=os.dup(number))
+                inherited = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)  # the launcher's
+                if found.family in (socket.AF_INET, socket.AF_INET6) and not inherited:
+                    yield found
+                found.close()
+        except OSError:
+            pass
+        finally:
+            os.close(number)
+    os.close(pidfd)
+
+
+def strike(fault, launcher, pids, index):
+    """Does what the fault's name says."""
+    if fault == "kill":
+        os.kill(pids[index], signal.SIGKILL)
+    elif fault == "stop":
+        os.kill(pids[index], signal.SIGSTOP)
+    elif fault == "terminate":
+        os.kill(pids[index], signal.SIGTERM)
+    elif fault == "kill launcher":
+        os.kill(launcher, signal.SIGKILL)
+    elif fault == "terminate launcher":
+        os.kill(launcher, signal.SIGTERM)
+    elif fault == "cut":
+        for found in sockets(pids[index]):
+            with contextlib.suppress(OSError):
+                found.shutdown(socket.SHUT_RDWR)
+    elif fault == "silence":  # its packets are lost, in both directions
+        for pid in pids:
+            for found in sockets(pid):
+                if pid == pids[index] or _peer_is(found, pids[index]):
+                    nothing = _Program(1, ctypes.pointer(_Instruction(0x06, 0, 0, 0)))
+                    found.setsockopt(socket.SOL_SOCKET, 26, bytes(nothing))  # SO_ATTACH_FILTER
+
+
+def _peer_is(found, pid):
+    try:
+        peer = found.getpeername()[1]
+    except OSError:
+        return False
+    return any(other.getsockname()[1] == peer for other in sockets(pid))
+
+
+# --- A run -----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Case:
+    """One fault."""
+
+    number: int
+    fault: str
+    moment: str
+    replicas: int
+    index: int
+    restarts: bool
+    step: int
+    delay: float
+
+
+def contents(directory):
+    """{file: fingerprint} of what does not tell times."""
+    return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(pathlib.Path(directory).rglob("*"))
+            if path.is_file() and not OF_A_RUN.search(str(path.relative_to(directory)))}
+
+
+def saves(directory):
+    """Whether a checkpoint is being written."""
+    try:
+        return any("temp" in name for name in os.listdir(directory))
+    except OSError:
+        return False
+
+
+class Faults:
+    """Runs cases, and counts."""
+
+    def __init__(self, arguments, flags):
+        self.flags, self.fresh, self.timeout = flags, arguments.fresh, arguments.timeout
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="replica-faults-"))
+        self.expected, self.longest = {}, 0.0
+        self.hangs = self.different = self.wrong = self.late = 0
+
+    def command(self, case, output, restarts=0):
+        phases = [] if case.moment not in ("evaluation", "prediction") else ALL_PHASES
+        return [str(ROOT / "run_classifier.py"), *RECIPE, *phases, *self.flags, f"--output_dir={output}",
+                f"--num_replicas={case.replicas}", f"--replica_timeout={self.timeout:g}",
+                f"--max_restarts={restarts}"]
+
+    def finish(self, process, seconds):
+        """Waits; returns whether it ended."""
+        end = time.monotonic() + seconds
+        while process.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        return process.poll() is not None
+
+    def undisturbed(self, case):
+        """The contents of the output directory of an undisturbed run."""
+        key = case.replicas, case.moment in ("evaluation", "prediction")
+        if key not in self.expected:
+            output, log = self.directory / f"undisturbed-{key[0]}-{key[1]}", self.directory / "log"
+            process = start(self.command(case, output), log, self.fresh)
+            if not self.finish(process, LONGEST) or process.returncode:
+                sys.exit(f"the undisturbed run failed:\n{log.read_text()[-3000:]}")
+            self.expected[key] = contents(output)
+        return self.expected[key]
+
+    def wait_for(self, case, process, log, output):
+        """Waits for the moment of a case; returns the replicas' processes; None if the run ended before."""
+        said, _ = MOMENTS[case.moment]
+        said = said.format(step=case.step, last=16)
+        while process.poll() is None:
+            pids = children(process.pid)
+            there = len(pids) == case.replicas or case.moment == "start"
+            if there and (not said or re.search(said, log.read_text(errors="replace"))):
+                break
+            time.sleep(0.005)
+        end = time.monotonic() + 1
+        while case.moment == "saving" and not saves(output) and time.monotonic() < end:
+            pass
+        time.sleep(case.delay)
+        pids = children(process.pid)
+        return None if process.poll() is not None or len(pids) <= case.index else pids
+
+    def run(self, case):
+        """Runs a case; prints a line."""
+        expected = self.undisturbed(case)
+        output, log = self.directory / f"{case.number}", self.directory / f"{case.number}.log"
+        process = start(self.command(case, output, 3 * case.restarts), log, self.fresh)
+        pids = self.wait_for(case, process, log, output)
+        problems, seconds, message = [], 0.0, ""
+        if pids is not None:
+            struck = time.monotonic()
+            strike(case.fault, process.pid, pids, case.index)
+            problems, message = self.after(case, process, log, struck, pids)
+            seconds = time.monotonic() - struck
+            if process.poll() == 0:
+                message = message or "(ended well)"
+            elif not problems:
+                problems = self.half_written(output, expected)
+        else:
+            self.late += 1
+            message = "(too late)"
+            self.finish(process, LONGEST)
+        if process.returncode != 0 and not problems:
+            again = start(self.command(case, output), self.directory / "again.log", self.fresh)
+            if not self.finish(again, LONGEST) or again.returncode:
+                text = (self.directory / "again.log").read_text(errors="replace")
+                problems.append(f"the same command failed: {text[-1500:]}")
+                again.poll() is None and os.kill(again.pid, signal.SIGKILL)
+        if not problems:
+            found = contents(output)
+            # Which checkpoints there are on the way depends on when it ended.
+            names = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name)
+                           and not (CHECKPOINT.match(name) and (name in found) != (name in expected)))
+            if names:
+                self.different += 1
+                problems.append(f"different: {', '.join(names)}")
+        self.wrong += bool(problems)
+        mark = "restarts" if case.restarts else "once"
+        print(f"{case.number:3d} {case.fault:18s} {case.index} of {case.replicas} {case.moment:11s} "
+              f"{mark:8s} {seconds:5.1f} s  {message[:150]}", flush=True)
+        for problem in problems:
+            print(f"    WRONG: {problem}", flush=True)
+        if problems:
+            shutil.copytree(output, f"{output}-wrong", dirs_exist_ok=True) if output.exists() else None
+        else:
+            shutil.rmtree(output, ignore_errors=True)
+
+    def after(self, case, process, log, struck, pids):
+        """Checks how a run ends after its fault; returns (problems, its message)."""
+        limit = self.timeout + SLACK
+        goes_on = case.restarts and case.fault in ("kill", "stop", "cut", "silence")
+        problems = []
+        while process.poll() is None:
+            passed = time.monotonic() - struck
+            if "started again" in log.read_text(errors="replace"):
+                if passed > LONGEST:
+                    problems.append("hangs after a restart")
+                    break
+            elif passed > limit + (LONGEST if goes_on else 0):
+                problems.append(f"hangs: {passed:.0f} s")
+                break
+            time.sleep(0.05)
+        ended = time.monotonic() - struck
+        self.longest = max(self.longest, ended if not goes_on else 0)
+        while left_over() and time.monotonic() - struck < limit + (ended if goes_on else 0):
+            time.sleep(0.05)
+        self.longest = max(self.longest, 0 if goes_on else time.monotonic() - struck)
+        text = log.read_text(errors="replace")
+        rest = left_over()
+        if problems or rest:
+            self.hangs += 1
+            problems += [f"left over: {rest} of {pids}"] if rest else []
+            for pid in {process.pid, *pids, *rest, *children(process.pid)}:
+                stacks(pid)
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            self.finish(process, 5)
+            return [*problems, text[-1500:]], ""
+        lines = [line for line in text.splitlines() if line.startswith("run_classifier.py: ")]
+        restarted = re.findall(r"^[\d:]+ (.*) All replicas are started again", text, re.MULTILINE)
+        message = " | ".join([*restarted, *lines])
+        return self.check(case, process.returncode, lines, message, text), message
+
+    def check(self, case, code, lines, message, text):
+        """Returns what is wrong with the messages and the exit code."""
+        problems = []
+        if "Traceback" in text:
+            problems.append(f"a traceback: {text[-2500:]}")
+        if code == 0:
+            return problems
+        if case.fault == "kill launcher":
+            return problems
+        if len(lines) != 1:
+            problems.append(f"{len(lines)} messages, code {code}: {text[-800:]}")
+        if case.fault.startswith("terminate"):
+            if code != 143 or "terminated." not in message:
+                problems.append(f"exit code {code}: {message}")
+            return problems
+        named = rf"replica {case.index}\b" if case.fault in ("kill", "stop") else r"replica \d"
+        if not re.search(named, message, re.IGNORECASE):
+            problems.append(f"not named: {message}")
+        if case.restarts:
+            problems.append(f"not started again: {message}")
+        return problems
+
+    def half_written(self, output, expected):
+        """Files that are there and not as in the undisturbed run; what is written aside does not count."""
+        if not output.exists():
+            return []
+        found = contents(output)
+        return [f"half written: {name}" for name in found
+                if name in expected and found[name] != expected[name]]
+
+
+def stacks(pid):
+    """Prints where a process is, if a tool is there."""
+    try:
+        done = subprocess.run(["py-spy", "dump", "--pid", str(pid)], capture_output=True, text=True,
+                              timeout=20)
+        print(done.stdout)
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+
+
+def cases(count, seed):
+    """Yields random cases."""
+    chance = random.Random(seed)
+    pairs = list(itertools.product(FAULTS, MOMENTS))
+    order = []
+    for number in range(count):
+        if not order:
+            order = chance.sample(pairs, len(pairs))
+        fault, moment = order.pop()
+        replicas = chance.choice([2, 3])
+        yield Case(number, fault, moment, replicas, chance.randrange(replicas), chance.random() < 0.5,
+                   chance.choice([5, 10]) if moment == "saving" else chance.randrange(1, 16),
+                   chance.uniform(0, MOMENTS[moment][1]))
+
+
+def main():
+    """Prints a line for each fault and the counts; exits with 1 if a claim fails."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--faults", type=int, default=50)
+    parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--timeout", type=float, default=12)
+    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--only", default="", help="faults and moments, as kill@saving")
+    arguments, flags = parser.parse_known_args()
+    _libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    faults, done = Faults(arguments, flags), 0
+    for case in cases(arguments.first + arguments.faults, arguments.seed):
+        if case.number >= arguments.first and re.search(arguments.only, f"{case.fault}@{case.moment}"):
+            faults.run(case)
+            done += 1
+    print(f"{done} faults ({faults.late} too late): {faults.hangs} hangs, {faults.different} ended "
+          f"differently, {faults.wrong} with something wrong; the longest end took {faults.longest:.1f} s "
+          f"(--replica_timeout={faults.timeout:g})")
+    if not faults.wrong:
+        shutil.rmtree(faults.directory)
+    sys.exit(bool(faults.wrong))
+
+
+if __name__ == "__main__":
+    main()
