@@ -6,8 +6,9 @@ import signal
 import sys
 import types
 
+from bertlib.runtime import replica_launcher
 import tf1
-from tf1 import _check, _running
+from tf1 import _check, _launching, _ours, _running
 from tf1._namespace import Namespace
 
 
@@ -27,7 +28,8 @@ def names(module, name, seen=()):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m tf1", description="Runs a script that was written for TensorFlow 1.x, unchanged.",
-        usage="python -m tf1 [--also=PACKAGES] [--reference_variables] (SCRIPT | -m MODULE) [ARGUMENTS …]\n"
+        usage="python -m tf1 [--also=PACKAGES] [--reference_variables] [--num_replicas=N]\n"
+              "                     (SCRIPT | -m MODULE) [ARGUMENTS …]\n"
               "       python -m tf1 --check PATH\n"
               "       python -m tf1 --names [--ours]")
     parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the script, whose flags follow it. Its "
@@ -40,12 +42,35 @@ def _parser():
     parser.add_argument("--reference_variables", action="store_true", help="give the program the variables "
                         "of TensorFlow 1, as tf.disable_resource_variables() does: for one that walks or "
                         "freezes graphs by itself")
+    parser.add_argument("--num_replicas", type=int, default=1, metavar="N", help="processes on this "
+                        "machine that train together, one for each GPU; 0: as many as there are GPUs. "
+                        "Gradients are averaged over them. With TF_CONFIG several machines do; see "
+                        "docs/porting.md")
+    parser.add_argument("--replica_timeout", type=float, default=60.0, metavar="SECONDS", help="in which all "
+                        "have ended after one was killed, stopped or cut off (60)")
+    parser.add_argument("--max_restarts", type=int, default=0, metavar="N", help="how often all are started "
+                        "again after that. They go on from the last checkpoint")
     parser.add_argument("--check", metavar="PATH", help="read a program's files without running them, and "
                         "list the lines that will not run and what to write instead")
     parser.add_argument("--names", action="store_true", help="list every name that a program gets from `tf`")
     parser.add_argument("--ours", action="store_true", help="of these only what TensorFlow itself no longer "
                         "has, or has otherwise")
     return parser
+
+
+def _launch(options, parser):
+    """Ends with the replicas, if there are to be several."""
+    if options.num_replicas < 0 or options.replica_timeout <= 0 or options.max_restarts < 0:
+        parser.error("--num_replicas and --max_restarts are at least 0, --replica_timeout is above 0")
+    name = os.path.basename(options.script or options.module[0])
+    try:
+        end = _launching.launch(options.num_replicas, options.replica_timeout, options.max_restarts)
+    except (ValueError, OSError) as error:
+        end = replica_launcher.End(1, f"error: {error}", False)
+    if end is not None:
+        if end.message:
+            print(f"{name}: {end.message}", file=sys.stderr, flush=True)
+        sys.exit(end.code)
 
 
 def main():
@@ -55,12 +80,22 @@ def main():
     packages = [name for name in options.also.split(",") if name]
     if options.reference_variables:
         tf1.disable_resource_variables()
-    if options.module:
-        _running.run_module(options.module[0], options.module[1:], packages)
-    elif options.script:
-        if not os.path.isfile(options.script):
-            parser.error(f"there is no file {options.script}; options of a script stand after it")
+    if options.script and not os.path.isfile(options.script):
+        parser.error(f"there is no file {options.script}; options of a script stand after it")
+    if options.script and _ours.is_ours(options.script):
+        if options.num_replicas != 1:
+            parser.error(f"{options.script} is a command of this project: its own --num_replicas stands "
+                         "after it")
         _running.run_script(options.script, options.arguments, packages)
+        return
+    if options.module or options.script:
+        _launch(options, parser)
+    if options.module:
+        with _launching.joined():
+            _running.run_module(options.module[0], options.module[1:], packages)
+    elif options.script:
+        with _launching.joined():
+            _running.run_script(options.script, options.arguments, packages)
     elif options.check is not None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
         try:

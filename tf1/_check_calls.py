@@ -329,8 +329,6 @@ def refused(call, names):
         cluster = _keyword(call, "cluster")
         if isinstance(cluster, ast.Call):
             yield call, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported", "`cluster=None`"
-        for keyword in ("train_distribute", "eval_distribute"):
-            yield from _strategy(call, keyword, names)
     elif name == "tf.saved_model.load" and len(call.args) == 1 and not call.keywords:
         yield (call, TENSORFLOW, f"`{written(call)}`: TensorFlow 1's takes a session and tags first",
                f"`tf.compat.v2.saved_model.load({written(call.args[0])})`")
@@ -372,19 +370,6 @@ def variable_ops(constant, names):
     if constant.value in ("VarHandleOp", "VariableV2"):
         yield (constant, TENSORFLOW, f"`{constant.value}`: variables have other ops than in TensorFlow 1",
                "`python -m tf1 --reference_variables` where it is run", True)
-
-
-def _strategy(call, keyword, names):
-    strategy = names.scope.value(_keyword(call, keyword))
-    made = names.called(strategy) or ""
-    if not made.endswith("MirroredStrategy"):
-        return
-    number = _keyword(strategy, "num_gpus") or next(iter(strategy.args), None)
-    count = len(number.elts) if isinstance(number, ast.List) else getattr(number, "value", None)
-    several = isinstance(count, int) and count > 1
-    if several or not isinstance(count, int):
-        yield (call, TENSORFLOW, f"`{keyword}={written(strategy)}`: one device is used, and several are "
-               "refused", f"`{keyword}=None`", not several)
 
 
 _EVERY_CALL = (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused,

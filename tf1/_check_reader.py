@@ -205,9 +205,6 @@ class Reader(ast.NodeVisitor):
         if root not in rules.PACKAGES and self._fork.is_called(root):
             self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: this folder, if its name is {root}",
                        "PYTHONPATH=… with the folder above it", True)
-        elif root == "horovod":
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: horovod is no part of tf1",
-                       "the script without it, for one process")
         elif root in rules.PACKAGES:
             self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed",
                        f"`pip install {rules.PACKAGES[root]}` in a shell")

@@ -1,13 +1,30 @@
 """tf.contrib.distribute: strategies over the devices of one machine."""
 
 import collections
+import contextlib
 
 import tensorflow.compat.v1 as tf
+
+from bertlib.runtime import replica_group
+from tf1._namespace import Namespace
 
 
 class DistributeConfig(collections.namedtuple("DistributeConfig", ["train_distribute", "eval_distribute",
                                                                    "remote_cluster"], defaults=[None] * 3)):
     """Strategies of training and evaluation, and a cluster."""
+
+
+class Replicas(object):
+    """The strategy of a process that is one of several replicas, whatever devices a script names: their
+    number, and nothing that they need."""
+
+    def __init__(self, *args, **kwargs):
+        self.num_replicas_in_sync = self.num_towers = replica_group.current().count
+
+    @contextlib.contextmanager
+    def scope(self):
+        """A block in which nothing is otherwise."""
+        yield
 
 
 def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cross_device_ops=None,
@@ -21,6 +38,8 @@ def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cro
       auto_shard_dataset: ignored.
     """
     del auto_shard_dataset
+    if replica_group.current():
+        return Replicas()
     count = num_gpus if num_gpus is not None else num_gpus_per_worker
     if devices is None and count is not None:
         devices = [f"/gpu:{index}" for index in range(count)] or ["/cpu:0"]
@@ -46,6 +65,10 @@ def _cross_device_ops(*args, **kwargs):
     """How gradients are summed; the strategy chooses, as it does for None."""
 
 
+# What `tf.distribute` has in such a process.
+OF_REPLICAS = dict(MirroredStrategy=Replicas, MultiWorkerMirroredStrategy=Replicas, experimental=Namespace(
+    "tf.distribute.experimental", dict(MultiWorkerMirroredStrategy=Replicas),
+    lambda: tf.distribute.experimental))
 NAMES = dict(
     AllReduceCrossDeviceOps=_cross_device_ops, AllReduceCrossTowerOps=_cross_device_ops,
     CollectiveAllReduceStrategy=collective_all_reduce_strategy, DistributeConfig=DistributeConfig,

@@ -146,7 +146,9 @@ def train_and_evaluate(estimator, train_spec, eval_spec):
     evaluator = _Evaluator(estimator, train_spec, eval_spec)
     estimator.train(train_spec.input_fn, hooks=list(train_spec.hooks or []), max_steps=train_spec.max_steps,
                     saving_listeners=[*(train_spec.saving_listeners or []), evaluator])
-    return evaluator.metrics, evaluator.exports
+    found, group = (evaluator.metrics, evaluator.exports), estimator.config.replicas
+    # Replica 0 writes checkpoints, and so evaluates them.
+    return found if group is None or group.horovod else group.from_first(found)
 
 
 class _Evaluator(tf.train.CheckpointSaverListener):

@@ -15,7 +15,7 @@ import types
 import tensorflow.compat.v1 as tf
 from tensorflow.python.training import py_checkpoint_reader
 
-from tf1 import _bert_package, _contrib, _contrib_others, _hub, _names, _ours
+from tf1 import _bert_package, _contrib, _contrib_others, _horovod, _hub, _names, _ours
 from tf1._namespace import Namespace, own_names
 
 # The files that TensorFlow 1.15 had below a part of `tf.contrib`, or below the Estimator. Which of them has a
@@ -193,5 +193,5 @@ def _put_back():
 # In place of an installed one too, of which later versions have no hub.Module.
 sys.modules["tensorflow_hub"] = _hub.hub
 sys.meta_path.insert(0, _ours.Finder())
-sys.meta_path += [_Finder(), _bert_package.Finder()]
+sys.meta_path += [_Finder(), _bert_package.Finder(), _horovod.Finder()]
 _put_back()

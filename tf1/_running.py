@@ -10,7 +10,8 @@ import types
 from tf1 import _rewriting
 
 # Files whose frames are left out of tracebacks.
-_HIDDEN = (os.path.abspath(__file__), os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py"),
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_HIDDEN = (*(os.path.join(_FOLDER, name) for name in ("__main__.py", "_launching.py", "_running.py")),
            os.path.abspath(_rewriting.__file__), ast.__file__, "<frozen ")
 
 

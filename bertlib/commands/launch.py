@@ -17,8 +17,6 @@ FLAGS = flags.FLAGS
 
 # glibc's mallopt parameters (malloc.h).
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
-# Errors of the system that are there again at another try.
-_REFUSALS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 def keep_freed_memory():
@@ -82,7 +80,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
                 raise
             from_system = isinstance(error, OSError) and error.filename and error.strerror
             _fail(f"error: {error.filename}: {error.strerror}" if from_system else f"error: {error}",
-                  passes=isinstance(error, OSError) and not isinstance(error, _REFUSALS))
+                  passes=replica_group.may_pass(error))
         except replica_group.ReplicaError as error:
             _fail(f"error: {error}", passes=True, own=False)
         except tf.errors.OpError as error:

@@ -48,7 +48,17 @@ class Exchange:
         self._gradient_dtype = gradient_dtype
         # A key is never used by two graphs, which may exchange other shapes.
         self._keys = itertools.count(group.from_first(next(_graphs)) * _KEYS_OF_A_GRAPH)
-        self._previous = []
+        self._ops = {}
+
+    @property
+    def name(self):
+        """By it the collection is written to a MetaGraph."""
+        return self.ops[0].name
+
+    @property
+    def ops(self):
+        """The sums that are made in each run, whatever a condition says: list of ops."""
+        return self._ops.get(None, [])
 
     @property
     def own_parts(self):
@@ -63,12 +73,16 @@ class Exchange:
     def sum(self, tensor):
         """Returns the sum of a tensor over all replicas. Sums are made one after the other, in the order in
         which they are asked for, which has to be the same on all replicas."""
-        with tf.control_dependencies(self._previous):
-            summed = collective_ops.all_reduce_v2(tensor, self.replicas, group_key=1,
-                                                  instance_key=next(self._keys), merge_op="Add",
-                                                  final_op="Id", timeout=_SECONDS)
-        self._previous = [summed.op]
-        return summed
+        return self._in_turn(collective_ops.all_reduce_v2, tensor, merge_op="Add", final_op="Id")
+
+    def _in_turn(self, collective, tensor, **settings):
+        # What is in the branch of a condition cannot be waited for outside of it.
+        before = self._ops.setdefault(tf.get_default_graph()._get_control_flow_context(), [])
+        with tf.control_dependencies(before[-1:]):
+            made = collective(tensor, self.replicas, group_key=1, instance_key=next(self._keys),
+                              timeout=_SECONDS, **settings)
+        before.append(made.op)
+        return made
 
     def sum_all(self, tensors):
         """Returns the sums of tensors of one dtype, with static shapes, that travel together."""
@@ -77,6 +91,47 @@ class Exchange:
         together = self.sum(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0))
         pieces = tf.split(together, [tensor.shape.num_elements() for tensor in tensors])
         return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, tensors)]
+
+    def sums(self, tensors):
+        """Returns the sums of tensors with static shapes, of which small ones travel together.
+
+        Args:
+          tensors: list, in the order in which they are ready.
+        """
+        found, waiting = {}, {}
+
+        def send(indices):
+            found.update(zip(indices, self.sum_all([tensors[index] for index in indices])))
+            indices.clear()
+
+        for index, tensor in enumerate(tensors):
+            together = [] if _size(tensor) >= _LARGE else waiting.setdefault(tensor.dtype, [])
+            together.append(index)
+            if sum(_size(tensors[other]) for other in together) >= _LARGE:
+                send(together)
+        for together in filter(None, waiting.values()):
+            send(together)
+        return [found[index] for index in range(len(tensors))]
+
+    def rows(self, slices):
+        """Returns tf.IndexedSlices with the rows of those of all replicas, one replica's after the other's,
+        as one graph has them for all their examples."""
+        values, indices = slices.values, tf.cast(slices.indices, tf.int64)
+        if values.shape[0] is not None:
+            values, indices = self._gather(values), self._gather(indices)
+        else:  # replicas may have different numbers of them
+            count = tf.shape(indices, tf.int64)[0]
+            counts = self._gather(count[tf.newaxis])
+            most = tf.reduce_max(counts)
+            is_row = tf.reshape(tf.sequence_mask(counts, most), [-1])
+            values, indices = (
+                tf.boolean_mask(self._gather(tf.pad(
+                    tensor, [[0, most - count], *[[0, 0]] * (tensor.shape.rank - 1)])), is_row)
+                for tensor in (values, indices))
+        return tf.IndexedSlices(values, tf.cast(indices, slices.indices.dtype), slices.dense_shape)
+
+    def _gather(self, tensor):
+        return self._in_turn(collective_ops.all_gather_v2, tensor)
 
     def add_up(self, pairs):
         """Replaces the values of variables by their sums over all replicas.

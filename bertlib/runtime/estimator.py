@@ -169,6 +169,9 @@ class Estimator(object):
         # Replica 0 has written by then what others read.
         checkpoint = self._newest_of_all()
         start = checkpoints.step_in(checkpoint)
+        if self._config.replicas:  # with Horovod, only replica 0 may have a checkpoint
+            start, directory = self._config.replicas.from_first((start, self._model_dir))
+            self._config.replicas.keep_log(directory)
         if max_steps is not None and start >= max_steps:
             logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start,
                          max_steps)
@@ -204,8 +207,8 @@ class Estimator(object):
             yield
         finally:
             self._is_training = False
-        if self._group:
-            self._group.barrier()
+        if self._config.replicas:
+            self._config.replicas.barrier()
 
     def _train_session(self, input_fn, hooks, saving_listeners, checkpoint, last_step, continue_input):
         """Trains in one session.
@@ -237,10 +240,15 @@ class Estimator(object):
             keeper = None
             listeners = list(saving_listeners or [])
             if position:
+                # With Horovod each process reads an input of its own, and one position is saved.
+                horovod = group is not None and group.horovod
                 keeper = session_hooks.InputPositionKeeper(
-                    position, self._model_dir, checkpoint if continue_input else None, micro_batches)
+                    position, self._model_dir, checkpoint if continue_input and not horovod else None,
+                    micro_batches)
                 input_hooks.append(keeper)
                 listeners.append(keeper.listener)
+                if group and not horovod and checkpoint is None:  # a fork may draw its own starting weights
+                    input_hooks.append(together.SameStart(group))
             examples = self._added_params(ModeKeys.TRAIN).get("batch_size")
             if examples is None and isinstance(self._params, dict):
                 examples = self._params.get("batch_size")
@@ -324,7 +332,18 @@ class Estimator(object):
             raise ValueError(f"The RunConfig says gradient_accumulation_steps={asked}, the model_fn's "
                              f"train_op accumulates {steps}. Pass params[\"gradient_accumulation_steps\"] to "
                              "optimization.create_optimizer.")
+        exchange = collectives.exchange()
+        if exchange and not exchange.ops:
+            raise ValueError(
+                f"The model_fn trains {exchange.replicas} replicas whose gradients are not averaged: each "
+                "would train by itself. Make its train_op by tf.gradients, or by minimize or "
+                "compute_gradients of a tf.train.Optimizer, in a script that python -m tf1 starts; with "
+                "Horovod by hvd.DistributedOptimizer.")
         if not found:
+            if exchange:
+                loss = exchange.sum(spec.loss) / exchange.replicas
+                # All sums are made in all replicas, also those that only replica 0 writes into summaries.
+                spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *exchange.ops))
             return spec, 1, None
         return spec._replace(loss=found[0].loss), steps, found[0].accumulate_op
 
@@ -396,7 +415,7 @@ class Estimator(object):
             results = self._evaluate_alone(input_fn, steps, hooks, checkpoint, revise)
         if group:
             results = group.from_first(results)
-        if not group or group.is_first:
+        if self._config.is_chief or self._config.replicas.horovod:
             self._write_eval_summary(results, name)
         return results
 
@@ -547,6 +566,16 @@ class Estimator(object):
         Raises:
           ValueError: there is no checkpoint.
         """
+        group = self._group
+        if group:  # replica 0 exports
+            own = self._export(export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
+                               checkpoint_path) if group.is_first else None
+            return group.from_first(own)
+        return self._export(export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
+                            checkpoint_path)
+
+    def _export(self, export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path):
+        """`export_saved_model`, by this process."""
         checkpoint = checkpoint_path or self.latest_checkpoint()
         if not checkpoint:
             raise ValueError(f"There is no checkpoint in {self._model_dir} to export; train first.")
@@ -611,7 +640,8 @@ class Estimator(object):
         return checkpoint
 
     def _checkpoint_for(self, checkpoint_path, doing):
-        checkpoint = checkpoint_path or self._newest_of_all()
+        newest = self._newest_of_all()  # replica 0 has written by then what others read
+        checkpoint = checkpoint_path or newest
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:
@@ -628,12 +658,15 @@ class Estimator(object):
                                   {"mode": mode, "params": self._params_for(mode), "config": self._config})
         hooks, group = [], self._config.replicas
         ours = tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP)
-        if mode == ModeKeys.TRAIN and group and not group.horovod and not ours:
+        shared = mode == ModeKeys.TRAIN and group and not group.horovod and not ours
+        if shared:
             result = together.deal_out(result, group)
         if isinstance(result, tf.compat.v2.data.Dataset):  # the base class of both versions
             iterator = tf.data.make_initializable_iterator(_without_tuner(result))
             hooks.append(session_hooks.InitializeHook(iterator.initializer))
             result = iterator.get_next()
+        if shared:
+            result = result[group.index]
         if isinstance(result, (tuple, list)):
             if len(result) != 2:
                 raise ValueError("The input_fn must give features or (features, labels); it gave "
@@ -666,8 +699,8 @@ class Estimator(object):
         if batch_size is not None:
             equal = mode == ModeKeys.TRAIN and not self._config.unequal_micro_batches
             group = self._config.replicas
-            added["batch_size"] = equal_micro_batches(batch_size, steps, group.count if group else 1) if (
-                equal) else batch_size
+            count = group.count if group and not group.horovod else 1
+            added["batch_size"] = equal_micro_batches(batch_size, steps, count) if equal else batch_size
         return added
 
     def _build(self, features_fn, mode):

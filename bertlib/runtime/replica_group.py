@@ -14,6 +14,7 @@ otherwise: see `collectives`.
     coordinator               [host, port] where replica 0 is met
     listener                  descriptor of the socket that listens there; replica 0 only
     key                       what all replicas of a run, and nobody else, know; hexadecimal
+    gpu                       which of the GPUs that it sees it is to use; None for all
     timeout                   seconds in which all have ended after one fell silent
     launcher                  process number of the launcher
     status                    file for the error that the process ends with; see `Group.leave`
@@ -56,6 +57,9 @@ _SEEING_SECONDS = 30
 # A replica is slow that takes so many times the others' time to compute, over that many seconds.
 _SLOW, _SLOW_SECONDS = 3.0, 60.0
 
+# Errors of the system that are there again at another try.
+_REFUSALS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+
 _group = None
 
 
@@ -65,6 +69,13 @@ class ReplicaError(RuntimeError):
     def __init__(self, message, about=None):
         super().__init__(message)
         self.about = about
+
+
+def may_pass(error):
+    """Whether what a process ends with may be gone at another try: another replica's failure, too little
+    memory, most errors of the system."""
+    return isinstance(error, (ReplicaError, MemoryError)) or (
+        isinstance(error, OSError) and not isinstance(error, _REFUSALS))
 
 
 def is_replica(environment=os.environ):
@@ -128,6 +139,7 @@ class Group:
       index, count, local_index, local_count: see the module.
       addresses: "host:port" of each replica's TensorFlow server; a port that is kept free until
         `release_port`.
+      gpu: which of the GPUs that this process sees it is to use; None for all.
       attempt: how often the run was started before.
       horovod: whether a script divides the work itself, by `horovod.tensorflow`.
       failure: the `ReplicaError` that the group ends with, or None; it is about the replica itself after
@@ -139,6 +151,7 @@ class Group:
         self.index, self.count = spec["index"], spec["count"]
         self.local_index, self.local_count = spec["local_index"], spec["local_count"]
         self.attempt = spec.get("attempt", 0)
+        self.gpu = spec.get("gpu")
         self.horovod = False
         self.addresses, self.failure = [], None
         self._spec, self._timeout = spec, spec["timeout"]

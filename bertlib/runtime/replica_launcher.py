@@ -45,7 +45,8 @@ class Plan:
       timeout: seconds in which all have ended after one failed.
       max_restarts: how often all are started again after a failure.
       cluster: a `cluster.Cluster` of several machines; None for this machine alone.
-      shares_gpus: whether each replica sees a GPU of its own; if not, all see all.
+      shares_gpus: whether each replica sees a GPU of its own; if not, all see all, and each is told which
+        one it is to use.
       patience: seconds after a failure until a replica that goes on is asked to end. It is ended a third of
         that after it was asked, or after another replica named it as the one that failed.
       afterwards: sentence for the end of a message about a replica that was killed or lost.
@@ -233,6 +234,7 @@ def _start(plan, attempt, listener, key, directory):
         spec = {"index": index, "count": plan.local_count * machines, "local_index": number,
                 "local_count": plan.local_count, "host": place.host if place else "127.0.0.1",
                 "coordinator": coordinator, "listener": None if index else listener.fileno(), "key": key,
+                "gpu": None if plan.shares_gpus or not visible_gpus() else number,
                 "timeout": plan.timeout, "launcher": os.getpid(), "status": status,
                 "log": log if index else None, "attempt": attempt}
         with open(log, "ab") if index else contextlib.nullcontext() as output:

@@ -81,7 +81,7 @@ class RunConfig(object):
         self.save_summary_steps = save_summary_steps
         self.save_checkpoints_steps = save_checkpoints_steps
         self.save_checkpoints_secs = save_checkpoints_secs
-        self.session_config = session_config
+        self.session_config = _on_own_gpu(session_config, self.replicas)
         self.keep_checkpoint_max = keep_checkpoint_max
         self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
         self.log_step_count_steps = log_step_count_steps
@@ -125,6 +125,17 @@ class RunConfig(object):
             if changes.get(given) is not None and other not in changes:
                 settings[other] = None
         return type(self)(**settings)
+
+
+def _on_own_gpu(session_config, group):
+    """A tf.ConfigProto that names the replica's GPU, if it sees others too and names none."""
+    if group is None or group.gpu is None:
+        return session_config
+    found = tf.ConfigProto()
+    if session_config is not None:
+        found.CopyFrom(session_config)
+    found.gpu_options.visible_device_list = found.gpu_options.visible_device_list or str(group.gpu)
+    return found
 
 
 def refuse_clusters(environment=os.environ):

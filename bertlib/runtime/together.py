@@ -2,6 +2,8 @@
 gathered in order, metrics of what was gathered."""
 
 import contextlib
+import hashlib
+import pickle
 import time
 
 from absl import logging
@@ -14,8 +16,10 @@ _WRITING_HOOKS = tf.train.CheckpointSaverHook, tf.train.SummarySaverHook, tf.tra
 
 
 def deal_out(dataset, group):
-    """Returns a dataset of every R-th batch of another one, for a replica; a rest of fewer than R batches is
-    nobody's.
+    """Returns a dataset of tuples of R batches of another one, of which each replica takes its own; a rest of
+    fewer than R batches is nobody's.
+
+    All replicas have the same pipeline, and so the same position in it, which replica 0 saves.
 
     Raises:
       ValueError: it is no dataset.
@@ -25,7 +29,8 @@ def deal_out(dataset, group):
                          f"share; this one returned {type(dataset).__name__}.")
     # All replicas have to end after the same step.
     rounds = dataset.window(group.count, drop_remainder=True)
-    return rounds.flat_map(lambda *parts: _zipped(parts).skip(group.index).take(1))
+    return rounds.flat_map(lambda *parts: tf.data.Dataset.zip(tuple(
+        _zipped(parts).skip(index).take(1) for index in range(group.count))))
 
 
 def _zipped(parts):
@@ -52,6 +57,30 @@ def keep_reading_hooks(hooks, group):
     if group is None or group.is_first:
         return hooks
     return [hook for hook in hooks if not isinstance(hook, _WRITING_HOOKS)]
+
+
+class SameStart(tf.train.SessionRunHook):
+    """Gives all replicas the values that the global variables of one of them start with."""
+
+    def __init__(self, group, index=0):
+        """Takes the `replica_group.Group`, and which replica's values they are."""
+        self._group, self._index = group, index
+
+    def begin(self):
+        self._variables = tf.global_variables()
+
+    def after_create_session(self, session, coord):
+        def value(variable):
+            return session.run(variable)
+
+        digests = self._group.all_gather([
+            hashlib.blake2b(pickle.dumps(value(variable))).digest() for variable in self._variables])
+        for variable, *found in zip(self._variables, *digests):
+            if len(set(found)) > 1:
+                is_given = self._group.index == self._index
+                given = self._group.all_gather(value(variable) if is_given else None)[self._index]
+                if not is_given:
+                    variable.load(given, session)
 
 
 class Vote:

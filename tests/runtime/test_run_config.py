@@ -1,9 +1,12 @@
-"""TF_CONFIG: processes that would not know of each other are refused."""
+"""TF_CONFIG: processes that would not know of each other are refused. The GPU of a replica."""
 
 import json
+import types
 
 import pytest
+import tensorflow.compat.v1 as tf
 
+from bertlib.runtime import replica_group
 from bertlib.runtime.run_config import RunConfig
 
 
@@ -33,3 +36,17 @@ def test_a_tf_config_that_cannot_be_read_is_an_error(text, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(ValueError, match="TF_CONFIG cannot be used"):
         RunConfig()
+
+
+def test_a_replica_that_sees_all_gpus_uses_its_own_unless_the_script_names_one(monkeypatch):
+    group = types.SimpleNamespace(gpu=1)
+    monkeypatch.setattr(replica_group, "_group", group)
+    given = tf.ConfigProto(allow_soft_placement=True)
+    found = RunConfig(session_config=given).replace(model_dir="x").session_config
+    assert found.gpu_options.visible_device_list == "1" and found.allow_soft_placement
+    assert RunConfig().session_config.gpu_options.visible_device_list == "1"
+    assert not given.gpu_options.visible_device_list
+    given.gpu_options.visible_device_list = "0"
+    assert RunConfig(session_config=given).session_config.gpu_options.visible_device_list == "0"
+    group.gpu = None
+    assert RunConfig(session_config=given).session_config is given and RunConfig().session_config is None

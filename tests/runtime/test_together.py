@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import collectives, graph_keys, input_pipeline, stopping, together
+from bertlib.runtime import (
+    collectives,
+    graph_keys,
+    input_pipeline,
+    input_position,
+    stopping,
+    together,
+)
 
 EXAMPLES = 24
 
@@ -102,7 +109,7 @@ def test_batches_of_a_foreign_dataset_are_dealt_out_and_all_replicas_end_after_t
         with tf.Graph().as_default(), tf.Session() as session:
             dataset = tf.data.Dataset.range(22).batch(2).map(lambda x: ({"x": x}, x[:1]))  # 11 batches
             features, label = tf.data.make_one_shot_iterator(
-                together.deal_out(dataset, Replica(index, 3))).get_next()
+                together.deal_out(dataset, Replica(index, 3))).get_next()[index]
             rows = []
             with pytest.raises(tf.errors.OutOfRangeError):
                 while True:
@@ -110,6 +117,30 @@ def test_batches_of_a_foreign_dataset_are_dealt_out_and_all_replicas_end_after_t
             found.append(rows)
     assert found[0] == [[[0, 1], [0]], [[6, 7], [6]], [[12, 13], [12]]]
     assert found[2] == [[[4, 5], [4]], [[10, 11], [10]], [[16, 17], [16]]]
+
+
+def test_each_replica_goes_on_where_replica_0_saved_the_input(tmp_path):
+    def opened(index):
+        with tf.Graph().as_default() as graph:
+            dataset = tf.data.Dataset.range(60).shuffle(7, seed=3).batch(2)
+            iterator = tf.data.make_initializable_iterator(together.deal_out(dataset, Replica(index, 2)))
+            batch, position = iterator.get_next()[index], input_position.InputPosition(graph)
+            session = tf.Session()
+            session.run(iterator.initializer)
+        return session, batch, position
+
+    checkpoint = str(tmp_path / "model.ckpt-3")
+    first, other = opened(0), opened(1)
+    first[2].restore(first[0], None, 0)
+    for _ in range(3):
+        given = [session.run(batch).tolist() for session, batch, _ in (first, other)]
+    first[2].save(first[0], checkpoint)
+    expected = [session.run(batch).tolist() for session, batch, _ in (first, other)]
+    assert len({*sum(given + expected, [])}) == 8
+    for index in (0, 1):
+        session, batch, position = opened(index)
+        position.restore(session, checkpoint, 3)
+        assert position.moved and session.run(batch).tolist() == expected[index]
 
 
 def test_an_input_that_is_no_dataset_cannot_be_dealt_out():

@@ -95,10 +95,7 @@ PACKAGES = [
     ("from tensorflow.python.training import FileWriter", "write `tf.summary.FileWriter`"),
     ("import tensorflow as tf\ntf.contrib.tpu.TPUEstimator(f, use_tpu=True)", "TPUs are not supported"),
     ("import tensorflow as tf\ntf.contrib.tpu.RunConfig(cluster=f())", "write `cluster=None`"),
-    ("import tensorflow as tf\ns = tf.contrib.distribute.MirroredStrategy(num_gpus=2)\n"
-     "tf.estimator.RunConfig(train_distribute=s)", "write `train_distribute=None`"),
     ("import no_such_package.part", "no_such_package is not installed, nor beside the file; write PYTHON"),
-    ("import horovod.tensorflow as hvd", "horovod is no part of tf1"),
     ("from sklearn.externals import joblib", "write `import joblib`"),
     ("import yaml\nyaml.load(f)", "write `yaml.safe_load(f)`"),
     ("import pandas as pd\ntable.ix[3]", "pandas has no .ix"),
@@ -138,6 +135,8 @@ from tensorflow.contrib import crf
 from tensorflow.python.estimator.run_config import RunConfig
 from tensorflow import flags, gfile
 import numpy.random
+import horovod.tensorflow as hvd
+from horovod.tensorflow.compression import Compression
 if sys.version_info[0] == 2 or six.PY2:
   import cPickle, urllib2
   text = unicode
@@ -208,6 +207,8 @@ tf.flags.FLAGS.anything.at_all; tf.contrib.tpu.TPUEstimator; tf.nn.rnn_cell.LSTM
 FLAGS = flags.FLAGS
 FLAGS.anything
 tf.contrib.tpu.RunConfig(cluster=None); tf.estimator.RunConfig(train_distribute=None)
+strategy = tf.contrib.distribute.MirroredStrategy(num_gpus=2)
+tf.estimator.RunConfig(train_distribute=strategy, eval_distribute=tf.distribute.MirroredStrategy(["a", "b"]))
 print("x", file=sys.stderr)
 '''
 print "in a string"

@@ -1,0 +1,173 @@
+"""Small models with optimizers of a fork's own, trained and run by as many replicas as it is started with.
+
+The last line that it prints is what it found, in JSON.
+"""
+
+import json
+import os
+import signal
+
+import numpy as np
+import tensorflow as tf
+
+import optimization
+
+flags = tf.flags
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("output_dir", None, "Where everything goes.")
+flags.DEFINE_integer("batch_size", 8, "Examples of a batch of the input_fn.")
+flags.DEFINE_integer("num_gpus", 0, "Devices of a strategy; 0 for none.")
+flags.DEFINE_bool("horovod", False, "Whether to use Horovod.")
+flags.DEFINE_string("killed", None, "A file; unless it is there, a replica makes it and kills itself.")
+
+hvd = None
+WORDS, STEPS = 11, 4
+
+
+def input_fn(params=None):
+    chance = np.random.RandomState(3)
+    ids = chance.randint(WORDS, size=[48, 5])
+    dataset = tf.data.Dataset.from_tensor_slices(({"ids": ids}, (ids.sum(axis=1) % 2).astype(np.float32)))
+    # A batch whose size the graph knows, or does not.
+    dataset = dataset.batch(FLAGS.batch_size, drop_remainder=params == {"kind": "clipped"})
+    return dataset.repeat() if hvd is None else dataset.shard(hvd.size(), hvd.rank()).repeat()
+
+
+def train_op_of(kind, loss):
+    step, variables = tf.train.get_or_create_global_step(), tf.trainable_variables()
+    if kind == "own":
+        return optimization.create_train_op(loss, 0.01, 100, 0, use_tpu=False)
+    if kind == "adam":
+        return tf.train.AdamOptimizer(0.01).minimize(loss, step)
+    if kind == "none":
+        return tf.group(variables[0].assign_add(tf.ones_like(variables[0])), step.assign_add(1))
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    if hvd is not None:
+        optimizer = hvd.DistributedOptimizer(optimizer, sparse_as_dense=True,
+                                             compression=hvd.Compression.none)
+    pairs = optimizer.compute_gradients(loss, variables)
+    if kind == "clipped":
+        clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 0.1)
+        pairs = zip(clipped, variables)
+    return optimizer.apply_gradients(pairs, step)
+
+
+class Killer(tf.train.SessionRunHook):
+    def after_run(self, run_context, run_values):
+        if run_context.session.run(tf.train.get_global_step()) == 3 and not os.path.exists(FLAGS.killed):
+            open(FLAGS.killed, "x").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def model_fn(features, labels, mode, params, config):
+    # Other replicas start with other weights, which they must not keep.
+    shift = float(config.task_id)
+    table = tf.get_variable("table", [WORDS, 3], initializer=tf.random_normal_initializer(seed=1))
+    weights = tf.get_variable("weights", initializer=np.full([3], 0.5 + shift, np.float32))
+    logits = tf.einsum("blw,w->b", tf.nn.embedding_lookup(table, features["ids"]), weights)
+    if mode == tf.estimator.ModeKeys.PREDICT:
+        return tf.estimator.EstimatorSpec(mode, {"logits": logits})
+    loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
+    if mode == tf.estimator.ModeKeys.EVAL:
+        return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops={"mean": tf.metrics.mean(logits)})
+    kills = FLAGS.killed and config.task_id
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op_of(params["kind"], loss),
+                                      training_hooks=[Killer()] if kills else [])
+
+
+def estimator_of(kind):
+    strategy = None
+    if FLAGS.num_gpus:
+        strategy = tf.contrib.distribute.MirroredStrategy(num_gpus=FLAGS.num_gpus)
+        assert strategy.num_replicas_in_sync == FLAGS.num_gpus == tf.distribute.MirroredStrategy(
+            [f"/gpu:{index}" for index in range(FLAGS.num_gpus)]).num_replicas_in_sync
+    is_first = hvd is None or hvd.rank() == 0
+    return tf.estimator.Estimator(
+        model_fn, os.path.join(FLAGS.output_dir, kind) if is_first else None, params={"kind": kind},
+        config=tf.estimator.RunConfig(save_checkpoints_steps=2, save_summary_steps=1,
+                                      train_distribute=strategy))
+
+
+def weights_of(estimator):
+    return {name: estimator.get_variable_value(name).tolist() for name in ("table", "weights", "global_step")}
+
+
+def evaluated(estimator):
+    found = estimator.evaluate(lambda: input_fn().take(3))
+    return {name: float(value) for name, value in sorted(found.items())}
+
+
+def serving_input_receiver_fn():
+    ids = tf.placeholder(tf.int64, [None, 5])
+    return tf.estimator.export.ServingInputReceiver({"ids": ids}, {"ids": ids})
+
+
+def write_and_read():
+    """What is read back right after it was written."""
+    me = str(tf.estimator.RunConfig().task_id)
+    folder = os.path.join(FLAGS.output_dir, "files")
+    tf.gfile.MakeDirs(folder)
+    text, records, moved = (os.path.join(folder, name) for name in ("text", "records", "moved"))
+    with tf.gfile.GFile(text, "w") as writer:
+        writer.write(me)
+    with tf.python_io.TFRecordWriter(records) as writer:
+        writer.write(me.encode())
+    tf.gfile.Copy(text, moved + ".new")
+    tf.gfile.Rename(moved + ".new", moved)
+    with tf.gfile.GFile(moved) as reader:
+        return [reader.read(), next(tf.python_io.tf_record_iterator(records)).decode(), tf.gfile.Exists(text),
+                tf.gfile.Exists(moved + ".new"), sorted(tf.gfile.ListDirectory(folder))]
+
+
+def run():
+    found = {"files": write_and_read()}
+    for kind in ("own", "adam", "clipped"):
+        estimator = estimator_of(kind)
+        estimator.train(input_fn, max_steps=STEPS - 1)
+        estimator.train(input_fn, max_steps=STEPS)  # goes on from the checkpoint, and in the input
+        found[kind] = weights_of(estimator)
+    found["evaluated"] = evaluated(estimator)
+    found["predicted"] = [float(one["logits"]) for one in estimator.predict(lambda: input_fn().take(2))]
+    found["exported"] = estimator.export_saved_model(os.path.join(FLAGS.output_dir, "export"),
+                                                     serving_input_receiver_fn).decode()
+    metrics, _ = tf.estimator.train_and_evaluate(
+        estimator, tf.estimator.TrainSpec(input_fn, max_steps=STEPS + 1),
+        tf.estimator.EvalSpec(input_fn, steps=2))
+    found["train_and_evaluate"] = float(metrics["loss"])
+    try:
+        estimator_of("none").train(input_fn, max_steps=STEPS)
+    except ValueError as error:
+        found["none"] = str(error)
+    return found
+
+
+class Weights(tf.train.SessionRunHook):
+    """Those at the end of a training, which only one process saves."""
+
+    def end(self, session):
+        self.found = {variable.op.name: session.run(variable).tolist() for variable in tf.global_variables()}
+
+
+def run_horovod():
+    estimator, weights = estimator_of("sgd"), Weights()
+    estimator.train(input_fn, hooks=[hvd.BroadcastGlobalVariablesHook(0), weights], max_steps=STEPS)
+    return {"sgd": weights.found,
+            "rank": [hvd.rank(), hvd.local_rank(), hvd.size(), hvd.local_size()],
+            "evaluated": evaluated(estimator) if hvd.rank() == 0 else None}
+
+
+def main(_):
+    if FLAGS.killed:
+        found = weights_of(estimator_of("own").train(input_fn, max_steps=STEPS))
+    else:
+        found = run_horovod() if hvd else run()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    import sys
+    if "--horovod" in sys.argv:
+        import horovod.tensorflow as hvd
+        hvd.init()
+    tf.app.run()
