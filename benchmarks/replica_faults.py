@@ -287,7 +287,7 @@ class Faults:
         said = said.format(step=case.step, last=16)
         while process.poll() is None:
             pids = children(process.pid)
-            there = len(pids) == case.replicas or case.moment == "start"
+            there = len(pids) > (case.index if case.moment == "start" else case.replicas - 1)
             if there and (not said or re.search(said, log.read_text(errors="replace"))):
                 break
             time.sleep(0.005)
