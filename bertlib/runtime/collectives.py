@@ -13,8 +13,9 @@ from tensorflow.python.ops import collective_ops
 
 from bertlib.runtime import graph_keys
 
-# Tensors of so many bytes travel alone; smaller ones together, so that each trip is worth its latency.
-_LARGE = 2**20
+# Tensors of so many bytes travel alone; smaller ones together, so that each trip is worth its latency: see
+# docs/scaling.md.
+_LARGE = 2**23
 # Longer than any timeout of the group: a replica that fell silent is found by its heartbeats.
 _SECONDS = 7 * 24 * 3600.0
 _KEYS_OF_A_GRAPH = 10**5

@@ -101,9 +101,12 @@ def _environment(plan, local_index, spec):
     if gpus and plan.shares_gpus:
         changes["CUDA_VISIBLE_DEVICES"] = gpus[local_index]
     if plan.local_count > 1:
-        threads = str(max(1, workers.available_cores() // plan.local_count))
-        names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
-        changes.update({name: threads for name in names if name not in os.environ})
+        threads = max(1, workers.available_cores() // plan.local_count)
+        counts = {"TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads,
+                  # A lone thread takes what became ready last: sums over replicas would wait until the
+                  # backward pass is done.
+                  "TF_NUM_INTEROP_THREADS": max(2, threads)}
+        changes.update({name: str(count) for name, count in counts.items() if name not in os.environ})
     return {**os.environ, **changes}
 
 

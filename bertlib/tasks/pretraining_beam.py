@@ -13,6 +13,7 @@ import collections
 import contextlib
 import functools
 import glob
+import importlib
 import io
 import itertools
 import json
@@ -34,6 +35,8 @@ _RECORDS_AT_A_TIME = 1024
 _ASIDE = ".beam-"
 # Beam's own local runner first starts one in Go, which it downloads; this is the one in Python.
 _LOCAL = "FnApiRunner"
+_MODULES = ("options.pipeline_options", "runners.runner", "runners.portability.fn_api_runner",
+            "runners.portability.portable_runner", "transforms.environments")
 _NAMES_OF_LOCAL = ("direct", "directrunner", "fnapi", "fnapirunner")
 # What a process of the local runner executes.
 _WORKER = ("import sys; sys.path[:] = {path!r}; from bertlib.tasks import pretraining_beam; "
@@ -50,14 +53,14 @@ def _beam():
       ImportError: it is not installed.
     """
     try:
-        with _without_logging():  # it says what it lacks
-            # Imported here: only who asks for a runner needs it, and it takes a second.
-            import apache_beam
-            import apache_beam.options.pipeline_options
+        # Only who asks for a runner needs it, and it takes a second. In its log it says what it lacks.
+        with _without_logging():
+            for name in _MODULES:
+                importlib.import_module(f"apache_beam.{name}")
+            return importlib.import_module("apache_beam")
     except ImportError as error:
         raise ImportError("Runners of Apache Beam need the package apache-beam, which cannot be imported "
                           f"({error}). Install it with `pip install -r requirements-beam.txt`.") from error
-    return apache_beam
 
 
 class Cluster:
@@ -80,10 +83,7 @@ class Cluster:
         if not all(option.strip(" -") for option in options):
             raise ValueError("Of Apache Beam's options, an option is empty.")
         self._flags = [f"--{option.strip().lstrip('-')}" for option in options]
-        # Imported here: see `_beam`.
-        from apache_beam.runners import runner as runners
-        from apache_beam.runners.portability import portable_runner
-
+        runners = self._beam.runners.runner
         try:
             made = runners.create_runner(self._name)
         except (ValueError, TypeError, AttributeError, ModuleNotFoundError):
@@ -91,7 +91,8 @@ class Cluster:
         if not isinstance(made, runners.PipelineRunner):
             known = self._beam.options.pipeline_options.StandardOptions.KNOWN_RUNNER_NAMES
             raise ValueError(f"Apache Beam has no runner of that name. It has {', '.join(known)}.")
-        self._check_options(takes_others=isinstance(made, portable_runner.PortableRunner))
+        self._check_options(takes_others=isinstance(
+            made, self._beam.runners.portability.portable_runner.PortableRunner))
 
     def _check_options(self, takes_others):
         """Raises a ValueError if Beam does not know an option; some runners take what Beam does not know."""
@@ -117,21 +118,16 @@ class Cluster:
 
     def _prepared(self, port):
         """Returns a runner and its options; processes of the local one end with the port, see `serve`."""
-        # Imported here: see `_beam`.
-        from apache_beam.runners import runner
-        from apache_beam.runners.portability import fn_api_runner
-        from apache_beam.transforms import environments
-
         options = self._options()
         direct = options.view_as(self._beam.options.pipeline_options.DirectOptions)
         if not self._local or direct.direct_running_mode != "multi_processing":
-            return runner.create_runner(self._name), options
+            return self._beam.runners.runner.create_runner(self._name), options
         # Beam's own command for a process breaks at a space in a path, and logs all that it does.
         direct.direct_running_mode = "in_memory"
         code = shlex.quote(_WORKER.format(path=sys.path, port=port))
-        environment = environments.SubprocessSDKEnvironment.from_command_string(
+        environment = self._beam.transforms.environments.SubprocessSDKEnvironment.from_command_string(
             f"exec {shlex.quote(sys.executable)} -c {code}")
-        return fn_api_runner.FnApiRunner(environment), options
+        return self._beam.runners.portability.fn_api_runner.FnApiRunner(environment), options
 
     # --- Pipelines ---------------------------------------------------------------------------------------
 
@@ -316,10 +312,8 @@ def _one_message():
 def serve(port):
     """What a process of the local runner does, as long as the command that started it has the port open."""
     with _without_logging():
-        # Imported here: see `_beam`.
-        import apache_beam.runners.worker.sdk_worker_main as harness
-        import grpc
-
+        harness = importlib.import_module("apache_beam.runners.worker.sdk_worker_main")
+        grpc = importlib.import_module("grpc")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
     logging.disable(logging.CRITICAL)
     sys.stderr = _NoTracebacks(sys.stderr)

@@ -3,6 +3,7 @@
 import concurrent.futures
 import os
 import socket
+import time
 
 import pytest
 
@@ -161,13 +162,23 @@ def test_nobody_at_the_address_is_an_error(meeting):
     assert "Replica 0 cannot be reached at 127.0.0.1:9" in str(found)
 
 
-def test_another_run_at_the_same_address_is_refused(meeting):
-    run = meeting(2, timeout=1)
-    groups = [run.group(0), run.group(1), run.group(1), run.group(1, key="bad0"), run.group(1, count=4)]
-    first, *others = run.run(lambda group: group.all_gather(group.index), groups)
-    assert first == [0, 1]
-    assert sum(found == [0, 1] for found in others) == 1
-    assert sum(isinstance(found, ReplicaError) for found in others) == 3
+@pytest.mark.parametrize("changes, words", [
+    (dict(), r"is replica 1 like one that is there already\. Another run uses the same address"),
+    (dict(count=4), r"counts 4 replicas, replica 0 counts 3\. Pass the same --num_replicas"),
+    (dict(index=5), r"is replica 5 like one"),
+    (dict(key="bad0"), r"cannot be reached .* \(another run, or another program, listens there\)")])
+def test_a_replica_of_another_run_is_refused(changes, words, meeting):
+    run = meeting(3, timeout=20)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        both = [pool.submit(run.group(index).meet) for index in (0, 1)]
+        while 1 not in run.groups[0]._peers:
+            time.sleep(0.01)
+        changes = {"timeout": 0.3, **changes} if "key" in changes else changes
+        with pytest.raises(ReplicaError, match=words):
+            run.group(1, **changes).meet()
+        run.group(2).meet()  # the run goes on
+        for one in both:
+            one.result()
 
 
 def test_a_stranger_is_not_let_in(meeting):

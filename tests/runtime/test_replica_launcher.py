@@ -85,6 +85,7 @@ def test_replicas_of_one_machine(here, monkeypatch):
         assert one["coordinator"] == found[0]["coordinator"] and one["coordinator"][0] == "127.0.0.1"
         assert one["key"] == found[0]["key"] and len(one["key"]) == 64
         assert one["TF_NUM_INTRAOP_THREADS"] == one["OMP_NUM_THREADS"] == "2"
+        assert one["TF_NUM_INTEROP_THREADS"] == "2"
         assert "CUDA_VISIBLE_DEVICES" not in one
     assert [one["listener"] is None for one in found] == [False, True, True]
     assert [one["log"] is None for one in found] == [True, False, False]
@@ -110,6 +111,13 @@ def test_what_the_environment_says_of_threads_stays(here, monkeypatch):
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
     assert run(WRITE, 2).code == 0
     assert [one["TF_NUM_INTRAOP_THREADS"] for one in values(here, 2)] == ["7", "7"]
+
+
+def test_a_replica_has_a_thread_that_starts_sums_while_another_computes(here, monkeypatch):
+    monkeypatch.setattr(replica_launcher.workers, "available_cores", lambda: 2)
+    assert run(WRITE, 2).code == 0
+    assert [(one["TF_NUM_INTRAOP_THREADS"], one["TF_NUM_INTEROP_THREADS"])
+            for one in values(here, 2)] == [("1", "2")] * 2
 
 
 def test_gpus_are_shared_out(here, monkeypatch):

@@ -1,0 +1,178 @@
+"""One of the processes that benchmarks/replicas.py starts: training steps of a random model, and sums alone.
+
+The command line has JSON:
+
+    addresses, index            of all processes, and which this one is
+    turns                       what they do in turn: [kind, dtype that gradients travel in]
+    rounds, warm_up, count      so often all turns; steps before the clock starts, and on it
+    micro_batches               in a step, of all processes together
+    shape, config               [rows, length] of a micro-batch; the model
+    sizes                       of each of which a turn "ring" makes a turn of its own, in bytes
+
+Kinds: `alone`, process 0 accumulates all micro-batches; `sums`, replicas as they train; `none`, replicas that
+leave the sums out; `late`, sums that begin after the last gradient; `bare`, the sums of a step and nothing
+else; `bare one`, the same bytes as one tensor; `ring`, one tensor.
+
+Prints a line of JSON for each turn: its kind, dtype, bytes of each sum; CPU seconds of a step and, in `last`,
+of its last micro-batch and the update, and bytes that loopback sent, means over the steps; and of each step
+the seconds of wall, waiting, and lead: how long before the last gradient was ready the first sum could begin.
+"""
+
+import json
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from bertlib.commands import launch
+from bertlib.runtime import collectives, graph_keys
+from bertlib.runtime.training_step import TrainingStep
+import modeling
+import optimization
+import run_classifier
+
+TRAVELS = {"fp32": tf.float32, "bf16": tf.bfloat16}
+
+
+class Group:
+    """The processes, as far as `collectives.Exchange` asks."""
+
+    def __init__(self, spec):
+        self.index, self.count = spec["index"], len(spec["addresses"])
+
+    def from_first(self, value):
+        """All processes build the same graphs, in one order."""
+        return value
+
+
+class Exchange(collectives.Exchange):
+    """An exchange that notes its sums, and of some kinds leaves them out or makes them late."""
+
+    def __init__(self, group, kind, travels):
+        super().__init__(group, travels)
+        self.kind, self.sizes, self.lead = kind, [], tf.constant(0.0, tf.float64)
+
+    def sum(self, tensor):
+        """As in training, but noted."""
+        if self.kind == "none":
+            return tf.identity(tensor)
+        if not self.sizes and self.ready is not None:
+            with tf.control_dependencies([tensor]):
+                self.lead = self.ready - tf.timestamp()
+        self.sizes.append(tensor.shape.num_elements() * tensor.dtype.size)
+        return super().sum(tensor)
+
+    def add_up(self, pairs):
+        """As in training, or when all variables are ready."""
+        if self.kind == "late":
+            everything = tf.group(*[add for _, add in pairs])
+            pairs = [(variable, everything) for variable, _ in pairs]
+        return super().add_up(pairs)
+
+
+def bytes_sent():
+    """What the loopback interface has sent up to now, whoever asked it to."""
+    with open("/proc/net/dev", encoding="utf-8") as file:
+        return next(int(line.split()[9]) for line in file if line.strip().startswith("lo:"))
+
+
+class Turn:
+    """The graph of one kind of step, and its clocks."""
+
+    def __init__(self, spec, group, kind, dtype, sizes):
+        self.kind, self.dtype = kind, dtype
+        with tf.Graph().as_default() as self._graph, tf.device(collectives.device(group)):
+            exchange = None if kind == "alone" else Exchange(group, kind, TRAVELS[dtype])
+            if kind in ("bare", "bare one", "ring"):
+                self._build_sums(exchange, [sum(sizes)] if kind == "bare one" else sizes)
+            else:
+                self._build_training(spec, exchange, group)
+            self._start = tf.global_variables_initializer(), tf.local_variables_initializer()
+        self.sizes = exchange.sizes if exchange else []
+
+    def _build_sums(self, exchange, sizes):
+        dtype = TRAVELS[self.dtype]
+        self._more, self._accumulate, self._feed = 0, tf.no_op(), {}
+        self._step = [exchange.sum(tf.get_variable(
+            f"tensor_{index}", [size // dtype.size], dtype, tf.ones_initializer(), trainable=False,
+            use_resource=True).read_value()).op for index, size in enumerate(sizes)]
+        self._said = tf.zeros([2], tf.float64)
+
+    def _build_training(self, spec, exchange, group):
+        if exchange:
+            tf.add_to_collection(graph_keys.EXCHANGE, exchange)
+        shape, config = spec["shape"], modeling.BertConfig.from_dict(spec["config"])
+        ids, labels = tf.placeholder(tf.int32, shape), tf.placeholder(tf.int32, shape[:1])
+        tf.train.get_or_create_global_step()
+        loss = run_classifier.create_model(
+            config, True, ids, tf.ones(shape, tf.int32), tf.zeros(shape, tf.int32), labels, 2, False,
+            step=TrainingStep(compile_kernels=True))[0]
+        micro_batches = spec["micro_batches"] // (group.count if exchange else 1)
+        self._step = optimization.create_optimizer(loss, 5e-5, 1000, 100, False,
+                                                   gradient_accumulation_steps=micro_batches)
+        found = tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)
+        self._more, self._accumulate = micro_batches - 1, found[0].accumulate_op if found else tf.no_op()
+        waiting = [tensor for tensor in tf.get_collection(graph_keys.LOGGED_SCALARS)
+                   if tensor.op.name == "waiting_seconds"] or [tf.constant(0.0, tf.float64)]
+        self._said = tf.stack([waiting[0], exchange.lead if exchange else waiting[0]])
+        random = np.random.RandomState(0)
+        self._feed = {ids: random.randint(1000, config.vocab_size, shape), labels: np.ones(shape[:1])}
+
+    def measure(self, target, config, warm_up, count):
+        """Takes steps in a session of its own; returns what is printed of them."""
+        walls, said, last = [], [], 0.0
+        with tf.Session(target, self._graph, config) as session:
+            for op in self._start:
+                session.run(op)
+            for index in range(warm_up + count):
+                if index == warm_up:
+                    cpu, sent = time.process_time(), bytes_sent()
+                begun = time.perf_counter()
+                for _ in range(self._more):
+                    session.run(self._accumulate, self._feed)
+                before = time.process_time()
+                said.append(session.run([self._step, self._said], self._feed)[1].tolist())
+                last += (time.process_time() - before) / count if index >= warm_up else 0.0
+                walls.append(time.perf_counter() - begun)
+            cpu, sent = (time.process_time() - cpu) / count, (bytes_sent() - sent) / count
+        waiting, lead = zip(*said[warm_up:])
+        return {"kind": self.kind, "dtype": self.dtype, "sizes": self.sizes, "cpu": cpu,
+                "last": last, "sent": sent, "wall": walls[warm_up:], "waiting": waiting, "lead": lead}
+
+
+def main():
+    """Takes all turns."""
+    spec = json.loads(sys.argv[1])
+    tf.disable_v2_behavior()
+    tf.enable_resource_variables()
+    group = Group(spec)
+    config = collectives.session_config()
+    server = tf.distribute.Server({"worker": spec["addresses"]}, job_name="worker", task_index=group.index,
+                                  config=config)
+    turns, sizes = [], {}
+    for kind, dtype in spec["turns"]:
+        if kind == "alone" and group.index:
+            turns.append(None)
+            continue
+        if kind == "ring":
+            turns += [Turn(spec, group, kind, dtype, [size]) for size in spec["sizes"]]
+            continue
+        turns.append(Turn(spec, group, kind, dtype, sizes.get(dtype)))
+        if kind == "sums":
+            sizes[dtype] = turns[-1].sizes
+    meeting = Turn(spec, group, "ring", "fp32", [4])
+    for _ in range(spec["rounds"]):
+        for turn in turns:
+            meeting.measure(server.target, config, 0, 1)
+            if turn:
+                found = turn.measure(server.target, config, spec["warm_up"], spec["count"])
+                print(json.dumps(found), flush=True)
+    meeting.measure(server.target, config, 0, 1)
+
+
+if __name__ == "__main__":
+    launch.keep_freed_memory()
+    main()

@@ -1,0 +1,145 @@
+"""What replicas cost at equal work: CPU seconds, wall, waiting and traffic of 1, 2 and 4 processes.
+
+    python benchmarks/replicas.py [--replicas=2,4] [--dtypes=fp32,bf16] [--rounds=3] [--steps=4] \\
+      [--rows=16] [--length=64] [--threads=1]
+    python benchmarks/replicas.py --work=ring [--replicas=2,3,4]
+
+A step is 4 micro-batches of `rows` sequences of random words, by a model of the installed one's shape: R
+replicas with N each, R × N = 4, beside one process that accumulates 4. All of it is done by the same R
+processes, which take turns (benchmarks/peers/replica_steps.py), each turn in a session of its own whose first
+steps do not count, so that starting drops out and each round is a set of pairs. Figures are medians over the
+rounds.
+
+    outside of sums = CPU of replicas that leave the sums out / CPU of one process with accumulation
+    sums            = (CPU of replicas - CPU of replicas that leave them out) / CPU of a bare all-reduce
+
+The bare all-reduce is TensorFlow's collective alone, on the same tensors, and on the same bytes as one
+tensor. --work=ring runs it at several sizes and fits seconds = latency + bytes / bandwidth. Traffic is what
+the loopback interface counted, whoever sent it.
+"""
+
+import argparse
+import collections
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PROGRAM = os.path.join(ROOT, "benchmarks", "peers", "replica_steps.py")
+MICRO_BATCHES, WARM_UP = 4, 2
+SIZES = [4 * 4**power for power in range(5, 13)]  # 4 KiB to 64 MiB
+MODEL = {"vocab_size": 30522, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
+         "intermediate_size": 1536, "max_position_embeddings": 512, "type_vocab_size": 2}
+
+# A turn of all processes: bytes of each sum; CPU seconds of all and wall seconds of a step, waiting and lead
+# of replica 0 in it, and what loopback sent.
+Turn = collections.namedtuple("Turn", ["sizes", "cpu", "wall", "waiting", "lead", "sent"])
+
+
+def environment(threads):
+    """So many threads in every process, as the launcher would give each of several."""
+    return {**os.environ, "TF_NUM_INTRAOP_THREADS": str(threads), "OMP_NUM_THREADS": str(threads),
+            "TF_NUM_INTEROP_THREADS": str(max(2, threads)), "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+def run(count, options, turns, **more):
+    """Has so many processes take turns; returns {(kind, dtype), or bytes of a "ring":
+    [`Turn` of each round]}."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    spec = {"addresses": addresses, "turns": turns, "rounds": options.rounds, "warm_up": WARM_UP,
+            "count": options.steps, "micro_batches": MICRO_BATCHES, "shape": [options.rows, options.length],
+            "config": MODEL, **more}
+    running = [subprocess.Popen([sys.executable, PROGRAM, json.dumps({**spec, "index": index})],
+                                stdout=subprocess.PIPE, encoding="utf-8", env=environment(options.threads))
+               for index in range(count)]
+    lines = [[json.loads(line) for line in process.communicate()[0].splitlines()] for process in running]
+    if any(process.returncode for process in running):
+        raise SystemExit("A process failed; see above.")
+    found = collections.defaultdict(list)
+    first = [[line for line in some if line["kind"] != "alone"] for some in lines]
+    for together in [*([line] for line in lines[0] if line["kind"] == "alone"), *zip(*first)]:
+        one = together[0]
+        key = one["sizes"][0] if one["kind"] == "ring" else (one["kind"], one["dtype"])
+        found[key].append(Turn(
+            one["sizes"], sum(line["cpu"] for line in together), *(
+                statistics.median(one[name]) for name in ("wall", "waiting", "lead")), one["sent"]))
+    return found
+
+
+def middle(turns, name):
+    return statistics.median(getattr(turn, name) for turn in turns)
+
+
+def measure_training(options):
+    """Prints the tables of training."""
+    print("| replicas × micro-batches | what | CPU s a step | wall s | waiting s | lead s | MB sent |\n"
+          "|---|---|---|---|---|---|---|")
+    rows = []
+    for count in options.replicas:
+        turns = [["alone", "fp32"], ["none", "fp32"], ["late", "fp32"]]
+        turns += [[kind, dtype] for dtype in options.dtypes for kind in ("sums", "bare", "bare one")]
+        found = run(count, options, turns)
+        for (kind, dtype), some in found.items():
+            shared = "1 × 4" if kind == "alone" else f"{count} × {MICRO_BATCHES // count}"
+            print(f"| {shared} | {kind}, {dtype} | {middle(some, 'cpu'):.3f} | {middle(some, 'wall'):.3f} | "
+                  f"{middle(some, 'waiting'):.3f} | {middle(some, 'lead'):.3f} | "
+                  f"{middle(some, 'sent') / 1e6:.1f} |", flush=True)
+        rows += [ratios(count, dtype, found) for dtype in options.dtypes]
+    print("\n| replicas | dtype | sums | MB | outside of sums | sums / bare, same tensors | sums / bare, one "
+          "tensor |\n|---|---|---|---|---|---|---|", *rows, sep="\n")
+
+
+def ratios(count, dtype, found):
+    """A line of the table of ratios."""
+    rest, sums = found["none", "fp32"], found["sums", dtype]
+    outside = statistics.median(one.cpu / whole.cpu for one, whole in zip(rest, found["alone", "fp32"]))
+    over = [statistics.median((one.cpu - less.cpu) / alone.cpu for one, less, alone in
+                              zip(sums, rest, found[bare, dtype])) for bare in ("bare", "bare one")]
+    sizes = sums[0].sizes
+    return (f"| {count} | {dtype} | {len(sizes)} | {sum(sizes) / 1e6:.1f} | {outside:.3f} | {over[0]:.2f} | "
+            f"{over[1]:.2f} |")
+
+
+def measure_ring(options):
+    """Prints the bare all-reduce at several sizes, and the lines fitted to it."""
+    print("| replicas | bytes | CPU s of all | wall s |\n|---|---|---|---|")
+    for count in options.replicas:
+        found = run(count, options, [["ring", "fp32"]], sizes=SIZES)
+        points = [(size, middle(some, "cpu"), middle(some, "wall")) for size, some in found.items()]
+        for point in points:
+            print("| {} | {:,} | {:.5f} | {:.5f} |".format(count, *point), flush=True)
+        for place, name in enumerate(("CPU", "wall"), 1):
+            latency, slope = fitted([(point[0], point[place]) for point in points])
+            print(f"\n{count} replicas, {name}: {latency * 1e3:.2f} ms + bytes / {1e-9 / slope:.3f} GB/s\n")
+
+
+def fitted(points):
+    """Returns (latency, slope) of seconds = latency + bytes · slope, by least squares of relative errors."""
+    # Each equation is divided by its seconds, so that small sizes count as much as large ones.
+    rows = [(1 / seconds, size / seconds) for size, seconds in points]
+    a, b, d = (sum(one[i] * one[j] for one in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
+    e, f = (sum(one[i] for one in rows) for i in (0, 1))
+    return (e * d - b * f) / (a * d - b * b), (a * f - b * e) / (a * d - b * b)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", choices=["training", "ring"], default="training")
+    for name, value in (("rounds", 3), ("steps", 4), ("rows", 16), ("length", 64), ("threads", 1)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--replicas", type=lambda text: [int(one) for one in text.split(",")])
+    parser.add_argument("--dtypes", type=lambda text: text.split(","), default=["fp32", "bf16"])
+    options = parser.parse_args()
+    options.replicas = options.replicas or ([2, 4] if options.work == "training" else [2, 3, 4])
+    (measure_training if options.work == "training" else measure_ring)(options)
+
+
+if __name__ == "__main__":
+    main()
