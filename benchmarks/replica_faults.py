@@ -139,6 +139,13 @@ def children(pid):
         return []
 
 
+def is_replica(pid):
+    """Whether a launcher's child is a replica in an interpreter of its own."""
+    with contextlib.suppress(OSError):
+        return b"BERT_REPLICA=" in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+    return False
+
+
 def left_over():
     """What runs still of a run whose launcher has ended: its orphans are children of this process."""
     found = []
@@ -286,8 +293,8 @@ class Faults:
         said, _ = MOMENTS[case.moment]
         said = said.format(step=case.step, last=16)
         while process.poll() is None:
-            pids = children(process.pid)
-            there = len(pids) == case.replicas or case.moment == "start"
+            pids = [pid for pid in children(process.pid) if not self.fresh or is_replica(pid)]
+            there = len(pids) > (case.index if case.moment == "start" else case.replicas - 1)
             if there and (not said or re.search(said, log.read_text(errors="replace"))):
                 break
             time.sleep(0.005)

@@ -28,7 +28,7 @@ def pretraining(directory):
 
 
 def squad(directory):
-    return "run_squad.py", dict(LENGTHS, num_train_epochs=1, do_eval=True, **{
+    return "run_squad.py", dict(LENGTHS, num_train_epochs=2, do_eval=True, **{
         name: write_squad(directory / f"{name}.json", random.Random(5), 12, version_2=False)
         for name in ("train_file", "predict_file")})
 
