@@ -175,7 +175,7 @@ def test_a_replica_of_another_run_is_refused(changes, words, meeting):
             time.sleep(0.01)
         changes = {"timeout": 0.3, **changes} if "key" in changes else changes
         with pytest.raises(ReplicaError, match=words):
-            run.group(1, **changes).meet()
+            run.group(**{"index": 1, **changes}).meet()
         run.group(2).meet()  # the run goes on
         for one in both:
             one.result()
