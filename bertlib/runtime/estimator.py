@@ -640,8 +640,9 @@ class Estimator(object):
         return checkpoint
 
     def _checkpoint_for(self, checkpoint_path, doing):
-        newest = self._newest_of_all()  # replica 0 has written by then what others read
-        checkpoint = checkpoint_path or newest
+        if self._group:
+            self._group.barrier()  # replica 0 has written by then what others read
+        checkpoint = checkpoint_path or self._newest_of_all()
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:
