@@ -1,5 +1,6 @@
 """Pre-training data on Apache Beam's local runner: the files of the local command, for any workers."""
 
+import contextlib
 import gzip
 import itertools
 import json
@@ -281,9 +282,15 @@ def test_processes_write_the_same_also_after_a_run_that_was_killed(scripts, tmp_
 @pytest.mark.slow(reason="interpreters of their own, each of which loads Beam")
 def test_a_process_that_is_killed_ends_the_command(tmp_path):
     run = start(tmp_path, 2)
-    worker = wait_for(lambda: processes_of(run.pid))[0]
+    wait_for(lambda: processes_of(run.pid))
     time.sleep(1)
-    os.kill(worker, signal.SIGKILL)
+
+    def kill():
+        with contextlib.suppress(ProcessLookupError):  # some processes of the first second are short
+            os.kill(wait_for(lambda: processes_of(run.pid))[-1], signal.SIGKILL)
+            return True
+
+    wait_for(kill)
     _, said = run.communicate(timeout=200)
     assert run.returncode == 1 and "exited with return code -9. If memory ran out" in said.splitlines()[-1]
     assert not processes_of(run.pid) and not (tmp_path / "0").exists()
