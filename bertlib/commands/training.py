@@ -152,15 +152,15 @@ def _probe(settings, model, step):
     return step
 
 
-def _usable_memory(settings, agreed=True):
-    """Returns (bytes that a training step may take, what they are); of replicas the least of all, if `agreed`
-    and all ask."""
+def _usable_memory(settings):
+    """Returns (bytes that a training step may take, what they are); of replicas, which all have to ask, the
+    least."""
     if settings.memory_limit_gb is not None:
         usable, source = settings.memory_limit_gb * training_step.GB, "--memory_limit_gb"
         return usable, f"{training_step.gb(usable)}: {source}"
     usable, source = memory_planner.usable_here()
     group = replica_group.current()
-    if group and agreed:
+    if group:
         if not tf.config.list_physical_devices("GPU"):
             usable, source = usable / group.local_count, f"{source}, for each of {group.local_count} replicas"
         # All have to settle the same step.
@@ -183,7 +183,7 @@ def _explain(settings, model, step):
         changes.append({"max_seq_length": step.max_seq_length // 2})
     alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
                     or "as it is": step.replace(**change) for change in changes}
-    usable, source = _usable_memory(settings, agreed=False)
+    usable, source = _usable_memory(settings)
     return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.needs, usable)
 
 

@@ -21,7 +21,7 @@ _SECONDS = 7 * 24 * 3600.0
 _KEYS_OF_A_GRAPH = 10**5
 # How TensorFlow's calls end when another replica is gone.
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
-         tf.errors.DeadlineExceededError, tf.errors.InternalError)
+        tf.errors.DeadlineExceededError, tf.errors.InternalError)
 
 _graphs = itertools.count(1)
 _server = None
@@ -98,19 +98,9 @@ class Exchange:
         Args:
           tensors: list, in the order in which they are ready.
         """
-        found, waiting = {}, {}
-
-        def send(indices):
+        found = {}
+        for indices in _buckets(tensors):
             found.update(zip(indices, self.sum_all([tensors[index] for index in indices])))
-            indices.clear()
-
-        for index, tensor in enumerate(tensors):
-            together = [] if _size(tensor) >= _LARGE else waiting.setdefault(tensor.dtype, [])
-            together.append(index)
-            if sum(_size(tensors[other]) for other in together) >= _LARGE:
-                send(together)
-        for together in filter(None, waiting.values()):
-            send(together)
         return [found[index] for index in range(len(tensors))]
 
     def rows(self, slices):
@@ -147,23 +137,12 @@ class Exchange:
         """
         with tf.control_dependencies([add for _, add in pairs]):
             self.ready = tf.timestamp()
-        assigns, small = [], {}
-        for variable, add in pairs:
-            waiting = small.setdefault(variable.dtype.base_dtype, [])
-            if _size(variable) >= _LARGE:
-                assigns += self._add_up_together([(variable, add)])
-                continue
-            waiting.append((variable, add))
-            if sum(_size(one) for one, _ in waiting) >= _LARGE:
-                assigns += self._add_up_together(waiting)
-                waiting.clear()
-        for waiting in small.values():
-            assigns += self._add_up_together(waiting)
+        assigns = []
+        for indices in _buckets([variable for variable, _ in pairs]):
+            assigns += self._add_up_together([pairs[index] for index in indices])
         return assigns
 
     def _add_up_together(self, pairs):
-        if not pairs:
-            return []
         variables, adds = zip(*pairs)
         with tf.control_dependencies(adds):
             values = [variable.read_value() for variable in variables]
@@ -178,6 +157,19 @@ class Exchange:
         seconds from `ready` on, float64 scalar."""
         with tf.control_dependencies(ops):
             return tf.timestamp() - self.ready
+
+
+def _buckets(tensors):
+    """Yields the indices of tensors or variables that travel together, a list, in the order of their ways:
+    large ones alone, small ones of a dtype once they are large together, and what is left in the end."""
+    waiting = {}
+    for index, tensor in enumerate(tensors):
+        bucket = [] if _size(tensor) >= _LARGE else waiting.setdefault(tensor.dtype.base_dtype, [])
+        bucket.append(index)
+        if sum(_size(tensors[other]) for other in bucket) >= _LARGE:
+            yield list(bucket)
+            bucket.clear()
+    yield from filter(None, waiting.values())
 
 
 def _size(variable):

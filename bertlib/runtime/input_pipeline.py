@@ -315,9 +315,14 @@ def _split_by_tokens(batch, parts, trim, totals=()):
     return tf.data.Dataset.from_tensor_slices((bounds[:-1], bounds[1:])).map(part)
 
 
+def _order(mask):
+    """The order of examples with a mask [B, F] by length, the longest first: int32 [B]."""
+    return tf.argsort(tf.reduce_sum(mask, axis=1), direction="DESCENDING", stable=True)
+
+
 def _sort(batch, mask):
     """Sorts the examples of a batch by length, the longest first."""
-    order = tf.argsort(tf.reduce_sum(batch[mask], axis=1), direction="DESCENDING", stable=True)
+    order = _order(batch[mask])
     return {name: tf.gather(tensor, order) for name, tensor in batch.items()}
 
 
@@ -330,7 +335,7 @@ def _own_parts(indices, read, parts, exchange, totals, trim, unequal):
     names = [*trim[:1], *totals]
     seen = read(indices, names) if names else {}
     if trim:
-        order = tf.argsort(tf.reduce_sum(seen[trim[0]], axis=1), direction="DESCENDING", stable=True)
+        order = _order(seen[trim[0]])
         indices = tf.gather(indices, order)
     bounds = (_bounds_by_tokens(tf.gather(seen[trim[0]], order), parts) if unequal
               else tf.range(0, size + 1, size // parts, dtype=tf.int64))
