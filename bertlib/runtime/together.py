@@ -3,6 +3,7 @@ gathered in order, metrics of what was gathered."""
 
 import contextlib
 import hashlib
+import itertools
 import pickle
 import time
 
@@ -177,6 +178,24 @@ def shared_out(group, function, items):
     for start in range(0, len(items), group.count):
         own = items[start + group.index:start + group.index + 1]
         yield from group.all_gather(function(own[0]) if own else None)[:len(items) - start]
+
+
+def told(group, items):
+    """Yields what replica 0 has, item by item, on all replicas; without a group (None) the items.
+
+    Args:
+      items: iterable that only replica 0 iterates.
+    """
+    if group is None:
+        yield from items
+        return
+    own = iter(items)
+    while True:
+        # In a list, as an item may be None.
+        found = group.from_first(list(itertools.islice(own, 1)) if group.is_first else None)
+        if not found:
+            return
+        yield found[0]
 
 
 class Metrics:
