@@ -254,14 +254,17 @@ class Estimator(object):
                 examples = self._params.get("batch_size")
             if examples and not self._config.unequal_micro_batches:
                 examples *= micro_batches * collectives.replicas()
+            take_steps = self._steps_alone
+            if group:
+                vote = together.Vote(group)
+                listeners.append(vote.listener)
+                take_steps = functools.partial(self._steps_together, group, vote)
             all_hooks = self._training_hooks(spec, scaffold, input_hooks + hooks, listeners, checkpoint,
                                              last_step, examples)
             if self._config.is_chief:
                 checkpoint_files.remove_leftovers(self._model_dir)
 
             stop = self._config.stop_request
-            take_steps = self._steps_alone if group is None else functools.partial(self._steps_together,
-                                                                                   group)
             with (input_pipeline.explaining_faults(), stop.being_awaited(),
                   resume.session(scaffold, checkpoint, self._config, all_hooks, is_training=True,
                                  group=group) as session):
@@ -290,10 +293,8 @@ class Estimator(object):
         while not session.should_stop():
             session.run_step_fn(step)
 
-    def _steps_together(self, group, session, spec, micro_batches, accumulate, keeper):
+    def _steps_together(self, group, vote, session, spec, micro_batches, accumulate, keeper):
         """`_steps_alone`, of a replica: all take the same number of steps, and stop between two."""
-        vote = together.Vote(group)
-
         def step(step_context):
             if keeper:
                 keeper.restore(step_context.session)
@@ -305,7 +306,7 @@ class Estimator(object):
             vote.end(found[2])
 
         with together.telling(group):
-            while not vote.ends(session.should_stop(), self._config.stop_request):
+            while not vote.ends(session, self._config.stop_request):
                 session.run_step_fn(step)
 
     def _add_exchange(self, group):
