@@ -267,7 +267,7 @@ def _watched(run):
     can be left.
 
     Raises:
-      ChildProcessError: a process ended in failure, and the function did not end by itself after that.
+      ChildProcessError: a process ended in failure, and the function could not do without it.
     """
     ends, before = queue.SimpleQueue(), threading.excepthook
 
@@ -287,8 +287,8 @@ def _watched(run):
             threading.Thread(target=run_to_end, args=server.getsockname()[1:], daemon=True).start()
             end = ends.get()
             if isinstance(end, ChildProcessError):
-                with contextlib.suppress(queue.Empty):
-                    end = ends.get(timeout=_PATIENCE_SECONDS)
+                with contextlib.suppress(queue.Empty):  # no error: it was done with that process
+                    end = ends.get(timeout=_PATIENCE_SECONDS) and end
     finally:
         for thread in threading.enumerate():  # they end with the processes
             if thread.name in (_WAITS_FOR_PROCESS, _READS_OF_PROCESS):
