@@ -222,7 +222,7 @@ class Cluster:
         try:
             with _one_message(), _quiet() if self._local else contextlib.nullcontext():
                 if self._in_processes:
-                    _watched(run)
+                    _watched(run, is_done=lambda: files.exists(path))
                 else:
                     run()
         except BaseException:
@@ -259,7 +259,7 @@ def _quiet():
         yield
 
 
-def _watched(run):
+def _watched(run, is_done):
     """Calls a function, which has the local runner start processes, with the port that they end with.
 
     A thread of the runner waits for each process. What it raises when one ends in failure is told to nobody,
@@ -267,7 +267,7 @@ def _watched(run):
     can be left.
 
     Raises:
-      ChildProcessError: a process ended in failure, and the function could not do without it.
+      ChildProcessError: a process ended in failure, and not all was done by then.
     """
     ends, before = queue.SimpleQueue(), threading.excepthook
 
@@ -286,15 +286,12 @@ def _watched(run):
         with socket.create_server(("127.0.0.1", 0), backlog=1024) as server:
             threading.Thread(target=run_to_end, args=server.getsockname()[1:], daemon=True).start()
             end = ends.get()
-            if isinstance(end, ChildProcessError):
-                with contextlib.suppress(queue.Empty):  # no error: it was done with that process
-                    end = ends.get(timeout=_PATIENCE_SECONDS) and end
     finally:
         for thread in threading.enumerate():  # they end with the processes
             if thread.name in (_WAITS_FOR_PROCESS, _READS_OF_PROCESS):
                 thread.join(_PATIENCE_SECONDS)
         threading.excepthook = before
-    if end is not None:
+    if end is not None and not is_done():
         raise end
 
 
