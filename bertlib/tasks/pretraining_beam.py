@@ -183,6 +183,7 @@ class Cluster:
         Raises:
           OSError: a file cannot be read or written.
           RuntimeError: the pipeline failed.
+          ChildProcessError: what it wrote is not all.
         """
         beam = self._beam
         ends = list(itertools.accumulate(documents))
@@ -206,7 +207,14 @@ class Cluster:
             return (written, statistics) | "Results" >> beam.Flatten()
 
         found = dict(self._results(build, output_files))
-        return [found[index] for index in range(len(output_files))], found["statistics"]
+        counts, written = found.pop("statistics"), sum(records for _, records in found.values())
+        made = counts.get("documents", 0), counts.get("instances", 0)
+        if made != (ends[-1], written) or len(found) < len(output_files):
+            _remove_what_is_aside(output_files)
+            raise ChildProcessError(f"The pipeline lost something: {made[0]} of {ends[-1]} documents were "
+                                    f"made into {made[1]} instances, of which {written} were written, to "
+                                    f"{len(found)} of {len(output_files)} files. Run the command again.")
+        return [found[index][0] for index in range(len(output_files))], counts
 
     def _results(self, build, output_files):
         """Runs the pipeline that a function builds; returns what its last collection holds."""
@@ -428,15 +436,17 @@ def _parts_of_files(part, number, starts):
 
 
 def _write_file(grouped, output_files):
-    """(file, parts of `_parts_of_files`) to [file, the path beside it that now has its records]."""
+    """(file, parts of `_parts_of_files`) to [file, [the path beside it with its records, their number]]."""
     index, parts = grouped
     quiet_tensorflow.load()  # which writes records, and else tells each worker's stderr about itself
     path = f"{output_files[index]}{_ASIDE}{uuid.uuid4().hex}"  # another attempt has another one
+    written = 0
     with files.explaining_disk(output_files[index]), record_files.writer(path) as writer:
-        for record in itertools.chain.from_iterable(
-                records for _, records in sorted(parts, key=lambda part: part[0])):
-            writer.write(record)
-    return [index, path]
+        for _, records in sorted(parts, key=lambda part: part[0]):
+            for record in records:
+                writer.write(record)
+            written += len(records)
+    return [index, [path, written]]
 
 
 def _sum(counts):

@@ -177,6 +177,15 @@ def test_what_goes_wrong_on_a_worker_is_one_message(tmp_path, mode, monkeypatch,
     assert not capfd.readouterr().err.strip()
 
 
+@pytest.mark.parametrize("lost", ["_records_of_block", "_parts_of_files"])
+def test_what_a_runner_loses_is_missed(tmp_path, lost, monkeypatch):
+    whole = getattr(pretraining_beam, lost)
+    monkeypatch.setattr(pretraining_beam, lost, lambda *arguments: list(whole(*arguments))[1:])
+    with pytest.raises(ChildProcessError, match="lost something: [049] of 9 documents .* Run the command"):
+        stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster=cluster(), shuffle_buffer_documents=5)
+    assert sorted(os.listdir(tmp_path)) == ["corpus.txt", "out-0.partial"]
+
+
 KILL = "os.kill(os.getpid(), 9)"
 
 
