@@ -17,7 +17,7 @@ from bertlib.runtime import estimator, replica_group, stopping, training_step, w
 FLAGS = flags.FLAGS
 
 # glibc's mallopt parameters (malloc.h).
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 
 
 def keep_freed_memory():
@@ -32,6 +32,9 @@ def keep_freed_memory():
     if mallopt:
         for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, 2**26)):
             mallopt(parameter, value)
+        if replica_group.is_replica():
+            # The many threads that gradients travel by would each keep some, in arenas of their own.
+            mallopt(_M_ARENA_MAX, 1)
 
 
 def start(command):
