@@ -10,8 +10,11 @@ processes, which take turns (benchmarks/peers/replica_steps.py), each turn in a 
 steps do not count, so that starting drops out and each round is a set of pairs. Figures are medians over the
 rounds.
 
-    outside of sums = CPU of replicas that leave the sums out / CPU of one process with accumulation
+    outside of sums = CPU of replicas that leave the sums out / CPU of one process with accumulation, `alone`
+    apart           = CPU of as many processes that share the work and know nothing of each other / `alone`
     sums            = (CPU of replicas - CPU of replicas that leave them out) / CPU of a bare all-reduce
+
+`apart` is what the machine asks for so many processes: what is outside of sums and above it is ours.
 
 The bare all-reduce is TensorFlow's collective alone, on the same tensors, and on the same bytes as one
 tensor. --work=ring runs it at several sizes and fits seconds = latency + bytes / bandwidth. Traffic is what
@@ -82,8 +85,8 @@ def measure_training(options):
           "|---|---|---|---|---|---|---|")
     rows = []
     for count in options.replicas:
-        turns = [["alone", "fp32"], ["none", "fp32"], ["late", "fp32"]]
-        turns += [[kind, dtype] for dtype in options.dtypes for kind in ("sums", "bare", "bare one")]
+        turns = [["alone", "fp32"], ["apart", "fp32"], ["late", "fp32"]]
+        turns += [[kind, dtype] for dtype in options.dtypes for kind in ("none", "sums", "bare", "bare one")]
         found = run(count, options, turns)
         for (kind, dtype), some in found.items():
             shared = "1 × 4" if kind == "alone" else f"{count} × {MICRO_BATCHES // count}"
@@ -91,19 +94,21 @@ def measure_training(options):
                   f"{middle(some, 'waiting'):.3f} | {middle(some, 'lead'):.3f} | "
                   f"{middle(some, 'sent') / 1e6:.1f} |", flush=True)
         rows += [ratios(count, dtype, found) for dtype in options.dtypes]
-    print("\n| replicas | dtype | sums | MB | outside of sums | sums / bare, same tensors | sums / bare, one "
-          "tensor |\n|---|---|---|---|---|---|---|", *rows, sep="\n")
+    print("\n| replicas | dtype | sums | MB | outside of sums / alone | apart / alone | sums / bare, same "
+          "tensors | sums / bare, one tensor |\n|---|---|---|---|---|---|---|---|", *rows, sep="\n")
 
 
 def ratios(count, dtype, found):
     """A line of the table of ratios."""
-    rest, sums = found["none", "fp32"], found["sums", dtype]
-    outside = statistics.median(one.cpu / whole.cpu for one, whole in zip(rest, found["alone", "fp32"]))
+    rest, sums = found["none", dtype], found["sums", dtype]
+    outside, apart = (
+        statistics.median(one.cpu / whole.cpu for one, whole in zip(some, found["alone", "fp32"]))
+        for some in (rest, found["apart", "fp32"]))
     over = [statistics.median((one.cpu - less.cpu) / alone.cpu for one, less, alone in
                               zip(sums, rest, found[bare, dtype])) for bare in ("bare", "bare one")]
     sizes = sums[0].sizes
-    return (f"| {count} | {dtype} | {len(sizes)} | {sum(sizes) / 1e6:.1f} | {outside:.3f} | {over[0]:.2f} | "
-            f"{over[1]:.2f} |")
+    return (f"| {count} | {dtype} | {len(sizes)} | {sum(sizes) / 1e6:.1f} | {outside:.3f} | {apart:.3f} | "
+            f"{over[0]:.2f} | {over[1]:.2f} |")
 
 
 def measure_ring(options):
