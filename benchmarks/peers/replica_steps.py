@@ -7,12 +7,12 @@ The command line has JSON:
     rounds, warm_up, count      so often all turns; steps before the clock starts, and on it
     micro_batches               in a step, of all processes together
     shape, config               [rows, length] of a micro-batch; the model
-    sizes                       of each of which a turn "ring" makes a turn of its own, in bytes
+    sizes                       lists of bytes, of each of which a turn "ring" makes a turn of its own
 
 Kinds: `alone`, process 0 accumulates all micro-batches; `apart`, each process accumulates its share of them,
 and nothing is exchanged; `sums`, replicas as they train; `none`, replicas that leave the sums out; `late`,
 sums that begin after the last gradient; `bare`, the sums of a step and nothing else; `bare one`, the same
-bytes as one tensor; `ring`, one tensor.
+bytes as one tensor; `ring`, tensors of some sizes.
 
 Prints a line of JSON for each turn: its kind, dtype, bytes of each sum; CPU seconds of a step and, in `last`,
 of its last micro-batch and the update, and bytes that loopback sent, means over the steps; and of each step
@@ -159,7 +159,7 @@ def main():
             turns.append(None)
             continue
         if kind == "ring":
-            turns += [Turn(spec, group, kind, dtype, [size]) for size in spec["sizes"]]
+            turns += [Turn(spec, group, kind, dtype, some) for some in spec["sizes"]]
             continue
         turns.append(Turn(spec, group, kind, dtype, sizes.get(dtype)))
         if kind == "sums":
