@@ -70,7 +70,8 @@ def _leave(group, error):
         group.leave(said if code else None, code)
     elif isinstance(error, KeyboardInterrupt):
         group.leave("interrupted.", 130)
-    elif isinstance(error, replica_group.ReplicaError) or group.failure:
+    elif isinstance(error, replica_group.ReplicaError) or (
+            group.failure and group.failure.about != group.index):
         group.leave(f"error: {group.failure or error}")
         sys.exit(os.EX_TEMPFAIL)
     else:

@@ -545,10 +545,13 @@ def _limit(connection, receiving, sending):
 
 
 def _words(error):
-    """What an error says, in a line; TensorFlow's of an op begin with where the graph has it."""
+    """What an error says, in a line; TensorFlow's of an op begin with where the graph has it. Those that are
+    not written for a user are of a kind that says more."""
     text = getattr(error, "message", None) or str(error)
     if text.startswith("Graph execution error"):
         text = text.rpartition("\nNode: ")[2].partition("\n")[2] or text
+    if isinstance(error, (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)):
+        text = f"{type(error).__name__}: {text}"
     return text.partition("\n")[0].rstrip(".") + "."
 
 
