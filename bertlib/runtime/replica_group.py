@@ -59,6 +59,8 @@ _SLOW, _SLOW_SECONDS = 3.0, 60.0
 
 # Errors of the system that are there again at another try.
 _REFUSALS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+# Errors that say little without their kind.
+_OF_CODE = ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError
 
 _group = None
 
@@ -545,12 +547,11 @@ def _limit(connection, receiving, sending):
 
 
 def _words(error):
-    """What an error says, in a line; TensorFlow's of an op begin with where the graph has it. Those that are
-    not written for a user are of a kind that says more."""
+    """What an error says, in a line; TensorFlow's of an op begin with where the graph has it."""
     text = getattr(error, "message", None) or str(error)
     if text.startswith("Graph execution error"):
         text = text.rpartition("\nNode: ")[2].partition("\n")[2] or text
-    if isinstance(error, (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)):
+    if isinstance(error, _OF_CODE):
         text = f"{type(error).__name__}: {text}"
     return text.partition("\n")[0].rstrip(".") + "."
 
