@@ -16,7 +16,7 @@ import os
 from absl import flags, logging
 import numpy as np
 
-from bertlib.commands import checks, common_flags, launch
+from bertlib.commands import checks, common_flags, launch, run_record
 from bertlib.commands.settings import Settings
 from bertlib.runtime import checkpoints, files, locks, replica_group
 from bertlib.runtime.training_step import TrainingStep
@@ -154,8 +154,8 @@ def main(_):
     logging.info("Extracting layers %s of %d lines, %d tokens.", settings.layers, lines, tokens)
     group = replica_group.current()
     if group:
-        group.agree({"--layers": settings.layers, "--batch_size": settings.batch_size, "the input":
-                     f"{lines} lines, {tokens} tokens"}, "Start all with the same flags and data.")
+        run_record.agree(group, settings, input=f"{lines} lines, {tokens} tokens",
+                         init_checkpoint=run_record.of_checkpoint(settings.init_checkpoint))
     files.make_directories(os.path.dirname(settings.output_file) or ".")
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(settings.output_dtype).itemsize
     model_fn = model_fn_builder(config, settings.init_checkpoint, indexes, settings.use_tpu,

@@ -21,9 +21,9 @@ import zlib
 from absl import flags, logging
 
 from bertlib import serving
-from bertlib.commands import checks, common_flags
+from bertlib.commands import checks, common_flags, run_record
 from bertlib.commands.settings import Settings
-from bertlib.runtime import files, locks
+from bertlib.runtime import files, locks, replica_group, together
 from bertlib.serving import questions
 from bertlib.tasks import own_data
 
@@ -53,6 +53,7 @@ def define_flags():
         flags.DEFINE_bool("skip_bad_lines", False, "Answer a line that cannot be used by what is wrong, and "
                           "go on, rather than stop there.")
         flags.DEFINE_bool("interactive", False, "Ask for the texts, one after the other.")
+    common_flags.define_replica_flags()
 
 
 def format_of(settings):
@@ -71,9 +72,10 @@ def columns_of(settings):
 @contextlib.contextmanager
 def opened(settings):
     """Gives the stream of the lines, binary, and the stream of the answers; a file of answers appears when it
-    is complete."""
+    is complete. Only replica 0 writes."""
     with contextlib.ExitStack() as stack:
-        lines, answers = sys.stdin.buffer, sys.stdout
+        lines = sys.stdin.buffer
+        answers = sys.stdout if files.writes() else stack.enter_context(open(os.devnull, "w"))
         if settings.input_file != "-":
             lines = stack.enter_context(files.opened(settings.input_file, "rb"))
             if settings.input_file.endswith(".gz"):
@@ -86,10 +88,16 @@ def opened(settings):
         yield lines, answers
 
 
-def groups(items, most):
+def groups(items, most, waits=False):
     """Yields lists of items that are there at the same time, at least one and at most so many.
 
     A thread iterates; its error is raised here, after the items before it.
+
+    Args:
+      items: iterable.
+      most: how long a list may be.
+      waits: whether to wait until a list is that long, or the items end. Then the lists are the same each
+        time, and so are the batches, which decide the rounding of the answers.
     """
     waiting = queue.Queue(2 * most)
 
@@ -111,7 +119,7 @@ def groups(items, most):
                 found.append(item)
                 if len(found) == most:
                     break
-                item, ended = waiting.get_nowait()
+                item, ended = waiting.get(block=waits)
         if found:
             yield found
     if not isinstance(ended, StopIteration):
@@ -154,6 +162,11 @@ def _lines(predictor, prepared):
                                 if made is None else next(found)) for question, made in prepared]
 
 
+def _is_whole(name):
+    """Whether all lines of an input are there: those of a pipe may come one by one."""
+    return files.is_remote(name) or os.path.isfile(name)
+
+
 def _undamaged(found, name):
     """Yields what is found in a file; a damaged one, compressed, is a ValueError."""
     try:
@@ -171,10 +184,12 @@ def run(settings, predictor):
     """
     answered = skipped = 0
     wrong = None
+    replicas = replica_group.current()
     with opened(settings) as (lines, answers):
         asked = questions.read(lines, format_of(settings), predictor.fields, predictor.required,
                                columns_of(settings), predictor.columns, _HEADER[settings.header])
-        for group in _undamaged(groups(asked, settings.batch_size * _BATCHES), settings.input_file):
+        read = groups(asked, settings.batch_size * _BATCHES, _is_whole(settings.input_file))
+        for group in together.told(replicas, _undamaged(read, settings.input_file)):
             written, bad, wrong = answer(predictor, group, settings.skip_bad_lines)
             answers.write("".join(f"{line}\n" for line in written))
             answers.flush()
@@ -204,6 +219,20 @@ def converse(predictor):
             print(json.dumps(found, ensure_ascii=False, indent=2))
 
 
+def check_replicas(settings, group):
+    """Checks what only one process can do, or only one try.
+
+    Raises:
+      ValueError: replicas were asked for it.
+    """
+    if settings.interactive and group:
+        raise ValueError(f"--interactive asks for one text at a time: {group.count} processes cannot share "
+                         "it. Leave --num_replicas out.")
+    if settings.max_restarts and "-" in (settings.input_file, settings.output_file):
+        raise ValueError(f"--max_restarts={settings.max_restarts} needs --input_file and --output_file: what "
+                         "was read from the standard input, or written to the standard output, is gone.")
+
+
 def main(_):
     """Answers."""
     settings = Settings()
@@ -216,8 +245,12 @@ def main(_):
     checks.refuse_overwriting(settings, {"input_file": [settings.input_file]} if settings.input_file != "-"
                               else {}, {"output_file": [settings.output_file]} if settings.output_file != "-"
                               else {})
-    with serving.load(settings.model_dir, settings.task, settings.precision,
-                      settings.batch_size) as predictor:
+    group = replica_group.current()
+    check_replicas(settings, group)
+    with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,
+                      group) as predictor:
+        if group:
+            run_record.agree(group, settings, model=run_record.of_checkpoint(predictor.checkpoint))
         if settings.interactive:
             return converse(predictor)
         try:

@@ -96,7 +96,7 @@ def _of_vocabulary(settings, tokenizer):
     return of_texts(tokenizer.vocab)
 
 
-def _of_checkpoint(path):
+def of_checkpoint(path):
     """Returns the fingerprint of a checkpoint, or None if it is not there any more."""
     try:
         found = checkpoints.open_checkpoint(path)
@@ -147,38 +147,41 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "vocabulary": tokenizer and _of_vocabulary(settings, tokenizer),
         "do_lower_case": settings.do_lower_case if tokenizer else None,
         "bert_config": config.to_dict(),
-        "init_checkpoint": start and {"path": _absolute(start), "fingerprint": _of_checkpoint(start)},
+        "init_checkpoint": start and {"path": _absolute(start), "fingerprint": of_checkpoint(start)},
         "train_data": train_data,
         "settings": {**recorded, **effective},
         "files": {name: _absolute(getattr(settings, name)) for name in named if name in settings},
-        "versions": {"python": platform.python_version(), "tensorflow": tf.version.VERSION,
-                     "numpy": np.__version__},
+        "versions": _versions(),
         "model_files": {},
         "changes": [],
     }
     return json.loads(json.dumps(record))
 
 
-def of_replica(settings, record):
-    """Returns what all replicas of a run have to have in common: {name: text}.
+def agree(group, settings, **data):
+    """Checks that replicas do the same: that they have the same flags, versions, code and data.
 
     Args:
+      group: the `replica_group.Group`.
       settings: a `Settings`.
-      record: its `RunRecord`.
+      data: what they read, in words or by fingerprints, {name: what JSON can hold}.
+
+    Raises:
+      ValueError: they do not; names what differs.
     """
     def short(value):
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({of_texts([text])[:8]})"
 
-    own = record.description
     given = {f"--{name}": getattr(settings, name) for name in common_flags.names()
              if name not in _OF_MACHINE and not name.endswith(PATHS)}
-    described = {name: own[name] for name in ("command", "task", "labels", "vocabulary", "train_data",
-                                              "bert_config")}
-    start = own["init_checkpoint"]
-    described["init_checkpoint"] = start and start["fingerprint"]
-    return {name: short(value) for name, value in
-            {**given, **described, **own["versions"], "the code": _of_code()}.items()}
+    group.agree({name: short(value) for name, value in
+                 {**given, **data, **_versions(), "the code": _of_code()}.items()},
+                "Start all with the same flags, data and code.")
+
+
+def _versions():
+    return {"python": platform.python_version(), "tensorflow": tf.version.VERSION, "numpy": np.__version__}
 
 
 def _of_code():
@@ -344,9 +347,12 @@ class RunRecord:
         self._compare()
 
     @property
-    def description(self):
-        """What `describe` says of this run, a dict."""
-        return self._now
+    def data(self):
+        """What the run computes on, {name: what JSON has}; replicas have to have the same."""
+        found = {name: self._now[name] for name in ("command", "task", "labels", "vocabulary", "train_data",
+                                                    "bert_config")}
+        start = self._now["init_checkpoint"]
+        return {**found, "init_checkpoint": start and start["fingerprint"]}
 
     def _compare(self):
         """Compares with what is in the directory now: the record, then the files beside it."""

@@ -327,7 +327,7 @@ def writing(settings, record):
     export.check_run(settings)
     group = replica_group.current()
     if group:
-        group.agree(run_record.of_replica(settings, record), "Start all with the same flags, data and code.")
+        run_record.agree(group, settings, **record.data)
         if not group.is_first:
             _see_directories(settings, group)
             yield

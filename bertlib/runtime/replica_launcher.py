@@ -2,8 +2,8 @@
 
 A replica is the same command in a process of its own, which the environment variable BERT_REPLICA tells what
 it is; see `replica_group`. GPUs and cores are shared out among the replicas; replica 0 has the launcher's
-stdout and stderr. SIGTERM and Ctrl-C are passed on. When a replica fails, the others end by themselves; those
-that do not are ended here.
+stdin, stdout and stderr. SIGTERM and Ctrl-C are passed on. When a replica fails, the others end by
+themselves; those that do not are ended here.
 """
 
 import collections
@@ -241,8 +241,9 @@ def _start(plan, attempt, listener, key, directory):
                 "log": log if index else None, "attempt": attempt}
         with open(log, "ab") if index else contextlib.nullcontext() as output:
             process = subprocess.Popen(
-                plan.command, env=_environment(plan, number, spec), stdin=subprocess.DEVNULL, stdout=output,
-                stderr=output, start_new_session=True, pass_fds=[] if index else [listener.fileno()])
+                plan.command, env=_environment(plan, number, spec),
+                stdin=subprocess.DEVNULL if index else None, stdout=output, stderr=output,
+                start_new_session=True, pass_fds=[] if index else [listener.fileno()])
         yield _Replica(index, process, status, log if index else None)
 
 

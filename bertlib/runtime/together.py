@@ -3,10 +3,12 @@ gathered in order, metrics of what was gathered."""
 
 import contextlib
 import hashlib
+import itertools
 import pickle
 import time
 
 from absl import logging
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.runtime import collectives, graph_keys, replica_group, session_hooks
@@ -70,25 +72,84 @@ class SameStart(tf.train.SessionRunHook):
         self._variables = tf.global_variables()
 
     def after_create_session(self, session, coord):
-        def value(variable):
-            return session.run(variable)
+        _give(self._group, self._index, self._variables, session)
 
-        digests = self._group.all_gather([
-            hashlib.blake2b(pickle.dumps(value(variable))).digest() for variable in self._variables])
-        for variable, *found in zip(self._variables, *digests):
-            if len(set(found)) > 1:
-                is_given = self._group.index == self._index
-                given = self._group.all_gather(value(variable) if is_given else None)[self._index]
-                if not is_given:
-                    variable.load(given, session)
+
+def _give(group, index, variables, session):
+    """Gives all replicas the values that one of them has, where they differ.
+
+    Returns:
+      {name: (value before, value given)} of those that were others in this replica.
+    """
+    def value(variable):
+        return session.run(variable)
+
+    digests = group.all_gather([
+        hashlib.blake2b(pickle.dumps(value(variable))).digest() for variable in variables])
+    changed = {}
+    for variable, *found in zip(variables, *digests):
+        if len(set(found)) > 1:
+            given = group.all_gather(value(variable) if group.index == index else None)[index]
+            if found[group.index] != found[index]:
+                changed[variable.op.name] = value(variable), given
+                session.run(variable.initializer, {variable.initializer.inputs[1]: given})
+    return changed
+
+
+class SameWeights:
+    """Finds replicas whose weights have moved away from those of replica 0, and gives them these.
+
+    All make the same update from the same sums, each by itself: another GPU or CPU may round it otherwise,
+    and broken hardware does worse. A run that goes on from a checkpoint would then be another one.
+    """
+
+    def __init__(self, group):
+        """Builds what compares them, in the current graph of a training."""
+        self._group = group
+        self._variables = tf.global_variables()
+        self._checksums = [_checksum(variable) for variable in tf.trainable_variables()]
+
+    def check(self, session):
+        """Compares the weights; all replicas have to do so after the same step.
+
+        Args:
+          session: of this graph.
+        """
+        found = self._group.all_gather(session.run(self._checksums))
+        if all(other == found[0] for other in found):
+            return
+        changed = _give(self._group, 0, self._variables, session)
+        largest = max(((float(np.max(np.abs(np.subtract(own, given, dtype=np.float64)))), name)
+                       for name, (own, given) in changed.items()), default=None)
+        for index, moved in enumerate(self._group.all_gather((len(changed), largest))):
+            if self._group.is_first and moved[0]:
+                logging.warning(
+                    "%s computed other weights than replica 0: %d of %d variables differed, %s by %.2g. It "
+                    "goes on with those of replica 0. Replicas on GPUs or CPUs of one kind stay the same.",
+                    self._group.name(index), moved[0], len(self._variables), moved[1][1], moved[1][0])
+
+
+def _checksum(variable):
+    """A number that depends on each bit of a variable's value, int32 scalar."""
+    value = variable.read_value()
+    bits = tf.bitcast(value, tf.int32) if value.dtype.size % 4 == 0 else tf.cast(
+        tf.bitcast(value, tf.int16), tf.int32)
+    return tf.reduce_sum(bits)
 
 
 class Vote:
-    """What replicas tell each other between steps: whether one wants to end, and how long each computed."""
+    """What replicas tell each other between steps: whether one wants to end, how long each computed, and
+    whether replica 0 saved a checkpoint, after which they compare their weights.
+
+    Attributes:
+      listener: CheckpointSaverListener that is to learn of replica 0's checkpoints.
+    """
 
     def __init__(self, group):
-        """Prepares it for the current graph."""
+        """Prepares it for the current graph, which is complete."""
         self._group = group
+        self.listener = _SaveListener()
+        self._same_weights = None if group.horovod else SameWeights(group)
         self._exchange = collectives.exchange()
         self._pace = replica_group.Pace()
         self._begun = self._seconds = None
@@ -106,22 +167,35 @@ class Vote:
         """To be called when a step is done, with the values of `fetches`."""
         self._seconds = fetched[0] - self._begun if fetched else None
 
-    def ends(self, ended, stop):
-        """Returns whether no further step is to be taken; logs which replica is slow.
+    def ends(self, session, stop):
+        """Returns whether no further step is to be taken; logs which replica is slow, or has other weights.
 
         Args:
-          ended: whether this replica has none to take.
+          session: the training's, a `tf.train.SingularMonitoredSession`.
           stop: the `stopping.StopRequest` of this replica; it is made if another replica's was.
         """
-        votes = self._group.all_gather((bool(ended), stop.made, self._seconds))
-        seconds = [seconds for _, _, seconds in votes]
+        own = bool(session.should_stop()), stop.made, self._seconds, self.listener.has_saved
+        self.listener.has_saved = False
+        ended, made, seconds, saved = zip(*self._group.all_gather(own))
         if None not in seconds and self._group.is_first:
             for index, times in self._pace.slow(seconds):
                 logging.warning("%s takes %.1f times as long for its part of a step as the others; they wait "
                                 "for it.", self._group.name(index), times)
-        if any(made for _, made, _ in votes):
+        if any(made):
             stop.make()
-        return any(ended or made for ended, made, _ in votes)
+        ends = any(ended) or any(made)
+        if self._same_weights and (ends or any(saved)):
+            self._same_weights.check(session.raw_session())
+        return ends
+
+
+class _SaveListener(tf.train.CheckpointSaverListener):
+    """Notes that a checkpoint was saved."""
+
+    has_saved = False
+
+    def after_save(self, session, global_step_value):
+        self.has_saved = True
 
 
 # --- Evaluation and prediction ---------------------------------------------------------------------------
@@ -177,6 +251,24 @@ def shared_out(group, function, items):
     for start in range(0, len(items), group.count):
         own = items[start + group.index:start + group.index + 1]
         yield from group.all_gather(function(own[0]) if own else None)[:len(items) - start]
+
+
+def told(group, items):
+    """Yields what replica 0 has, item by item, on all replicas; without a group (None) the items.
+
+    Args:
+      items: iterable that only replica 0 iterates.
+    """
+    if group is None:
+        yield from items
+        return
+    own = iter(items)
+    while True:
+        # In a list, as an item may be None.
+        found = group.from_first(list(itertools.islice(own, 1)) if group.is_first else None)
+        if not found:
+            return
+        yield found[0]
 
 
 class Metrics:

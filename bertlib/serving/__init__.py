@@ -11,7 +11,7 @@ from bertlib.serving.answers import TASKS  # noqa: F401 (a public name of this r
 from bertlib.serving.predictor import BATCH_SIZE, Predictor
 
 
-def load(model_dir, task=None, precision="fp32", batch_size=BATCH_SIZE):
+def load(model_dir, task=None, precision="fp32", batch_size=BATCH_SIZE, group=None):
     """Loads a model that answers.
 
     Args:
@@ -19,6 +19,7 @@ def load(model_dir, task=None, precision="fp32", batch_size=BATCH_SIZE):
       task: a key of `TASKS`, if another than what the model was trained for; None for that.
       precision: what the encoder computes in: "fp32" or "bf16".
       batch_size: texts, or windows of long ones, that the model gets at a time.
+      group: a `replica_group.Group` whose replicas share the batches, or None; see `Predictor`.
 
     Returns:
       a `Predictor`, which may be called from several threads.
@@ -28,4 +29,4 @@ def load(model_dir, task=None, precision="fp32", batch_size=BATCH_SIZE):
     """
     directory = model_directory.read(model_dir)
     step = TrainingStep(precision=precision, compile_kernels=choice.pays(directory.bert_config.hidden_size))
-    return Predictor(directory, task, step, batch_size)
+    return Predictor(directory, task, step, batch_size, group)

@@ -1,5 +1,6 @@
 """Answers of a trained model: loaded once, then called as often as one likes."""
 
+from bertlib.runtime import together
 from bertlib.serving import answers, session
 from bertlib.tasks import own_data
 
@@ -7,16 +8,20 @@ BATCH_SIZE = 32
 
 
 class Predictor:
-    """A model that answers; see `bertlib.serving.load`. Safe to call from several threads.
+    """A model that answers; see `bertlib.serving.load`.
+
+    It is safe to call from several threads, unless replicas share its work: these have to call it in
+    lockstep, with the same questions, and all have all answers.
 
     Attributes:
       task: a key of `answers.TASKS`.
       fields, required: names of what is asked about, such as ("text_a", "text_b"), and how many of them have
         to be there.
       columns: those of the training's own data, names (str) or numbers from 1 (int), or none.
+      checkpoint: path of the weights.
     """
 
-    def __init__(self, directory, task=None, step=None, batch_size=BATCH_SIZE):
+    def __init__(self, directory, task=None, step=None, batch_size=BATCH_SIZE, group=None):
         """Loads the weights.
 
         Args:
@@ -24,6 +29,7 @@ class Predictor:
           task: another task than the directory's, such as "vectors"; None for that.
           step: a `TrainingStep` that says the precision and the kernels; None for fp32.
           batch_size: windows that the model gets at a time, at most.
+          group: a `replica_group.Group` whose replicas share the batches, or None.
 
         Raises:
           ValueError, OSError: the weights do not fit or are damaged.
@@ -33,7 +39,8 @@ class Predictor:
         self.fields, self.required = self._answers.fields, self._answers.required
         named = directory.setting("text_column", None)
         self.columns = own_data.columns_of(named) if named else ()
-        self._batch_size = batch_size
+        self.checkpoint = directory.checkpoint
+        self._batch_size, self._group = batch_size, group
         self._model = session.Model(self._answers.head, directory.bert_config, directory.checkpoint,
                                     self._answers.more_inputs, step)
 
@@ -68,10 +75,12 @@ class Predictor:
         """
         rows = [(index, row) for index, (windows, _) in enumerate(prepared) for row in windows]
         order = sorted(range(len(rows)), key=lambda place: len(rows[place][1]["input_ids"]))
+        batches = [order[start:start + self._batch_size] for start in range(0, len(order), self._batch_size)]
+        computed = together.shared_out(
+            self._group, lambda places: self._model([rows[place][1] for place in places]), batches)
         found = {}
-        for start in range(0, len(order), self._batch_size):
-            places = order[start:start + self._batch_size]
-            found.update(zip(places, self._model([rows[place][1] for place in places])))
+        for places, results in zip(batches, computed):
+            found.update(zip(places, results))
         outputs = [[] for _ in prepared]
         for place, (index, _) in enumerate(rows):
             outputs[index].append(found[place])

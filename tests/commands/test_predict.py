@@ -103,6 +103,8 @@ def test_another_task_and_named_columns(predict):
     (dict(output_file="lines.txt"),
      "--output_file=lines.txt would overwrite lines.txt that --input_file reads. Pass another --output_file"),
     (dict(output_file="."), "--output_file=. is a directory"),
+    (dict(interactive=True, num_replicas=2), "--interactive asks for one text at a time"),
+    (dict(max_restarts=1), "--max_restarts=1 needs --input_file and --output_file"),
 ])
 def test_what_cannot_be_is_refused(scripts, model_dir, tmp_path, flags, problem):
     (tmp_path / "lines.txt").write_text("the cat\n")
@@ -119,8 +121,10 @@ def start(model_dir, *flags):
                             env=runs.environment(), text=True)
 
 
-def test_a_line_of_a_pipe_is_answered_before_the_next_one_comes(model_dir):
-    with start(model_dir) as process:
+@pytest.mark.parametrize("flags", [
+    (), pytest.param(("--num_replicas=2",), marks=pytest.mark.slow(reason="starts three interpreters"))])
+def test_a_line_of_a_pipe_is_answered_before_the_next_one_comes(model_dir, flags):
+    with start(model_dir, *flags) as process:
         for text in ("the cat", "a dog"):
             process.stdin.write(f"{text}\n")
             process.stdin.flush()
@@ -150,3 +154,13 @@ def test_a_conversation(model_dir):
         out, err = process.communicate("the cat\na dog\n\n\n")
     assert process.returncode == 0, err
     assert '"label":' in out and "text_a is empty" in out
+
+
+def test_replicas_answer_as_one_process_does(predict):
+    texts = [" ".join(tiny.WORDS[start:start + 1 + start * 7 % 11]) for start in range(30)]
+    lines = "".join(f"{text}\n" for text in [*texts, ""])
+    alone, answers = predict(lines, batch_size=4, skip_bad_lines=True)
+    shared, others = predict(lines, batch_size=4, skip_bad_lines=True, num_replicas=2)
+    assert (alone.code, shared.code) == (0, 0), shared.err
+    assert len(answers) == 31 and shared.out == alone.out
+    assert "Lines answered: 30; lines that could not be used: 1." in shared.err

@@ -1,6 +1,9 @@
 """What replicas do together: their parts of a batch, shared evaluation and prediction, a vote."""
 
+import concurrent.futures
+import functools
 import itertools
+import threading
 import types
 
 import numpy as np
@@ -193,32 +196,112 @@ def test_what_is_shared_out_comes_in_order_and_each_replica_computes_its_own():
     assert list(together.shared_out(None, square, [2, 3])) == [4, 9]
 
 
+class Training:
+    """A training's session, as far as a vote asks, of which each run gives its own number."""
+
+    def __init__(self):
+        self.runs, self.stops = itertools.count(), False
+
+    def should_stop(self):
+        return self.stops
+
+    def raw_session(self):
+        return types.SimpleNamespace(run=lambda fetches: [next(self.runs)])
+
+
 def vote_of(said):
+    """A vote of replica 0; the other one says `said` of what it says itself, and has its weights."""
     with tf.Graph().as_default():
-        replica = Replica(0, 2, said)
+        replica = Replica(0, 2, lambda own: [own, said(own) if isinstance(own, tuple) else own])
         tf.add_to_collection(graph_keys.EXCHANGE, collectives.Exchange(replica))
-        return together.Vote(replica), replica
+        return together.Vote(replica), Training()
 
 
 def test_one_replica_ends_all_and_a_request_to_stop_reaches_the_others():
     stop = stopping.StopRequest()
-    vote, _ = vote_of(lambda own: [own, (False, False, None)])
-    assert not vote.ends(False, stop) and vote.ends(True, stop) and not stop.made
-    vote, _ = vote_of(lambda own: [own, (True, False, None)])
-    assert vote.ends(False, stop) and not stop.made
-    vote, _ = vote_of(lambda own: [own, (False, True, None)])
-    assert vote.ends(False, stop) and stop.made
+    vote, training = vote_of(lambda own: (False, False, None, False))
+    assert not vote.ends(training, stop)
+    training.stops = True
+    assert vote.ends(training, stop) and not stop.made
+    vote, training = vote_of(lambda own: (True, False, None, False))
+    assert vote.ends(training, stop) and not stop.made
+    vote, training = vote_of(lambda own: (False, True, None, False))
+    assert vote.ends(training, stop) and stop.made
+
+
+def test_weights_are_compared_after_each_checkpoint_and_in_the_end():
+    vote, training = vote_of(lambda own: (False, False, None, False))
+    compared = []
+    for saves, ends in ((False, False), (True, False), (False, False), (False, True)):
+        if saves:
+            vote.listener.after_save(None, 7)
+        training.stops = ends
+        vote.ends(training, stopping.StopRequest())
+        compared.append(next(training.runs))
+    assert compared == [0, 2, 3, 5]  # a comparison is a run between
+
+
+class Threads:
+    """Groups of replicas that are threads of this process."""
+
+    def __init__(self, count):
+        self.values, self.barrier = [None] * count, threading.Barrier(count)
+
+    def run(self, function):
+        """Returns what function(group) gives for each."""
+        groups = [Replica(index, len(self.values)) for index in range(len(self.values))]
+        for group in groups:
+            group.all_gather = functools.partial(self._all_gather, group.index)
+        with concurrent.futures.ThreadPoolExecutor(len(groups)) as pool:
+            return list(pool.map(function, groups))
+
+    def _all_gather(self, index, value):
+        self.values[index] = value
+        self.barrier.wait()
+        found = list(self.values)
+        self.barrier.wait()
+        return found
+
+
+def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
+    lines = []
+    monkeypatch.setattr(together, "logging", types.SimpleNamespace(
+        warning=lambda text, *values: lines.append(text % values)))
+
+    def work(group):
+        given = {"weights": np.float32([1, 2, 3]), "halves": np.float16([1, 2]), "slot": np.float32([5])}
+        if group.index == 1:
+            given["weights"][1] = np.nextafter(np.float32(2), np.float32(3))
+            given["slot"][0] = 6
+        if group.index == 2:
+            given["halves"][1] = np.nextafter(np.float16(2), np.float16(0))
+        with tf.Graph().as_default(), tf.Session() as session:
+            for name, value in given.items():
+                tf.get_variable(name, initializer=value, trainable=name != "slot", use_resource=True)
+            weights = together.SameWeights(group)
+            session.run(tf.global_variables_initializer())
+            found = []
+            for _ in range(2):
+                weights.check(session)
+                found.append([value.tolist() for value in session.run(tf.global_variables())])
+            return found
+
+    assert Threads(3).run(work) == [[[[1, 2, 3], [1, 2], [5]]] * 2] * 3
+    assert [line.partition(". It goes on")[0] for line in lines] == [
+        "replica 1 computed other weights than replica 0: 2 of 3 variables differed, slot by 1",
+        "replica 2 computed other weights than replica 0: 1 of 3 variables differed, halves by 0.00098"]
 
 
 def test_a_replica_that_is_three_times_slower_for_a_minute_is_named(monkeypatch):
     now, lines = [0.0], []
     monkeypatch.setattr(together, "logging", types.SimpleNamespace(
         warning=lambda text, *values: lines.append(text % values)))
-    vote, _ = vote_of(lambda own: [(False, False, 1.0), (False, False, 4.0), (False, False, 1.0)])
+    vote, training = vote_of(lambda own: own)
+    vote._group.said = lambda own: [(False, False, seconds, False) for seconds in (1.0, 4.0, 1.0)]
     vote._pace = together.replica_group.Pace(lambda: now[0])
     for _ in range(30):
         now[0] += 4.1
-        vote.ends(False, stopping.StopRequest())
+        vote.ends(training, stopping.StopRequest())
     assert len(lines) == 2 and lines[0].startswith("replica 1 takes 4.0 times as long")
 
 
