@@ -129,8 +129,9 @@ _MODULES = {
                       **own_names(tf, "CriticalSection", "argsort", "is_non_decreasing", "is_numeric_tensor",
                                   "is_strictly_increasing", "is_tensor", "sort")),
     "layers": dict(**_SCOPED_LAYERS, **own_names(
-        _contrib_layers, "apply_regularization", "l1_l2_regularizer", "l1_regularizer", "l2_regularizer",
-        "optimize_loss", "sum_regularizer"), **INITIALIZERS),
+        _contrib_layers, "apply_regularization", "collect_named_outputs", "get_variable_collections",
+        "l1_l2_regularizer", "l1_regularizer", "l2_regularizer", "optimize_loss", "sum_regularizer"),
+        **INITIALIZERS),
     "learn": dict(ModeKeys=_contrib_others.ModeKeys),
     "lookup": _contrib_lookup.NAMES,
     "metrics": own_names(_contrib_metrics, "f1_score", "streaming_concat", "streaming_pearson_correlation"),

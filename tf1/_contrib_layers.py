@@ -112,9 +112,8 @@ def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn
 
 
 def _variable(name, shape, initializer, like, trainable, collections, regularizer=None):
-    if isinstance(collections, dict):
-        collections = collections.get(name)
-    kept = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES, *(collections or [])]
+    kept = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES,
+            *(get_variable_collections(collections, name) or [])]
     return tf.get_variable(name, shape, like.dtype.base_dtype, initializer, regularizer, trainable,
                            collections=kept)
 
@@ -123,6 +122,18 @@ def _finished(outputs, like, activation_fn, collections):
     outputs.set_shape(like.shape)
     if activation_fn is not None:
         outputs = activation_fn(outputs)
+    return collect_named_outputs(collections, None, outputs)
+
+
+def get_variable_collections(variables_collections, name):
+    """Returns the collections of a variable: those of all, or of its name if a dict has them by name."""
+    if isinstance(variables_collections, dict):
+        return variables_collections.get(name)
+    return variables_collections
+
+
+def collect_named_outputs(collections, alias, outputs):
+    """Adds a layer's result to collections, and returns it; the alias is not kept."""
     if collections:
         tf.add_to_collections(collections, outputs)
     return outputs

@@ -36,7 +36,8 @@ def launch(count, timeout, max_restarts):
     if count == 1 and (machines is None or len(machines.addresses) == 1):
         return None
     # As with Horovod, a process sees all GPUs, of which the script may name one.
-    plan = replica_launcher.Plan(count, timeout, max_restarts, machines, shares_gpus=False)
+    plan = replica_launcher.Plan(count, timeout, max_restarts, machines, shares_gpus=False,
+                                 shows_tracebacks=True)
     return replica_launcher.run(plan, lambda text: logging.warning("%s", text))
 
 
@@ -70,7 +71,8 @@ def _leave(group, error):
         group.leave(said if code else None, code)
     elif isinstance(error, KeyboardInterrupt):
         group.leave("interrupted.", 130)
-    elif isinstance(error, replica_group.ReplicaError) or group.failure:
+    elif isinstance(error, replica_group.ReplicaError) or (
+            group.failure and group.failure.about != group.index):
         group.leave(f"error: {group.failure or error}")
         sys.exit(os.EX_TEMPFAIL)
     else:

@@ -7,6 +7,7 @@ looks for their ops in graphs, or calls generated ops on them. Errors of the lat
 import functools
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.client import session as sessions
 from tensorflow.python.framework import op_def_library
 from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops, state_ops
 from tensorflow.python.training import optimizer as optimizers
@@ -79,6 +80,21 @@ def _with_advice(apply_op):
     return apply
 
 
+def _fetched(fetch):
+    """What a session fetches for a name or tensor: for "v:0", which is a resource variable's handle now, the
+    variable."""
+    graph = tf.get_default_graph()
+    if isinstance(fetch, str) and ":" in fetch:
+        try:
+            fetch = graph.get_tensor_by_name(fetch)
+        except (KeyError, ValueError):  # the session says so
+            return fetch
+    if isinstance(fetch, tf.Tensor) and fetch.dtype == tf.resource:
+        return next((variable for variable in tf.global_variables() + tf.local_variables()
+                     if isinstance(variable, _VARIABLE) and variable.handle is fetch), fetch)
+    return fetch
+
+
 def install():
     """Puts all of it into TensorFlow's classes."""
     _VARIABLE.initialized_value = _initialized_value
@@ -89,3 +105,7 @@ def install():
     processor = optimizers._DenseResourceVariableProcessor
     processor.update_op = _for_published_optimizers(processor.update_op)
     op_def_library._apply_op_helper = _with_advice(op_def_library._apply_op_helper)
+    for kind in (str, tf.Tensor):
+        sessions.register_session_run_conversion_functions(
+            kind, lambda fetch: ([_fetched(fetch)], lambda values: values[0]),
+            lambda fed, value: [(fed, value)], lambda fed: [fed])

@@ -59,6 +59,8 @@ _SLOW, _SLOW_SECONDS = 3.0, 60.0
 
 # Errors of the system that are there again at another try.
 _REFUSALS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+# Errors that say little without their kind.
+_OF_CODE = ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError
 
 _group = None
 
@@ -549,6 +551,8 @@ def words(error):
     text = getattr(error, "message", None) or str(error)
     if text.startswith("Graph execution error"):
         text = text.rpartition("\nNode: ")[2].partition("\n")[2] or text
+    if isinstance(error, _OF_CODE):
+        text = f"{type(error).__name__}: {text}"
     return text.partition("\n")[0].rstrip(".") + "."
 
 

@@ -49,6 +49,7 @@ class Plan:
         one it is to use.
       patience: seconds after a failure until a replica that goes on is asked to end. It is ended a third of
         that after it was asked, or after another replica named it as the one that failed.
+      shows_tracebacks: whether an error that a replica names has more to say in its log.
       afterwards: sentence for the end of a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
     """
@@ -59,6 +60,7 @@ class Plan:
     cluster: object = None
     shares_gpus: bool = True
     patience: float = 15.0
+    shows_tracebacks: bool = False
     afterwards: str = ""
     command: tuple = dataclasses.field(default_factory=lambda: (sys.executable, *sys.orig_argv[1:]))
 
@@ -334,11 +336,14 @@ def _lost(failed, afterwards):
     return End(1, f"error: {message} {afterwards}".rstrip(), True)
 
 
-def _show_log(replicas):
-    """Prints the end of the log of a replica that failed without a message; replica 0's was seen."""
+def _show_log(replicas, shows_tracebacks):
+    """Prints the end of the log of a replica that failed without a message, or whose traceback is there and
+    nowhere else; replica 0's log was seen."""
+    was_seen = not shows_tracebacks or any(replica.index == 0 and replica.is_at_fault for replica in replicas)
     for replica in replicas:
-        silent = replica.is_at_fault and replica.status is None and replica.code != -signal.SIGKILL
-        if silent and replica.log and os.path.exists(replica.log):
+        says_more = replica.is_at_fault and (
+            replica.code != -signal.SIGKILL if replica.status is None else not was_seen)
+        if says_more and replica.log and os.path.exists(replica.log):
             with open(replica.log, encoding="utf-8", errors="backslashreplace") as file:
                 lines = collections.deque(file, maxlen=_LOG_LINES)
             print(f"The end of the log of {replica}:\n{''.join(lines).rstrip()}", file=sys.stderr, flush=True)
@@ -382,7 +387,7 @@ def _run_once(plan, attempt, listener, key, signals):
                 if replica.runs():
                     replica.process.kill()
                     replica.process.wait()
-        _show_log(replicas)
+        _show_log(replicas, plan.shows_tracebacks)
         return _end_of(replicas, signals, plan.afterwards)
 
 

@@ -132,18 +132,19 @@ def test_who_counts_otherwise_is_named_on_both_sides(meeting):
     assert "Of 2 replicas, 1 did not come" in str(first) and str(first).endswith(str(second))
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_an_error_that_is_told_ends_what_others_wait_for(meeting, index):
+@pytest.mark.parametrize("index, told, words", [
+    (0, ValueError("no room\nat all"), ": no room."), (1, KeyError("room"), ": KeyError: 'room'.")])
+def test_an_error_that_is_told_ends_what_others_wait_for(meeting, index, told, words):
     def work(group):
         if group.index != index:
             return group.barrier()
-        group.tell(ValueError("no room\nat all"))
+        group.tell(told)
         # What else breaks there is no further failure.
         return group.explained(OSError("the connection was closed"))
 
     for error in meeting(2).run(work):
         assert isinstance(error, ReplicaError) and error.about == index
-        assert str(error).startswith(f"replica {index} (process ") and str(error).endswith(": no room.")
+        assert str(error).startswith(f"replica {index} (process ") and str(error).endswith(words)
 
 
 def test_an_operation_that_breaks_when_another_has_left_is_about_that_one(meeting):

@@ -237,6 +237,14 @@ def test_a_crash_without_a_message_shows_the_end_of_the_log(capfd):
     assert err.endswith("ZeroDivisionError: division by zero\n")
 
 
+@pytest.mark.parametrize("asked, of_all, shown", [
+    (True, False, True), (False, False, False), (True, True, False)])
+def test_of_an_error_of_another_replica_the_traceback_is_shown(capfd, asked, of_all, shown):
+    code = f"print('line of', index)\nend('no') if index or {of_all} else end('lost', own=False, about=1)"
+    assert run(code, shows_tracebacks=asked).message.endswith("no")
+    assert ("line of 1\n" in capfd.readouterr().err) == shown
+
+
 def test_without_anybodys_fault_it_is_said_what_replicas_say():
     end = run("end('replica 5 gave no sign of life', own=False, about=5)")
     assert end == (1, "error: replica 5 gave no sign of life", True)

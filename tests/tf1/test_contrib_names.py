@@ -328,6 +328,18 @@ def test_variance_scaling(mode, size, uniform):
         tf.contrib.layers.variance_scaling_initializer(mode="fan")
 
 
+def test_what_layers_are_made_with(graph):
+    from tensorflow.contrib.layers.python.layers import utils
+    by_name = {"beta": ["b"]}
+    assert [utils.get_variable_collections(found, "beta") for found in (by_name, ["all"], None)] == [
+        ["b"], ["all"], None]
+    assert utils.get_variable_collections(by_name, "gamma") is None
+    first, second = tf.constant(1), tf.constant(2)
+    assert utils.collect_named_outputs(["x", "y"], "LayerNorm", first) is first
+    assert utils.collect_named_outputs(None, "LayerNorm", second) is second
+    assert tf.get_collection("x") == tf.get_collection("y") == [first]
+
+
 def test_penalties_of_weights():
     weights = normal(3, 4)
     layers = tf.contrib.layers

@@ -3,11 +3,15 @@
 `forks/fork_optimizer/run_replicas.py` is such a script; it prints what it found.
 """
 
+import contextlib
 import json
 import pathlib
 import re
+import signal
+import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -20,16 +24,23 @@ from tf1 import _horovod
 SCRIPT = pathlib.Path(__file__).resolve().parent / "forks" / "fork_optimizer" / "run_replicas.py"
 # Sums of two halves are rounded otherwise than a sum of all, and Adam divides by what may be small.
 TOLERANCE = dict(rtol=1e-4, atol=1e-5)
+TIMEOUT = 20
+
+
+def start(directory, *flags, options=(), **variables):
+    """Starts a run; returns its process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tf1", *options, SCRIPT, f"--output_dir={directory}", *flags], cwd=directory,
+        env=scripts.environment(PYTHONPATH=str(scripts.ROOT), **variables), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
 
 
 def run(directory, *flags, options=()):
     """What a run prints and logs; it has to end well."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tf1", *options, SCRIPT, f"--output_dir={directory}", *flags], cwd=directory,
-        env=scripts.environment(PYTHONPATH=str(scripts.ROOT)), stdin=subprocess.DEVNULL, capture_output=True,
-        encoding="utf-8", timeout=900)
-    assert done.returncode == 0, done.stderr
-    return last_json(done.stdout), done.stderr
+    process = start(directory, *flags, options=options)
+    out, log = process.communicate(timeout=900)
+    assert process.returncode == 0, log
+    return last_json(out), log
 
 
 def last_json(text):
@@ -55,27 +66,33 @@ def alone(tmp_path_factory):
     return directory, run(directory, "--batch_size=8")[0]
 
 
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("together")
+    return directory, run(directory, "--batch_size=4", "--num_gpus=2", options=["--num_replicas=2"])[0]
+
+
 @pytest.mark.slow(reason="three interpreters with TensorFlow, and one for comparison")
-def test_two_replicas_train_as_one_process_with_twice_the_batch(alone, tmp_path):
+def test_two_replicas_train_as_one_process_with_twice_the_batch(alone, together):
     directory, expected = alone
-    found, _ = run(tmp_path, "--batch_size=4", "--num_gpus=2", options=["--num_replicas=2"])
-    other = last_json((tmp_path / "own" / "replicas" / "1.log").read_text())
+    of_both, found = together[0], dict(together[1])
+    other = last_json((of_both / "own" / "replicas" / "1.log").read_text())
 
     for kind in ("own", "adam", "clipped"):
         assert_close(found[kind], expected[kind])
         # A summary's step may be read before or after it is counted, and files are named by the second.
-        last, theirs = (max(losses_in(folder / kind).items()) for folder in (tmp_path, directory))
+        last, theirs = (max(losses_in(folder / kind).items()) for folder in (of_both, directory))
         np.testing.assert_allclose(last[1], theirs[1], **TOLERANCE)
     assert "none" not in expected
     assert re.search("2 replicas whose gradients are not averaged.* tf.gradients", found["none"])
     # All get what replica 0 found. It alone writes; another one reads what it has written.
     files = [True, False, ["moved", "records", "text"]]
     assert found.pop("files") == ["0", "0", *files] and other.pop("files") == ["1", "1", *files]
-    assert [(tmp_path / "files" / name).read_text() for name in ("moved", "text")] == ["0", "0"]
+    assert [(of_both / "files" / name).read_text() for name in ("moved", "text")] == ["0", "0"]
     assert [one.decode() for one in tf.python_io.tf_record_iterator(
-        str(tmp_path / "files" / "records"))] == ["0"]
+        str(of_both / "files" / "records"))] == ["0"]
     assert other == found
-    assert len(found["predicted"]) == 8 and len(list((tmp_path / "export").iterdir())) == 1
+    assert len(found["predicted"]) == 8 and len(list((of_both / "export").iterdir())) == 1
     assert found["evaluated"]["global_step"] == 4
 
 
@@ -90,17 +107,80 @@ def test_horovod(tmp_path):
 
     ranks = [one["rank"] for one in (expected, found, other)]
     assert ranks == [[0, 0, 1, 1], [0, 0, 2, 2], [1, 1, 2, 2]]
-    assert_close(found["sgd"], expected["sgd"])
-    assert other["sgd"] == found["sgd"] and found["sgd"]["global_step"] == 4
+    for kind in ("sgd", "afterwards"):
+        assert_close(found[kind], expected[kind])
+        assert other[kind] == found[kind] and found[kind]["global_step"] == 4
     assert other["evaluated"] is None and found["evaluated"]["global_step"] == 4
+
+
+@pytest.mark.slow(reason="four interpreters with TensorFlow, and three for comparison")
+def test_two_machines_train_as_two_replicas_of_one(together, tmp_path):
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    cluster = {"worker": [f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"]}
+    tasks = [{"type": "worker", "index": index} for index in range(2)]
+    processes = [start(tmp_path, "--batch_size=4", "--fault=pass", options=["--num_replicas=1"],
+                       TF_CONFIG=json.dumps({"cluster": cluster, "task": task})) for task in tasks]
+    outputs = [process.communicate(timeout=900) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert last_json(outputs[0][0]) == together[1]["own"] and not outputs[1][0]
+    assert last_json((tmp_path / "own" / "replicas" / "1.log").read_text()) == together[1]["own"]
+
+
+# --- Failures --------------------------------------------------------------------------------------------
+
+KILL, STOP, TERMINATE = (f"os.kill(os.getpid(), signal.{name})" for name in ("SIGKILL", "SIGSTOP", "SIGTERM"))
 
 
 @pytest.mark.slow(reason="five interpreters with TensorFlow, and one for comparison")
 def test_a_replica_that_is_killed_ends_all_and_they_go_on(alone, tmp_path):
-    found, log = run(tmp_path, "--batch_size=4", f"--killed={tmp_path}/killed",
+    found, log = run(tmp_path, "--batch_size=4", f"--fault={KILL}",
                      options=["--num_replicas=2", "--max_restarts=1", "--replica_timeout=60"])
     assert re.search(r"replica 1 \(process \d+\) was killed by SIGKILL.* All replicas are started again", log)
     assert_close(found, alone[1]["own"])
+
+
+@pytest.mark.slow(reason="three interpreters with TensorFlow each")
+@pytest.mark.parametrize("fault, code, message", [
+    (KILL, 1, r"error: replica 1 \(process \d+\) was killed by SIGKILL\. If nobody did that, memory ran "
+     r"out\."),
+    (STOP, 1, r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\."),
+    ("raise KeyError('the sky')", 1, r"error: replica 1: KeyError: 'the sky'"),
+    # The launcher passes it on, and replicas have no more to say to it than one process.
+    (TERMINATE.replace("getpid", "getppid"), 143, r"terminated\.")])
+def test_a_failure_ends_all_within_the_timeout_with_one_message(fault, code, message, tmp_path):
+    process = start(tmp_path, "--batch_size=4", f"--fault={fault}",
+                    options=["--num_replicas=2", f"--replica_timeout={TIMEOUT}"])
+    _, log = process.communicate(timeout=900)
+    assert time.time() - (tmp_path / "fault").stat().st_mtime < TIMEOUT + 10
+    assert process.returncode == code, log
+    assert re.fullmatch(rf"run_replicas\.py: {message}", log.splitlines()[-1]), log
+    assert log.count("run_replicas.py: ") == 1 and processes_about(tmp_path) == []
+    assert tf.train.latest_checkpoint(str(tmp_path / "own")).endswith("-2")
+    traceback = "KeyError: 'the sky'\n" if "raise" in fault else ""
+    assert (tmp_path / "own" / "replicas" / "1.log").read_text().endswith(traceback)
+
+
+@pytest.mark.slow(reason="an interpreter with TensorFlow")
+def test_one_process_that_is_terminated_keeps_its_last_checkpoint(tmp_path):
+    process = start(tmp_path, "--batch_size=8", f"--fault={TERMINATE}")
+    process.communicate(timeout=900)
+    assert process.returncode == -signal.SIGTERM
+    assert tf.train.latest_checkpoint(str(tmp_path / "own")).endswith("-2")
+
+
+def processes_about(directory):
+    """Numbers of the processes whose command names a directory; zombies have none."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(directory).encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
+
+
+# --- One process -----------------------------------------------------------------------------------------
 
 
 def test_horovod_in_a_process_that_is_alone(graph, monkeypatch):

@@ -31,6 +31,23 @@ def test_a_variable_starts_with_the_initialized_value_of_another():
     assert np.array_equal(np.float32(a) * 2, np.float32(b))
 
 
+def test_the_name_of_a_variable_is_fetched_as_its_value():
+    ones()
+    local = tf.get_local_variable("local", initializer=3.0)
+    by_name = tf.get_default_graph().get_tensor_by_name("v:0")
+    given = tf.placeholder(tf.float32, [], "given")
+    with tf.Session() as session:
+        session.run([tf.global_variables_initializer(), "local/Assign"])
+        found = session.run({"names": ["v:0", "local:0"], "tensor": by_name, "op": "init",
+                             "given": ("given:0", given)}, {"given:0": 5, given: 5})
+        handle = session.run(tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[]))
+        with pytest.raises(ValueError, match="cannot be interpreted as a Tensor.*'none:0'"):
+            session.run("none:0")
+    assert found["names"][0].tolist() == found["tensor"].tolist() == [1, 1] and local.shape == []
+    assert found["names"][1] == 3 and found["given"] == (5, 5) and found["op"] is None
+    assert handle.dtype != np.float32  # of no variable that the graph knows
+
+
 @pytest.mark.parametrize("statement, result", [
     ("v += 1.0", [2, 2]), ("v -= 3.0", [-2, -2]), ("v *= 4.0", [4, 4]), ("v /= 2.0", [0.5, 0.5]),
     ("v **= 2.0", [1, 1])])

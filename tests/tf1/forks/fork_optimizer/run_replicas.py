@@ -19,7 +19,7 @@ flags.DEFINE_string("output_dir", None, "Where everything goes.")
 flags.DEFINE_integer("batch_size", 8, "Examples of a batch of the input_fn.")
 flags.DEFINE_integer("num_gpus", 0, "Devices of a strategy; 0 for none.")
 flags.DEFINE_bool("horovod", False, "Whether to use Horovod.")
-flags.DEFINE_string("killed", None, "A file; unless it is there, a replica makes it and kills itself.")
+flags.DEFINE_string("fault", None, "Train one model only; what the last replica does in its third step.")
 
 hvd = None
 WORDS, STEPS = 11, 4
@@ -43,6 +43,8 @@ def train_op_of(kind, loss):
     if kind == "none":
         return tf.group(variables[0].assign_add(tf.ones_like(variables[0])), step.assign_add(1))
     optimizer = tf.train.GradientDescentOptimizer(0.1)
+    if kind == "afterwards":
+        return accumulating_train_op(optimizer, loss, step, variables)
     if hvd is not None:
         optimizer = hvd.DistributedOptimizer(optimizer, sparse_as_dense=True,
                                              compression=hvd.Compression.none)
@@ -53,11 +55,42 @@ def train_op_of(kind, loss):
     return optimizer.apply_gradients(pairs, step)
 
 
-class Killer(tf.train.SessionRunHook):
+def accumulating_train_op(optimizer, loss, step, variables):
+    """Adds up the gradients of two batches, and then those of all processes: sums in a condition, of floats
+    and of what says whether all are finite."""
+    def own(name, shape, dtype=tf.float32):
+        return tf.get_variable(name, shape, dtype, tf.zeros_initializer(), trainable=False)
+
+    count = own("local_step", [], tf.int32)
+    sums = [own(f"{variable.op.name}/accum", variable.shape.as_list()) for variable in variables]
+    gradients = [tf.convert_to_tensor(gradient)
+                 for gradient, _ in optimizer.compute_gradients(loss / 2.0, variables)]
+    is_finite = tf.reduce_all([tf.reduce_all(tf.is_finite(gradient)) for gradient in gradients])
+    is_first = tf.equal(count % 2, 0)
+    count = tf.cond(is_first, lambda: count.assign(1), lambda: count.assign_add(1))
+    added = tf.cond(is_first,
+                    lambda: [total.assign(gradient) for total, gradient in zip(sums, gradients)],
+                    lambda: [total.assign_add(gradient) for total, gradient in zip(sums, gradients)])
+
+    def update():
+        means = [hvd.allreduce(total, compression=Compression.none) for total in added]
+        return optimizer.apply_gradients(zip(means, variables))
+
+    is_last = tf.equal(count % 2, 0)
+    updated = tf.cond(is_last, update, tf.no_op)
+    all_finite = tf.cast(hvd.allreduce(tf.cast(is_finite, tf.int32)), tf.bool)
+    new_step = tf.cond(tf.logical_and(is_last, all_finite), lambda: step + 1, lambda: step)
+    return tf.group(updated, [step.assign(new_step)])
+
+
+class Fault(tf.train.SessionRunHook):
+    """Happens once; a file in the output directory tells when."""
+
     def after_run(self, run_context, run_values):
-        if run_context.session.run(tf.train.get_global_step()) == 3 and not os.path.exists(FLAGS.killed):
-            open(FLAGS.killed, "x").close()
-            os.kill(os.getpid(), signal.SIGKILL)
+        done = os.path.join(FLAGS.output_dir, "fault")
+        if run_context.session.run("global_step:0") == 3 and not os.path.exists(done):
+            open(done, "x").close()
+            exec(FLAGS.fault, {"os": os, "signal": signal})
 
 
 def model_fn(features, labels, mode, params, config):
@@ -71,9 +104,9 @@ def model_fn(features, labels, mode, params, config):
     loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
     if mode == tf.estimator.ModeKeys.EVAL:
         return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops={"mean": tf.metrics.mean(logits)})
-    kills = FLAGS.killed and config.task_id
+    fails = FLAGS.fault and config.task_id == config.num_worker_replicas - 1
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op_of(params["kind"], loss),
-                                      training_hooks=[Killer()] if kills else [])
+                                      training_hooks=[Fault()] if fails else [])
 
 
 def estimator_of(kind):
@@ -146,19 +179,21 @@ class Weights(tf.train.SessionRunHook):
     """Those at the end of a training, which only one process saves."""
 
     def end(self, session):
-        self.found = {variable.op.name: session.run(variable).tolist() for variable in tf.global_variables()}
+        self.found = {name: session.run(f"{name}:0").tolist() for name in ("table", "weights", "global_step")}
 
 
 def run_horovod():
-    estimator, weights = estimator_of("sgd"), Weights()
-    estimator.train(input_fn, hooks=[hvd.BroadcastGlobalVariablesHook(0), weights], max_steps=STEPS)
-    return {"sgd": weights.found,
-            "rank": [hvd.rank(), hvd.local_rank(), hvd.size(), hvd.local_size()],
-            "evaluated": evaluated(estimator) if hvd.rank() == 0 else None}
+    found = {"rank": [hvd.rank(), hvd.local_rank(), hvd.size(), hvd.local_size()]}
+    for kind in ("sgd", "afterwards"):
+        estimator, weights = estimator_of(kind), Weights()
+        estimator.train(input_fn, hooks=[hvd.BroadcastGlobalVariablesHook(0), weights], max_steps=STEPS)
+        found[kind] = weights.found
+    found["evaluated"] = evaluated(estimator) if hvd.rank() == 0 else None
+    return found
 
 
 def main(_):
-    if FLAGS.killed:
+    if FLAGS.fault:
         found = weights_of(estimator_of("own").train(input_fn, max_steps=STEPS))
     else:
         found = run_horovod() if hvd else run()
@@ -169,5 +204,6 @@ if __name__ == "__main__":
     import sys
     if "--horovod" in sys.argv:
         import horovod.tensorflow as hvd
+        from horovod.tensorflow.compression import Compression
         hvd.init()
     tf.app.run()
