@@ -164,8 +164,8 @@ def _show_traceback(error, passes=True):
     if replica_group.current() is None:
         raise error
     traceback.print_exc()
-    _fail(f"error: {type(error).__name__}: {replica_group.words(error)} Its log has the traceback.",
-          passes=passes)
+    said, kind = replica_group.words(error), f"{type(error).__name__}: "
+    _fail(f"error: {kind}{said.removeprefix(kind)} Its log has the traceback.", passes=passes)
 
 
 def _say(message, code, own=False):
