@@ -170,9 +170,10 @@ def _run(script):
 
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
-    from bertlib.commands import training  # noqa: F401  what every command loads first
     from tensorflow.core.protobuf import config_pb2
     from tensorflow.python.client import session
+
+    from bertlib.commands import training  # noqa: F401  what every command loads first
 
     if _NOT_REWRITING in sys.argv:
         _compute_graphs_as_they_are()

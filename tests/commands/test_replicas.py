@@ -150,6 +150,7 @@ def test_two_machines(command, port, tmp_path):
     assert finished[0].out == "0 [(0, 0), (1, 1), (2, 0), (3, 1)]\n"
 
 
+@pytest.mark.slow(reason="two processes that wait; test_replica_group.py has replicas that do not come")
 def test_a_chief_that_does_not_answer_is_named(command, port, scripts, tmp_path):
     done = scripts.run(command, "--replica_timeout=0.2", cwd=tmp_path, TF_CONFIG=machine(1, port))
     assert done.code == 1
