@@ -144,7 +144,7 @@ def weights_after(records, tiny_model, tmp_path_factory):
 
 
 _IN_PARTS_ELSEWHERE = pytest.mark.slow(reason="trains once more, with and without; "
-                                       "test_accumulation.py and test_packing.py have other heads")
+                                       "test_accumulation.py has other heads, test_packing.py the encoder")
 
 
 @pytest.mark.parametrize("use_crf, changes", [
