@@ -120,6 +120,10 @@ def _serve():
 
 def _compute_graphs_as_they_are():
     """Makes sessions of this process leave graphs as they are."""
+    # Loaded by the commands, which make it quiet.
+    from tensorflow.core.protobuf import config_pb2
+    from tensorflow.python.client import session
+
     create = session.BaseSession.__init__
 
     def created(self, target="", graph=None, config=None):
@@ -170,9 +174,6 @@ def _run(script):
 
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
-    from tensorflow.core.protobuf import config_pb2
-    from tensorflow.python.client import session
-
     from bertlib.commands import training  # noqa: F401  what every command loads first
 
     if _NOT_REWRITING in sys.argv:
