@@ -79,6 +79,7 @@ def test_a_second_run_is_refused_and_changes_nothing(mrpc, tmp_path):
     assert mrpc.run(output).code == 0
 
 
+@pytest.mark.slow(reason="three whole runs")
 def test_a_training_that_goes_on_is_evaluated_and_predicted_with_elsewhere(mrpc, tmp_path):
     results = tmp_path / "results"
     with locks.directory(mrpc.output):
@@ -101,7 +102,7 @@ def test_a_training_that_goes_on_is_evaluated_and_predicted_with_elsewhere(mrpc,
                                                          results_dir=results).err
 
 
-@pytest.mark.slow(reason="a whole run; results elsewhere are shown above")
+@pytest.mark.slow(reason="a whole run, and a refused one")
 def test_results_dir_is_checked_and_a_training_stays_in_output_dir(mrpc, tmp_path):
     refused = mrpc.run(mrpc.output, do_eval=True, results_dir=mrpc.data / "train.tsv")
     assert refused.code == 1 and f"--results_dir={mrpc.data}/train.tsv: " in refused.err

@@ -158,6 +158,7 @@ def test_a_conversation(model_dir):
     assert '"label":' in out and "text_a is empty" in out
 
 
+@pytest.mark.slow(reason="starts two interpreters; test_replicas.py has a training of replicas")
 def test_replicas_answer_as_one_process_does(predict):
     texts = [" ".join(tiny.WORDS[start:start + 1 + start * 7 % 11]) for start in range(30)]
     lines = "".join(f"{text}\n" for text in [*texts, ""])

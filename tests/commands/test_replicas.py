@@ -120,6 +120,7 @@ def test_replicas_end_when_their_launcher_is_killed(command, scripts, tmp_path):
         time.sleep(0.1)
 
 
+@pytest.mark.slow(reason="starts interpreters; test_replica_launcher.py has what is said once")
 def test_an_unusable_flag_is_answered_as_by_one_process(scripts, tiny_model, tmp_path):
     flags = tiny.flags(**dict(tiny_model.flags, task_name="mrpc", data_dir=tmp_path / "none", do_train=True,
                               output_dir=tmp_path / "output", num_replicas=2))

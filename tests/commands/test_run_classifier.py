@@ -519,6 +519,7 @@ def other(scripts, training, tmp_path_factory):
                                    optimizer="lamb", lr_schedule="constant"))
 
 
+@pytest.mark.slow(reason="one more training; test_randomness.py has other seeds")
 def test_another_seed_is_another_run(uninterrupted, other):
     # On neither does the optimizer tell in the first step.
     first, second = (steps_of(run.finished.err)[0].values for run in (uninterrupted, other))
@@ -707,6 +708,7 @@ def test_a_training_does_not_go_on_with_another_optimizer(scripts, uninterrupted
     assert "--optimizer=lamb, but" in finished.err and "trained with adamw" in finished.err
 
 
+@pytest.mark.slow(reason="two more trainings; that another one is refused is shown above")
 def test_a_training_goes_on_with_its_own_optimizer(scripts, other, tmp_path):
     """Once through the script; each optimizer is tested in tests/test_optimization.py."""
     output = tmp_path / "output"
