@@ -241,7 +241,8 @@ def _accumulate(loss, gradients, variables, steps):
             continue
         total = _local_variable(f"{variable.op.name}/accumulated_gradient", variable.shape,
                                 variable.dtype.base_dtype)
-        adds.append(total.assign_add(tf.convert_to_tensor(gradient), read_value=False))
+        add = total.assign_add if steps > 1 else total.assign
+        adds.append(add(tf.convert_to_tensor(gradient), read_value=False))
         sums.append(total)
         if isinstance(gradient, tf.IndexedSlices):
             slices.append(gradient.values)
@@ -272,7 +273,7 @@ def _accumulate(loss, gradients, variables, steps):
 
     def zero():
         with tf.control_dependencies([mean_loss]):
-            return _zero([total for total in sums if total is not None] + scalars + indices)
+            return _zero([*(made if steps > 1 else []), *scalars, *indices])
     return sums, norm, zero
 
 

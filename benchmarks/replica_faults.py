@@ -37,8 +37,9 @@ sys.path.insert(0, str(ROOT))
 from bertlib.commands import training  # noqa: E402, F401  loads what every command loads
 from bertlib.runtime import replica_launcher  # noqa: E402
 
+# 16 steps.
 RECIPE = ["--task_name=MRPC", "--do_train=true", "--train_batch_size=12", "--save_checkpoints_steps=5",
-          "--log_steps=1"]
+          "--log_steps=1", "--max_seq_length=32", "--num_train_epochs=0.32"]
 ALL_PHASES = ["--do_eval=true", "--do_predict=true"]
 # What the machine may take longer than the timeout.
 SLACK = 6.0

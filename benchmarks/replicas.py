@@ -3,6 +3,7 @@
     python benchmarks/replicas.py [--replicas=2,4] [--dtypes=fp32,bf16] [--rounds=3] [--steps=4] \\
       [--rows=16] [--length=64] [--threads=1]
     python benchmarks/replicas.py --work=ring [--replicas=2,3,4]
+    python benchmarks/replicas.py --work=pieces [--replicas=2,3,4]
 
 A step is 4 micro-batches of `rows` sequences of random words, by a model of the installed one's shape: R
 replicas with N each, R × N = 4, beside one process that accumulates 4. All of it is done by the same R
@@ -10,12 +11,15 @@ processes, which take turns (benchmarks/peers/replica_steps.py), each turn in a 
 steps do not count, so that starting drops out and each round is a set of pairs. Figures are medians over the
 rounds.
 
-    outside of sums = CPU of replicas that leave the sums out / CPU of one process with accumulation
+    outside of sums = CPU of replicas that leave the sums out / CPU of one process with accumulation, `alone`
+    apart           = CPU of as many processes that share the work and know nothing of each other / `alone`
     sums            = (CPU of replicas - CPU of replicas that leave them out) / CPU of a bare all-reduce
 
+`apart` is what the machine asks for so many processes: what is outside of sums and above it is ours.
+
 The bare all-reduce is TensorFlow's collective alone, on the same tensors, and on the same bytes as one
-tensor. --work=ring runs it at several sizes and fits seconds = latency + bytes / bandwidth. Traffic is what
-the loopback interface counted, whoever sent it.
+tensor. --work=ring runs it at several sizes and fits seconds = latency + bytes / bandwidth; --work=pieces
+sends the same bytes in pieces. Traffic is what the loopback interface counted, whoever sent it.
 """
 
 import argparse
@@ -31,6 +35,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = os.path.join(ROOT, "benchmarks", "peers", "replica_steps.py")
 MICRO_BATCHES, WARM_UP = 4, 2
 SIZES = [4 * 4**power for power in range(5, 13)]  # 4 KiB to 64 MiB
+PIECES = 48  # MiB
 MODEL = {"vocab_size": 30522, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
          "intermediate_size": 1536, "max_position_embeddings": 512, "type_vocab_size": 2}
 
@@ -82,8 +87,8 @@ def measure_training(options):
           "|---|---|---|---|---|---|---|")
     rows = []
     for count in options.replicas:
-        turns = [["alone", "fp32"], ["none", "fp32"], ["late", "fp32"]]
-        turns += [[kind, dtype] for dtype in options.dtypes for kind in ("sums", "bare", "bare one")]
+        turns = [["alone", "fp32"], ["apart", "fp32"], ["late", "fp32"]]
+        turns += [[kind, dtype] for dtype in options.dtypes for kind in ("none", "sums", "bare", "bare one")]
         found = run(count, options, turns)
         for (kind, dtype), some in found.items():
             shared = "1 × 4" if kind == "alone" else f"{count} × {MICRO_BATCHES // count}"
@@ -91,32 +96,44 @@ def measure_training(options):
                   f"{middle(some, 'waiting'):.3f} | {middle(some, 'lead'):.3f} | "
                   f"{middle(some, 'sent') / 1e6:.1f} |", flush=True)
         rows += [ratios(count, dtype, found) for dtype in options.dtypes]
-    print("\n| replicas | dtype | sums | MB | outside of sums | sums / bare, same tensors | sums / bare, one "
-          "tensor |\n|---|---|---|---|---|---|---|", *rows, sep="\n")
+    print("\n| replicas | dtype | sums | MB | outside of sums / alone | apart / alone | sums / bare, same "
+          "tensors | sums / bare, one tensor |\n|---|---|---|---|---|---|---|---|", *rows, sep="\n")
 
 
 def ratios(count, dtype, found):
     """A line of the table of ratios."""
-    rest, sums = found["none", "fp32"], found["sums", dtype]
-    outside = statistics.median(one.cpu / whole.cpu for one, whole in zip(rest, found["alone", "fp32"]))
+    rest, sums = found["none", dtype], found["sums", dtype]
+    outside, apart = (
+        statistics.median(one.cpu / whole.cpu for one, whole in zip(some, found["alone", "fp32"]))
+        for some in (rest, found["apart", "fp32"]))
     over = [statistics.median((one.cpu - less.cpu) / alone.cpu for one, less, alone in
                               zip(sums, rest, found[bare, dtype])) for bare in ("bare", "bare one")]
     sizes = sums[0].sizes
-    return (f"| {count} | {dtype} | {len(sizes)} | {sum(sizes) / 1e6:.1f} | {outside:.3f} | {over[0]:.2f} | "
-            f"{over[1]:.2f} |")
+    return (f"| {count} | {dtype} | {len(sizes)} | {sum(sizes) / 1e6:.1f} | {outside:.3f} | {apart:.3f} | "
+            f"{over[0]:.2f} | {over[1]:.2f} |")
 
 
 def measure_ring(options):
     """Prints the bare all-reduce at several sizes, and the lines fitted to it."""
     print("| replicas | bytes | CPU s of all | wall s |\n|---|---|---|---|")
     for count in options.replicas:
-        found = run(count, options, [["ring", "fp32"]], sizes=SIZES)
+        found = run(count, options, [["ring", "fp32"]], sizes=[[size] for size in SIZES])
         points = [(size, middle(some, "cpu"), middle(some, "wall")) for size, some in found.items()]
         for point in points:
             print("| {} | {:,} | {:.5f} | {:.5f} |".format(count, *point), flush=True)
         for place, name in enumerate(("CPU", "wall"), 1):
             latency, slope = fitted([(point[0], point[place]) for point in points])
             print(f"\n{count} replicas, {name}: {latency * 1e3:.2f} ms + bytes / {1e-9 / slope:.3f} GB/s\n")
+
+
+def measure_pieces(options):
+    """Prints what the same bytes take in pieces of several sizes."""
+    print("| replicas | pieces of, MiB | CPU s of all | wall s |\n|---|---|---|---|")
+    for count in options.replicas:
+        sizes = [[size * 2**20] * (PIECES // size) for size in (48, 16, 8, 4, 2, 1)]
+        for size, some in run(count, options, [["ring", "fp32"]], sizes=sizes).items():
+            print(f"| {count} | {size // 2**20} | {middle(some, 'cpu'):.3f} | {middle(some, 'wall'):.3f} |",
+                  flush=True)
 
 
 def fitted(points):
@@ -131,14 +148,15 @@ def fitted(points):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", choices=["training", "ring"], default="training")
+    works = {"training": measure_training, "ring": measure_ring, "pieces": measure_pieces}
+    parser.add_argument("--work", choices=list(works), default="training")
     for name, value in (("rounds", 3), ("steps", 4), ("rows", 16), ("length", 64), ("threads", 1)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--replicas", type=lambda text: [int(one) for one in text.split(",")])
     parser.add_argument("--dtypes", type=lambda text: text.split(","), default=["fp32", "bf16"])
     options = parser.parse_args()
     options.replicas = options.replicas or ([2, 4] if options.work == "training" else [2, 3, 4])
-    (measure_training if options.work == "training" else measure_ring)(options)
+    works[options.work](options)
 
 
 if __name__ == "__main__":

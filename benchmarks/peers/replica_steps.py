@@ -7,11 +7,12 @@ The command line has JSON:
     rounds, warm_up, count      so often all turns; steps before the clock starts, and on it
     micro_batches               in a step, of all processes together
     shape, config               [rows, length] of a micro-batch; the model
-    sizes                       of each of which a turn "ring" makes a turn of its own, in bytes
+    sizes                       lists of bytes, of each of which a turn "ring" makes a turn of its own
 
-Kinds: `alone`, process 0 accumulates all micro-batches; `sums`, replicas as they train; `none`, replicas that
-leave the sums out; `late`, sums that begin after the last gradient; `bare`, the sums of a step and nothing
-else; `bare one`, the same bytes as one tensor; `ring`, one tensor.
+Kinds: `alone`, process 0 accumulates all micro-batches; `apart`, each process accumulates its share of them,
+and nothing is exchanged; `sums`, replicas as they train; `none`, replicas that leave the sums out; `late`,
+sums that begin after the last gradient; `bare`, the sums of a step and nothing else; `bare one`, the same
+bytes as one tensor; `ring`, tensors of some sizes.
 
 Prints a line of JSON for each turn: its kind, dtype, bytes of each sum; CPU seconds of a step and, in `last`,
 of its last micro-batch and the update, and bytes that loopback sent, means over the steps; and of each step
@@ -85,7 +86,7 @@ class Turn:
     def __init__(self, spec, group, kind, dtype, sizes):
         self.kind, self.dtype = kind, dtype
         with tf.Graph().as_default() as self._graph, tf.device(collectives.device(group)):
-            exchange = None if kind == "alone" else Exchange(group, kind, TRAVELS[dtype])
+            exchange = None if kind in ("alone", "apart") else Exchange(group, kind, TRAVELS[dtype])
             if kind in ("bare", "bare one", "ring"):
                 self._build_sums(exchange, [sum(sizes)] if kind == "bare one" else sizes)
             else:
@@ -110,7 +111,7 @@ class Turn:
         loss = run_classifier.create_model(
             config, True, ids, tf.ones(shape, tf.int32), tf.zeros(shape, tf.int32), labels, 2, False,
             step=TrainingStep(compile_kernels=True))[0]
-        micro_batches = spec["micro_batches"] // (group.count if exchange else 1)
+        micro_batches = spec["micro_batches"] // (1 if self.kind == "alone" else group.count)
         self._step = optimization.create_optimizer(loss, 5e-5, 1000, 100, False,
                                                    gradient_accumulation_steps=micro_batches)
         found = tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)
@@ -158,7 +159,7 @@ def main():
             turns.append(None)
             continue
         if kind == "ring":
-            turns += [Turn(spec, group, kind, dtype, [size]) for size in spec["sizes"]]
+            turns += [Turn(spec, group, kind, dtype, some) for some in spec["sizes"]]
             continue
         turns.append(Turn(spec, group, kind, dtype, sizes.get(dtype)))
         if kind == "sums":

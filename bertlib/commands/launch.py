@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import sys
+import traceback
 
 from absl import app, flags, logging
 import tensorflow.compat.v1 as tf
@@ -16,7 +17,7 @@ from bertlib.runtime import estimator, replica_group, stopping, training_step, w
 FLAGS = flags.FLAGS
 
 # glibc's mallopt parameters (malloc.h).
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 
 
 def keep_freed_memory():
@@ -31,6 +32,9 @@ def keep_freed_memory():
     if mallopt:
         for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, 2**26)):
             mallopt(parameter, value)
+        if replica_group.is_replica():
+            # The many threads that gradients travel by would each keep some, in arenas of their own.
+            mallopt(_M_ARENA_MAX, 1)
 
 
 def start(command):
@@ -70,14 +74,14 @@ def run(main, goes_on=False, description=None, takes_paths=False):
                 main(argv)
         except UnicodeEncodeError as error:
             if FLAGS.traceback:
-                raise
+                _show_traceback(error, passes=False)
             _fail(f"error: {error.object[:200]!r} is not UTF-8. If it is the name of a file, rename that.")
         except (ValueError, OSError, ImportError, estimator.NanLossError) as error:
             if isinstance(error, ChildProcessError) and signals.request.made:
                 # A cluster signals workers too.
                 _fail(f"terminated.{_what_goes_on(goes_on)}", signals.EXIT_CODE)
             if FLAGS.traceback:
-                raise
+                _show_traceback(error, replica_group.may_pass(error))
             from_system = isinstance(error, OSError) and error.filename and error.strerror
             _fail(f"error: {error.filename}: {error.strerror}" if from_system else f"error: {error}",
                   passes=replica_group.may_pass(error))
@@ -86,11 +90,11 @@ def run(main, goes_on=False, description=None, takes_paths=False):
         except tf.errors.OpError as error:
             # Of an op in the graph the traceback tells more; the others come from the file system.
             if FLAGS.traceback or error.op is not None:
-                raise
+                _show_traceback(error)
             _fail(f"error: {error.message}", passes=True)
         except MemoryError as error:
             if FLAGS.traceback:
-                raise
+                _show_traceback(error)
             by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch
             fewer = (f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close"
                      if "recompute" in FLAGS else "Close")
@@ -100,6 +104,8 @@ def run(main, goes_on=False, description=None, takes_paths=False):
         except stopping.Stopped as stopped:
             kept = f" {stopped}: the same command goes on." if str(stopped) else _what_goes_on(goes_on)
             _fail(f"terminated.{kept}", signals.EXIT_CODE)
+        except Exception as error:  # noqa: BLE001 (raised there)
+            _show_traceback(error)
         finally:
             signals.ignore_request()
 
@@ -150,6 +156,16 @@ def _fail(message, code=1, passes=False, own=True):
     `own`: it is not about another replica's failure."""
     _say(message, code, own and code == 1)
     sys.exit(os.EX_TEMPFAIL if passes and replica_group.is_replica() else code)
+
+
+def _show_traceback(error, passes=True):
+    """Ends the process with the traceback of the error that is handled; as a replica with the error's name in
+    one line besides, for the command that started it. `passes`: see `_fail`."""
+    if replica_group.current() is None:
+        raise error
+    traceback.print_exc()
+    _fail(f"error: {type(error).__name__}: {replica_group.words(error)} Its log has the traceback.",
+          passes=passes)
 
 
 def _say(message, code, own=False):

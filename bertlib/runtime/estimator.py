@@ -11,28 +11,27 @@ Which weights a call starts from: a checkpoint in model_dir beats what the model
 import contextlib
 import copy
 import functools
-import inspect
 import itertools
 import os
 import tempfile
-import warnings
 
 from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
-from tensorflow.python.saved_model.model_utils import export_utils
 
 from bertlib.runtime import (
     checkpoint_files,
     checkpoints,
     collectives,
+    estimator_spec,
     files,
     graph_keys,
     input_pipeline,
     input_position,
     locks,
-    randomness,
+    model_graph,
     resume,
+    saved_model,
     session_hooks,
     step_order,
     stopping,
@@ -41,10 +40,6 @@ from bertlib.runtime import (
 from bertlib.runtime.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  public names here
 from bertlib.runtime.run_config import RunConfig
 from bertlib.runtime.session_hooks import NanLossError  # noqa: F401  what training may raise
-from bertlib.runtime.training_step import equal_micro_batches
-
-# Ops of which XLA would make other floats than TensorFlow, though of the same random bits.
-_RANDOM_FLOATS = {"StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StatelessRandomNormalV2"}
 
 
 class Estimator(object):
@@ -84,15 +79,10 @@ class Estimator(object):
         if not self._model_dir:
             self._model_dir = tempfile.mkdtemp()
             logging.warning("No model_dir: checkpoints go to the temporary directory %s.", self._model_dir)
-        self._batch_sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
-                             ModeKeys.PREDICT: predict_batch_size}
-        self._params = dict(params or {}) if isinstance(params or {}, dict) else copy.deepcopy(params)
-        if any(size is not None for size in self._batch_sizes.values()):
-            self._check_params()
         self._config = config.replace(model_dir=self._model_dir)
-        if train_batch_size is not None:
-            self._params_for(ModeKeys.TRAIN)  # raises an error if it cannot be split
-        self._model_fn = model_fn
+        self._builder = model_graph.Builder(model_fn, self._config, params, {
+            ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
+            ModeKeys.PREDICT: predict_batch_size})
         self._warm_start_from = warm_start_from
         self._is_training = False
 
@@ -109,12 +99,12 @@ class Estimator(object):
     @property
     def params(self):
         """A copy of the parameters."""
-        return copy.copy(self._params)
+        return copy.copy(self._builder.params)
 
     @property
     def model_fn(self):
         """The model_fn."""
-        return self._model_fn
+        return self._builder.model_fn
 
     def eval_dir(self, name=None):
         """Returns the directory of the summaries of `evaluate` with that name."""
@@ -225,16 +215,16 @@ class Estimator(object):
 
             def input_and_position():
                 nonlocal position
-                found = self._call_input_fn(input_fn, ModeKeys.TRAIN)
+                found = self._builder.call_input_fn(input_fn, ModeKeys.TRAIN)
                 if not graph.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP):
                     position = input_position.InputPosition(graph)
                 return found
 
-            spec, input_hooks = self._build(input_and_position, ModeKeys.TRAIN)
+            spec, input_hooks = self._builder.build(input_and_position, ModeKeys.TRAIN)
             spec, micro_batches, accumulate = self._accumulated(spec)
             step_order.settle(tf.train.get_global_step(), spec.train_op)
             if self._warm_start_from is not None and checkpoint is None:
-                _warm_start(self._warm_start_from)
+                resume.warm_start(self._warm_start_from)
             _summarize_loss(spec.loss)
             scaffold = resume.scaffold_of(spec, checkpoint, self._config)
             keeper = None
@@ -249,9 +239,7 @@ class Estimator(object):
                 listeners.append(keeper.listener)
                 if group and not horovod and checkpoint is None:  # a fork may draw its own starting weights
                     input_hooks.append(together.SameStart(group))
-            examples = self._added_params(ModeKeys.TRAIN).get("batch_size")
-            if examples is None and isinstance(self._params, dict):
-                examples = self._params.get("batch_size")
+            examples = self._builder.batch_size(ModeKeys.TRAIN)
             if examples and not self._config.unequal_micro_batches:
                 examples *= micro_batches * collectives.replicas()
             take_steps = self._steps_alone
@@ -426,8 +414,7 @@ class Estimator(object):
         group = self._group
         with tf.Graph().as_default():
             together.share_input(group)
-            spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.EVAL),
-                                            ModeKeys.EVAL)
+            spec, input_hooks = self._builder.build_on(input_fn, ModeKeys.EVAL)
             if not together.is_shared() or not spec.gathered_metrics:
                 return None
             metrics = together.Metrics(spec.gathered_metrics)
@@ -442,7 +429,7 @@ class Estimator(object):
                     batches = together.gathered(group, session, fetches, self._config.stop_request.check)
                     for loss, values, batch in itertools.islice(batches, steps):
                         metrics.add(loss, values)
-                        predictions += _examples_of(batch) if revise else []
+                        predictions += estimator_spec.examples_of(batch) if revise else []
                         progress.update()
         results = {**metrics.results(), "global_step": global_step}
         return revise(results, predictions) if revise else results
@@ -450,8 +437,7 @@ class Estimator(object):
     def _evaluate_alone(self, input_fn, steps, hooks, checkpoint, revise):
         """`evaluate`, by this process."""
         with tf.Graph().as_default():
-            spec, input_hooks = self._build(lambda: self._call_input_fn(input_fn, ModeKeys.EVAL),
-                                            ModeKeys.EVAL)
+            spec, input_hooks = self._builder.build_on(input_fn, ModeKeys.EVAL)
             metrics = dict(spec.eval_metric_ops)
             for reserved in ("loss", "global_step"):
                 if reserved in metrics:
@@ -473,7 +459,7 @@ class Estimator(object):
                     while not session.should_stop() and (steps is None or batches < steps):
                         self._config.stop_request.check()
                         for batch in session.run(update)[1:]:
-                            predictions += _examples_of(batch)
+                            predictions += estimator_spec.examples_of(batch)
                         batches += 1
                         progress.update()
             results = final.final_ops_values
@@ -512,7 +498,7 @@ class Estimator(object):
             if not yield_single_examples:
                 yield batch
             elif isinstance(batch, dict):
-                yield from _examples_of(batch)
+                yield from estimator_spec.examples_of(batch)
             else:
                 yield from batch
 
@@ -521,17 +507,13 @@ class Estimator(object):
         are replica 0's, which tells the others."""
         group, graph = self._group, tf.Graph()
 
-        def features_fn():
-            features, _, hooks = self._call_input_fn(input_fn, ModeKeys.PREDICT)
-            return features, None, hooks
-
         # The graph must not stay the default one while the caller has control.
         with graph.as_default():
             if group:
                 together.share_input(group)
-            spec, input_hooks = self._build(features_fn, ModeKeys.PREDICT)
+            spec, input_hooks = self._builder.build_on(input_fn, ModeKeys.PREDICT)
             shared = together.is_shared()
-            predictions = _choose(spec.predictions, predict_keys)
+            predictions = estimator_spec.chosen(spec.predictions, predict_keys)
             all_hooks = input_hooks + list(hooks or []) + spec.prediction_hooks
             scaffold = resume.scaffold_of(spec, checkpoint, self._config)
             session = resume.session(scaffold, checkpoint, self._config, all_hooks)
@@ -567,51 +549,15 @@ class Estimator(object):
         Raises:
           ValueError: there is no checkpoint.
         """
-        group = self._group
-        if group:  # replica 0 exports
-            own = self._export(export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
-                               checkpoint_path) if group.is_first else None
-            return group.from_first(own)
-        return self._export(export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
-                            checkpoint_path)
-
-    def _export(self, export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path):
-        """`export_saved_model`, by this process."""
-        checkpoint = checkpoint_path or self.latest_checkpoint()
-        if not checkpoint:
-            raise ValueError(f"There is no checkpoint in {self._model_dir} to export; train first.")
-        logging.info("Weights for exporting: %s.", checkpoint)
-        with tf.Graph().as_default() as graph:
-            receiver = None
-
-            def features_fn():
-                nonlocal receiver
-                receiver = serving_input_receiver_fn()
-                return receiver.features, None, []
-
-            spec, _ = self._build(features_fn, ModeKeys.PREDICT)
-            outputs = export_utils.get_export_outputs(spec.export_outputs, spec.predictions)
-            signatures = export_utils.build_all_signature_defs(
-                receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
-            # The graph must not be finalized: the builder adds to it.
-            scaffold = resume.scaffold_of(spec, checkpoint, self._config)
-            saver = scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS)[0]
-            main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
-            with tf.Session(graph=graph, config=self._config.session_config) as session:
-                with resume.explaining_damage(checkpoint):
-                    saver.restore(session, checkpoint_files.openable(checkpoint))
-                with new_export_dir(export_dir_base) as (temporary_dir, final_dir):
-                    builder = tf.saved_model.builder.SavedModelBuilder(temporary_dir)
-                    builder.add_meta_graph_and_variables(
-                        session, [tf.saved_model.tag_constants.SERVING], signature_def_map=signatures,
-                        assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS), main_op=main_op,
-                        strip_default_attrs=True, saver=saver)
-                    builder.save(as_text)
-                    for target, source in (assets_extra or {}).items():
-                        path = os.path.join(temporary_dir, "assets.extra", target)
-                        tf.gfile.MakeDirs(os.path.dirname(path))
-                        tf.gfile.Copy(source, path)
-        return final_dir
+        group, written = self._group, None
+        if not group or group.is_first:  # replica 0 exports
+            checkpoint = checkpoint_path or self.latest_checkpoint()
+            if not checkpoint:
+                raise ValueError(f"There is no checkpoint in {self._model_dir} to export; train first.")
+            logging.info("Weights for exporting: %s.", checkpoint)
+            written = saved_model.write(self._builder, self._config, checkpoint, export_dir_base,
+                                        serving_input_receiver_fn, assets_extra, as_text)
+        return group.from_first(written) if group else written
 
     def export_savedmodel(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
                           checkpoint_path=None, strip_default_attrs=True):
@@ -652,163 +598,9 @@ class Estimator(object):
                             self._model_dir, doing)
         return checkpoint
 
-    # --- Building
-
-    def _call_input_fn(self, input_fn, mode):
-        """Calls the input_fn and returns (features, labels, hooks)."""
-        result = _call_with_known(input_fn,
-                                  {"mode": mode, "params": self._params_for(mode), "config": self._config})
-        hooks, group = [], self._config.replicas
-        ours = tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP)
-        shared = mode == ModeKeys.TRAIN and group and not group.horovod and not ours
-        if shared:
-            result = together.deal_out(result, group)
-        if isinstance(result, tf.compat.v2.data.Dataset):  # the base class of both versions
-            iterator = tf.data.make_initializable_iterator(_without_tuner(result))
-            hooks.append(session_hooks.InitializeHook(iterator.initializer))
-            result = iterator.get_next()
-        if shared:
-            result = result[group.index]
-        if isinstance(result, (tuple, list)):
-            if len(result) != 2:
-                raise ValueError("The input_fn must give features or (features, labels); it gave "
-                                 f"{len(result)} items.")
-            return (*result, hooks)
-        return result, None, hooks
-
-    def _check_params(self):
-        """Raises an error if the batch sizes cannot be put into params."""
-        if not isinstance(self._params, dict) and not hasattr(self._params, "set_hparam"):
-            raise TypeError(f"params is a {type(self._params).__name__}; the Estimator puts batch_size "
-                            "there, for which it has to be a dict.")
-        if "batch_size" in self._params:
-            raise ValueError("params must not hold batch_size: the Estimator puts it there.")
-
-    def _params_for(self, mode):
-        params = self._added_params(mode)
-        if isinstance(self._params, dict):
-            return {**params, **self._params}
-        found = copy.deepcopy(self._params)
-        for name, value in params.items() if hasattr(found, "set_hparam") else ():
-            if name not in found:
-                found.add_hparam(name, value)
-        return found
-
-    def _added_params(self, mode):
-        """What the Estimator adds to params."""
-        batch_size, steps = self._batch_sizes[mode], self._config.gradient_accumulation_steps
-        added = {"gradient_accumulation_steps": steps} if mode == ModeKeys.TRAIN else {}
-        if batch_size is not None:
-            equal = mode == ModeKeys.TRAIN and not self._config.unequal_micro_batches
-            group = self._config.replicas
-            count = group.count if group and not group.horovod else 1
-            added["batch_size"] = equal_micro_batches(batch_size, steps, count) if equal else batch_size
-        return added
-
-    def _build(self, features_fn, mode):
-        """Builds input and model into the current graph; returns (spec, hooks of the input)."""
-        tf.set_random_seed(self._config.tf_random_seed)
-        tf.train.create_global_step()
-        if mode == ModeKeys.TRAIN:
-            # Local: a checkpoint is saved between steps, where it is 0.
-            index = tf.Variable(0, dtype=tf.int64, trainable=False, name=graph_keys.MICRO_BATCH_INDEX,
-                                collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.MICRO_BATCH_INDEX])
-            exchange = collectives.exchange()
-            randomness.set_part(exchange.part(index) if exchange else index)
-        # Iterators and queues stay on the CPU.
-        with tf.device("/cpu:0"):
-            features, labels, input_hooks = features_fn()
-        with tf.device(self._config.device_fn) if self._config.device_fn else contextlib.nullcontext():
-            spec = self._call_model_fn(features, labels, mode)
-        for op in tf.get_default_graph().get_operations():
-            if op.type in _RANDOM_FLOATS:
-                op._set_attr("_XlaCompile", tf.AttrValue(b=False))
-        return spec, input_hooks
-
-    def _call_model_fn(self, features, labels, mode):
-        arguments = {"labels": labels, "mode": mode, "params": self._params_for(mode), "config": self._config}
-        names = inspect.signature(self._model_fn).parameters
-        if "labels" not in names and labels is not None and not _takes_any(names):
-            raise ValueError("The input_fn gives labels, but the model_fn has no argument for them.")
-        spec = _call_with_known(self._model_fn, arguments, features)
-        if not isinstance(spec, EstimatorSpec):
-            raise ValueError(f"The model_fn must return an EstimatorSpec; it returned {type(spec).__name__}.")
-        return spec
-
-def _call_with_known(function, arguments, *positional):
-    """Calls a function with those of the named arguments that it takes."""
-    names = inspect.signature(function).parameters
-    return function(*positional, **{name: value for name, value in arguments.items()
-                                    if name in names or _takes_any(names)})
-
-
-def _without_tuner(dataset):
-    """Turns tf.data's tuner off unless the dataset says otherwise: its thread can hold up a session's end for
-    a minute."""
-    options = tf.data.Options()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that this is the value at the time of building is what is wanted
-        undecided = dataset.options().autotune.enabled is None
-    if undecided:
-        options.autotune.enabled = False
-    return dataset.with_options(options)
-
-
-def _takes_any(parameters):
-    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-
-
-@contextlib.contextmanager
-def new_export_dir(export_dir_base):
-    """Gives a directory to fill and the one that it becomes when the block ends, whose name is a new time, in
-    seconds; removes it if the block fails."""
-    with files.explaining_disk(export_dir_base):
-        yield from _filled_export_dir(export_dir_base)
-
-
-def _filled_export_dir(export_dir_base):
-    final_dir = export_utils.get_timestamped_export_dir(export_dir_base)
-    temporary_dir = tf.compat.as_str(export_utils.get_temp_export_dir(final_dir))
-    try:
-        yield temporary_dir, final_dir
-        tf.gfile.Rename(temporary_dir, final_dir)
-    except BaseException:
-        if tf.gfile.Exists(temporary_dir):
-            tf.gfile.DeleteRecursively(temporary_dir)
-        raise
-
-
 def _summarize_loss(loss):
     """Writes the loss as a summary unless the model_fn does. Its tag is "loss" even where a scope has that
     name."""
     summaries = tf.get_collection(tf.GraphKeys.SUMMARIES)
     if not any(summary.op.name == "loss" for summary in summaries):
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags="loss", values=loss))
-
-
-def _warm_start(settings):
-    """Changes initializers to start from another checkpoint: its path, or WarmStartSettings."""
-    arguments = {"ckpt_to_initialize_from": settings} if isinstance(settings,
-                                                                    (str, os.PathLike)) else vars(settings)
-    tf.train.warm_start(**arguments)
-
-
-def _examples_of(batch):
-    """Yields the prediction of each example of a batch, a dict."""
-    sizes = {key: len(value) for key, value in batch.items()}
-    if len(set(sizes.values())) != 1:
-        raise ValueError(f"The predictions have different batch sizes: {sizes}. Pass "
-                         "yield_single_examples=False to get them as they are.")
-    for index in range(next(iter(sizes.values()))):
-        yield {key: value[index] for key, value in batch.items()}
-
-
-def _choose(predictions, keys):
-    if keys is None:
-        return predictions
-    if not isinstance(predictions, dict):
-        raise ValueError("predict_keys needs predictions that are a dict.")
-    chosen = {key: value for key, value in predictions.items() if key in keys}
-    if not chosen:
-        raise ValueError(f"None of predict_keys={list(keys)} is predicted; there are {sorted(predictions)}.")
-    return chosen

@@ -1,4 +1,4 @@
-"""What a `model_fn` is called for and returns, and what a function of serving inputs returns."""
+"""What a `model_fn` is called for, returns and predicts; what a function of serving inputs returns."""
 
 import collections
 
@@ -95,3 +95,25 @@ def _check_metrics(metrics):
 
 def _call_with_tensors(function, tensors):
     return function(**tensors) if isinstance(tensors, dict) else function(*tensors)
+
+
+def examples_of(batch):
+    """Yields the prediction of each example of a batch, a dict."""
+    sizes = {key: len(value) for key, value in batch.items()}
+    if len(set(sizes.values())) != 1:
+        raise ValueError(f"The predictions have different batch sizes: {sizes}. Pass "
+                         "yield_single_examples=False to get them as they are.")
+    for index in range(next(iter(sizes.values()))):
+        yield {key: value[index] for key, value in batch.items()}
+
+
+def chosen(predictions, keys):
+    """Returns those of a model_fn's predictions that have some names; all if keys is None."""
+    if keys is None:
+        return predictions
+    if not isinstance(predictions, dict):
+        raise ValueError("predict_keys needs predictions that are a dict.")
+    chosen = {key: value for key, value in predictions.items() if key in keys}
+    if not chosen:
+        raise ValueError(f"None of predict_keys={list(keys)} is predicted; there are {sorted(predictions)}.")
+    return chosen

@@ -383,13 +383,13 @@ class Group:
                 self._changed.wait(0.2)
         if left:
             self._fail(f"{left[0].name} has ended before the others.", left[0].index)
-        self._fail(f"The connection with other replicas broke: {_words(error)}", None)
+        self._fail(f"The connection with other replicas broke: {words(error)}", None)
         return self.failure
 
     def tell(self, error):
         """Tells the others at once that this replica ends with an error of its own: they wait for it, and it
         may take long to clean up. The process is ended if it has not taken leave after half the timeout."""
-        message = _words(error)
+        message = words(error)
         text = f"{self.name(self.index)}: {message}"
         with self._changed:
             if self.failure or self._left.is_set():
@@ -544,8 +544,8 @@ def _limit(connection, receiving, sending):
     found.close()
 
 
-def _words(error):
-    """What an error says, in a line; TensorFlow's of an op begin with where the graph has it."""
+def words(error):
+    """Returns what an error says, in a line; TensorFlow's of an op begin with where the graph has it."""
     text = getattr(error, "message", None) or str(error)
     if text.startswith("Graph execution error"):
         text = text.rpartition("\nNode: ")[2].partition("\n")[2] or text

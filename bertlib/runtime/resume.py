@@ -108,3 +108,10 @@ def explaining_damage(checkpoint):
         if not what:
             raise
         raise checkpoints.DamagedError(checkpoint, what) from error
+
+
+def warm_start(settings):
+    """Changes initializers to start from another checkpoint: its path, or WarmStartSettings."""
+    arguments = {"ckpt_to_initialize_from": settings} if isinstance(settings,
+                                                                    (str, os.PathLike)) else vars(settings)
+    tf.train.warm_start(**arguments)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoints, estimator, files
+from bertlib.runtime import checkpoints, files, saved_model
 from bertlib.serving import answers, session, warmup
 from bertlib.tasks import output_files
 
@@ -245,7 +245,7 @@ def save(model, task, directory, build, warmup_requests):
         with tf.Session(graph=graph, config=config) as weights:
             weights.run(tf.global_variables_initializer())
             checkpoints.initializer_from(model.checkpoint, variables)(None, weights)
-            with estimator.new_export_dir(directory) as (temporary, final):
+            with saved_model.new_export_dir(directory) as (temporary, final):
                 _write_model(weights, temporary, signatures, variables)
                 _write_extra(model, os.path.join(temporary, "assets.extra"), signatures, warmup_requests)
     return tf.compat.as_str(final)

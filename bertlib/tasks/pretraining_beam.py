@@ -18,6 +18,7 @@ import itertools
 import json
 import logging
 import os
+import queue
 import shlex
 import signal
 import socket
@@ -38,6 +39,8 @@ _NAMES_OF_LOCAL = ("direct", "directrunner", "fnapi", "fnapirunner")
 # What a process of the local runner executes.
 _WORKER = ("import sys; sys.path[:] = {path!r}; from bertlib.tasks import pretraining_beam; "
            "pretraining_beam.serve({port})")
+# Threads of the runner that are there for each process.
+_WAITS_FOR_PROCESS, _READS_OF_PROCESS = "run_worker", "beam_control_read"
 _PATIENCE_SECONDS = 3
 _LESS_MEMORY = "If memory ran out, use fewer workers, or a smaller --shuffle_buffer_documents."
 _OF_TENSORFLOW = "tensorflow.python.framework.errors_impl."
@@ -92,6 +95,8 @@ class Cluster:
             known = self._beam.options.pipeline_options.StandardOptions.KNOWN_RUNNER_NAMES
             raise ValueError(f"Apache Beam has no runner of that name. It has {', '.join(known)}.")
         self._check_options(takes_others=isinstance(made, portable_runner.PortableRunner))
+        direct = self._options().view_as(self._beam.options.pipeline_options.DirectOptions)
+        self._in_processes = self._local and direct.direct_running_mode == "multi_processing"
 
     def _check_options(self, takes_others):
         """Raises a ValueError if Beam does not know an option; some runners take what Beam does not know."""
@@ -123,11 +128,10 @@ class Cluster:
         from apache_beam.transforms import environments
 
         options = self._options()
-        direct = options.view_as(self._beam.options.pipeline_options.DirectOptions)
-        if not self._local or direct.direct_running_mode != "multi_processing":
+        if not self._in_processes:
             return runner.create_runner(self._name), options
         # Beam's own command for a process breaks at a space in a path, and logs all that it does.
-        direct.direct_running_mode = "in_memory"
+        options.view_as(self._beam.options.pipeline_options.DirectOptions).direct_running_mode = "in_memory"
         code = shlex.quote(_WORKER.format(path=sys.path, port=port))
         environment = environments.SubprocessSDKEnvironment.from_command_string(
             f"exec {shlex.quote(sys.executable)} -c {code}")
@@ -179,6 +183,7 @@ class Cluster:
         Raises:
           OSError: a file cannot be read or written.
           RuntimeError: the pipeline failed.
+          ChildProcessError: what it wrote is not all.
         """
         beam = self._beam
         ends = list(itertools.accumulate(documents))
@@ -202,22 +207,35 @@ class Cluster:
             return (written, statistics) | "Results" >> beam.Flatten()
 
         found = dict(self._results(build, output_files))
-        return [found[index] for index in range(len(output_files))], found["statistics"]
+        counts, written = found.pop("statistics"), sum(records for _, records in found.values())
+        made = counts.get("documents", 0), counts.get("instances", 0)
+        if made != (ends[-1], written) or len(found) < len(output_files):
+            _remove_what_is_aside(output_files)
+            raise ChildProcessError(f"The pipeline lost something: {made[0]} of {ends[-1]} documents were "
+                                    f"made into {made[1]} instances, of which {written} were written, to "
+                                    f"{len(found)} of {len(output_files)} files. Run the command again.")
+        return [found[index][0] for index in range(len(output_files))], counts
 
     def _results(self, build, output_files):
         """Runs the pipeline that a function builds; returns what its last collection holds."""
         _remove_what_is_aside(output_files)
         path = f"{output_files[0]}{_ASIDE}{uuid.uuid4().hex}"
-        with _one_message(), _on_this_machine() if self._local else contextlib.nullcontext() as port:
-            runner, options = self._prepared(port)
-            pipeline = self._beam.Pipeline(runner, options)
+
+        def run(port=None):
+            pipeline = self._beam.Pipeline(*self._prepared(port))
             (build(pipeline) | "To one place" >> self._beam.Map(lambda result: (0, result))
              | "All" >> self._beam.GroupByKey() | "Report" >> self._beam.Map(_write_report, path))
-            try:
-                pipeline.run().wait_until_finish()
-            except BaseException:
-                _remove_what_is_aside(output_files)
-                raise
+            pipeline.run().wait_until_finish()
+
+        try:
+            with _one_message(), _quiet() if self._local else contextlib.nullcontext():
+                if self._in_processes:
+                    _watched(run, is_done=lambda: files.exists(path))
+                else:
+                    run()
+        except BaseException:
+            _remove_what_is_aside(output_files)
+            raise
         results = json.loads(files.read_bytes(path))
         files.remove(path)
         return results
@@ -243,40 +261,46 @@ def _without_logging():
 
 
 @contextlib.contextmanager
-def _on_this_machine():
-    """Runs the block, which uses the local runner, without its log; it ends if a process of the runner does.
-    Gives the port, see `serve`, that is open meanwhile.
+def _quiet():
+    """Runs the block, which uses the local runner, without its log and its tracebacks."""
+    with _without_logging(), contextlib.redirect_stderr(_NoTracebacks(sys.stderr)):
+        yield
 
-    A thread of the runner waits for each process. What it raises when that ends is told to nobody, so that
-    where none of them was at work yet, all would wait for it for ever.
+
+def _watched(run, is_done):
+    """Calls a function, which has the local runner start processes, with the port that they end with.
+
+    A thread of the runner waits for each process. What it raises when one ends in failure is told to nobody,
+    and whoever waits for an answer of that process would wait for ever. So the function runs in a thread that
+    can be left.
+
+    Raises:
+      ChildProcessError: a process ended in failure, and not all was done by then.
     """
-    before, lost, left = threading.excepthook, [], threading.Event()
+    ends, before = queue.SimpleQueue(), threading.excepthook
+
+    def run_to_end(port):
+        try:
+            ends.put(run(port))
+        except BaseException as error:
+            ends.put(error)
 
     def note(failure):
-        if failure.thread is not None and failure.thread.name == "run_worker" and not lost:
-            lost.append(failure.exc_value)
-            threading.Thread(target=interrupt, daemon=True).start()
-
-    def interrupt():
-        # Again and again, since what the runner does to end may wait for that process too.
-        while True:
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            if left.wait(_PATIENCE_SECONDS):
-                return
+        if failure.thread is not None and failure.thread.name == _WAITS_FOR_PROCESS:
+            ends.put(ChildProcessError(f"{failure.exc_value}. {_LESS_MEMORY}"))
 
     threading.excepthook = note
     try:
-        with _without_logging(), contextlib.redirect_stderr(_NoTracebacks(sys.stderr)), \
-                socket.create_server(("127.0.0.1", 0), backlog=1024) as server:
-            yield server.getsockname()[1]
-    except BaseException:
-        if lost:
-            raise ChildProcessError(f"{lost[0]}. {_LESS_MEMORY}") from lost[0]
-        raise
+        with socket.create_server(("127.0.0.1", 0), backlog=1024) as server:
+            threading.Thread(target=run_to_end, args=server.getsockname()[1:], daemon=True).start()
+            end = ends.get()
     finally:
-        left.set()
-        if not lost:  # or threads that talked to it would tell for a while what they miss
-            threading.excepthook = before
+        for thread in threading.enumerate():  # they end with the processes
+            if thread.name in (_WAITS_FOR_PROCESS, _READS_OF_PROCESS):
+                thread.join(_PATIENCE_SECONDS)
+        threading.excepthook = before
+    if end is not None and not is_done():
+        raise end
 
 
 class _NoTracebacks:
@@ -315,18 +339,20 @@ def _one_message():
 
 def serve(port):
     """What a process of the local runner does, as long as the command that started it has the port open."""
-    with _without_logging():
-        # Imported here: see `_beam`.
-        import apache_beam.runners.worker.sdk_worker_main as harness
-        import grpc
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
-    logging.disable(logging.CRITICAL)
-    sys.stderr = _NoTracebacks(sys.stderr)
     threading.Thread(target=_end_with, args=(port,), daemon=True).start()
-    with contextlib.suppress(grpc.RpcError):
+    code = 1
+    try:
+        with _without_logging():
+            # Imported here: see `_beam`.
+            import apache_beam.runners.worker.sdk_worker_main as harness
+
+        logging.disable(logging.CRITICAL)
+        sys.stderr = _NoTracebacks(sys.stderr)
         harness.main([])
-    os._exit(0)  # its threads do not always bear a proper end, and that of TensorFlow takes a second
+        code = 0
+    finally:
+        os._exit(code)  # its threads do not always end, and that of TensorFlow takes a second
 
 
 def _end_with(port):
@@ -410,15 +436,17 @@ def _parts_of_files(part, number, starts):
 
 
 def _write_file(grouped, output_files):
-    """(file, parts of `_parts_of_files`) to [file, the path beside it that now has its records]."""
+    """(file, parts of `_parts_of_files`) to [file, [the path beside it with its records, their number]]."""
     index, parts = grouped
     quiet_tensorflow.load()  # which writes records, and else tells each worker's stderr about itself
     path = f"{output_files[index]}{_ASIDE}{uuid.uuid4().hex}"  # another attempt has another one
+    written = 0
     with files.explaining_disk(output_files[index]), record_files.writer(path) as writer:
-        for record in itertools.chain.from_iterable(
-                records for _, records in sorted(parts, key=lambda part: part[0])):
-            writer.write(record)
-    return [index, path]
+        for _, records in sorted(parts, key=lambda part: part[0]):
+            for record in records:
+                writer.write(record)
+            written += len(records)
+    return [index, [path, written]]
 
 
 def _sum(counts):

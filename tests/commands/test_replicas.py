@@ -87,6 +87,11 @@ print(group.index, group.all_gather(group.index ** 2))
      r"error: the disk is full"),
     ("import tensorflow.compat.v1 as tf\nif group.index: raise ValueError('the sky is down')\ntime.sleep(3)\n"
      "raise tf.errors.UnavailableError(None, tf.no_op(), 'gone')", 1, r"error: replica 1: the sky is down"),
+    ("if group.index: {}['a name']\ngroup.barrier()", 1,
+     r"error: replica 1: KeyError: 'a name'\. Its log has the traceback\."),
+    ("import tensorflow.compat.v1 as tf\n"
+     "if group.index: tf.Session().run(tf.debugging.Assert(False, ['no']))\ngroup.barrier()", 1,
+     r"error: replica 1: InvalidArgumentError: assertion failed: \[no\]\. Its log has the traceback\."),
     ("sys.exit(5) if group.index else time.sleep(300)", 5,
      r"error: replica 1 \(process \d+\) ended with exit code 5 and without a message; .* The same "
      r"command goes on\."),

@@ -1,9 +1,10 @@
-"""Commands that train with two replicas end in the weights of two micro-batches on one, bit for bit."""
+"""Two replicas end in the weights of two micro-batches on one, bit for bit, or fail as these do."""
 
 import random
 
 import numpy as np
 import pytest
+from scripts import ROOT
 import tensorflow.compat.v1 as tf
 from test_run_ner import write_conll
 from test_run_pretraining import FIELDS, LENGTH, PREDICTIONS, rows
@@ -71,3 +72,85 @@ def test_two_replicas_are_two_micro_batches(build, changes, scripts, tiny_model,
     for name, values in weights.items():
         np.testing.assert_array_equal(values, others[name], err_msg=name)
     assert results == other_results
+
+
+# --- Gradients that are not finite -----------------------------------------------------------------------
+
+BROKEN = """
+import sys
+sys.path.insert(0, {root!r})
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import flags
+import optimization
+from bertlib.commands import common_flags, launch
+from bertlib.runtime.estimator import Estimator, EstimatorSpec
+from bertlib.runtime.run_config import RunConfig
+
+FLAGS = flags.FLAGS
+flags.DEFINE_multi_integer("bad_step", [-1], "Steps with a gradient that is not finite in the last part.")
+flags.DEFINE_integer("micro_batches", 1, "")
+flags.DEFINE_bool("scaled", False, "")
+flags.DEFINE_string("output_dir", None, "")
+common_flags.define_replica_flags()
+
+
+def model_fn(features, labels, mode, params):
+    weights = tf.get_variable("weights", initializer=tf.constant([1.0, 2.0, 3.0]))
+    loss = tf.reduce_sum(weights * features)
+    train_op = optimization.create_optimizer(loss, 0.01, 100, 0, False, loss_scaling=FLAGS.scaled,
+                                             gradient_accumulation_steps=FLAGS.micro_batches)
+    return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def input_fn():
+    numbers = np.arange(100, dtype=np.float32)[:, np.newaxis]
+    rows = np.sin((numbers + 1) * [1, 2, 3]).astype(np.float32)
+    rows[[2 * step + 1 for step in FLAGS.bad_step if step >= 0]] = np.inf  # of two parts of a step
+    return tf.data.Dataset.from_tensor_slices(rows)
+
+
+def main(_):
+    config = RunConfig(save_checkpoints_steps=4, gradient_accumulation_steps=FLAGS.micro_batches)
+    Estimator(model_fn, FLAGS.output_dir, config).train(input_fn, max_steps=30)
+
+
+if __name__ == "__main__":
+    launch.run(main, description="Trains.")
+"""
+
+
+@pytest.fixture
+def broken(scripts, tmp_path):
+    """Trains on gradients of which some are not finite; returns what `scripts.run` does, and the steps of the
+    checkpoints with the last one's tensors."""
+    (tmp_path / "train.py").write_text(BROKEN.format(root=str(ROOT)))
+
+    def run(bad, **changes):
+        output = tmp_path / "_".join(map(str, changes))
+        flags = [*tiny.flags(output_dir=output, **changes), *(f"--bad_step={step}" for step in bad)]
+        done = scripts.run(tmp_path / "train.py", *flags, cwd=tmp_path)
+        newest = tf.train.latest_checkpoint(str(output))
+        reader = tf.train.load_checkpoint(newest)
+        return done, int(newest.rpartition("-")[2]), {
+            name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    return run
+
+
+def test_a_step_is_skipped_by_all_replicas_if_one_has_an_overflow(broken):
+    (shared, step, weights), (alone, _, others) = (
+        broken([1, 2, 5], scaled=True, **split) for split in (dict(num_replicas=2), dict(micro_batches=2)))
+    assert (shared.code, alone.code, step) == (0, 0, 30), shared.err
+    assert weights["loss_scale/skipped_steps"] == 3 and weights.keys() == others.keys()
+    for name, values in weights.items():
+        np.testing.assert_array_equal(values, others[name], err_msg=name)
+
+
+@pytest.mark.parametrize("bad, scaled, problem", [
+    ([5], False, "The loss of step 6 is inf"), (range(6, 30), True, "20 steps in a row")])
+def test_a_loss_that_is_not_finite_in_one_replica_ends_all(bad, scaled, problem, broken):
+    ends = [broken(bad, scaled=scaled, **split) for split in (dict(num_replicas=2), dict(micro_batches=2))]
+    assert ends[0][1] == ends[1][1] == (4 if not scaled else 24)
+    lines = [done.err.splitlines()[-1] for done, _, _ in ends]
+    assert [done.code for done, _, _ in ends] == [1, 1] and lines[0] == lines[1] and problem in lines[0]
+    assert ends[0][0].err.count("train.py: error:") == 1

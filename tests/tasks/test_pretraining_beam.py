@@ -1,6 +1,5 @@
 """Pre-training data on Apache Beam's local runner: the files of the local command, for any workers."""
 
-import contextlib
 import gzip
 import itertools
 import json
@@ -178,6 +177,42 @@ def test_what_goes_wrong_on_a_worker_is_one_message(tmp_path, mode, monkeypatch,
     assert not capfd.readouterr().err.strip()
 
 
+@pytest.mark.parametrize("lost", ["_records_of_block", "_parts_of_files"])
+def test_what_a_runner_loses_is_missed(tmp_path, lost, monkeypatch):
+    whole = getattr(pretraining_beam, lost)
+    monkeypatch.setattr(pretraining_beam, lost, lambda *arguments: list(whole(*arguments))[1:])
+    with pytest.raises(ChildProcessError, match="lost something: [049] of 9 documents .* Run the command"):
+        stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster=cluster(), shuffle_buffer_documents=5)
+    assert sorted(os.listdir(tmp_path)) == ["corpus.txt", "out-0.partial"]
+
+
+KILL = "os.kill(os.getpid(), 9)"
+
+
+def start_processes_that(monkeypatch, do):
+    """Has the processes of the local runner execute this first, with what they import at hand."""
+    before, serve, after = pretraining_beam._WORKER.partition("pretraining_beam.serve")
+    monkeypatch.setattr(pretraining_beam, "_WORKER", f"{before}import os; {do}; {serve}{after}")
+
+
+@pytest.mark.parametrize("moment", [
+    KILL, pytest.param(f"pretraining_beam._survey_file = lambda *_: {KILL}",
+                       marks=pytest.mark.slow(reason="interpreters of their own, each of which loads Beam"))],
+    ids=["at its start", "at work"])
+def test_a_process_that_is_killed_is_one_message(tmp_path, moment, monkeypatch, capfd):
+    start_processes_that(monkeypatch, moment)
+    with pytest.raises(ChildProcessError, match="exited with return code -9. If memory ran out, use fewer"):
+        stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster=cluster("multi_processing", 2))
+    assert os.listdir(tmp_path) == ["corpus.txt"]
+    assert not capfd.readouterr().err.strip()
+
+
+@pytest.mark.slow(reason="interpreters of their own, each of which loads Beam, and one TensorFlow")
+def test_a_process_that_is_killed_when_it_is_done_is_not_missed(tmp_path, monkeypatch):
+    start_processes_that(monkeypatch, f"os._exit = lambda _: {KILL}")
+    assert_same_as_local(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster("multi_processing", 2))
+
+
 @pytest.mark.parametrize("runner, options, complaint", [
     ("NoSuchRunner", [], "has no runner of that name. It has DataflowRunner"),
     ("no.such.Runner", [], "has no runner of that name"), ("os.path", [], "has no runner of that name"),
@@ -282,15 +317,9 @@ def test_processes_write_the_same_also_after_a_run_that_was_killed(scripts, tmp_
 @pytest.mark.slow(reason="interpreters of their own, each of which loads Beam")
 def test_a_process_that_is_killed_ends_the_command(tmp_path):
     run = start(tmp_path, 2)
-    wait_for(lambda: processes_of(run.pid))
-    time.sleep(1)
-
-    def kill():
-        with contextlib.suppress(ProcessLookupError):  # some processes of the first second are short
-            os.kill(wait_for(lambda: processes_of(run.pid))[-1], signal.SIGKILL)
-            return True
-
-    wait_for(kill)
-    _, said = run.communicate(timeout=200)
+    # Of the second pipeline, which begins with this file: they are there for seconds before they can work.
+    wait_for(lambda: (tmp_path / "0.partial").exists())
+    os.kill(wait_for(lambda: processes_of(run.pid))[-1], signal.SIGKILL)
+    _, said = run.communicate(timeout=300)
     assert run.returncode == 1 and "exited with return code -9. If memory ran out" in said.splitlines()[-1]
-    assert not processes_of(run.pid) and not (tmp_path / "0").exists()
+    assert not processes_of(run.pid) and sorted(os.listdir(tmp_path)) == ["0.partial", "1.partial"]
