@@ -4,6 +4,7 @@ Loading TensorFlow takes seconds of CPU. So one process, the server, loads what 
 each run is a fork of it, with a process id, arguments, environment and working directory of its own.
 
 Rewriting graphs before they run takes TensorFlow a third of a tiny run. `make test` leaves it out of scripts.
+Replicas are interpreters of their own, which do it: compared with a run without them, they are slow tests.
 """
 
 import atexit
