@@ -1,7 +1,7 @@
 # make mrpc: environment, pretrained model, fine-tuning on the sample data, evaluation.
 # make pretrain: environment, pre-training of a tiny model on the sample text, evaluation.
 # make test: environment and the tests of every behaviour.
-# make test-slow: the rest: real memory, real compilers, real models, statistics over many draws.
+# make test-slow: the rest: real memory, compilers and models, statistics over many draws, more whole scripts.
 
 PYTHON ?= python3
 VENV := .venv

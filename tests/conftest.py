@@ -32,9 +32,9 @@ def graph():
 
 
 @pytest.fixture(scope="session")
-def scripts():
+def scripts(pytestconfig):
     """Runs scripts; see `Scripts`."""
-    with Scripts() as scripts:
+    with Scripts(rewriting=pytestconfig.option.markexpr != "not slow") as scripts:
         yield scripts
 
 

@@ -5,6 +5,7 @@ import pathlib
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+import tiny
 
 import modeling
 
@@ -45,8 +46,7 @@ class Recording:
     def load_weights(self, session):
         """Initializes everything, then sets the trainable variables to the recorded values."""
         session.run(tf.global_variables_initializer())
-        for variable in tf.trainable_variables():
-            variable.load(self.arrays["var/" + variable.op.name], session)
+        tiny.load(session, tf.trainable_variables(), self.group("var"))
 
 
 def ancestors(op):

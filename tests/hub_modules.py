@@ -31,8 +31,8 @@ def write_graphs(directory, build, weights=None, variants=((), ("train",)), seed
                              assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS))
             if tags == variants[0]:
                 session.run(tf.global_variables_initializer())
-                for variable in tf.global_variables() if weights else ():
-                    variable.load(weights[variable.op.name], session)
+                if weights:
+                    tiny.load(session, tf.global_variables(), weights)
                 builder.add_meta_graph_and_variables(session, tags, **arguments)
             else:
                 builder.add_meta_graph(tags, **arguments)

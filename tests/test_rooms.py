@@ -206,6 +206,8 @@ def test_the_import_of_a_library_module_has_no_effects(effects_of_library):
     assert not {module: found for module, found in effects_of_library.items() if found}
 
 
+@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow; every script's test needs the "
+                  "flags")
 def test_the_import_of_a_command_defines_its_flags_and_makes_a_command_of_the_process():
     found = effects(["bertlib.commands", "run_classifier", "run_squad", "bertlib.commands.build_vocab"])
     assert found["bertlib.commands"]["graph mode"] == [False, True]

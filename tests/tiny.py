@@ -53,6 +53,12 @@ def weights():
                    + name.endswith("gamma")).astype(np.float32) for name, shape in shapes().items()}
 
 
+def load(session, variables, values):
+    """Gives variables the values of {name: array}, in one run: TensorFlow prepares each one anew."""
+    session.run([variable.initializer for variable in variables],
+                {variable.initializer.inputs[1]: values[variable.op.name] for variable in variables})
+
+
 def write_tensorflow(prefix, arrays):
     """Writes a checkpoint of arrays as TensorFlow 1 did, with reference variables. Returns the prefix."""
     prefix.parent.mkdir(parents=True, exist_ok=True)

@@ -31,6 +31,7 @@ def test_without_the_list_the_newest_whole_checkpoint_is_gone_on_from(train, tmp
     assert "model.ckpt-6" in (tmp_path / "output" / "checkpoint").read_text()
 
 
+@pytest.mark.slow(reason="three whole runs; test_checkpoint_files.py has the message and its command")
 def test_the_message_on_a_damaged_checkpoint_holds_the_command_to_go_on(train, tmp_path):
     assert train(2).code == 0
     path = tmp_path / "output" / "model.ckpt-4.data-00000-of-00001"

@@ -221,6 +221,7 @@ def test_the_kind_of_a_hugging_face_head(model, config, kind):
     assert head == head_labels.Head(kind, ["B-X", "I-X", "O"], 3, False, str(path))
 
 
+@pytest.mark.slow(reason="two whole runs; the order is shown above without a script")
 def test_predictions_are_the_same_whatever_order_the_checkpoint_has(model, tiny_model, tmp_path, scripts):
     data = tiny.write_task(tmp_path / "data", "mnli", test=4)
     outputs = []

@@ -197,6 +197,7 @@ def test_a_published_checkpoint_in_such_a_directory_is_not_what_its_files_are_ab
 # --- The scripts -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="three whole runs")
 def test_the_models_own_directory_may_be_the_output(scripts, tiny_model, tmp_path):
     model, data = tmp_path / "model", tiny.write_task(tmp_path / "data", "mrpc", train=4, test=3)
     model.mkdir()

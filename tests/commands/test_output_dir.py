@@ -79,6 +79,7 @@ def test_a_second_run_is_refused_and_changes_nothing(mrpc, tmp_path):
     assert mrpc.run(output).code == 0
 
 
+@pytest.mark.slow(reason="three whole runs")
 def test_a_training_that_goes_on_is_evaluated_and_predicted_with_elsewhere(mrpc, tmp_path):
     results = tmp_path / "results"
     with locks.directory(mrpc.output):
@@ -101,6 +102,7 @@ def test_a_training_that_goes_on_is_evaluated_and_predicted_with_elsewhere(mrpc,
                                                          results_dir=results).err
 
 
+@pytest.mark.slow(reason="a whole run, and a refused one")
 def test_results_dir_is_checked_and_a_training_stays_in_output_dir(mrpc, tmp_path):
     refused = mrpc.run(mrpc.output, do_eval=True, results_dir=mrpc.data / "train.tsv")
     assert refused.code == 1 and f"--results_dir={mrpc.data}/train.tsv: " in refused.err
@@ -222,6 +224,7 @@ def test_other_settings_are_listed_where_nothing_is_left_to_train(mrpc, tmp_path
     assert (mrpc.output / "run.json").read_bytes() == before
 
 
+@pytest.mark.slow(reason="two whole runs; what is listed is shown without training above")
 def test_a_training_that_goes_on_with_other_settings_lists_and_records_them_once(mrpc, tmp_path):
     output = mrpc.copy(tmp_path, steps=2)
     first = json.loads((output / "run.json").read_text())
@@ -243,6 +246,7 @@ def test_a_training_that_goes_on_with_other_settings_lists_and_records_them_once
     assert (output / "run.json").read_bytes() == before
 
 
+@pytest.mark.slow(reason="two whole runs for one line of the log")
 def test_what_two_replicas_trained_goes_on_with_two_micro_batches(mrpc, tmp_path):
     output = mrpc.copy(tmp_path, steps=2)
     record = json.loads((output / "run.json").read_text())
@@ -268,6 +272,7 @@ def test_the_same_model_elsewhere_is_the_same(mrpc, tmp_path):
     assert done.code == 0 and not warnings_of(done), done.err
 
 
+@pytest.mark.slow(reason="two whole runs, of directories that versions before the record wrote")
 def test_a_directory_without_a_record_works_and_gets_one_that_says_from_where(mrpc, tmp_path):
     output = mrpc.copy(tmp_path, steps=2)
     (output / "run.json").unlink()
@@ -302,6 +307,7 @@ def test_a_record_that_cannot_be_read_is_said(mrpc, tmp_path, text, complaint):
     assert "emove it" in refused.err
 
 
+@pytest.mark.slow(reason="eight runs of two more scripts, for what is shown of run_classifier.py above")
 def test_squad_and_pretraining_have_records_too(mrpc, scripts, tiny_model, tmp_path):
     chance = random.Random(3)
     flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, max_query_length=6, doc_stride=5,

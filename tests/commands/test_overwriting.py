@@ -117,6 +117,7 @@ def test_what_is_read_is_not_overwritten(case, here, scripts):
     assert snapshot(here) == before
 
 
+@pytest.mark.slow(reason="whole runs; below pre-training reads records in its output directory")
 def test_an_output_directory_may_be_the_data_directory(here, scripts):
     flags = dict(CLASSIFIER, output_dir="other", num_train_epochs=1)  # the same directory by a link
     train = (here / "data" / "train.tsv").read_bytes()

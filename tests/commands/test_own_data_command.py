@@ -253,6 +253,7 @@ def test_the_same_part_is_evaluated_again_without_training(scripts, several, tmp
 # --- Scores ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="a whole run; test_glue_tasks.py trains on scores, test_own_data.py numbers columns")
 def test_scores_by_number_of_their_column(scripts, tiny_model, tmp_path):
     chance = random.Random(3)
     scores = [chance.uniform(-3, 3) for _ in range(20)]

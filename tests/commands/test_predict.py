@@ -136,6 +136,7 @@ def test_a_line_of_a_pipe_is_answered_before_the_next_one_comes(model_dir, flags
         assert process.wait() == 0
 
 
+@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
 def test_a_reader_that_goes_away_ends_it_in_one_line(model_dir):
     with start(model_dir) as process:
         process.stdin.write("the cat\n")
@@ -149,6 +150,7 @@ def test_a_reader_that_goes_away_ends_it_in_one_line(model_dir):
     assert "predict.py: error: nobody reads the answers any more" in err.splitlines()[-1]
 
 
+@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
 def test_a_conversation(model_dir):
     with start(model_dir, "--interactive") as process:
         out, err = process.communicate("the cat\na dog\n\n\n")
@@ -156,6 +158,7 @@ def test_a_conversation(model_dir):
     assert '"label":' in out and "text_a is empty" in out
 
 
+@pytest.mark.slow(reason="starts two interpreters; test_replicas.py has a training of replicas")
 def test_replicas_answer_as_one_process_does(predict):
     texts = [" ".join(tiny.WORDS[start:start + 1 + start * 7 % 11]) for start in range(30)]
     lines = "".join(f"{text}\n" for text in [*texts, ""])

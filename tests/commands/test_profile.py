@@ -132,6 +132,7 @@ def run(scripts, model, directory, **flags):
                        cwd=directory)
 
 
+@pytest.mark.slow(reason="a whole run; a trace of a training is shown above")
 def test_all_micro_batches_of_the_steps_are_in_the_trace(scripts, tiny_model, tmp_path):
     done = run(scripts, tiny_model, tmp_path, profile_steps="2,3", gradient_accumulation_steps=2)
     assert done.code == 0, done.err

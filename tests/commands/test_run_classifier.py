@@ -352,6 +352,7 @@ def evaluated(scripts, tiny_model, tmp_path_factory):
                       bert_config_file=tiny_model.shallow, init_checkpoint=tiny_model.checkpoint)
 
 
+@pytest.mark.slow(reason="a whole run for a line; which predictions are meant is shown below without one")
 def test_it_is_said_if_all_predictions_are_one_class(scripts, tiny_model, tmp_path):
     """In the evaluation and on a labelled test set."""
     data = tiny.write_task(tmp_path / "data", "mrpc", dev=3, test=2)
@@ -518,6 +519,7 @@ def other(scripts, training, tmp_path_factory):
                                    optimizer="lamb", lr_schedule="constant"))
 
 
+@pytest.mark.slow(reason="one more training; test_randomness.py has other seeds")
 def test_another_seed_is_another_run(uninterrupted, other):
     # On neither does the optimizer tell in the first step.
     first, second = (steps_of(run.finished.err)[0].values for run in (uninterrupted, other))
@@ -619,9 +621,9 @@ def test_padding_is_left_out_of_training_unless_it_is_not_to_be_trimmed(mrpc, un
     assert gathers[0] > 0 and gathers[1] == 0
 
 
-@pytest.mark.parametrize("recompute", ["layers", pytest.param("auto", marks=pytest.mark.slow(
-    reason="simulates a step for each mode and number of micro-batches; "
-    "test_memory_planner.py has small graphs"))])
+@pytest.mark.slow(reason="simulates a step for each mode and number of micro-batches; "
+                  "test_memory_planner.py has small graphs")
+@pytest.mark.parametrize("recompute", ["layers", "auto"])
 def test_what_saves_memory_is_found_and_trains_the_same_model(scripts, uninterrupted, training, tmp_path,
                                                               recompute):
     """Micro-batches and recomputation change no number: once through a script."""
@@ -669,6 +671,7 @@ def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_wha
     assert int(advice["as it is"]) > 1
 
 
+@pytest.mark.slow(reason="several runs of a step; test_training_step.py has the search")
 def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(scripts, training, tmp_path):
     flags = dict(training, output_dir=tmp_path / "output", gradient_accumulation_steps=0, train_batch_size=2,
                  num_train_epochs=0.125, fake_gpu=True)
@@ -705,6 +708,7 @@ def test_a_training_does_not_go_on_with_another_optimizer(scripts, uninterrupted
     assert "--optimizer=lamb, but" in finished.err and "trained with adamw" in finished.err
 
 
+@pytest.mark.slow(reason="two more trainings; that another one is refused is shown above")
 def test_a_training_goes_on_with_its_own_optimizer(scripts, other, tmp_path):
     """Once through the script; each optimizer is tested in tests/test_optimization.py."""
     output = tmp_path / "output"

@@ -113,6 +113,7 @@ def test_it_evaluates_what_it_predicts(output):
                                             in enumerate(probabilities.argmax(1)))]
 
 
+@pytest.mark.slow(reason="two whole runs, for what test_run_classifier.py shows of the same code")
 def test_killed_and_started_again_it_ends_in_the_same_weights(output, scripts, flags, tmp_path):
     given = flags(output_dir=tmp_path, do_train=True)
     run = scripts.start(SCRIPT, *given, cwd=tmp_path)
@@ -131,6 +132,7 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(output, scripts, f
         assert ours[name].tobytes() == array.tobytes(), name
 
 
+@pytest.mark.slow(reason="simulates training steps, as test_memory_planner.py does")
 def test_micro_batches_are_found_by_simulation(scripts, flags, tmp_path):
     done = scripts.run(SCRIPT, *flags(output_dir=tmp_path, do_train=True, num_train_epochs=0.5,
                                       gradient_accumulation_steps=0, memory_limit_gb=0.00018), cwd=tmp_path)
@@ -214,6 +216,7 @@ def test_a_module_that_cannot_be_used(scripts, flags, tiny_model, tmp_path, alte
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow(reason="makes another module, and runs with it")
 def test_another_modules_output_directory_is_refused(output, scripts, flags, tiny_model, tmp_path):
     module = hub_modules.write(tiny_model, tmp_path / "module", config=tiny_model.shallow, seed=2,
                                do_lower_case=False)
@@ -236,6 +239,7 @@ def test_nothing_is_written_over_the_module(scripts, flags, module, tmp_path):
 # --- Your own data ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="a whole run; test_own_data_command.py has pairs")
 def test_own_pairs(scripts, flags, tmp_path):
     rows = [["title", "kind", "text"], ["a cat", "pet", "sees"], ["a stone", "thing", "breaks"],
             ["a dog", "pet", "eats, or not"], ["paper", "thing", "sells"]]
@@ -258,6 +262,7 @@ def test_own_pairs(scripts, flags, tmp_path):
     assert len(best) == 4 and "eval_matthews" in metrics_in(output / "eval_results.txt")
 
 
+@pytest.mark.slow(reason="a whole run; test_own_data_command.py has several labels")
 def test_own_data_with_several_labels(scripts, flags, tmp_path):
     rows = ["text\tlabels", "a cat\tpet,animal", "a dog\tpet", "a bird\tanimal", "a stone\t"]
     (tmp_path / "train.tsv").write_text("\n".join(rows) + "\n")

@@ -136,6 +136,7 @@ def test_tags_that_training_lacks_are_told_and_count_as_wrong(run, scripts, flag
     assert found["eval_recall_PLACE"] == 0 <= found["eval_recall_ANIMAL"] and "eval_loss" not in found
 
 
+@pytest.mark.slow(reason="simulates training steps, as test_memory_planner.py does")
 def test_what_fits_is_found_out_with_a_crf(scripts, flags, tmp_path):
     done = scripts.run("run_ner.py", *tiny.flags(**flags, output_dir="out", crf=True, num_train_epochs=0.2,
                                                  gradient_accumulation_steps=0), cwd=tmp_path)

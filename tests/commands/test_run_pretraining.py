@@ -88,8 +88,7 @@ def test_heads_compute_the_published_formulas():
     assert run_pretraining.head_shapes(config) == HEADS
     values = {name: chance.standard_normal(shape).astype(np.float32) for name, shape in HEADS.items()}
     with tf.Session() as session:
-        for name, variable in variables.items():
-            variable.load(values[name], session)
+        tiny.load(session, variables.values(), values)
         masked, following = session.run([masked, following])
 
     kernel, bias, beta, gamma, output_bias, weights, next_bias = values.values()
@@ -258,6 +257,7 @@ def test_going_on_after_a_kill_changes_nothing(trained, tmp_path):
         np.testing.assert_array_equal(second[name], values, err_msg=name)
 
 
+@pytest.mark.slow(reason="two whole runs; test_accumulation.py splits the same loss without a script")
 def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(
         trained, tiny_model, tmp_path):
     changed = trained.run(tmp_path, gradient_accumulation_steps=4, do_eval=True)

@@ -132,6 +132,7 @@ def test_going_on_after_the_last_step_but_one_changes_nothing(trained, tmp_path)
         np.testing.assert_array_equal(second[name], values, err_msg=name)
 
 
+@pytest.mark.slow(reason="two whole runs; test_input_pipeline.py trims batches")
 @pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
 def test_trimmed_windows_get_the_same_answers_and_training_is_trimmed_only_if_asked_for(trained, tmp_path):
     def best(directory):

@@ -37,7 +37,8 @@ def values_of(checkpoint):
             for name, _ in tf.train.list_variables(str(checkpoint))}
 
 
-@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("steps", [1, pytest.param(4, marks=pytest.mark.slow(
+    reason="three whole runs; test_stopping.py ends trainings of micro-batches too"))])
 def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(steps, scripts, training,
                                                                               tmp_path):
     flags = dict(training, do_train=True, gradient_accumulation_steps=steps)
@@ -108,9 +109,14 @@ def test_ctrl_c_while_modules_are_loaded_is_answered_in_one_line(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "command.py: interrupted.\n")
 
 
+def _alike(*values):
+    return pytest.param(*values, marks=pytest.mark.slow(
+        reason="an interpreter of its own, which loads TensorFlow"))
+
+
 @pytest.mark.parametrize("error, said", [
-    ("KeyboardInterrupt", "command.py: interrupted.\n"), ("stopping.Stopped", "command.py: terminated.\n"),
-    ("ZeroDivisionError", "SystemError")])
+    ("KeyboardInterrupt", "command.py: interrupted.\n"),
+    _alike("stopping.Stopped", "command.py: terminated.\n"), _alike("ZeroDivisionError", "SystemError")])
 def test_what_interrupted_code_makes_of_a_signal_is_answered_alike(error, said, tmp_path):
     done = run_python("from bertlib.commands import launch\nfrom bertlib.runtime import stopping\n"
                       "def main(_):\n  try:\n"
@@ -121,6 +127,7 @@ def test_what_interrupted_code_makes_of_a_signal_is_answered_alike(error, said, 
     assert said in done.stderr and ("Traceback" in done.stderr) == (error == "ZeroDivisionError")
 
 
+@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
 @pytest.mark.parametrize("error, code", [("KeyboardInterrupt", 130), ("stopping.Stopped", 143)])
 def test_a_signal_in_a_function_that_tensorflow_calls_is_answered_alike(error, code, tmp_path):
     done = run_python("from bertlib.commands import launch\nfrom bertlib.runtime import stopping\n"

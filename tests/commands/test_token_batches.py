@@ -207,6 +207,8 @@ def checkpoint(path):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
+@pytest.mark.slow(reason="two whole trainings; test_tagging.py and test_classifier_loss.py have the same "
+                  "step without a script")
 def test_the_flag_changes_no_step(scripts, flags, tmp_path):
     script = tmp_path / "without_dropout.py"
     script.write_text(WITHOUT_DROPOUT)

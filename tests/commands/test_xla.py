@@ -71,6 +71,7 @@ def run(run_script, rows, layers, cwd):
     return json.loads(done.out)
 
 
+@pytest.mark.slow(reason="XLA compiles a model twice")
 def test_what_is_recomputed_where_xla_compiles_has_the_same_gradients(scripts, tmp_path):
     assert run(scripts.run, FEW, 2, tmp_path)["difference"] < 1e-4
 

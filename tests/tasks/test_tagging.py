@@ -143,8 +143,13 @@ def weights_after(records, tiny_model, tmp_path_factory):
     return train
 
 
+_IN_PARTS_ELSEWHERE = pytest.mark.slow(reason="trains once more, with and without; "
+                                       "test_accumulation.py has other heads, test_packing.py the encoder")
+
+
 @pytest.mark.parametrize("use_crf, changes", [
-    (False, dict(gradient_accumulation_steps=4)), (True, dict(remove_padding=True)),
+    pytest.param(False, dict(gradient_accumulation_steps=4), marks=_IN_PARTS_ELSEWHERE),
+    pytest.param(True, dict(remove_padding=True), marks=_IN_PARTS_ELSEWHERE),
     (True, dict(gradient_accumulation_steps=3, tokens_per_micro_batch=100))],
     ids=["equal", "packed", "unequal"])
 def test_micro_batches_make_the_step_of_the_whole_batch(use_crf, changes, weights_after, monkeypatch):

@@ -172,7 +172,11 @@ _MULTILABEL = pytest.param(Multilabel, marks=pytest.mark.slow(reason="a fork's w
                                                               "the others use the same names"))
 
 
-@pytest.fixture(scope="module", params=[Classifier, Pairs, _MULTILABEL, Tagger],
+_TAGGER = pytest.param(Tagger, marks=pytest.mark.slow(
+    reason="a fork's whole run; test_tf1_estimator.py has train_and_evaluate"))
+
+
+@pytest.fixture(scope="module", params=[Classifier, Pairs, _MULTILABEL, _TAGGER],
                 ids=lambda fork: fork.__name__.lower())
 def trained(request, scripts, tiny_model, tmp_path_factory):
     run = Run(request.param(), scripts, tiny_model, tmp_path_factory.mktemp("fork"))
@@ -302,13 +306,12 @@ def test_our_modeling_computes_the_same_from_what_a_forks_own_trained(trained):
         assert {variable.op.name for variable in tf.global_variables()} <= set(arrays)
         probabilities = tf.nn.softmax(model.get_pooled_output() @ arrays["same/kernel"] + arrays["same/bias"])
         session.run(tf.global_variables_initializer())
-        for variable in tf.global_variables():
-            variable.load(arrays[variable.op.name], session)
+        tiny.load(session, tf.global_variables(), arrays)
         np.testing.assert_allclose(probabilities_in(trained.output / "test_results.tsv"),
                                    session.run(probabilities), rtol=1e-4)
 
 
-@pytest.mark.parametrize("trained", [Tagger], indirect=True, ids=["tagger"])
+@pytest.mark.parametrize("trained", [_TAGGER], indirect=True, ids=["tagger"])
 def test_train_and_evaluate_evaluates_each_checkpoint(trained):
     events = [event for path in sorted((trained.output / "eval").iterdir())
               for event in tf.train.summary_iterator(str(path))]

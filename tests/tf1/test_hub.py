@@ -56,8 +56,7 @@ def test_it_computes_what_the_model_computes_and_so_are_its_gradients(module, ti
     assert outputs["sequence_output"].shape.as_list() == [3, tiny.SEQ_LENGTH, tiny.CONFIG["hidden_size"]]
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
-        for variable in encoder:
-            variable.load(tiny_model.weights[variable.op.name], session)
+        tiny.load(session, encoder, tiny_model.weights)
         ours, wanted = session.run([[outputs, gradients[0]], [expected, gradients[1]]])
     for name, array in wanted[0].items():
         np.testing.assert_allclose(ours[0][name], array, rtol=1e-4, atol=1e-6)
@@ -141,6 +140,8 @@ def input_fn():
     return tf.data.Dataset.from_tensors(hub_modules.inputs()).repeat(9)
 
 
+@pytest.mark.slow(reason="three trainings of a module; run_classifier_with_tfhub.py starts from one, and "
+                  "test_estimator.py goes on")
 def test_an_estimator_starts_from_it_and_goes_on_from_its_own_checkpoint(module, tiny_model, tmp_path):
     name = "bert/encoder/layer_0/output/dense/kernel"
     trained = train(module, tmp_path / "whole", 3)
@@ -486,6 +487,7 @@ def test_an_installed_packages_other_names_are_its_own(tmp_path, monkeypatch):
 FORK = ("tests/tf1/forks/start.py", "fork_hub.py")
 
 
+@pytest.mark.slow(reason="a whole run; run_classifier_with_tfhub.py trains a module too")
 def test_a_script_with_flags_of_ours_trains_a_module(scripts, module, tiny_model, tmp_path):
     tiny.write_task(tmp_path, "mrpc", train=8)
     output = tmp_path / "output"

@@ -91,7 +91,9 @@ def start(fork, *arguments):
                                                                     PYTHONDONTWRITEBYTECODE=""))
 
 
-@pytest.mark.parametrize("options, library", [((), "tensorflow"), (("--also=other,library",), "tf1")])
+@pytest.mark.parametrize("options, library", [((), "tensorflow"), pytest.param(
+    ("--also=other,library",), "tf1",
+    marks=pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow"))])
 def test_a_script_runs_as_if_started_directly_with_tf1_in_its_own_files(fork, options, library):
     done = start(fork, *options, "task.py", "--mode=run")
     assert done.returncode == 0, done.stderr
@@ -100,6 +102,8 @@ def test_a_script_runs_as_if_started_directly_with_tf1_in_its_own_files(fork, op
          str(fork)])]
 
 
+@pytest.mark.slow(reason="two interpreters of their own, which load TensorFlow; "
+                  "test_reference_variables.py has the variables")
 def test_variables_are_those_of_tensorflow_1_if_asked_for(tmp_path):
     write(tmp_path, task="""
         import tensorflow as tf
@@ -112,6 +116,7 @@ def test_variables_are_those_of_tensorflow_1_if_asked_for(tmp_path):
     assert kinds == ["VarHandleOp", "VariableV2"]
 
 
+@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
 def test_a_run_leaves_no_compiled_files_of_the_fork(fork):
     start(fork, "task.py", "--mode=run")
     assert not list(fork.rglob("*.pyc"))
@@ -126,22 +131,26 @@ def test_a_traceback_has_the_forks_frames_alone(fork):
     assert last_lines(done.stderr, 1) == ["ValueError: as the fork wrote it"]
 
 
+@pytest.mark.slow(reason="two interpreters of their own, which load TensorFlow")
 def test_exit_codes_are_the_scripts(fork):
     assert start(fork, "task.py", "--mode=exit").returncode == 7
     assert start(fork, "task.py", "--mode=interrupt").returncode in (130, -signal.SIGINT)
 
 
+@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
 def test_a_file_of_python_2_is_named(fork):
     done = start(fork, "old.py")
     assert done.returncode == 1 and 'File "old.py", line 1' in done.stderr and "SyntaxError" in done.stderr
 
 
+@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
 def test_a_module_runs_too(fork):
     done = start(fork, "-m", "task", "--mode=run")
     assert done.returncode == 0, done.stderr
     assert f"{fork}/task.py" in done.stdout and "['--mode=run']" in done.stdout
 
 
+@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
 @pytest.mark.parametrize("arguments, message", [
     (["nothing.py"], "there is no file nothing.py"), ([], "name a script to run"),
     (["-m", "no_such_module"], "No module named no_such_module")])
@@ -172,6 +181,7 @@ def test_imports_of_tensorflow_become_those_of_tf1(statement, name):
     assert [value.__name__ for key, value in found.items() if key not in ("__builtins__", "json")] == [name]
 
 
+@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
 def test_the_documented_commands_change_the_imports_of_all_files(fork, tmp_path):
     shutil.copytree(fork, tmp_path / "my-fork")
     page = (ROOT / "docs" / "porting.md").read_text(encoding="utf-8")
@@ -254,7 +264,8 @@ def test_libraries_see_tensorflow_as_it_is():
 
 # --- A fork's modules and ours ---------------------------------------------------------------------------
 
-@pytest.mark.parametrize("start", [["-m", "tf1"], []], ids=["run by tf1", "import tf1"])
+@pytest.mark.parametrize("start", [pytest.param(["-m", "tf1"], marks=pytest.mark.slow(
+    reason="an interpreter of its own, which loads TensorFlow")), []], ids=["run by tf1", "import tf1"])
 def test_a_forks_module_is_found_before_ours_wherever_it_is(tmp_path, start):
     write(tmp_path, task=f"""
         import sys

@@ -130,8 +130,9 @@ def test_the_latest_exporter_keeps_the_newest(tmp_path):
 
 @pytest.mark.parametrize("settings, steps", [
     ({}, [1, 2, 4]),
-    (dict(compare_fn=lambda best_eval_result, current_eval_result: (
-        current_eval_result["loss"] > best_eval_result["loss"])), [1]),
+    pytest.param(dict(compare_fn=lambda best_eval_result, current_eval_result: (
+        current_eval_result["loss"] > best_eval_result["loss"])), [1], marks=pytest.mark.slow(
+            reason="trains and exports once more, for a comparison of one's own")),
     pytest.param(dict(event_file_pattern=None, exports_to_keep=2), [4, 5], marks=pytest.mark.slow(
         reason="trains and exports a third time, for two further settings"))])
 def test_the_best_exporter_knows_what_was_best_before_it(tmp_path, settings, steps):
