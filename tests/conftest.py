@@ -32,9 +32,9 @@ def graph():
 
 
 @pytest.fixture(scope="session")
-def scripts(pytestconfig):
+def scripts():
     """Runs scripts; see `Scripts`."""
-    with Scripts(rewriting=pytestconfig.option.markexpr != "not slow") as scripts:
+    with Scripts() as scripts:
         yield scripts
 
 

@@ -2,9 +2,6 @@
 
 Loading TensorFlow takes seconds of CPU. So one process, the server, loads what every command loads first, and
 each run is a fork of it, with a process id, arguments, environment and working directory of its own.
-
-Rewriting graphs before they run takes TensorFlow a third of a tiny run. `make test` leaves it out of scripts.
-Replicas are interpreters of their own, which do it: compared with a run without them, they are slow tests.
 """
 
 import atexit
@@ -21,7 +18,6 @@ import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _TIME_LIMIT_SECONDS = 300
-_NOT_REWRITING = "--graphs_as_they_are"
 
 Finished = collections.namedtuple("Finished", ["code", "out", "err"])
 Finished.__doc__ = "How a run ended: its exit code (-n if signal n ended it), stdout and stderr."
@@ -45,10 +41,8 @@ def run_fresh(script, *flags, cwd, **changes):
 class Scripts(object):
     """Starts the server; a context manager that stops it."""
 
-    def __init__(self, rewriting=True):
-        """Creates a server whose scripts rewrite graphs as TensorFlow does, or compute them as they are."""
-        options = [] if rewriting else [_NOT_REWRITING]
-        self._server = subprocess.Popen([sys.executable, __file__, *options], cwd=ROOT, env=environment(),
+    def __init__(self):
+        self._server = subprocess.Popen([sys.executable, __file__], cwd=ROOT, env=environment(),
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
 
     def __enter__(self):
@@ -119,23 +113,6 @@ def _serve():
     return None
 
 
-def _compute_graphs_as_they_are():
-    """Makes sessions of this process leave graphs as they are."""
-    # Loaded by the commands, which make it quiet.
-    from tensorflow.core.protobuf import config_pb2
-    from tensorflow.python.client import session
-
-    create = session.BaseSession.__init__
-
-    def created(self, target="", graph=None, config=None):
-        changed = config_pb2.ConfigProto()
-        changed.CopyFrom(config or changed)
-        changed.graph_options.rewrite_options.disable_meta_optimizer = True
-        create(self, target, graph, changed)
-
-    session.BaseSession.__init__ = created
-
-
 def _become(request, outputs):
     """Gives this process what a request asks for."""
     for number, file in enumerate([os.open(os.devnull, os.O_RDONLY), *outputs]):
@@ -175,9 +152,7 @@ def _run(script):
 
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
-    from bertlib.commands import training  # noqa: F401  what every command loads first
+    from bertlib.commands import training  # noqa: F401
 
-    if _NOT_REWRITING in sys.argv:
-        _compute_graphs_as_they_are()
     if _serve():
         _run(sys.argv[0])

@@ -104,7 +104,7 @@ def test_json_lines_in_the_published_layout(extracted, published):
         assert [list(layer) for layer in layers] == [["index", "values"]] * len(layers)
         assert [layer["index"] for layer in layers] == LAYERS * len(tokens)
         found = np.array([layer["values"] for layer in layers]).reshape(values.shape)
-        np.testing.assert_allclose(found, values, atol=2e-5)
+        np.testing.assert_allclose(found, values, atol=1e-5)
 
 
 def test_numbers_are_rounded_as_published(tmp_path):
@@ -148,7 +148,7 @@ def assert_tfrecord(path, published, dtype, tolerance):
 
 
 def test_npz_has_the_same_vectors(extracted, published):
-    assert_npz(extracted("tokens.npz", output_format="npz"), published, "float32", 2e-5)
+    assert_npz(extracted("tokens.npz", output_format="npz"), published, "float32", 1e-5)
 
 
 def test_pooled_npz_in_16_bits(extracted, published):
@@ -161,7 +161,7 @@ def test_pooled_npz_in_16_bits(extracted, published):
 def test_pooled_tfrecord(extracted, published):
     expected = [(tokens, values[0]) for tokens, values in published]
     assert_tfrecord(extracted("cls.tfrecord", output_format="tfrecord", pooling="cls"), expected, "float32",
-                    2e-5)
+                    1e-5)
 
 
 def test_what_a_training_left_needs_no_other_flag(tiny_model, text, published, scripts, tmp_path):
@@ -172,7 +172,7 @@ def test_what_a_training_left_needs_no_other_flag(tiny_model, text, published, s
         input_file=text, output_file="x.npz", output_format="npz", layers=",".join(map(str, LAYERS)),
         init_checkpoint="output", max_seq_length=tiny.SEQ_LENGTH), cwd=tmp_path)
     assert done.code == 0, done.err
-    assert_npz(tmp_path / "x.npz", published, np.float32, 2e-5)
+    assert_npz(tmp_path / "x.npz", published, np.float32, 1e-5)
 
 
 def test_the_other_combinations_of_format_and_precision(published, tmp_path):
