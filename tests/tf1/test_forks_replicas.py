@@ -148,7 +148,7 @@ def test_a_replica_that_is_killed_ends_all_and_they_go_on(alone, tmp_path):
     (STOP, 1, r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\."),
     ("raise KeyError('the sky')", 1, r"error: replica 1: KeyError: 'the sky'"),
     # The launcher passes it on, and replicas have no more to say to it than one process.
-    (TERMINATE.replace("getpid", "getppid"), 143, r"terminated\.")])
+    (TERMINATE.replace("getpid", "getppid") + "; signal.pause()", 143, r"terminated\.")])
 def test_a_failure_ends_all_within_the_timeout_with_one_message(fault, code, message, tmp_path):
     process = start(tmp_path, "--batch_size=4", f"--fault={fault}",
                     options=["--num_replicas=2", f"--replica_timeout={TIMEOUT}"])
