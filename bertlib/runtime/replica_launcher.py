@@ -413,7 +413,7 @@ def run(plan, log):
             first = plan.cluster.index * plan.local_count
             those = ", ".join(str(first + number) for number in range(plan.local_count))
             log(f"Starting replica {those} of {plan.local_count * len(plan.cluster.addresses)}. What is said "
-                "there is in the logs in replicas/ in the output directory.")
+                "there is in the logs in replicas/ in the output directory, if the command has one.")
         attempt = 0
         while True:
             end = _run_once(plan, attempt, listener, key, signals)
