@@ -1,6 +1,6 @@
 # make mrpc: environment, pretrained model, fine-tuning on the sample data, evaluation.
 # make pretrain: environment, pre-training of a tiny model on the sample text, evaluation.
-# make test: environment and the tests of every behaviour.
+# make test: environment and the tests that take little.
 # make test-slow: the rest: real memory, compilers and models, statistics over many draws, more whole scripts.
 
 PYTHON ?= python3

@@ -220,8 +220,9 @@ def _accumulate(loss, gradients, variables, steps):
     """Adds up the gradients of micro-batches, and puts the `Accumulation` into its collection.
 
     The sums are local variables, of which no checkpoint knows and which start at zero in each session. A
-    gradient is added in place, and gone, before the next one is made. With several replicas the train op then
-    adds up their sums; see `collectives.Exchange`.
+    gradient is added in place, and gone, before the next one is made; that of a step's only micro-batch takes
+    the place of the sum. With several replicas the train op then adds up their sums; see
+    `collectives.Exchange`.
 
     Args:
       loss: a micro-batch's loss.
