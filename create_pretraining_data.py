@@ -16,8 +16,8 @@ import os
 
 from absl import flags, logging
 
-from bertlib.commands import checks, common_flags, launch
-from bertlib.commands.settings import Settings
+from bertlib.commands import common_flags, launch
+from bertlib.runs import checks
 from bertlib.runtime import example_encoding, files, record_files
 from bertlib.tasks import corpus, pretraining_data, pretraining_stream
 
@@ -370,7 +370,7 @@ def cluster_of(settings):
 
 def main(_):
     """Writes the data."""
-    settings = Settings()
+    settings = common_flags.settings()
     cluster = cluster_of(settings)
     gc.freeze()  # What TensorFlow holds stays; to look through it again and again costs a third of the time.
     input_files = corpus.find_input_files(paths_of_flag(settings, "input_file"))

@@ -16,8 +16,8 @@ import os
 from absl import flags, logging
 import numpy as np
 
-from bertlib.commands import checks, common_flags, launch, run_record
-from bertlib.commands.settings import Settings
+from bertlib.commands import common_flags, launch
+from bertlib.runs import checks, run_record
 from bertlib.runtime import checkpoints, files, locks, replica_group
 from bertlib.runtime.training_step import TrainingStep
 from bertlib.tasks import feature_extraction
@@ -139,7 +139,7 @@ def survey(settings, config, generate_features):
 def main(_):
     """Extracts and writes."""
     launch.log_devices()
-    settings = Settings()
+    settings = common_flags.settings()
     resolve_flags(settings)
     config = checks.load_config(settings)
     tokenizer = checks.load_tokenizer(settings, config)

@@ -18,14 +18,14 @@ import functools
 
 from absl import flags
 
-from bertlib.commands import checks, classification, common_flags, launch, training
-from bertlib.commands.classification import (  # noqa: F401  names of this script that live there
+from bertlib.commands import common_flags, launch
+from bertlib.runs import checks, classification, training
+from bertlib.runs.classification import (  # noqa: F401  names of this script that live there
     labels_of,
     read_examples,
     train_steps,
 )
-from bertlib.commands.classification_parts import Parts
-from bertlib.commands.settings import Settings
+from bertlib.runs.classification_parts import Parts
 from bertlib.tasks import head as task_head
 from bertlib.tasks.classifier import (  # noqa: F401  public names of this script that live there
     create_model,
@@ -90,7 +90,7 @@ def resolve_flags(settings):
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    settings = Settings()
+    settings = common_flags.settings()
     processor = resolve_flags(settings)
     bert_config = checks.load_config(settings)
     tokenizer = checks.load_tokenizer(settings, bert_config)

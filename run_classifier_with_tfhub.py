@@ -14,16 +14,8 @@ import types
 
 from absl import flags, logging
 
-from bertlib.commands import (
-    checks,
-    classification,
-    classification_parts,
-    common_flags,
-    launch,
-    run_record,
-    training,
-)
-from bertlib.commands.settings import Settings
+from bertlib.commands import common_flags, launch
+from bertlib.runs import checks, classification, classification_parts, run_record, training
 from bertlib.runtime import checkpoints, files, hub_module
 from bertlib.tasks import classifier, head, hub_encoder
 from bertlib.tasks.classifier_data import PROCESSORS, XnliProcessor
@@ -187,7 +179,7 @@ class _Model(training.Model):
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    settings = Settings()
+    settings = common_flags.settings()
     processor, spec = resolve_flags(settings)
     module = hub_encoder.describe(spec, settings.do_train)
     check_length(settings, module)

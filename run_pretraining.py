@@ -17,17 +17,8 @@ import os
 
 from absl import flags, logging
 
-from bertlib.commands import (
-    checks,
-    common_flags,
-    head_labels,
-    launch,
-    learning_curve,
-    results,
-    run_record,
-    training,
-)
-from bertlib.commands.settings import Settings
+from bertlib.commands import common_flags, launch
+from bertlib.runs import checks, head_labels, learning_curve, results, run_record, training
 from bertlib.runtime import files, locks, record_files, replica_group
 from bertlib.tasks import corpus, pretraining_data, pretraining_stream
 from bertlib.tasks.pretraining import (  # noqa: F401  public names of this script that live there
@@ -198,7 +189,7 @@ def files_of_flag(settings, name):
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    settings = Settings()
+    settings = common_flags.settings()
     sampled = resolve_flags(settings)
     config = checks.load_config(settings)
     checks.check_vocabulary(settings, config)

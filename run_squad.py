@@ -18,8 +18,8 @@ import os
 from absl import flags, logging
 import numpy as np
 
-from bertlib.commands import checks, common_flags, head_labels, launch, run_record, training
-from bertlib.commands.settings import Settings
+from bertlib.commands import common_flags, launch
+from bertlib.runs import checks, head_labels, run_record, training
 from bertlib.runtime import files, input_pipeline
 from bertlib.tasks import squad_predictions, squad_report
 from bertlib.tasks.squad import (  # noqa: F401  public names of this script that live there
@@ -129,7 +129,7 @@ def validate_flags_or_throw(bert_config, settings=None):
     Raises:
       ValueError: they contradict each other or the model.
     """
-    settings = settings or Settings()
+    settings = settings or common_flags.settings()
     if not any((settings.do_train, settings.do_predict, settings.do_eval)):
         raise ValueError("At least one of --do_train, --do_predict and --do_eval must be true.")
     if settings.max_seq_length > bert_config.max_position_embeddings:
@@ -178,7 +178,7 @@ def read_examples(settings):
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    settings = Settings()
+    settings = common_flags.settings()
     resolve_flags(settings)
     bert_config = checks.load_config(settings)
     validate_flags_or_throw(bert_config, settings)

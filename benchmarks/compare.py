@@ -39,7 +39,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from bertlib.commands import charts, checks
+from bertlib.runs import charts, checks
 import tokenization
 
 ROOT = sys.path[0]

@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from absl import logging
 from hypothesis import HealthCheck, given, settings
 
-from bertlib.commands import checks
+from bertlib.runs import checks
 from bertlib.tasks import classifier_data
 import tokenization
 

@@ -15,7 +15,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import checks
+from bertlib.runs import checks
 from bertlib.tasks import classifier_data
 import run_classifier
 import tokenization

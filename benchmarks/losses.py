@@ -16,7 +16,8 @@ from absl import app, flags
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import checks
+import bertlib.commands  # noqa: F401  graph mode
+from bertlib.runs import checks
 from bertlib.runtime import estimator, input_pipeline
 from bertlib.tasks import classifier as classifier_task
 from bertlib.tasks import classifier_data

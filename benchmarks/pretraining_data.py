@@ -22,7 +22,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from absl import logging
 
-from bertlib.commands import checks
+from bertlib.runs import checks
 from bertlib.tasks import pretraining_data, pretraining_stream
 import tokenization
 

@@ -34,7 +34,8 @@ import types
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bertlib.commands import training  # noqa: E402, F401  loads what every command loads
+import bertlib.commands  # noqa: E402, F401  graph mode
+from bertlib.runs import training  # noqa: E402, F401  the modules that all commands load
 from bertlib.runtime import replica_launcher  # noqa: E402
 
 # 16 steps.

@@ -27,7 +27,8 @@ from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import checks
+import bertlib.commands  # noqa: F401  graph mode
+from bertlib.runs import checks
 from bertlib.runtime import files, input_pipeline
 from bertlib.tasks import squad_data, squad_predictions
 import tokenization

@@ -27,7 +27,8 @@ import numpy as np
 import plain_squad
 from squad_recording import SquadRecording
 
-from bertlib.commands import checks
+import bertlib.commands  # noqa: F401  graph mode
+from bertlib.runs import checks
 from bertlib.tasks import squad_data, squad_predictions
 import tokenization
 

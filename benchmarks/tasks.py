@@ -20,7 +20,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import compare
 
-from bertlib.commands import checks
+from bertlib.runs import checks
 
 # Per task: epochs, learning rate, the metric that counts and that is shown beside it.
 RECIPES = {"STS-B": (1, 5e-5, "pearson", "spearman"), "CoLA": (2, 5e-5, "matthews", "accuracy"),

@@ -152,7 +152,8 @@ def _run(script):
 
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
-    from bertlib.commands import training  # noqa: F401
+    from bertlib.commands import launch  # noqa: F401
+    from bertlib.runs import training  # noqa: F401
 
     if _serve():
         _run(sys.argv[0])

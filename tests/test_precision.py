@@ -13,8 +13,8 @@ from scripts import run_fresh
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.commands import checks
 from bertlib.kernels import native, one_dnn
+from bertlib.runs import checks
 from bertlib.runtime import checkpoints, memory_planner, randomness
 from bertlib.runtime.estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
 import modeling

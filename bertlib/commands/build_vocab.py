@@ -16,8 +16,8 @@ import os
 from absl import flags, logging
 import tokenizers
 
-from bertlib.commands import checks, common_flags
-from bertlib.commands.settings import Settings
+from bertlib.commands import common_flags
+from bertlib.runs import checks
 from bertlib.runtime import files, locks
 from bertlib.tasks import corpus
 import tokenization
@@ -146,7 +146,7 @@ def check_is_new(path):
 
 def main(_):
     """Learns and writes the vocabulary."""
-    settings = Settings()
+    settings = common_flags.settings()
     for name in ("input_file", "output_file"):
         if not getattr(settings, name):
             raise ValueError(f"--{name} is required.")

@@ -3,12 +3,12 @@
 import contextlib
 import itertools
 import math
-import re
 import sys
 import textwrap
 
 from absl import app, flags
 
+from bertlib.runs.settings import PATHS, PHASES, Settings, steps_of
 import modeling
 import optimization
 import tokenization
@@ -91,8 +91,31 @@ def _help_of(flag):
 
 
 def names():
-    """Returns the names of all flags that a section has."""
+    """Returns the names of all flags that are in a section: those of the command, not those of absl."""
     return [name for names in _sections.values() for name in names if name in FLAGS]
+
+
+# --- Values ----------------------------------------------------------------------------------------------
+
+
+def settings():
+    """Returns the values of all flags, as `Settings`."""
+    return Settings({name: FLAGS[name].value for name in FLAGS},
+                    {name for name in FLAGS if FLAGS[name].present}, names())
+
+
+def phases_given():
+    """Returns the names of the phases on the command line, whether true or false."""
+    return [name for name in PHASES if name in FLAGS and FLAGS[name].present]
+
+
+def refuse_empty_paths():
+    """Raises a ValueError if a path on the command line is empty, as a shell variable that is not set is."""
+    for name in FLAGS:
+        flag = FLAGS[name]
+        if flag.present and name.endswith(PATHS) and isinstance(flag.value, str) and not flag.value.strip():
+            raise ValueError(f"--{name} is empty. If a variable of the shell stands for the path, it is not "
+                             "set: set it, or leave the flag out.")
 
 
 # --- Flags -----------------------------------------------------------------------------------------------
@@ -261,13 +284,6 @@ def define_training_flags():
                              "last step to trace")
     require_finite("memory_limit_gb")
     _require_positive("learning_rate")
-
-
-def steps_of(text):
-    """The two numbers of --profile_steps; None if they are not two, or not in order."""
-    match = re.fullmatch(r"(\d+),(\d+)", text)
-    steps = match and tuple(map(int, match.groups()))
-    return steps if steps and 1 <= steps[0] <= steps[1] else None
 
 
 def define_replica_flags():

@@ -18,8 +18,8 @@ import tempfile
 from absl import flags, logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import checks, common_flags, head_labels, model_files
-from bertlib.commands.settings import Settings
+from bertlib.commands import common_flags
+from bertlib.runs import checks, head_labels, model_files
 from bertlib.runtime import checkpoints, files, locks
 from bertlib.tasks import output_files, tokenizer_files
 import modeling
@@ -383,7 +383,7 @@ def _write(output, kind, source, names, texts):
 
 def main(_):
     """Converts."""
-    given = Settings()
+    given = common_flags.settings()
     source = open_input(given)
     check_output(given, source)
     names, texts = strip(given, source) if given.to == source.kind else translate(given, source)

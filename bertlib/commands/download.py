@@ -13,7 +13,6 @@ import urllib.parse
 from absl import flags, logging
 
 from bertlib.commands import common_flags
-from bertlib.commands.settings import Settings
 from bertlib.runtime import download, files
 from bertlib.tasks import published
 
@@ -69,7 +68,7 @@ def wanted(settings):
 
 def main(_):
     """Fetches."""
-    settings = Settings()
+    settings = common_flags.settings()
     if settings.list:
         print(listing())
         return

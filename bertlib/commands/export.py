@@ -12,12 +12,12 @@ import os
 
 from absl import flags, logging
 
-from bertlib.commands import common_flags, training_texts
-from bertlib.commands.settings import Settings
+from bertlib.commands import common_flags
+from bertlib.runs import exports, training_texts
 from bertlib.runtime import files
 from bertlib.serving import answers, export, export_text, model_directory, warmup
 
-DIRECTORY, TEXT_DIRECTORY = "export", "export_text"
+TEXT_DIRECTORY = "export_text"
 
 
 def define_flags():
@@ -40,24 +40,20 @@ def define_flags():
 
 def main(_):
     """Exports."""
-    settings = Settings()
+    settings = common_flags.settings()
     if settings.model_dir is None:
         raise ValueError("--model_dir is required: the output directory of a training.")
     if settings.compare_file is not None and not settings.text:
         raise ValueError("--compare_file is about the tokens of --text: pass both, or none.")
     if settings.compare_file is not None and not files.exists(settings.compare_file):
         raise FileNotFoundError(f"--compare_file={settings.compare_file}: there is no such file.")
-    name = TEXT_DIRECTORY if settings.text else DIRECTORY
+    name = TEXT_DIRECTORY if settings.text else exports.DIRECTORY
     directory = settings.output_dir or os.path.join(settings.model_dir, name)
     model = model_directory.read(settings.model_dir)
     write = export_text.write if settings.text else export.write
-    _tell(write(model, directory, settings.task, settings.warmup_requests), model)
+    exports.log(write(model, directory, settings.task, settings.warmup_requests), model)
     if settings.text:
         _compare(settings, model)
-
-
-def _tell(path, model):
-    logging.info("%s exported: %s", model.checkpoint, path)
 
 
 def _compare(settings, model):
@@ -76,33 +72,3 @@ def _compare(settings, model):
     log("The graph's tokens differ from the tokenizer's in %d of %d texts.%s", found.number, found.texts,
         "".join(f"\n  {text!r:.200}\n    {' '.join(ours):.200}\n    {' '.join(theirs):.200}"
                 for text, ours, theirs in found.first))
-
-
-# --- After a training ------------------------------------------------------------------------------------
-
-
-def _directory_of_run(settings):
-    return settings.output_dir if settings.do_train else settings.results_dir
-
-
-def check_run(settings):
-    """Checks, before a run of a training command writes anything, that --do_export can be done in the end.
-
-    Raises:
-      ValueError, OSError: it cannot.
-    """
-    if "do_export" not in settings or not settings.do_export:
-        return
-    if not settings.do_train:
-        model_directory.read(settings.output_dir)
-    elif not (settings.vocab_file or settings.spm_model_file):
-        raise ValueError("--do_export: an export names tokens, for which it needs their vocabulary. Pass "
-                         "--vocab_file or --spm_model_file.")
-    export.check_directory(os.path.join(_directory_of_run(settings), DIRECTORY))
-
-
-def after_run(settings):
-    """Exports the newest checkpoint in --output_dir, if --do_export asks for it."""
-    if "do_export" in settings and settings.do_export:
-        model = model_directory.read(settings.output_dir)
-        _tell(export.write(model, os.path.join(_directory_of_run(settings), DIRECTORY)), model)

@@ -13,7 +13,6 @@ import os
 from absl import flags, logging
 
 from bertlib.commands import common_flags
-from bertlib.commands.settings import Settings
 from bertlib.runtime import files
 from bertlib.tasks import glue
 
@@ -73,7 +72,7 @@ def problems_of(found, expected, partial):
 
 def main(argv):
     """Checks and zips."""
-    settings, expected = Settings(), glue.test_sets()
+    settings, expected = common_flags.settings(), glue.test_sets()
     if not argv[1:]:
         raise ValueError("Name the directories with the predictions, such as output/*.")
     found = find(argv[1:], expected)

@@ -11,7 +11,7 @@ import traceback
 from absl import app, flags, logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import common_flags, replicas, settings, signals
+from bertlib.commands import common_flags, replicas, signals
 from bertlib.runtime import estimator, replica_group, stopping, training_step, workers
 
 FLAGS = flags.FLAGS
@@ -64,7 +64,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
             if len(argv) > 1 and not takes_paths:
                 raise ValueError(
                     f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
-            settings.refuse_empty_paths()
+            common_flags.refuse_empty_paths()
             end = replicas.launch(_what_goes_on(goes_on).strip())
             if end is not None:
                 return _end_as(end)
@@ -77,7 +77,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
                 _show_traceback(error, passes=False)
             _fail(f"error: {error.object[:200]!r} is not UTF-8. If it is the name of a file, rename that.")
         except (ValueError, OSError, ImportError, estimator.NanLossError) as error:
-            if isinstance(error, ChildProcessError) and signals.request.made:
+            if isinstance(error, ChildProcessError) and stopping.request.made:
                 # A cluster signals workers too.
                 _fail(f"terminated.{_what_goes_on(goes_on)}", signals.EXIT_CODE)
             if FLAGS.traceback:
@@ -146,7 +146,7 @@ def _interruptions_first():
 
 def _what_goes_on(goes_on):
     """What to say of the same command after one that was ended; see `run`."""
-    training = "do_train" in FLAGS and (FLAGS.do_train or not settings.phases_given())
+    training = "do_train" in FLAGS and (FLAGS.do_train or not common_flags.phases_given())
     where = " from the last checkpoint" if training else ""
     return (training or goes_on) * f" The same command goes on{where}."
 

@@ -13,8 +13,8 @@ import time
 
 from absl import flags, logging
 
-from bertlib.commands import charts, checks, common_flags, training
-from bertlib.commands.settings import Settings
+from bertlib.commands import common_flags
+from bertlib.runs import charts, checks, training
 from bertlib.runtime import files, memory_planner
 from bertlib.runtime.training_step import GB, TrainingStep
 from bertlib.tasks import classifier, classifier_data, head, squad, squad_data
@@ -124,7 +124,7 @@ def needs(model, step):
 
 def main(_):
     """Prints the table and the chart."""
-    settings = Settings()
+    settings = common_flags.settings()
     lengths = parse_lengths(settings)
     check_flags(settings)
     config = load_config(settings, lengths)

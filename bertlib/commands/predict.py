@@ -21,8 +21,8 @@ import zlib
 from absl import flags, logging
 
 from bertlib import serving
-from bertlib.commands import checks, common_flags, run_record
-from bertlib.commands.settings import Settings
+from bertlib.commands import common_flags
+from bertlib.runs import checks, run_record
 from bertlib.runtime import files, locks, replica_group, together
 from bertlib.serving import questions
 from bertlib.tasks import own_data
@@ -235,7 +235,7 @@ def check_replicas(settings, group):
 
 def main(_):
     """Answers."""
-    settings = Settings()
+    settings = common_flags.settings()
     if settings.model_dir is None:
         raise ValueError("--model_dir is required: the output directory of a training.")
     if settings.input_file != "-" and not files.exists(settings.input_file):

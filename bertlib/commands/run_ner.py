@@ -16,16 +16,8 @@ from typing import NamedTuple
 
 from absl import flags, logging
 
-from bertlib.commands import (
-    checks,
-    common_flags,
-    head_labels,
-    launch,
-    results,
-    run_record,
-    training,
-)
-from bertlib.commands.settings import Settings
+from bertlib.commands import common_flags, launch
+from bertlib.runs import checks, head_labels, results, run_record, training
 from bertlib.runtime import checkpoints, files, input_pipeline
 from bertlib.tasks import output_files, tagging, tagging_data
 
@@ -232,7 +224,7 @@ def train_steps(settings, windows):
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    settings = Settings()
+    settings = common_flags.settings()
     resolve_flags(settings)
     bert_config = checks.load_config(settings)
     tokenizer = checks.load_tokenizer(settings, bert_config)

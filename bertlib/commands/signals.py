@@ -13,8 +13,6 @@ import time
 from bertlib.runtime import replica_group, stopping
 
 EXIT_CODE = 128 + signal.SIGTERM
-# What all trainings of this process look at.
-request = stopping.StopRequest()
 
 # Outside of a training, time for the main thread to clean up. It cannot while it is in one call of
 # TensorFlow.
@@ -51,21 +49,21 @@ def ignore_request():
 
 def _raise_outside_of_training(number, frame):
     del number, frame
-    request.make()
-    if not request.awaited:
-        request.check()
+    stopping.request.make()
+    if not stopping.request.awaited:
+        stopping.request.check()
 
 
 def _watch(receiver, last_words):
     while signal.SIGTERM not in os.read(receiver, 64):
         pass
-    request.make()
+    stopping.request.make()
     polls, again = 0, time.monotonic() + _SAME_SECONDS * replica_group.is_replica()
     while polls < _POLLS:
         if select.select([receiver], [], [], _POLL_SECONDS)[0]:
             if signal.SIGTERM in os.read(receiver, 64) and time.monotonic() >= again:
                 break
         else:
-            polls = 0 if request.awaited else polls + 1
+            polls = 0 if stopping.request.awaited else polls + 1
     last_words()
     os._exit(EXIT_CODE)

@@ -50,3 +50,7 @@ class StopRequest:
             yield
         finally:
             self.awaited = before
+
+
+# The request that all trainings of this process obey.
+request = StopRequest()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from bertlib.commands import class_weights
+from bertlib.runs import class_weights
 from bertlib.tasks import targets
 
 TARGET = targets.OneLabel(["no", "yes", "a:b"])  # in another order than sorted

@@ -4,7 +4,7 @@ from absl import logging
 import numpy as np
 import pytest
 
-from bertlib.commands import classification_parts
+from bertlib.runs import classification_parts
 from bertlib.tasks import classifier_features, targets
 
 

@@ -12,7 +12,8 @@ from safetensors import numpy as safetensors
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.commands import convert_checkpoint, head_labels
+from bertlib.commands import convert_checkpoint
+from bertlib.runs import head_labels
 from bertlib.runtime import checkpoints
 
 WIDTH, WORDS = tiny.CONFIG["hidden_size"], len(tiny.VOCABULARY)

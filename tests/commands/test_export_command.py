@@ -12,7 +12,7 @@ import scripts as runs
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.commands import checks, training_texts
+from bertlib.runs import checks, training_texts
 from bertlib.runtime import record_files
 from bertlib.serving import model_directory
 from bertlib.tasks import pretraining_data
@@ -106,7 +106,7 @@ def test_each_training_command_exports_what_it_trained(command, train, tmp_path)
     ("run_classifier.py", dict(do_train=False, do_predict=True, test_file="data.csv",
                                label_file="labels.txt"), "out: there is no such directory."),
     ("run_pretraining.py", dict(vocab_file=None, init_checkpoint=None),
-     "--do_export: an export names tokens, for which it needs their vocabulary. Pass --vocab_file or "
+     "--do_export: an export needs the vocabulary of its tokens. Pass --vocab_file or "
      "--spm_model_file.")])
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(command, changes, message, train,
                                                                       tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from safetensors import numpy as safetensors
 import tiny
 
-from bertlib.commands import head_labels
+from bertlib.runs import head_labels
 from bertlib.runtime import checkpoints
 
 LABELS = tiny.LABELS["mnli"]

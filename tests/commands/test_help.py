@@ -10,7 +10,8 @@ from test_rooms import OUR_COMMANDS, PUBLISHED_COMMANDS
 PROBE = """
 import runpy, sys
 from absl import app, flags
-from bertlib.commands import common_flags, training
+from bertlib.commands import common_flags
+from bertlib.runs import training
 app.define_help_flags()
 before = set(flags.FLAGS)
 app.run = lambda main: print("\\n".join(name for name in flags.FLAGS if name not in before))

@@ -8,8 +8,8 @@ from absl import flags
 import pytest
 import tiny
 
-from bertlib.commands import checks, model_files, run_record
-from bertlib.commands.settings import Settings
+from bertlib.runs import checks, model_files, run_record
+from bertlib.runs.settings import Settings
 from bertlib.tasks import output_files
 import modeling
 
@@ -27,7 +27,8 @@ def settings_of(**values):
     flags.DEFINE_bool("do_lower_case", True, "", flag_values=defined)
     flags.DEFINE_integer("max_seq_length", 128, "", flag_values=defined)
     defined(["command", *tiny.flags(**values)])
-    return Settings(defined)
+    return Settings({name: defined[name].value for name in defined},
+                    {name for name in defined if defined[name].present})
 
 
 def put(directory, wanted, ours=()):

@@ -11,7 +11,8 @@ import pytest
 from test_run_squad import write_squad
 import tiny
 
-from bertlib.commands import build_vocab, convert_checkpoint, run_record
+from bertlib.commands import build_vocab, convert_checkpoint
+from bertlib.runs import run_record
 from bertlib.runtime import checkpoints, locks
 
 STEPS = 4

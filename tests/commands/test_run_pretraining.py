@@ -11,7 +11,7 @@ from scripts import ROOT
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.commands import charts, learning_curve
+from bertlib.runs import charts, learning_curve
 from bertlib.runtime import record_files
 from bertlib.tasks import pretraining_data
 import modeling

@@ -7,7 +7,7 @@ import types
 import pytest
 import tiny
 
-from bertlib.commands import checks
+from bertlib.runs import checks
 
 CLUSTER = json.dumps({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}})
 

@@ -8,8 +8,8 @@ from absl import flags
 import pytest
 import tokenizers
 
-from bertlib.commands import checks
-from bertlib.commands.settings import Settings
+from bertlib.runs import checks
+from bertlib.runs.settings import Settings
 from bertlib.tasks import tokenizer_files
 
 TEXTS = ["Ein Café über Ångström, İstanbul!", "Zoe\u0308 saw 中国人 and 한국어 in TOKYO, 東京-Tower.",
@@ -38,7 +38,8 @@ def settings_of(directory, *arguments):
     for name, default in (("do_lower_case", True), ("protect_special_tokens", False)):
         flags.DEFINE_bool(name, default, "", flag_values=values)
     values(["command", f"--vocab_file={directory / 'vocab.txt'}", *arguments])
-    return Settings(values)
+    return Settings({name: values[name].value for name in values},
+                    {name for name in values if values[name].present})
 
 
 @pytest.fixture

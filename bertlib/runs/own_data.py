@@ -4,8 +4,8 @@ import os
 
 from absl import logging
 
-from bertlib.commands import checks, head_labels, run_record
-from bertlib.commands.settings import PHASES
+from bertlib.runs import checks, head_labels, run_record
+from bertlib.runs.settings import PHASES
 from bertlib.tasks import own_data, targets
 
 # What `run.json` calls it.

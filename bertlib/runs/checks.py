@@ -9,8 +9,8 @@ import re
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import model_files
 from bertlib.kernels import one_dnn
+from bertlib.runs import model_files
 from bertlib.runtime import checkpoint_files, checkpoints, files
 from bertlib.runtime.files import json_object
 from bertlib.tasks import output_files, tokenizer_files
@@ -494,7 +494,7 @@ def refuse_overwriting(settings, read, written):
             for name in (path, f"{path}.partial"):
                 reader, what = flags.get(files.identity(name), (None, None))
                 # The model's files may be there already; `run_record` compares what is in them.
-                own = reader in model_files.FLAGS and os.path.basename(name) in output_files.NAMES
+                own = reader in model_files.FILE_FLAGS and os.path.basename(name) in output_files.NAMES
                 if reader is not None and not (flag == "output_dir" and own):
                     other = "" if what == name else f", which is {what},"
                     raise ValueError(f"--{flag}={getattr(settings, flag)} would overwrite {name}{other} that "

@@ -15,8 +15,8 @@ from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import common_flags, model_files
-from bertlib.commands.settings import PATHS
+from bertlib.runs import model_files
+from bertlib.runs.settings import PATHS
 from bertlib.runtime import checkpoint_files, checkpoints, files, replica_group
 from bertlib.tasks import output_files
 import modeling
@@ -129,7 +129,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       effective: flags that mean something else than their values, {name: value}.
     """
     left_out = _NOT_RECORDED - (_SPLITTING if effective.get("trim_padding") else set())
-    recorded = {name: getattr(settings, name) for name in common_flags.names() if name not in left_out}
+    recorded = {name: getattr(settings, name) for name in settings.names() if name not in left_out}
     named = ("bert_config_file", "vocab_file", "spm_model_file", "data_dir", "train_file", "input_file",
              "bert_hub_module_handle")
     start = settings.init_checkpoint
@@ -173,7 +173,7 @@ def agree(group, settings, **data):
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({of_texts([text])[:8]})"
 
-    given = {f"--{name}": getattr(settings, name) for name in common_flags.names()
+    given = {f"--{name}": getattr(settings, name) for name in settings.names()
              if name not in _OF_MACHINE and not name.endswith(PATHS)}
     group.agree({name: short(value) for name, value in
                  {**given, **data, **_versions(), "the code": _of_code()}.items()},

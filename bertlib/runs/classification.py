@@ -6,15 +6,7 @@ import os
 from absl import logging
 import numpy as np
 
-from bertlib.commands import (
-    checks,
-    classification_parts,
-    head_labels,
-    own_data,
-    results,
-    run_record,
-    training,
-)
+from bertlib.runs import checks, classification_parts, head_labels, own_data, results, run_record, training
 from bertlib.runtime import files
 from bertlib.tasks import classifier as classifier_task
 from bertlib.tasks import glue, multilabel, regression, targets

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.commands import checks, run_record
+from bertlib.runs import checks, run_record
 from bertlib.runtime import checkpoints, files
 from bertlib.tasks import output_files
 

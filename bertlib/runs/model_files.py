@@ -15,7 +15,7 @@ from bertlib.tasks.output_files import CONFIG, LABELS, NAMES, SENTENCE_PIECES, V
 import modeling
 
 # Flags whose file may be the one that would be written: its content is the same then.
-FLAGS = ("bert_config_file", "vocab_file", "spm_model_file")
+FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file")
 
 
 def contents(settings, config, labels=None):

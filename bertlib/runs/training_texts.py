@@ -1,6 +1,6 @@
 """The texts that a model was trained on, read again where run.json says that they lie."""
 
-from bertlib.commands import own_data as own_data_flags
+from bertlib.runs import own_data as own_data_flags
 from bertlib.runtime import files
 from bertlib.tasks import classifier_data, own_data, squad_data, tagging_data
 

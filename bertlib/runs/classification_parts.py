@@ -6,7 +6,7 @@ import collections
 from absl import logging
 import numpy as np
 
-from bertlib.commands import class_weights
+from bertlib.runs import class_weights
 from bertlib.runtime import input_pipeline
 from bertlib.tasks import classifier_features, head, pooling
 import tokenization

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import charts
+from bertlib.runs import charts
 from bertlib.runtime import files
 
 

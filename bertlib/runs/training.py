@@ -9,8 +9,9 @@ import types
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import checks, common_flags, export, run_record, signals
 from bertlib.kernels import choice
+from bertlib.runs import checks, exports, run_record
+from bertlib.runs.settings import steps_of
 from bertlib.runtime import (
     estimator,
     files,
@@ -20,6 +21,7 @@ from bertlib.runtime import (
     replica_group,
     run_config,
     session_hooks,
+    stopping,
     training_step,
 )
 import modeling
@@ -253,7 +255,7 @@ def _profile_hooks(settings, num_train_steps):
     """
     if settings.profile_steps is None:
         return []
-    first, last = common_flags.steps_of(settings.profile_steps)
+    first, last = steps_of(settings.profile_steps)
     if not settings.do_train:
         raise ValueError(f"--profile_steps={settings.profile_steps} is about training: pass --do_train=true, "
                          "or leave it out.")
@@ -302,7 +304,7 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
         model_dir=settings.output_dir, tf_random_seed=settings.seed,
         save_checkpoints_steps=settings.save_checkpoints_steps,
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
-        session_config=session_config, training_step=step, stop_request=signals.request)
+        session_config=session_config, training_step=step, stop_request=stopping.request)
     created = _Estimator(settings, model, step, config=config, use_tpu=settings.use_tpu,
                          train_batch_size=settings.train_batch_size if settings.do_train else None,
                          eval_batch_size=eval_batch_size,
@@ -324,7 +326,7 @@ def writing(settings, record):
       ValueError: another run wrote there since the record was compared, which cannot be gone on with; or
         replicas do not do the same.
     """
-    export.check_run(settings)
+    exports.check(settings)
     group = replica_group.current()
     if group:
         run_record.agree(group, settings, **record.data)
@@ -347,7 +349,7 @@ def writing(settings, record):
             _see_directories(settings, group)
         record.write()
         yield
-        export.after_run(settings)
+        exports.write(settings)
 
 
 def _see_directories(settings, group):

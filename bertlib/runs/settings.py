@@ -1,0 +1,65 @@
+"""The values of a command's flags, completed with defaults. The flags themselves stay as they were parsed."""
+
+import re
+
+from absl import logging
+
+# The phases of a run. A command that is asked for none trains, and evaluates if it can.
+PHASES = ("do_train", "do_eval", "do_predict")
+# Endings of the names of flags whose values are paths.
+PATHS = ("_file", "_dir", "_checkpoint", "_handle", "input", "output")
+
+
+class Settings:
+    """The values of all flags of a command, as attributes. A command makes them once, at its start."""
+
+    def __init__(self, values, given=(), names=None):
+        """Takes the values of flags.
+
+        Args:
+          values: {name of a flag: its value}.
+          given: names of the flags that the command line contains.
+          names: list of str, the command's own flags; by default all names in `values`.
+        """
+        vars(self).update(values)
+        self._given = set(given)
+        self._names = list(values if names is None else names)
+
+    def __contains__(self, name):
+        """Whether the command has such a flag."""
+        return name in vars(self)
+
+    def names(self):
+        """Returns the names of the command's own flags, without those of absl."""
+        return list(self._names)
+
+    def given(self, name):
+        """Whether the flag was on the command line."""
+        return name in self._given
+
+    def choose_phases(self):
+        """Trains and evaluates if no phase was named.
+
+        Raises:
+          ValueError: phases were named, and all are false.
+        """
+        phases = [name for name in PHASES if name in self]
+        if any(getattr(self, name) for name in phases):
+            return
+        if any(self.given(name) for name in phases):
+            *others, last = (f"--{name}" for name in phases)
+            raise ValueError(f"Nothing to do: at least one of {', '.join(others)} and {last} must be true.")
+        self.take_default("do_train", True)
+        self.take_default("do_eval", True)
+
+    def take_default(self, name, value, why=""):
+        """Sets a flag that was not given, and logs the value with its reason."""
+        setattr(self, name, value)
+        logging.info("--%s not given: using %s%s", name, value, f" ({why})" if why else "")
+
+
+def steps_of(text):
+    """Returns the two numbers of --profile_steps; None if they are not two numbers in ascending order."""
+    match = re.fullmatch(r"(\d+),(\d+)", text)
+    steps = match and tuple(map(int, match.groups()))
+    return steps if steps and 1 <= steps[0] <= steps[1] else None
