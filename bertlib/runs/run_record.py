@@ -16,35 +16,21 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.runs import model_files
-from bertlib.runs.settings import PATHS
+from bertlib.runs.settings import INPUT, MACHINE, PATHS, TASK, WEIGHTS
 from bertlib.runtime import checkpoint_files, checkpoints, files, replica_group
-from bertlib.tasks import output_files
+from bertlib.tasks import classifier_data, output_files
 import modeling
 import optimization
 import tokenization
 
 # Of a configuration, what may change between two runs: it is no part of the architecture.
 _OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
-# What evaluation and prediction depend on, too.
-_OF_INPUT = ("max_seq_length", "max_predictions_per_seq", "doc_stride", "max_query_length",
-             "protect_special_tokens", "label_all_pieces")
-# Besides, what a run without training need not be told again.
-_OF_TASK = ("crf", "xnli_language")
-# Flags that leave the weights alone, up to rounding, or that are in the record otherwise.
-_NOT_RECORDED = {
-    "task_name", "task_type", "threshold", "label_file", "data_dir", "train_file", "dev_file", "test_file",
-    "input_file", "predict_file",
-    "eval_file", "do_train", "do_eval", "do_predict", "do_export", "eval_batch_size", "predict_batch_size",
-    "version_2_with_negative", "max_answer_length",
-    "n_best_size", "null_score_diff_threshold", "find_null_threshold", "verbose_logging", "max_eval_steps",
-    "eval_each_checkpoint", "bert_config_file", "vocab_file", "spm_model_file", "init_checkpoint",
-    "do_lower_case", "output_dir", "results_dir", "save_checkpoints_steps", "log_steps", "num_workers",
-    "gradient_accumulation_steps", "tokens_per_micro_batch", "recompute", "recompute_segment",
-    "memory_limit_gb", "compile_kernels", "use_xla", "profile_steps", "use_tpu", "tpu_name", "tpu_zone",
-    "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback", "bert_hub_module_handle",
-    "num_replicas", "replica_timeout", "max_restarts"}
-# What may differ from machine to machine; paths too, for files are compared by their content.
-_OF_MACHINE = {"num_workers", "traceback", "memory_limit_gb", "max_restarts"}
+# Flags of speed that change the bits of the weights, by rounding or by the order of sums: recorded, too.
+_ROUNDING = ("precision", "trim_padding", "gradient_dtype")
+# Flags that the record has in other places than "settings": {name: the record's key}.
+_AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
+# Paths in the record that a run without training takes over.
+_TAKEN_PATHS = ("bert_hub_module_handle",)
 # So long may a value be in a message.
 _SHORT = 60
 # Trimmed micro-batches draw dropout masks of their own: what matters is how many a step has, see `_parts`.
@@ -128,10 +114,10 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       train_data: see `of_examples` and `of_files`; None of a run that does not train.
       effective: flags that mean something else than their values, {name: value}.
     """
-    left_out = _NOT_RECORDED - (_SPLITTING if effective.get("trim_padding") else set())
-    recorded = {name: getattr(settings, name) for name in settings.names() if name not in left_out}
-    named = ("bert_config_file", "vocab_file", "spm_model_file", "data_dir", "train_file", "input_file",
-             "bert_hub_module_handle")
+    rounding = {*_ROUNDING, *(_SPLITTING if effective.get("trim_padding") else ())}
+    shaping = settings.of_class(INPUT, TASK, WEIGHTS)
+    recorded = {name: getattr(settings, name) for name in settings.names()
+                if name in rounding or name in shaping and name not in _AT_TOP and not name.endswith(PATHS)}
     start = settings.init_checkpoint
     if "num_replicas" in recorded:
         group = replica_group.current()
@@ -150,7 +136,8 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "init_checkpoint": start and {"path": _absolute(start), "fingerprint": of_checkpoint(start)},
         "train_data": train_data,
         "settings": {**recorded, **effective},
-        "files": {name: _absolute(getattr(settings, name)) for name in named if name in settings},
+        "files": {name: _absolute(getattr(settings, name)) for name in shaping
+                  if name.endswith(PATHS) and name != "init_checkpoint"},
         "versions": _versions(),
         "model_files": {},
         "changes": [],
@@ -173,8 +160,9 @@ def agree(group, settings, **data):
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({of_texts([text])[:8]})"
 
+    of_machine = settings.of_class(MACHINE)
     given = {f"--{name}": getattr(settings, name) for name in settings.names()
-             if name not in _OF_MACHINE and not name.endswith(PATHS)}
+             if name not in of_machine and not name.endswith(PATHS)}
     group.agree({name: short(value) for name, value in
                  {**given, **data, **_versions(), "the code": _of_code()}.items()},
                 "Start all with the same flags, data and code.")
@@ -220,8 +208,9 @@ def _differences(found, now, training):
         if configs[0][name] != configs[1][name] and (training or name not in _OF_TRAINING):
             (noted if name in _OF_TRAINING else wrong)[name] = [config[name] for config in configs]
     old, new = {"num_replicas": 1, **found["settings"]}, now["settings"]
-    names = [name for name in new if name in old and (training or name in _OF_INPUT)]
-    noted.update({name: [old[name], new[name]] for name in names if old[name] != new[name]})
+    if training:
+        noted.update({name: [old[name], new[name]] for name in new
+                      if name in old and old[name] != new[name]})
     if _parts(old) == _parts(new) is not None:
         for name in ("gradient_accumulation_steps", "num_replicas"):
             noted.pop(name, None)
@@ -300,27 +289,96 @@ def of_weights(settings):
     return output_files.read_record(directory) if directory else None
 
 
-def take_settings(settings):
-    """Fills in what a run without training was not told, as the training had it: the task, its data and what
-    its input depends on."""
+def take_settings(settings, *kinds, without=()):
+    """Has a run without training take over what the training of its weights recorded; see `take_over`.
+
+    Args:
+      settings: a `Settings`.
+      kinds: the kinds of heads that the command trains, see `output_files.kind_of`. A training of another
+        kind, such as the pre-training that a classifier starts from, says nothing of how this one reads.
+      without: see `take_over`.
+
+    Raises:
+      ValueError: a flag contradicts the record.
+    """
     found = of_weights(settings)
-    if found is None:
-        return
-    path = os.path.join(directory_of_weights(settings), output_files.RECORD)
+    if found is not None and output_files.kind_of(found) in kinds:
+        path = os.path.join(directory_of_weights(settings), output_files.RECORD)
+        take_over(settings, found, path, without)
 
-    def take(name, value):
-        if name in settings and not settings.given(name) and value not in (None, getattr(settings, name)):
-            settings.take_default(name, value, f"as in the training, says {path}")
 
-    if "task_name" in settings and settings.task_name is None:
-        take("task_name", found["task"])
-    take("bert_hub_module_handle", found.get("files", {}).get("bert_hub_module_handle"))
-    if "task_name" not in settings or found["task"] == (settings.task_name or "").lower():
-        data = found.get("files", {}).get("data_dir")
-        take("data_dir", data if data and files.is_directory(data) else None)
-    take("version_2_with_negative", True if found["task"] == "SQuAD 2.0" else None)
-    for name in (*_OF_INPUT, *_OF_TASK):
-        take(name, found["settings"].get(name))
+def take_over(settings, record, path, without=()):
+    """Takes what a run without training was not told from the record of its weights' training, by the class
+    of each flag: that of files and columns (input), of the task and of the weights. Logs what was taken.
+
+    Flags that were given go first if they are about input, for they describe a new file; the log says where
+    the training had something else. Flags of the task and of the weights have to be those of the training.
+    Paths are left out: another run has other files. What the record lacks, as that of an older version does,
+    contradicts nothing.
+
+    Args:
+      settings: a `Settings`.
+      record: see `output_files.read_record`.
+      path: where it lies, for messages.
+      without: names of flags that are left alone.
+
+    Raises:
+      ValueError: a flag of the task or of the weights contradicts the record.
+    """
+    recorded = {name: value for name, value in _recorded(record, settings).items() if name not in without}
+    _refuse_contradictions(settings, recorded, path)
+    inputs = settings.of_class(INPUT)
+    other = [f"--{name}={_flag(getattr(settings, name))} (there {_flag(value)})"
+             for name, value in recorded.items()
+             if name in inputs and settings.given(name) and getattr(settings, name) != value]
+    taken = {name: value for name, value in recorded.items()
+             if not settings.given(name) and value not in (None, getattr(settings, name))}
+    settings.take_over(taken)
+    if taken:
+        logging.info("Not given, and so as in the training (%s): %s.", path,
+                     ", ".join(f"--{name}={_flag(value)}" for name, value in taken.items()))
+    if other:
+        logging.warning("Given otherwise than in the training (%s): %s.", path, ", ".join(other))
+
+
+def _recorded(record, settings):
+    """Returns what a record says of a command's flags of input, task and weights, {name: value}."""
+    found = {**record["settings"], **{name: record[key] for name, key in _AT_TOP.items()
+                                      if record.get(key) is not None}}
+    if output_files.kind_of(record) == "questions":  # which older versions say by the task alone
+        found.setdefault("version_2_with_negative", str(record["task"]).endswith("2.0"))
+    names = settings.of_class(INPUT, TASK, WEIGHTS)
+    found = {name: found[name] for name in names if name in found}
+    paths = record.get("files", {})
+    found.update({name: paths[name] for name in _TAKEN_PATHS if name in names and paths.get(name)})
+    asked, data = getattr(settings, "task_name", None), paths.get("data_dir")
+    same_task = asked is None or asked.lower() == record["task"]
+    if "data_dir" in names and same_task and data and files.is_directory(data):
+        found["data_dir"] = data
+    return found
+
+
+def _refuse_contradictions(settings, recorded, path):
+    """Raises a ValueError if a flag of the task or of the weights was given and is not that of a record."""
+    wrong = []
+    for name in settings.of_class(TASK, WEIGHTS):
+        if not settings.given(name) or name not in recorded or name.endswith(PATHS):
+            continue
+        given, before = getattr(settings, name), recorded[name]
+        same = classifier_data.is_for_model_of(given, before) if name == "task_name" else given == before
+        if not same:
+            wrong.append(f"--{name}={_flag(given)}, where the training had {_flag(before)}")
+    if wrong:
+        raise ValueError(f"These flags contradict the training of the weights, says {path}: "
+                         f"{'; '.join(wrong)}. Leave them out: they are taken from there. Or name the "
+                         "directory of another training.")
+
+
+def _flag(value):
+    """A flag's value as a command line has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "nothing" if value is None else str(value)
 
 
 # --- Checking and writing --------------------------------------------------------------------------------
