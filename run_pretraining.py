@@ -13,12 +13,13 @@ Leave --init_checkpoint out to start from random weights.
 """
 
 import functools
+import itertools
 import os
 
 from absl import flags, logging
 
 from bertlib.commands import common_flags, launch
-from bertlib.runs import checks, head_labels, learning_curve, results, run_record, training
+from bertlib.runs import checks, head_labels, learning_curve, results, run_record, training, vocabularies
 from bertlib.runs.settings import INPUT, SPEED, WEIGHTS
 from bertlib.runtime import files, locks, record_files, replica_group
 from bertlib.tasks import corpus, pretraining_data, pretraining_stream
@@ -209,6 +210,8 @@ def main(_):
                               checks.overwritten_by(settings, ["eval_results.txt"], _CURVE_FILES))
     for name, paths in paths_of.items():
         check_records(settings, name, paths, config)
+    vocabulary = vocabularies.of_records(settings, list(dict.fromkeys(itertools.chain(*paths_of.values()))))
+    checks.check_vocabulary(settings, config)
 
     build_model_fn = functools.partial(
         model_fn_builder, config, init_checkpoint, settings.learning_rate, settings.num_train_steps,
@@ -217,7 +220,7 @@ def main(_):
                                max_predictions_per_seq=settings.max_predictions_per_seq)
     record = run_record.RunRecord(
         settings, settings.num_train_steps, command="run_pretraining.py", task="pre-training", config=config,
-        task_type="pre-training",
+        task_type="pre-training", vocabulary=vocabulary,
         train_data=run_record.of_files(paths_of["input_file"]) if settings.do_train else None)
     trainer, _ = training.create_estimator(settings,
                                            training.Model(config, build_model_fn, fields, BATCH_TOTALS),

@@ -20,7 +20,7 @@ from bertlib.commands import common_flags, launch
 from bertlib.runs import checks, head_labels, results, run_record, training
 from bertlib.runs.settings import INPUT, SPEED, TASK
 from bertlib.runtime import checkpoints, files, input_pipeline
-from bertlib.tasks import output_files, tagging, tagging_data
+from bertlib.tasks import output_files, record_fields, tagging, tagging_data
 
 # The phase that needs a part, and what its file in --data_dir may be called.
 _PARTS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("dev", "valid")),
@@ -156,8 +156,9 @@ def _scheme(settings, tagged):
     if tagged:
         scheme = tagging_data.scheme_of(tagged[0])
         return scheme, f"fits most of {tagged[0].path}"
-    record = run_record.of_weights(settings) or {"settings": {}}
-    return record["settings"].get("tag_scheme", tagging_data.SCHEMES[0]), "the training had"
+    record = run_record.of_weights(settings)
+    found = record["settings"].get("tag_scheme") if record else None
+    return found or record_fields.before("tag_scheme", "tagging"), "the training had"
 
 
 def _labels(settings, train):

@@ -5,7 +5,6 @@ settings and other training data are allowed, and listed. docs/output.md describ
 """
 
 import datetime
-import hashlib
 import json
 import os
 import pathlib
@@ -18,6 +17,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.runs import model_files
 from bertlib.runs.settings import INPUT, MACHINE, PATHS, TASK, WEIGHTS
 from bertlib.runtime import checkpoint_files, checkpoints, files, replica_group
+from bertlib.runtime.fingerprints import of_files, of_texts
 from bertlib.tasks import classifier_data, output_files
 import modeling
 import optimization
@@ -35,51 +35,15 @@ _TAKEN_PATHS = ("bert_hub_module_handle",)
 _SHORT = 60
 # Trimmed micro-batches draw dropout masks of their own: what matters is how many a step has, see `_parts`.
 _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
-# Of large files that many bytes, in blocks that are spread evenly, are looked at.
-_SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
 
 # --- Fingerprints ----------------------------------------------------------------------------------------
-
-
-def _digest():
-    return hashlib.blake2b(digest_size=16)
-
-
-def of_texts(texts):
-    """Returns the fingerprint of an iterable of texts, of which any may be None."""
-    digest = _digest()
-    for text in texts:
-        digest.update(repr(text).encode() + b"\n")
-    return digest.hexdigest()
 
 
 def of_examples(examples):
     """Returns what is recorded of `InputExample`s, or others with plain attributes."""
     texts = (tuple(vars(example).values()) for example in examples)
     return {"examples": len(examples), "fingerprint": of_texts(texts)}
-
-
-def of_files(paths):
-    """Returns what is recorded of files, in that order: of large ones, sizes and blocks here and there."""
-    digest, sizes = _digest(), [files.size(path) for path in paths]
-    blocks = max(2, _SAMPLED_BYTES // _BLOCK // max(1, len(paths)))
-    for path, size in zip(paths, sizes):
-        digest.update(f"{size}\n".encode())
-        with files.opened(path, "rb") as reader:
-            if size <= blocks * _BLOCK:
-                digest.update(reader.read())
-                continue
-            for start in np.linspace(0, size - _BLOCK, blocks, dtype=np.int64):
-                reader.seek(int(start))
-                digest.update(reader.read(_BLOCK))
-    return {"files": len(paths), "bytes": sum(sizes), "fingerprint": digest.hexdigest()}
-
-
-def _of_vocabulary(settings, tokenizer):
-    if settings.spm_model_file:
-        return of_files([settings.spm_model_file])["fingerprint"]
-    return of_texts(tokenizer.vocab)
 
 
 def of_checkpoint(path):
@@ -100,7 +64,7 @@ def of_checkpoint(path):
 
 
 def describe(settings, command, task, config, task_type=None, labels=None, tokenizer=None, train_data=None,
-             **effective):
+             vocabulary=None, **effective):
     """Returns the record of a run, as JSON has it.
 
     Args:
@@ -112,6 +76,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       labels: list of str, in the order of the model's outputs, or None.
       tokenizer: has `vocab`; None where the run sees no text.
       train_data: see `of_examples` and `of_files`; None of a run that does not train.
+      vocabulary: its fingerprint where the run sees no text, or None.
       effective: flags that mean something else than their values, {name: value}.
     """
     rounding = {*_ROUNDING, *(_SPLITTING if effective.get("trim_padding") else ())}
@@ -119,6 +84,9 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
     recorded = {name: getattr(settings, name) for name in settings.names()
                 if name in rounding or name in shaping and name not in _AT_TOP and not name.endswith(PATHS)}
     start = settings.init_checkpoint
+    if tokenizer:
+        pieces = settings.spm_model_file
+        vocabulary = output_files.of_vocabulary(pieces or settings.vocab_file, pieces=bool(pieces))
     if "num_replicas" in recorded:
         group = replica_group.current()
         recorded["num_replicas"] = group.count if group else 1  # of all machines, and never 0
@@ -130,8 +98,8 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "task": task,
         "task_type": task_type,
         "labels": labels,
-        "vocabulary": tokenizer and _of_vocabulary(settings, tokenizer),
-        "do_lower_case": settings.do_lower_case if tokenizer else None,
+        "vocabulary": vocabulary,
+        "do_lower_case": settings.do_lower_case if vocabulary else None,
         "bert_config": config.to_dict(),
         "init_checkpoint": start and {"path": _absolute(start), "fingerprint": of_checkpoint(start)},
         "train_data": train_data,

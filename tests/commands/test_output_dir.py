@@ -12,8 +12,7 @@ from test_run_squad import write_squad
 import tiny
 
 from bertlib.commands import build_vocab, convert_checkpoint
-from bertlib.runs import run_record
-from bertlib.runtime import checkpoints, locks
+from bertlib.runtime import checkpoints, fingerprints, locks
 
 STEPS = 4
 
@@ -366,16 +365,16 @@ def test_squad_and_pretraining_have_records_too(mrpc, scripts, tiny_model, tmp_p
 
 
 def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_record, "_SAMPLED_BYTES", 64)
-    monkeypatch.setattr(run_record, "_BLOCK", 8)
+    monkeypatch.setattr(fingerprints, "_SAMPLED_BYTES", 64)
+    monkeypatch.setattr(fingerprints, "_BLOCK", 8)
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_bytes(bytes(range(200)))
     two.write_bytes(b"short")
 
     def fingerprint():
-        return run_record.of_files([str(one), str(two)])["fingerprint"]
+        return fingerprints.of_files([str(one), str(two)])["fingerprint"]
 
-    first = run_record.of_files([str(one), str(two)])
+    first = fingerprints.of_files([str(one), str(two)])
     assert first == {"files": 2, "bytes": 205, "fingerprint": fingerprint()}
     seen = {first["fingerprint"]}
     for content in (b"x" + bytes(range(1, 200)), bytes(range(199)) + b"x", bytes(range(201))):
@@ -387,7 +386,7 @@ def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
 
     (tmp_path / "huge").touch()
     os.truncate(tmp_path / "huge", 2**40)  # a terabyte, of which nothing is on the disk
-    assert run_record.of_files([str(tmp_path / "huge")])["bytes"] == 2**40
+    assert fingerprints.of_files([str(tmp_path / "huge")])["bytes"] == 2**40
 
 
 @pytest.mark.parametrize("name", [
