@@ -397,6 +397,9 @@ def main(_):
     """Converts."""
     given = common_flags.settings()
     source = open_input(given)
+    record = record_of(source)
+    if record:
+        output_files.check_trained(record, source.path)
     check_output(given, source)
     names, texts = strip(given, source) if given.to == source.kind else translate(given, source)
     checks.refuse_overwriting(

@@ -51,7 +51,7 @@ def follow(coordinator, timeout):
         while not signals:
             runs, newest = chief.runs(), checkpoints.latest_checkpoint(FLAGS.output_dir)
             step = newest and checkpoint_files.step_of(newest)
-            if newest is not None and step != evaluated:
+            if step and step != evaluated:  # at step 0 there is nothing to evaluate yet
                 code = _evaluate(signals)
                 if code and files.exists(f"{newest}.index"):  # else it was removed meanwhile, for newer ones
                     return replica_launcher.End(code, None, False)  # which has said why

@@ -267,12 +267,14 @@ def take_settings(settings, *kinds, without=()):
       without: see `take_over`.
 
     Raises:
-      ValueError: a flag contradicts the record.
+      ValueError: a flag contradicts the record, or the weights are those of step 0.
     """
-    found = of_weights(settings)
+    found, directory = of_weights(settings), directory_of_weights(settings)
     if found is not None and output_files.kind_of(found) in kinds:
-        path = os.path.join(directory_of_weights(settings), output_files.RECORD)
-        take_over(settings, found, path, without)
+        take_over(settings, found, os.path.join(directory, output_files.RECORD), without)
+        goes_first = "output_dir" in settings and directory == settings.output_dir
+        output_files.check_trained(found, checkpoints.latest_checkpoint(directory) if goes_first
+                                   else settings.init_checkpoint)
 
 
 def take_over(settings, record, path, without=()):
@@ -367,7 +369,7 @@ class RunRecord:
           ValueError: what is there cannot be gone on with.
         """
         self._directory, self._trains, self._last_step = settings.output_dir, settings.do_train, last_step
-        self._now = describe(settings, **description)
+        self._now = {**describe(settings, **description), "planned_steps": last_step, "finished_step": None}
         self._contents = {} if not self._trains else model_files.contents(
             settings, description["config"], description.get("labels"))
         self._compare()
@@ -384,7 +386,7 @@ class RunRecord:
         """Compares with what is in the directory now: the record, then the files beside it."""
         newest = checkpoints.latest_checkpoint(self._directory)
         self._seen, self._new = (newest, output_files.read_record(self._directory)), None
-        goes_on = self._compare_record(newest, self._seen[1] if newest else None)
+        self._goes_on = goes_on = self._compare_record(newest, self._seen[1] if newest else None)
         before = self._seen[1] or {}
         ours, changed, stale = before.get("model_files", {}), [], []
         if goes_on:
@@ -448,9 +450,26 @@ class RunRecord:
         model_files.write(self._directory, self._contents, changed)
         model_files.remove(self._directory, stale)
         record = self._new or self._seen[1]
-        if record is not None and (self._new or kept != record.get("model_files", {})):
-            files.write_text(os.path.join(self._directory, output_files.RECORD),
-                             json.dumps({**record, "model_files": kept}, indent=1) + "\n")
+        if record is None:
+            return
+        plan = {name: self._now[name] for name in ("planned_steps", "finished_step") if self._goes_on}
+        written = {**record, **plan, "model_files": kept}
+        if self._new or written != {"model_files": {}, **record}:
+            _write(self._directory, written)
+
+
+def _write(directory, record):
+    """Writes run.json, whole or not at all."""
+    files.write_text(os.path.join(directory, output_files.RECORD), json.dumps(record, indent=1) + "\n")
+
+
+def finish(directory):
+    """Writes down that the training in a directory ended by itself, at the step of its newest checkpoint; one
+    that is killed or terminated does not come here."""
+    record, step = output_files.read_record(directory), checkpoints.step_in(
+        checkpoints.latest_checkpoint(directory))
+    if record is not None and "planned_steps" in record and record.get("finished_step") != step:
+        _write(directory, {**record, "finished_step": step})
 
 
 def _name(record):

@@ -62,6 +62,7 @@ def read(path):
     if missing:
         raise ValueError(f"{path} is no output directory of a training of this version: it has no {missing}. "
                          "Name one; a training that goes on there writes what is missing.")
+    output_files.check_trained(record, checkpoint)
     output_files.check_vocabulary(path, record)
     bert_config = modeling.BertConfig.from_dict(files.json_object(config))
     return ModelDirectory(path, output_files.kind_of(record), bert_config, checkpoint,

@@ -1,9 +1,12 @@
 """What a training leaves in its output directory that says what the model there is: names and contents."""
 
+import functools
 import json
 import os
 
-from bertlib.runtime import files, fingerprints
+from absl import logging
+
+from bertlib.runtime import checkpoints, files, fingerprints
 from bertlib.tasks import record_fields, tokenizer_files
 import tokenization
 
@@ -88,6 +91,38 @@ def check_vocabulary(directory, record, path=None, pieces=False):
         raise ValueError(f"{path}: these are not the entries, in their order, of the vocabulary that the "
                          f"model was trained with, says {os.path.join(directory, RECORD)}. A token would get "
                          "the vector of another one. Restore the file.")
+
+
+def check_trained(record, checkpoint):
+    """Checks that a training has made something of the weights that a command is to answer with; warns, once,
+    if the training is unfinished.
+
+    It is finished if it reached its last step, or ended before by itself, as one with early stopping does;
+    not if it was killed or terminated.
+
+    Args:
+      record: see `read_record`.
+      checkpoint: path of the training's weights.
+
+    Raises:
+      ValueError: they are those of step 0.
+    """
+    found = checkpoints.open_checkpoint(checkpoint)
+    if "global_step" not in found.shapes:  # the weights alone
+        return
+    step, planned, finished = int(found.read("global_step")), *map(record.get, ("planned_steps",
+                                                                                "finished_step"))
+    if step == 0:
+        raise ValueError(f"{found.path} is step 0 of a training, before it has learned anything: its head is "
+                         "random. Start the command that trains again, and let it take some steps.")
+    if planned is not None and step < planned and (finished is None or step > finished):
+        _warn_of_unfinished(found.path, step, planned)
+
+
+@functools.cache
+def _warn_of_unfinished(path, step, planned):
+    logging.warning("%s is of an unfinished training: step %d of %d. The command that trains, started again, "
+                    "goes on from there.", path, step, planned)
 
 
 def kind_of(record):
