@@ -126,8 +126,8 @@ def test_fine_tuning_refuses_another_vocabulary(fine_tune, pretrained, tiny_mode
     refused = fine_tune(vocab_file=reordered(tiny_model, tmp_path / "other.txt"))
     assert refused.code == 1 and not (tmp_path / "classifier").exists()
     said = (f"--vocab_file={tmp_path}/other.txt: these are not the entries, in their order, of the "
-            "vocabulary with which --init_checkpoint={start} was trained, says {start}/run.json. A token would "
-            f"get the vector of another one. Pass --vocab_file={tiny_model.vocab}.\n")
+            "vocabulary with which --init_checkpoint={start} was trained, says {start}/run.json. A token "
+            f"would get the vector of another one. Pass --vocab_file={tiny_model.vocab}.\n")
     assert said.replace("{start}", str(pretrained[1])) in refused.err
 
 
