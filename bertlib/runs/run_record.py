@@ -283,8 +283,8 @@ def take_over(settings, record, path, without=()):
 
     Flags that were given go first if they are about input, for they describe a new file; the log says where
     the training had something else. Flags of the task and of the weights have to be those of the training.
-    Paths are left out: another run has other files. What the record lacks, as that of an older version does,
-    contradicts nothing.
+    Paths may be others, for another run has other files. What the record lacks, as that of an older version
+    does, contradicts nothing.
 
     Args:
       settings: a `Settings`.
@@ -297,7 +297,7 @@ def take_over(settings, record, path, without=()):
     """
     recorded = {name: value for name, value in _recorded(record, settings).items() if name not in without}
     _refuse_contradictions(settings, recorded, path)
-    inputs = settings.of_class(INPUT)
+    inputs = [name for name in settings.of_class(INPUT) if not name.endswith(PATHS)]
     other = [f"--{name}={_flag(getattr(settings, name))} (there {_flag(value)})"
              for name, value in recorded.items()
              if name in inputs and settings.given(name) and getattr(settings, name) != value]

@@ -25,10 +25,11 @@ class ModelDirectory(NamedTuple):
     labels: list | None
     record: dict
 
-    def setting(self, name):
-        """Returns what the training had for a flag; what its version went by if it recorded none."""
+    def setting(self, name, default=None):
+        """Returns what the training had for a flag; if it recorded none, what its version went by, see
+        `record_fields.before`, or else `default`."""
         settings = self.record["settings"]
-        return settings[name] if name in settings else record_fields.before(name, self.kind)
+        return settings[name] if name in settings else record_fields.before(name, self.kind, default)
 
     @property
     def task(self):

@@ -88,6 +88,8 @@ FIELDS = {
     "vocabulary": _or_null(_TEXT), "do_lower_case": _or_null(_BOOLEAN), "bert_config": _OBJECT,
     "init_checkpoint": _or_null(_fields("a path and a fingerprint", path=_TEXT, fingerprint=_or_null(_TEXT))),
     "train_data": _or_null(_fields("a fingerprint", fingerprint=_TEXT)), "settings": _OBJECT,
+    "dev_rows": _or_null(_fields("rows, of and fingerprint", rows=_whole(0), of=_whole(0),
+                                 fingerprint=_TEXT)),
     "files": _or_null(_object_of(_or_null(_TEXT))), "versions": _or_null(_object_of(_TEXT)),
     "model_files": _or_null(_object_of(_TEXT)),
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
@@ -101,6 +103,7 @@ SETTINGS = {
     "label_all_pieces": _BOOLEAN, "token_column": _COLUMN, "tag_column": _COLUMN,
     "tag_scheme": _one_of(*tagging_data.SCHEMES), "text_column": _or_null(_TEXT),
     "label_column": _or_null(_TEXT), "header": _one_of("auto", "true", "false"),
+    "delimiter": _one_of("auto", "comma", "semicolon"),
     "label_separator": Rule(lambda value: isinstance(value, str) and value != "" and value.isprintable(),
                             "a printable character or more"),
     "threshold": _number(lambda value: 0 < value < 1, "between 0 and 1"),
@@ -124,22 +127,20 @@ SETTINGS = {
 _BEFORE = {
     "doc_stride": 0, "protect_special_tokens": False, "label_all_pieces": False, "token_column": 1,
     "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0], "text_column": None, "label_column": None,
-    "header": "auto", "label_separator": ",", "threshold": 0.5, "crf": False}
+    "header": "auto", "delimiter": "auto", "label_separator": ",", "threshold": 0.5, "crf": False}
 _BEFORE_OF = {"questions": {"doc_stride": 128, "max_query_length": 64, "max_answer_length": 30,
                             "n_best_size": 20, "null_score_diff_threshold": 0.0}}
 
 
-def before(name, kind):
+def before(name, kind, default=None):
     """Returns the value that a setting had in versions that did not record it.
 
     Args:
       name: of the setting.
       kind: of the head, one of `KINDS`.
-
-    Raises:
-      KeyError: no version lacked it, or a model of that kind has none.
+      default: what is returned of a setting that no version lacked, or that a model of that kind has not.
     """
-    return {**_BEFORE, **_BEFORE_OF.get(kind, {})}[name]
+    return {**_BEFORE, **_BEFORE_OF.get(kind, {})}.get(name, default)
 
 
 def problem(record, kind_of):

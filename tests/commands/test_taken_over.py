@@ -132,3 +132,31 @@ def test_labels_are_predicted_by_the_threshold_of_the_training(scripts, tiny_mod
     assert found == above(0.3, rows) != above(0.5, rows)
     rows, found = predicted("given", threshold=0.6)
     assert found == above(0.6, rows) != above(0.3, rows)
+
+
+# --- Questions -------------------------------------------------------------------------------------------
+
+
+def test_answers_are_made_as_in_the_training_unless_flags_say_otherwise(scripts, tiny_model, tmp_path):
+    head = {"cls/squad/output_weights": (2, tiny.CONFIG["hidden_size"]), "cls/squad/output_bias": (2,)}
+    output = model_directories.write(
+        tmp_path / "output", tiny_model, "questions", head, task="SQuAD 2.0", max_query_length=6,
+        doc_stride=4, n_best_size=9, max_answer_length=7, version_2_with_negative=True)
+    (tmp_path / "dev.jsonl").write_text(json.dumps(
+        {"id": "1", "question": "the cat", "context": "the old cat sees a new dog and the bird"}) + "\n")
+
+    def run(name, **flags):
+        done = scripts.run("run_squad.py", *tiny.flags(
+            do_predict=True, predict_file="dev.jsonl", output_dir=output, results_dir=tmp_path / name,
+            **flags), cwd=tmp_path)
+        path = tmp_path / name / "nbest_predictions.json"
+        return done, json.loads(path.read_text())["1"] if done.code == 0 else None
+
+    done, taken = run("taken")
+    assert "(there " not in done.err and any(not found["text"] for found in taken), done.err  # version 2.0
+    done, told = run("told", n_best_size=9, max_answer_length=7, version_2_with_negative=True)
+    assert told == taken and "(there " not in done.err
+    done, given = run("given", n_best_size=2)
+    assert len(given) < len(taken) and "--n_best_size=2 (there 9)." in done.err
+    refused, _ = run("refused", version_2_with_negative=False)
+    assert "--version_2_with_negative=false, where the training had true" in refused.err

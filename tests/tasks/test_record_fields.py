@@ -1,6 +1,5 @@
 """What may be in run.json: a damaged record is one sentence, and the bounds are those of the flags."""
 
-import contextlib
 import json
 
 from helpers import ROOT
@@ -86,6 +85,7 @@ def test_a_record_that_is_right_is_read(tmp_path):
     (dict(changes=[3]), "changes is [3], and"),
     (dict(from_step="0"), "from_step is '0', and"),
     (dict(planned_steps=-1), "planned_steps is -1, and"),
+    (dict(dev_rows={"rows": 3}), "dev_rows is {'rows': 3}, and"),
     (dict(task_type="questions", labels=None, settings={"doc_stride": 0}), "settings.doc_stride is 0, and "
      "has to be at least 1, since the model is for questions"),
     (dict(task_type="questions", labels=None, settings={"doc_stride": 8, "max_query_length": 125}),
@@ -190,8 +190,7 @@ KINDS = {"run_classifier": "multilabel", "run_squad": "questions", "run_ner": "t
 def test_what_was_not_recorded_is_what_the_flag_was_by_default(probed):
     for command, kind in KINDS.items():
         for name, (default, _) in probed[command].items():
-            with contextlib.suppress(KeyError):
-                assert record_fields.before(name, kind) == default, (command, name)
+            assert record_fields.before(name, kind, default) == default, (command, name)
 
 
 # --- What a predictor goes by ----------------------------------------------------------------------------
