@@ -70,11 +70,12 @@ def define_flags():
     with common_flags.section("Model", WEIGHTS):
         flags.DEFINE_string("vocab_file", None, "The vocabulary that the records were made with, one "
                             "WordPiece a line. It is not read but kept in output_dir, for what starts from "
-                            "there. By default that beside init_checkpoint, if there is one.")
+                            "there. By default that beside init_checkpoint, or the one that the "
+                            "records' manifest names.")
         flags.DEFINE_string("spm_model_file", None, "In place of --vocab_file: the SentencePiece model.")
         flags.DEFINE_bool("do_lower_case", None, "Whether the records were made of lower-cased text, to be "
-                          "kept with the vocabulary. By default what a tokenizer_config.json beside that "
-                          "says.")
+                          "kept with the vocabulary. By default what the records' manifest says, or a "
+                          "tokenizer_config.json beside the vocabulary.")
     with common_flags.section("Training", WEIGHTS):
         flags.DEFINE_integer("num_train_steps", 100000, "Training steps.", lower_bound=1)
         flags.DEFINE_integer("num_warmup_steps", 10000, "Steps in which the learning rate rises.",

@@ -348,7 +348,8 @@ def _flag(value):
     """A flag's value as a command line has it."""
     if isinstance(value, bool):
         return str(value).lower()
-    return "nothing" if value is None else str(value)
+    text = "nothing" if value is None else str(value)
+    return text if text.isprintable() else repr(text)  # else a terminal would obey it
 
 
 # --- Checking and writing --------------------------------------------------------------------------------

@@ -72,6 +72,8 @@ def _is_text(value):
 
 _BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
 _TEXT = Rule(_is_text, "a text")
+_LINE = Rule(lambda value: isinstance(value, str) and value.isprintable(),
+             "a text without control characters")
 _OBJECT = Rule(lambda value: isinstance(value, dict), "an object")
 _POSITIVE = _number(lambda value: value > 0, "above 0")
 _LABELS = Rule(_is_list_of_labels, "a list of different texts")
@@ -80,18 +82,17 @@ _COLUMN = Rule(lambda value: type(value) is int and abs(value) <= MOST,
 
 # --- The table -------------------------------------------------------------------------------------------
 
-# Fields of the record, that are checked by themselves.
+# Fields of the record. An older version may lack one; `output_files.read_record` knows which it may not.
 FIELDS = {
-    "command": _or_null(_TEXT), "started": _or_null(_TEXT), "from_step": _or_null(_whole(0, MOST_SEED)),
+    "command": _or_null(_LINE), "started": _or_null(_LINE), "from_step": _or_null(_whole(0, MOST_SEED)),
     "planned_steps": _or_null(_whole(0, MOST_SEED)), "finished_step": _or_null(_whole(0, MOST_SEED)),
-    "task": _TEXT, "task_type": _or_null(_one_of(*KINDS)), "labels": _or_null(_LABELS),
+    "task": _LINE, "task_type": _or_null(_one_of(*KINDS)), "labels": _or_null(_LABELS),
     "vocabulary": _or_null(_TEXT), "do_lower_case": _or_null(_BOOLEAN), "bert_config": _OBJECT,
     "init_checkpoint": _or_null(_fields("a path and a fingerprint", path=_TEXT, fingerprint=_or_null(_TEXT))),
     "train_data": _or_null(_fields("a fingerprint", fingerprint=_TEXT)), "settings": _OBJECT,
     "dev_rows": _or_null(_fields("rows, of and fingerprint", rows=_whole(0), of=_whole(0),
                                  fingerprint=_TEXT)),
-    "files": _or_null(_object_of(_or_null(_TEXT))), "versions": _or_null(_object_of(_TEXT)),
-    "model_files": _or_null(_object_of(_TEXT)),
+    "files": _object_of(_or_null(_TEXT)), "versions": _object_of(_LINE), "model_files": _object_of(_LINE),
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }
@@ -151,8 +152,8 @@ def problem(record, kind_of):
       kind_of: function of a record whose fields are right by themselves, that returns the kind of its head.
     """
     for name, rule in FIELDS.items():
-        if not rule.holds(record.get(name)):
-            return _sentence(name, record.get(name), rule.words)
+        if name in record and not rule.holds(record[name]):
+            return _sentence(name, record[name], rule.words)
     settings, config = record["settings"], record["bert_config"]
     for name, value in settings.items():
         if name in SETTINGS and not SETTINGS[name].holds(value):

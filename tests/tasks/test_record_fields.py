@@ -69,6 +69,8 @@ def test_a_record_that_is_right_is_read(tmp_path):
      "regression"),
     (dict(task_type="other"), "task_type is 'other', and has to be one of classification, "),
     (dict(task=7), "task is 7, and has to be a text"),
+    (dict(task="\x1b[31mred"), "task is '\\x1b[31mred', and has to be a text without control characters"),
+    (dict(files=None), "files is None, and"),
     (dict(command=["run_ner.py"]), "command is ['run_ner.py'], and"),
     (dict(bert_config=[]), "bert_config is [], and has to be an object"),
     (dict(bert_config={"max_position_embeddings": "many"}), "bert_config.max_position_embeddings is 'many', "
