@@ -17,7 +17,7 @@ import os
 from absl import flags, logging
 
 from bertlib.commands import common_flags, launch
-from bertlib.runs import checks
+from bertlib.runs import checks, vocabularies
 from bertlib.runtime import example_encoding, files, record_files
 from bertlib.tasks import corpus, pretraining_data, pretraining_stream
 
@@ -385,9 +385,11 @@ def main(_):
     basic = getattr(tokenizer, "basic_tokenizer", None)
     if basic:  # None is the default, and what earlier manifests have
         kept.update(strip_accents=basic.strip_accents, keep_chinese=not basic.tokenize_chinese_chars or None)
+    flag = "vocab_file" if settings.vocab_file else "spm_model_file"
+    vocabulary = vocabularies.for_manifest(getattr(settings, flag), flag)
     manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, settings.random_seed, settings.shuffle_buffer_documents,
-        settings.num_workers, kept, cluster)
+        settings.num_workers, kept, cluster, vocabulary)
     logging.info("Wrote %s: %s", ", ".join(output_files), pretraining_stream.describe(manifest["statistics"]))
 
 

@@ -19,7 +19,7 @@ from absl import flags, logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import common_flags
-from bertlib.runs import checks, head_labels, model_files
+from bertlib.runs import checks, head_labels, model_files, run_record
 from bertlib.runtime import checkpoints, files, locks
 from bertlib.tasks import output_files, tokenizer_files
 import modeling
@@ -108,6 +108,15 @@ def directory_of(source):
     return source.path if tf.gfile.IsDirectory(source.path) else os.path.dirname(source.path)
 
 
+def record_of(source):
+    """Returns the record of the training that the input comes from, or None.
+
+    Raises:
+      ValueError: run.json is damaged.
+    """
+    return output_files.read_record(directory_of(source)) if run_record.is_of_training(source) else None
+
+
 def file_of(given, source, flag, *candidates):
     """The path that a flag gives, else the first candidate that is beside the input; None if none is."""
     path = getattr(given, flag)
@@ -166,6 +175,9 @@ def read_vocabulary(given, source, vocab_size):
                          f"--input={given.input}.")
     if not path.endswith(".json"):
         tokenization.check_vocab(path, vocab_size)
+        record = record_of(source)
+        if record:
+            output_files.check_vocabulary(directory_of(source), record, path)
         with tf.gfile.GFile(path, "rb") as reader:
             return reader.read()
     model = checks.json_object(path).get("model")
@@ -385,6 +397,9 @@ def main(_):
     """Converts."""
     given = common_flags.settings()
     source = open_input(given)
+    record = record_of(source)
+    if record:
+        output_files.check_trained(record, source.path)
     check_output(given, source)
     names, texts = strip(given, source) if given.to == source.kind else translate(given, source)
     checks.refuse_overwriting(

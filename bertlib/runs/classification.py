@@ -39,13 +39,11 @@ def processor_of(settings, suffix=""):
       ValueError, OSError: a flag has no default for this task, or cannot be right.
     """
     if own_data.is_given(settings):
-        processor = own_data.processor_of(settings, suffix)
-        run_record.take_settings(settings)
-        return processor
+        return own_data.processor_of(settings, suffix)
     settings.choose_phases()
     if settings.output_dir is None and settings.task_name:
         settings.take_default("output_dir", os.path.join("output", settings.task_name.lower() + suffix))
-    run_record.take_settings(settings)
+    run_record.take_settings(settings, *own_data.KINDS)
     if settings.task_name == own_data.TASK:
         raise ValueError(f"--output_dir={settings.output_dir} was trained on your own data: name a file with "
                          "--dev_file or --test_file.")

@@ -14,8 +14,8 @@ _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))
 _FLAGS = (*_FILES.values(), "text_column", "label_column", "label_file", "task_type", "label_separator",
           "threshold", "header", "dev_fraction")
-# Of these flags, what an evaluation or prediction takes from the training.
-_AS_IN_TRAINING = ("text_column", "label_column", "label_separator", "header")
+# Kinds of heads of the commands that classify, see `output_files.kind_of`.
+KINDS = ("classification", "regression", "multilabel")
 # What --header says: whether the first row names the columns; None if that is to be found out.
 HEADER = {"auto": None, "true": True, "false": False}
 _MOST_LISTED = 30
@@ -54,7 +54,7 @@ def processor_of(settings, suffix=""):
         first = next(getattr(settings, name) for name in _FILES.values() if getattr(settings, name))
         settings.take_default("output_dir", os.path.join("output", _stem(first) + suffix))
     record = run_record.of_weights(settings)
-    _take_from_training(settings, record)
+    run_record.take_settings(settings, *KINDS, without=("task_name", "dev_fraction"))
     columns = {name: None if getattr(settings, name) is None else own_data.columns_of(getattr(settings, name))
                for name in ("text_column", "label_column")}
     _check_flags(settings, **columns)
@@ -114,19 +114,6 @@ def _settle_phases(settings):
         if getattr(settings, phase) and not there[part]:
             other = " or --dev_fraction" if part == "dev" else ""
             raise ValueError(f"--{_FILES[part]}{other} is required with --{phase}=true.")
-
-
-def _take_from_training(settings, record):
-    """Fills in what the training in --output_dir says of columns and labels."""
-    if record is None:
-        return
-    task_type = record.get("task_type")
-    if task_type and not settings.given("task_type") and task_type != settings.task_type:
-        settings.take_default("task_type", task_type, "as in the training")
-    for name in _AS_IN_TRAINING if record["task"] == TASK else ():
-        value = record["settings"].get(name)
-        if value is not None and not settings.given(name) and value != getattr(settings, name):
-            settings.take_default(name, value, "as in the training")
 
 
 def _check_flags(settings, text_column, label_column):

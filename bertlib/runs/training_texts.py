@@ -37,16 +37,15 @@ def of(model):
         raise FileNotFoundError(f"{path} is not there any more.")
     if model.kind == "tagging":
         return (" ".join(sentence.words) for sentence in tagging_data.read_conll(
-            path, model.setting("token_column", 1), model.setting("tag_column", -1)).sentences)
+            path, model.setting("token_column"), model.setting("tag_column")).sentences)
     if model.kind == "questions":
         return _texts(squad_data.read_squad_examples(path, is_training=False), "question_text", "context")
     if model.task != own_data_flags.TASK:
         return _texts(classifier_data.get_processor(model.task).get_train_examples(path))
     columns = {name: value and own_data.columns_of(value) for name, value in (
-        (name, model.setting(f"{name}_column", None)) for name in ("text", "label"))}
-    reader = own_data.Reader(model.kind, **columns, header=own_data_flags.HEADER[model.setting("header",
-                                                                                               "auto")],
-                             separator=model.setting("label_separator", ","))
+        (name, model.setting(f"{name}_column")) for name in ("text", "label"))}
+    reader = own_data.Reader(model.kind, **columns, header=own_data_flags.HEADER[model.setting("header")],
+                             separator=model.setting("label_separator"))
     return _texts(reader.read(path).rows)
 
 

@@ -37,7 +37,7 @@ class Predictor:
         self.task = answers.task_of(directory, task)
         self._answers = answers.TASKS[self.task](directory)
         self.fields, self.required = self._answers.fields, self._answers.required
-        named = directory.setting("text_column", None)
+        named = directory.setting("text_column")
         self.columns = own_data.columns_of(named) if named else ()
         self.checkpoint = directory.checkpoint
         self._batch_size, self._group = batch_size, group

@@ -147,9 +147,9 @@ def compare_tags(one, index, result):
     words = [place for place, is_first in enumerate(one.rows[index]["word_mask"]) if is_first]
     assert [tags[place] for place in words] == [
         one.model.labels[tag] for tag in expected["tags"][:expected["num_words"]]]
-    others = set(tags) if not one.model.setting("crf", False) else {
+    others = set(tags) if not one.model.setting("crf") else {
         tag for place, tag in enumerate(tags) if place not in words}
-    assert others <= {"", *(() if one.model.setting("crf", False) else one.model.labels)}
+    assert others <= {"", *(() if one.model.setting("crf") else one.model.labels)}
 
 
 def compare_logits(one, index, result):
