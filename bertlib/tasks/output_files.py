@@ -8,6 +8,8 @@ from bertlib.tasks import tokenizer_files
 
 CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "spm.model", "labels.txt"
 NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
+# The rows that a training of --dev_fraction is evaluated on.
+DEV_ROWS = "dev_rows.txt"
 RECORD = "run.json"
 RECORD_FORMAT = 1
 # What trained a head, by the command, where an older record does not say its kind.
