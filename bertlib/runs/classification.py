@@ -265,7 +265,8 @@ def run(settings, model, processor, parts, target, tokenizer, **description):
             logging.info("Predicting %d examples.", len(examples[part]))
             test_input_fn = input_fn(part, f"predict{suffix}")
             if parts.has_labels(part):
-                found = evaluate(part, test_input_fn, f"test{of_task}")
+                found = evaluate(part, _in_batches_of(settings.predict_batch_size, test_input_fn),
+                                 f"test{of_task}")
                 write_metrics(settings, f"test_eval_results{of_task}.txt", found, target)
             else:
                 predicted[part] = parts.in_order(part, estimator.predict(test_input_fn))
@@ -275,6 +276,11 @@ def run(settings, model, processor, parts, target, tokenizer, **description):
             classification_parts.show(part, examples[part], rows, target, parts.has_labels(part))
         if official:
             logging.info("%s %s", task.name or settings.task_name, "; ".join(official))
+
+
+def _in_batches_of(size, input_fn):
+    """Returns an input_fn whose batches have another size than the Estimator asks for."""
+    return lambda params: input_fn({**params, "batch_size": size})
 
 
 def _sets(examples, part, of_task):
