@@ -476,7 +476,7 @@ def check_output_checkpoint(settings, model, training=True):
 # --- What is read is not overwritten ---------------------------------------------------------------------
 
 # What a training writes into --output_dir besides its checkpoints.
-_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES)
+_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES, output_files.DEV_ROWS)
 
 
 def refuse_overwriting(settings, read, written):

@@ -4,12 +4,12 @@ import os
 
 from absl import logging
 
-from bertlib.runs import checks, head_labels, run_record
+from bertlib.runs import checks, dev_rows, head_labels, run_record
 from bertlib.runs.settings import PHASES
-from bertlib.tasks import own_data, targets
+from bertlib.runtime import checkpoints
+from bertlib.tasks import dev_split, output_files, own_data, targets
+from bertlib.tasks.own_data import TASK
 
-# What `run.json` calls it.
-TASK = "own data"
 _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))
 _FLAGS = (*_FILES.values(), "text_column", "label_column", "label_file", "task_type", "label_separator",
@@ -48,11 +48,13 @@ def processor_of(settings, suffix=""):
       ValueError, OSError: flags contradict each other, or a file cannot be used.
     """
     checks.refuse_tpus(settings)
-    _settle_phases(settings)
+    there = _files_there(settings)
     settings.task_name = TASK
-    if settings.output_dir is None:
+    is_default = settings.output_dir is None
+    if is_default:
         first = next(getattr(settings, name) for name in _FILES.values() if getattr(settings, name))
         settings.take_default("output_dir", os.path.join("output", _stem(first) + suffix))
+    _settle_phases(settings, there)
     record = run_record.of_weights(settings)
     run_record.take_settings(settings, *KINDS, without=("task_name", "dev_fraction"))
     columns = {name: None if getattr(settings, name) is None else own_data.columns_of(getattr(settings, name))
@@ -60,7 +62,7 @@ def processor_of(settings, suffix=""):
     _check_flags(settings, **columns)
     reader = own_data.Reader(settings.task_type, columns["text_column"], columns["label_column"],
                              HEADER[settings.header], settings.label_separator)
-    parts, labels = _read(settings, reader, record)
+    parts, labels, kept = _read(settings, reader, record)
     for name, found in (("text_column", reader.text), ("label_column", reader.label)):
         if getattr(settings, name) is None and found:
             settings.take_default(name, ",".join(map(str, found)))
@@ -70,7 +72,10 @@ def processor_of(settings, suffix=""):
         target = targets.of(labels)
     for name, part in parts.items():
         _describe(f"{name}, {part.path}", part, target)
-    return own_data.OwnProcessor(parts, target)
+    processor = own_data.OwnProcessor(parts, target, kept)
+    if is_default and settings.do_train:
+        _refuse_other_file(settings, processor)
+    return processor
 
 
 def files_of(settings):
@@ -89,11 +94,11 @@ def _stem(path):
 # --- Flags -----------------------------------------------------------------------------------------------
 
 
-def _settle_phases(settings):
-    """Does what there are files for, if no phase was named.
+def _files_there(settings):
+    """Returns {"train", "dev", "test": whether a flag names its file}.
 
     Raises:
-      ValueError: a phase lacks its file.
+      ValueError: there is none, or flags exclude each other.
     """
     there = {part: bool(getattr(settings, name)) for part, name in _FILES.items()}
     if there["dev"] and settings.dev_fraction is not None:
@@ -101,15 +106,30 @@ def _settle_phases(settings):
                          "in a file, or taken out of the training file.")
     if settings.dev_fraction is not None and not there["train"]:
         raise ValueError("--dev_fraction takes examples out of the training file: pass --train_file.")
-    there["dev"] = there["dev"] or settings.dev_fraction is not None
     if not any(there.values()):
         raise ValueError("--train_file, --dev_file or --test_file is required with your own data; "
                          "--task_name is for the known tasks.")
-    if not any(settings.given(phase) for phase in PHASES):
-        for part, phase in _PHASE_OF.items():
-            if there[part]:
-                settings.take_default(phase, True)
+    return there
+
+
+def _settle_phases(settings, there):
+    """Does what there are files for, if no phase was named; takes --dev_fraction from the training that the
+    run goes on with.
+
+    Raises:
+      ValueError: a phase lacks its file, or --dev_fraction contradicts the training.
+    """
+    def choose(part):
+        if not named and there[part] and not getattr(settings, _PHASE_OF[part]):
+            settings.take_default(_PHASE_OF[part], True)
+
+    named = any(settings.given(phase) for phase in PHASES)
+    for part in _FILES:
+        choose(part)
     settings.choose_phases()
+    dev_rows.take_fraction(settings)
+    there["dev"] = there["dev"] or settings.dev_fraction is not None
+    choose("dev")
     for part, phase in _PHASE_OF.items():
         if getattr(settings, phase) and not there[part]:
             other = " or --dev_fraction" if part == "dev" else ""
@@ -146,31 +166,87 @@ def _check_flags(settings, text_column, label_column):
 
 
 def _read(settings, reader, record):
-    """Reads what the phases need; returns ({"train", "dev", "test": `own_data.Part`}, the labels)."""
+    """Reads what the phases need.
+
+    Returns:
+      ({"train", "dev", "test": `own_data.Part`}, the labels, the `dev_rows.DevRows` or None).
+    """
     def read(flag, **more):
         return reader.read(checks.file_of_flag(settings, flag), **more)
 
-    parts = {}
-    if settings.do_train or settings.do_eval and settings.dev_fraction is not None:
+    parts, kept = {}, None
+    takes_out = settings.dev_fraction is not None and not settings.dev_file
+    if settings.do_train or settings.do_eval and takes_out:
         parts["train"] = read("train_file")
-    labels, source = _labels(settings, record, parts.get("train"))
+    train = parts.get("train")
+    labels, source = _labels(settings, record, train)
     if settings.do_train:
-        own_data.check_variety(parts["train"])
-    if settings.do_eval and settings.dev_fraction is None:
+        own_data.check_variety(train)
+        _check_visible(settings, labels, train)
+    if settings.do_eval and not takes_out:
         parts["dev"] = read("dev_file")
     if settings.do_predict:
         parts["test"] = read("test_file", needs_labels=False, known=labels)
     if labels is not None:
         for part in (part for part in parts.values() if part.is_labelled):
             own_data.check_labels(part, labels, source)
-    if settings.dev_fraction is not None and "train" in parts:
-        left, taken = own_data.split(parts["train"], settings.dev_fraction, settings.seed)
-        parts["train"] = left
-        if settings.do_eval:
-            parts["dev"] = taken
+    _warn_of_shared(train, parts)
+    if train is not None and settings.dev_fraction is not None:
+        found, kept = dev_rows.split(settings, train)
+        parts["train"] = found.train
+        if settings.do_eval and takes_out:
+            parts["dev"] = found.dev
     if not settings.do_train:
         parts.pop("train", None)
-    return parts, labels
+    return parts, labels, kept
+
+
+def _check_visible(settings, labels, train):
+    """Raises a ValueError if labels of a training look the same; see `own_data.check_visible`."""
+    if labels is None:
+        return
+    if settings.label_file:
+        places = {label: f"{settings.label_file}:{number}" for number, label in enumerate(labels, 1)}
+    else:
+        places = {}
+        for row in train.rows:
+            for name in own_data.names_in(row.label):
+                places.setdefault(name, f"{train.path}:{row.line}")
+    own_data.check_visible(places)
+
+
+def _warn_of_shared(train, parts):
+    """Warns of a file to evaluate on or to predict that has examples of the training file."""
+    others = {name: part for name, part in parts.items() if name != "train"}
+    if train is None or not others:
+        return
+    trained = {dev_split.key_of(row) for row in train.rows}
+    for name, part in others.items():
+        shared = [row for row in part.rows if dev_split.key_of(row) in trained]
+        if shared:
+            logging.warning("%s, %s: %d of %d examples have the same texts as examples in --train_file=%s, "
+                            "in any letter case, white space and order of two texts; the first one is in "
+                            "line %d. Metrics say little about new texts then. Remove them from one "
+                            "of the two files.", name, part.path, len(shared), len(part.rows), train.path,
+                            shared[0].line)
+
+
+def _refuse_other_file(settings, processor):
+    """Checks that the default --output_dir, which is called after the training file, is not that of another
+    file of the same name.
+
+    Raises:
+      ValueError: it is.
+    """
+    record = checkpoints.latest_checkpoint(settings.output_dir) and output_files.read_record(
+        settings.output_dir)
+    trained = record and record.get("files", {}).get("train_file")
+    now = run_record.of_examples(processor.get_train_examples(None))
+    if trained and trained != os.path.abspath(settings.train_file) and now != record["train_data"]:
+        raise ValueError(f"--train_file={settings.train_file}: the default directory, {settings.output_dir}, "
+                         f"holds a training on another file of this name, {trained}. Name another directory "
+                         f"with --output_dir. To continue that training on this file, pass "
+                         f"--output_dir={settings.output_dir}.")
 
 
 def _labels(settings, record, train):

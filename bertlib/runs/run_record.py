@@ -64,7 +64,7 @@ def of_checkpoint(path):
 
 
 def describe(settings, command, task, config, task_type=None, labels=None, tokenizer=None, train_data=None,
-             vocabulary=None, **effective):
+             vocabulary=None, dev_rows=None, **effective):
     """Returns the record of a run, as JSON has it.
 
     Args:
@@ -77,6 +77,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       tokenizer: has `vocab`; None where the run sees no text.
       train_data: see `of_examples` and `of_files`; None of a run that does not train.
       vocabulary: its fingerprint where the run sees no text, or None.
+      dev_rows: see `dev_rows.DevRows`; None of a run that takes no development set out of its training data.
       effective: flags that mean something else than their values, {name: value}.
     """
     rounding = {*_ROUNDING, *(_SPLITTING if effective.get("trim_padding") else ())}
@@ -103,6 +104,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "bert_config": config.to_dict(),
         "init_checkpoint": start and {"path": _absolute(start), "fingerprint": of_checkpoint(start)},
         "train_data": train_data,
+        "dev_rows": dev_rows,
         "settings": {**recorded, **effective},
         "files": {name: _absolute(getattr(settings, name)) for name in shaping
                   if name.endswith(PATHS) and name != "init_checkpoint"},
@@ -358,12 +360,14 @@ def _flag(value):
 class RunRecord:
     """The record of a run in its output directory: compared first, written when all else is checked."""
 
-    def __init__(self, settings, last_step, **description):
+    def __init__(self, settings, last_step, more_files=None, **description):
         """Compares the run with what is in --output_dir; logs what differs.
 
         Args:
           settings: a `Settings`.
           last_step: of the training.
+          more_files: {name: content in bytes} of files that a training writes beside the record, with the
+            files of `model_files.contents`.
           description: see `describe`.
 
         Raises:
@@ -371,8 +375,8 @@ class RunRecord:
         """
         self._directory, self._trains, self._last_step = settings.output_dir, settings.do_train, last_step
         self._now = {**describe(settings, **description), "planned_steps": last_step, "finished_step": None}
-        self._contents = {} if not self._trains else model_files.contents(
-            settings, description["config"], description.get("labels"))
+        self._contents = {} if not self._trains else {**model_files.contents(
+            settings, description["config"], description.get("labels")), **(more_files or {})}
         self._compare()
 
     @property

@@ -12,6 +12,8 @@ import tokenization
 
 CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "spm.model", "labels.txt"
 NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
+# The rows that a training of --dev_fraction is evaluated on.
+DEV_ROWS = "dev_rows.txt"
 RECORD = "run.json"
 RECORD_FORMAT = 1
 _RESTORE = "Restore it; or remove it, and what trained the checkpoints beside it is no longer known."

@@ -198,7 +198,7 @@ def several(scripts, tiny_model, tmp_path_factory):
                  init_checkpoint=here / "trained.ckpt", train_file=here / "all.jsonl",
                  test_file=here / "test.jsonl", task_type="multilabel", dev_fraction=0.25, threshold=0.4,
                  label_separator="|", output_dir=here / "output", train_batch_size=6, num_train_epochs=1,
-                 learning_rate=0.01)
+                 learning_rate=0.001)
     return scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here), flags
 
 
