@@ -175,6 +175,12 @@ def _undamaged(found, name):
         raise ValueError(f"{name}: damaged or not gzip ({error}).") from error
 
 
+def _told(replicas, groups_read):
+    """Yields the lists of `questions.Question` that replica 0 reads, on all replicas; see `together.told`."""
+    for group in together.told(replicas, ([tuple(question) for question in group] for group in groups_read)):
+        yield [questions.Question(*question) for question in group]
+
+
 def run(settings, predictor):
     """Answers all lines.
 
@@ -189,7 +195,7 @@ def run(settings, predictor):
         asked = questions.read(lines, format_of(settings), predictor.fields, predictor.required,
                                columns_of(settings), predictor.columns, _HEADER[settings.header])
         read = groups(asked, settings.batch_size * _BATCHES, _is_whole(settings.input_file))
-        for group in together.told(replicas, _undamaged(read, settings.input_file)):
+        for group in _told(replicas, _undamaged(read, settings.input_file)):
             written, bad, wrong = answer(predictor, group, settings.skip_bad_lines)
             answers.write("".join(f"{line}\n" for line in written))
             answers.flush()
