@@ -371,6 +371,53 @@ def address_text(host, port):
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def listener(host, port):
+    """Returns a socket that listens at an address of this machine, and at no other one.
+
+    Args:
+      host: a name or address of this machine, by which other machines reach it.
+      port: 0 for one that is free.
+
+    Raises:
+      OSError: another process listens there.
+    """
+    family, own = _own_address(host)
+    if own is None:
+        logging.warning("%s is no address of a network of this machine. Replica 0 listens at port %d of all "
+                        "its addresses. To use only one, name it in TF_CONFIG.", host, port)
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # Else the port of a run that has ended is taken for a minute. One that is listened at stays taken.
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((own or "", port))
+        found.listen(128)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def _own_address(host):
+    """Returns (family, address of this machine) of a name or address.
+
+    The address is None if it is another machine's, such as that of a router that forwards the port, or if
+    only this machine would reach it.
+    """
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        found = []
+    # As replicas listened at addresses of IPv4 before, these come first.
+    for family, *_, (address, *_) in sorted(found, key=lambda one: one[0] != socket.AF_INET):
+        # Debian's /etc/hosts says that the machine's own name is 127.0.1.1, which others do not reach.
+        if address.startswith("127.") and host not in ("localhost", address):
+            continue
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+            return family, address
+    return socket.AF_INET, None
+
+
 def free_port(host):
     """Returns a socket that keeps a port free until it is closed, for a server that is reached by a name or
     address of this machine."""

@@ -333,3 +333,31 @@ def test_pace_says_nothing_of_small_differences():
     for _ in range(100):
         now[0] += 1.0
         assert pace.slow([1.0, 2.5, 1.2]) == []
+
+
+# --- Where replica 0 listens -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host, address", [("127.0.0.1", "127.0.0.1"), ("127.0.0.3", "127.0.0.3"),
+                                           ("localhost", "127.0.0.1")])
+def test_replica_0_listens_at_its_own_address_only(host, address):
+    with replica_meeting.listener(host, 0) as found:
+        assert found.getsockname()[0] == address
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.9", found.getsockname()[1]), 5)
+
+
+@pytest.mark.parametrize("resolved", ["192.0.2.1", "127.0.1.1", None])
+def test_replica_0_listens_everywhere_where_its_address_is_of_another_machine(resolved, monkeypatch):
+    """As behind a router that forwards the port, or with Debian's /etc/hosts, and not without a word."""
+    def resolve(host, port, **options):
+        if resolved is None:
+            raise socket.gaierror("Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (resolved, port))]
+
+    said = []
+    monkeypatch.setattr(replica_meeting.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(replica_meeting.logging, "warning", lambda text, *values: said.append(text % values))
+    with replica_meeting.listener("chief", 0) as found:
+        assert found.getsockname()[0] == "0.0.0.0"
+    assert len(said) == 1 and said[0].startswith("chief is no address of a network of this machine. ")
