@@ -25,7 +25,7 @@ from bertlib.commands import common_flags
 from bertlib.runs import checks, run_record
 from bertlib.runtime import files, locks, replica_group, together
 from bertlib.serving import questions
-from bertlib.tasks import own_data
+from bertlib.tasks import output_files, own_data
 
 _HEADER = {"auto": None, "true": True, "false": False}
 # Batches of lines that are sorted by length together, if so many are there.
@@ -225,6 +225,13 @@ def converse(predictor):
             print(json.dumps(found, ensure_ascii=False, indent=2))
 
 
+def _of_model_files(directory):
+    """Returns the fingerprints of the files that describe the model and its tokenizer: {name: str}."""
+    paths = {name: os.path.join(directory, name) for name in (*output_files.NAMES, output_files.RECORD)}
+    return {name: run_record.of_files([path])["fingerprint"] for name, path in paths.items()
+            if files.exists(path)}
+
+
 def check_replicas(settings, group):
     """Checks what only one process can do, or only one try.
 
@@ -256,7 +263,8 @@ def main(_):
     with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,
                       group) as predictor:
         if group:
-            run_record.agree(group, settings, model=run_record.of_checkpoint(predictor.checkpoint))
+            run_record.agree(group, settings, model=run_record.of_checkpoint(predictor.checkpoint),
+                             **_of_model_files(settings.model_dir))
         if settings.interactive:
             return converse(predictor)
         try:

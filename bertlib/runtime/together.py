@@ -10,12 +10,31 @@ from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import collectives, graph_keys, replica_group, session_hooks
+from bertlib.runtime import collectives, graph_keys, own_code, replica_group, session_hooks
 
 # Variables are compared and corrected in lists of this size.
 _BATCH_BYTES = 2**28
 # Hooks that write: replica 0's alone.
 _WRITING_HOOKS = tf.train.CheckpointSaverHook, tf.train.SummarySaverHook, tf.train.StepCounterHook
+
+
+def begin(group, step, directory):
+    """Begins a training of replicas: they compare their code, and their logs go to replica 0's directory.
+
+    Args:
+      step: the one that this replica's newest checkpoint has.
+      directory: where this replica would write.
+
+    Returns:
+      the step that replica 0 starts from.
+
+    Raises:
+      ValueError: replicas run different code.
+    """
+    step, directory = group.from_first((step, directory))
+    group.keep_log(directory)
+    own_code.agree(group)
+    return step
 
 
 def deal_out(dataset, group):
