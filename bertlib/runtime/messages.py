@@ -51,7 +51,6 @@ def decode(message):
 
 def _described(value, parts):
     """Returns what the header has for a value, and appends the bytes behind the header to `parts`."""
-    # NumPy is loaded when a value needs it: a launcher of replicas stays a process with one thread.
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is bytes:
@@ -65,6 +64,7 @@ def _described(value, parts):
 
 
 def _described_array(value, parts):
+    # Loaded when a value needs it: a launcher of replicas stays a process with one thread.
     import numpy as np
 
     if not isinstance(value, (np.ndarray, np.generic)):
@@ -115,6 +115,7 @@ def _value(described, rest):
 
 
 def _array(kind, arguments, rest):
+    # Loaded when a value needs it, as above.
     import numpy as np
 
     if kind == "objects":
