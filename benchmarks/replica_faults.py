@@ -316,8 +316,8 @@ class Faults:
     def command(self, case, output, restarts=0):
         phases = [] if case.moment not in ("evaluation", "prediction") else ALL_PHASES
         return [str(ROOT / "run_classifier.py"), *RECIPE, *phases, *self.flags, f"--output_dir={output}",
-                f"--num_replicas={1 if self.machines else case.replicas}", f"--replica_timeout={self.timeout:g}",
-                f"--max_restarts={restarts}"]
+                f"--num_replicas={1 if self.machines else case.replicas}",
+                f"--replica_timeout={self.timeout:g}", f"--max_restarts={restarts}"]
 
     def start(self, case, output, log, restarts=0):
         """Starts a run; see `start`."""
