@@ -50,7 +50,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
     """Runs a command: parses its flags, sets up logging, calls main(argv), and turns a known error into one
     message.
 
-    Errors end with exit code 1, Ctrl-C with 130, SIGTERM with 143; see `signals`.
+    Errors end with exit code 1, Ctrl-C with 130, SIGTERM with 143, SIGHUP with 129; see `signals`.
 
     Args:
       main: function of the arguments that are no flags, the command's name first.
@@ -69,7 +69,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
             if end is not None:
                 return _end_as(end)
             signals.handle_termination(
-                lambda: _say(f"terminated.{_what_goes_on(goes_on)}", signals.EXIT_CODE))
+                lambda: _say(f"terminated.{_what_goes_on(goes_on)}", signals.exit_code()))
             with _interruptions_first(), replicas.joined():
                 main(argv)
         except UnicodeEncodeError as error:
@@ -79,7 +79,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
         except (ValueError, OSError, ImportError, estimator.NanLossError) as error:
             if isinstance(error, ChildProcessError) and stopping.request.made:
                 # A cluster signals workers too.
-                _fail(f"terminated.{_what_goes_on(goes_on)}", signals.EXIT_CODE)
+                _fail(f"terminated.{_what_goes_on(goes_on)}", signals.exit_code())
             if FLAGS.traceback:
                 _show_traceback(error, replica_group.may_pass(error))
             from_system = isinstance(error, OSError) and error.filename and error.strerror
@@ -103,7 +103,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
             _fail(f"interrupted.{_what_goes_on(goes_on)}", code=130)
         except stopping.Stopped as stopped:
             kept = f" {stopped}: the same command goes on." if str(stopped) else _what_goes_on(goes_on)
-            _fail(f"terminated.{kept}", signals.EXIT_CODE)
+            _fail(f"terminated.{kept}", signals.exit_code())
         except Exception as error:  # noqa: BLE001 (raised there)
             _show_traceback(error)
         finally:
@@ -175,14 +175,19 @@ def _say(message, code, own=False):
     if group is not None:
         group.leave(message, code, own)
     if not replica_group.is_replica() or group is not None and not group.is_first:
-        print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
+        _print(message)
 
 
 def _end_as(end):
     """Ends the process as the replicas that it started have ended."""
     if end.message:
-        print(f"{os.path.basename(sys.argv[0])}: {end.message}", file=sys.stderr, flush=True)
+        _print(end.message)
     sys.exit(end.code)
+
+
+def _print(message):
+    with contextlib.suppress(OSError):  # the terminal may be closed
+        print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
 
 
 def _set_up_logging():

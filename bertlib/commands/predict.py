@@ -25,7 +25,7 @@ from bertlib.commands import common_flags
 from bertlib.runs import checks, run_record
 from bertlib.runtime import files, locks, replica_group, together
 from bertlib.serving import questions
-from bertlib.tasks import own_data
+from bertlib.tasks import output_files, own_data
 
 _HEADER = {"auto": None, "true": True, "false": False}
 # Batches of lines that are sorted by length together, if so many are there.
@@ -175,6 +175,12 @@ def _undamaged(found, name):
         raise ValueError(f"{name}: damaged or not gzip ({error}).") from error
 
 
+def _told(replicas, groups_read):
+    """Yields the lists of `questions.Question` that replica 0 reads, on all replicas; see `together.told`."""
+    for group in together.told(replicas, ([tuple(question) for question in group] for group in groups_read)):
+        yield [questions.Question(*question) for question in group]
+
+
 def run(settings, predictor):
     """Answers all lines.
 
@@ -189,7 +195,7 @@ def run(settings, predictor):
         asked = questions.read(lines, format_of(settings), predictor.fields, predictor.required,
                                columns_of(settings), predictor.columns, _HEADER[settings.header])
         read = groups(asked, settings.batch_size * _BATCHES, _is_whole(settings.input_file))
-        for group in together.told(replicas, _undamaged(read, settings.input_file)):
+        for group in _told(replicas, _undamaged(read, settings.input_file)):
             written, bad, wrong = answer(predictor, group, settings.skip_bad_lines)
             answers.write("".join(f"{line}\n" for line in written))
             answers.flush()
@@ -217,6 +223,13 @@ def converse(predictor):
             print(error)
         else:
             print(json.dumps(found, ensure_ascii=False, indent=2))
+
+
+def _of_model_files(directory):
+    """Returns the fingerprints of the files that describe the model and its tokenizer: {name: str}."""
+    paths = {name: os.path.join(directory, name) for name in (*output_files.NAMES, output_files.RECORD)}
+    return {name: run_record.of_files([path])["fingerprint"] for name, path in paths.items()
+            if files.exists(path)}
 
 
 def check_replicas(settings, group):
@@ -250,7 +263,8 @@ def main(_):
     with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,
                       group) as predictor:
         if group:
-            run_record.agree(group, settings, model=run_record.of_checkpoint(predictor.checkpoint))
+            run_record.agree(group, settings, model=run_record.of_checkpoint(predictor.checkpoint),
+                             **_of_model_files(settings.model_dir))
         if settings.interactive:
             return converse(predictor)
         try:

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.runs import model_files
 from bertlib.runs.settings import INPUT, MACHINE, PATHS, TASK, WEIGHTS
-from bertlib.runtime import checkpoint_files, checkpoints, files, replica_group
+from bertlib.runtime import checkpoint_files, checkpoints, files, own_code, replica_group
 from bertlib.runtime.fingerprints import of_files, of_texts
 from bertlib.tasks import classifier_data, output_files
 import modeling
@@ -133,6 +133,7 @@ def agree(group, settings, **data):
     of_machine = settings.of_class(MACHINE)
     given = {f"--{name}": getattr(settings, name) for name in settings.names()
              if name not in of_machine and not name.endswith(PATHS)}
+    own_code.agree(group)
     group.agree({name: short(value) for name, value in
                  {**given, **data, **_versions(), "the code": _of_code()}.items()},
                 "Start all with the same flags, data and code.")
@@ -143,11 +144,9 @@ def _versions():
 
 
 def _of_code():
-    """Returns the fingerprint of this project's files."""
-    package = pathlib.Path(__file__).parents[1]
-    paths = [*sorted(package.rglob("*.py")), *sorted(package.rglob("*.cc")),
-             *(pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization))]
-    return of_texts(f"{path.name} {path.read_text(encoding='utf-8')}" for path in paths)
+    """Returns the fingerprint of this project's files; scripts are compared by `own_code.agree`."""
+    paths = [pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization)]
+    return of_texts([own_code.of_package(), *(path.read_text(encoding="utf-8") for path in paths)])
 
 
 def _absolute(path):

@@ -2,7 +2,7 @@
 
 A replica is the same command in a process of its own, which the environment variable BERT_REPLICA tells what
 it is; see `replica_group`. GPUs and cores are shared out among the replicas; replica 0 has the launcher's
-stdin, stdout and stderr. SIGTERM and Ctrl-C are passed on. When a replica fails, the others end by
+stdin, stdout and stderr. SIGTERM, SIGHUP and Ctrl-C are passed on. When a replica fails, the others end by
 themselves; those that do not are ended here.
 """
 
@@ -16,19 +16,19 @@ import math
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from bertlib.runtime import replica_group, workers
+from bertlib.runtime import replica_group, replica_meeting, workers
 
 _POLL_SECONDS = 0.05
 # Part of the timeout after which a stopped replica is given up.
 _STOPPED = 0.7
-_STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGINT: "interrupted."}
+_STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGHUP: "terminated.",
+               128 + signal.SIGINT: "interrupted."}
 _LOG_LINES = 40
 
 # How the replicas of this machine ended: the command's exit code, its last line or None, and whether another
@@ -125,19 +125,15 @@ def listen(cluster):
     """
     if cluster is not None and cluster.index != 0:
         return None
-    address = ("127.0.0.1", 0) if cluster is None else ("0.0.0.0", cluster.coordinator[1])
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if cluster is None:
+        return replica_meeting.listener("127.0.0.1", 0)
+    host, port = cluster.coordinator
     try:
-        # Else the port of a run that has ended is taken for a minute. One that is listened at stays taken.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(128)
+        return replica_meeting.listener(host, port)
     except OSError as error:
-        listener.close()
-        raise OSError(f"Port {address[1]}, which TF_CONFIG names for this machine, cannot be listened at "
+        raise OSError(f"Port {port}, which TF_CONFIG names for this machine, cannot be listened at "
                       f"({error.strerror}). Another job on this machine may use the same one, or one that "
                       "has not ended yet: end it, or name another port on all machines.") from error
-    return listener
 
 
 # --- The replicas ----------------------------------------------------------------------------------------
@@ -360,13 +356,15 @@ def stopped_by(number):
 
 @contextlib.contextmanager
 def noted_signals():
-    """Notes SIGTERM and SIGINT in a list, in place of what they do."""
+    """Notes SIGTERM, SIGHUP and SIGINT in a list, in place of what they do. SIGHUP stays ignored if it is, as
+    under nohup."""
     noted = []
     if threading.current_thread() is not threading.main_thread():
         yield noted
         return
     before = {number: signal.signal(number, lambda number, frame: noted.append(number))
-              for number in (signal.SIGTERM, signal.SIGINT)}
+              for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+              if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN}
     try:
         yield noted
     finally:

@@ -297,16 +297,26 @@ def test_a_replica_that_goes_on_when_replica_0_has_ended_is_ended():
 SAVES = """
 def save(number, frame):
     time.sleep(0.2 if index == 0 else 0)
-    word = "terminated" if number == signal.SIGTERM else "interrupted"
+    word = "interrupted" if number == signal.SIGINT else "terminated"
     end(f"{word}. Step {index} is saved.", 128 + number)
 
-for number in (signal.SIGTERM, signal.SIGINT):
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(number, save)
 wait()
 """
 
 
-@pytest.mark.parametrize("number, said", [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")])
+@pytest.fixture
+def hangs_up():
+    """Has SIGHUP its usual meaning, unless the test changes it; the tests may run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangs_up")
+@pytest.mark.parametrize("number, said", [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted"),
+                                          (signal.SIGHUP, "terminated")])
 def test_a_signal_is_passed_on_and_replica_0_says_what_is_kept(number, said, here):
     when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), number))
     assert run(SAVES, max_restarts=3) == (128 + number, f"{said}. Step 0 is saved.", False)
@@ -352,9 +362,18 @@ def test_an_error_after_a_signal_is_an_error(here):
 
 
 def test_handlers_are_as_before():
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+    before = [signal.getsignal(number) for number in numbers]
     run("")
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+@pytest.mark.usefixtures("hangs_up")
+def test_a_closed_terminal_is_ignored_under_nohup(here):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    when_ready(here, ["0"], lambda: os.kill(os.getpid(), signal.SIGHUP))
+    code = WRITE + "time.sleep(0.3)\nassert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN"
+    assert run(code).code == 0
 
 
 # --- Restarts --------------------------------------------------------------------------------------------
