@@ -42,9 +42,9 @@ _NOT_RECORDED = {
     "gradient_accumulation_steps", "tokens_per_micro_batch", "recompute", "recompute_segment",
     "memory_limit_gb", "compile_kernels", "use_xla", "profile_steps", "use_tpu", "tpu_name", "tpu_zone",
     "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback", "bert_hub_module_handle",
-    "num_replicas", "replica_timeout", "max_restarts"}
+    "num_replicas", "replica_timeout", "max_restarts", "open_ports"}
 # What may differ from machine to machine; paths too, for files are compared by their content.
-_OF_MACHINE = {"num_workers", "traceback", "memory_limit_gb", "max_restarts"}
+_OF_MACHINE = {"num_workers", "traceback", "memory_limit_gb", "max_restarts", "open_ports"}
 # So long may a value be in a message.
 _SHORT = 60
 # Trimmed micro-batches draw dropout masks of their own: what matters is how many a step has, see `_parts`.
