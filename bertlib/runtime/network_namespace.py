@@ -32,7 +32,7 @@ _GET_FLAGS, _SET_FLAGS, _INTERFACE, _IS_UP = 0x8913, 0x8914, "16sh22x", 1
 _MOST_DESCRIPTORS = 2
 _MOST_SECONDS = 60
 # Paths that need the network, also within "--flag=a,b".
-_REMOTE = re.compile(r"(?:^|[=,\s])(?!file://|ram://)[A-Za-z][A-Za-z0-9+.-]*://")
+_REMOTE = re.compile(r"(?:^|[=,])(?!file://|ram://)[A-Za-z][A-Za-z0-9+.-]*://")
 
 _EXPOSED = ("{servers} listen on all interfaces, without authentication: until the run ends, everyone who "
             "can reach this machine can read and write files with the rights of this user.")
