@@ -153,6 +153,17 @@ class Namespace:
         os.execve(wrapped[0], wrapped, environment)
 
 
+def entered(command):
+    """Moves this process, which must have one thread, into the namespace of a command line that `wrapped`
+    made; returns the command. Other command lines are returned unchanged."""
+    program = _program("enter")
+    if list(command[:len(program)]) != program:
+        return command
+    descriptors, *inner = command[len(program):]
+    _enter(_split(descriptors))
+    return inner
+
+
 def _program(action):
     # -I and -S: code of a site or of the working directory might start a thread.
     return [sys.executable, "-I", "-S", __file__, action]
@@ -160,6 +171,10 @@ def _program(action):
 
 def _joined(descriptors):
     return ",".join(map(str, descriptors))
+
+
+def _split(descriptors):
+    return [int(text) for text in descriptors.split(",") if text]
 
 
 def _ask(action, descriptors=()):
@@ -192,13 +207,12 @@ def _ask(action, descriptors=()):
 
 def _main(action, descriptors, *arguments):
     """Does an action: `create` and `listen` send descriptors through a socket, `enter` becomes a command."""
-    descriptors = [int(text) for text in descriptors.split(",") if text]
     if action == "enter":
-        _enter(descriptors)
+        _enter(_split(descriptors))
         _become(arguments)
     with socket.socket(fileno=int(arguments[0])) as there:
         try:
-            made = _create() if action == "create" else [_listen(descriptors)]
+            made = _create() if action == "create" else [_listen(_split(descriptors))]
             socket.send_fds(there, [b"[]"], made)
         except OSError as error:
             said = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
