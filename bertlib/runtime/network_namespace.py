@@ -40,8 +40,8 @@ _REMEDY = (
     "To close the ports, allow network namespaces: on Ubuntu `sysctl "
     "kernel.apparmor_restrict_unprivileged_userns=0`, elsewhere `sysctl user.max_user_namespaces=10000`, for "
     "root in Docker `--cap-add=SYS_ADMIN --cap-add=NET_ADMIN`. Or block them from outside: `iptables -I "
-    "INPUT ! -i lo -p tcp --syn --dport 32768:60999 -j DROP`, for a container `--network=none`; then "
-    "--open_ports=true hides this warning. See docs/cluster.md.")
+    "INPUT ! -i lo -p tcp --syn --dport 32768:60999 -j DROP` and the same with ip6tables, for a container "
+    "`--network=none`; then --open_ports=true hides this warning. See docs/cluster.md.")
 
 
 # --- Deciding --------------------------------------------------------------------------------------------

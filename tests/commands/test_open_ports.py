@@ -155,7 +155,7 @@ def test_who_reads_files_through_the_ports_of_a_training(is_open, scripts, tiny_
     secret.write_text("a secret")
     secret.chmod(0o600)
     run = scripts.start(*training(tiny_model, tmp_path, tmp_path / "output", num_train_epochs=100000,
-                                  open_ports=is_open), cwd=tmp_path)
+                                  **({"open_ports": True} if is_open else {})), cwd=tmp_path)
     try:
         while not re.search(r" step \d+/", run.read("stderr")):
             time.sleep(0.1)
@@ -239,8 +239,8 @@ def test_the_ports_of_beam_s_local_runner(is_open, tmp_path):
     network_namespaces.require_namespaces()
     (tmp_path / "text").write_text("A cat sees.\nA dog hears.\n\n" * 400)
     (tmp_path / "vocabulary").write_text("\n".join(tiny.VOCABULARY) + "\n")
-    flags = tiny.flags(input_file="text", vocab_file="vocabulary", output_file="records", open_ports=is_open,
-                       beam_runner="DirectRunner",
+    flags = tiny.flags(input_file="text", vocab_file="vocabulary", output_file="records",
+                       beam_runner="DirectRunner", **({"open_ports": True} if is_open else {}),
                        beam_options="direct_running_mode=multi_threading,direct_num_workers=2")
     run = subprocess.Popen([sys.executable, ROOT / "create_pretraining_data.py", *flags], cwd=tmp_path,
                            env=environment(), stderr=subprocess.PIPE, encoding="utf-8")
