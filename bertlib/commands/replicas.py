@@ -47,7 +47,7 @@ def path_arguments():
     """Returns the flags that may be paths, as on the command line: "--name=value"."""
     values = {name: FLAGS[name].value for name in FLAGS}
     # The address of a hub module is looked up in a directory, and not downloaded.
-    return [f"--{name}={','.join(value) if isinstance(value, list) else value}"
+    return [f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
             for name, value in values.items() if isinstance(value, (str, list))
             and not (name.endswith("_handle") and value.startswith(("https://", "http://")))]
 

@@ -27,6 +27,7 @@ from bertlib.commands import common_flags, launch
 from bertlib.runtime import replica_group
 
 flags.DEFINE_string("results_dir", None, "")
+flags.DEFINE_multi_integer("numbers", [1, 2], "")
 common_flags.define_replica_flags()
 
 def main(_):
