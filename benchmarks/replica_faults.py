@@ -40,7 +40,7 @@ sys.path.insert(0, str(ROOT))
 
 import bertlib.commands  # noqa: E402, F401  graph mode
 from bertlib.runs import training  # noqa: E402, F401  the modules that all commands load
-from bertlib.runtime import replica_launcher  # noqa: E402
+from bertlib.runtime import network_namespace, replica_launcher  # noqa: E402
 
 # 16 steps.
 RECIPE = ["--task_name=MRPC", "--do_train=true", "--train_batch_size=12", "--save_checkpoints_steps=5",
@@ -83,7 +83,7 @@ class Forked:
             os.environ.update(env)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
-            run_script(command[1:])
+            run_script(network_namespace.entered(command)[1:])
         signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
 
     def poll(self):
@@ -182,9 +182,18 @@ def replicas_of(process):
 def children(pid):
     """Process numbers of what a process started, in that order."""
     try:
-        return list(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+        found = map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return [child for child in found if not makes_namespace(child)]
     except OSError:
         return []
+
+
+def makes_namespace(pid):
+    """Whether a process creates the network namespace of a launcher's replicas, or a socket in it."""
+    with contextlib.suppress(OSError):
+        command = pathlib.Path(f"/proc/{pid}/cmdline").read_text()
+        return os.path.basename(network_namespace.__file__) in command and "enter" not in command
+    return False
 
 
 def is_replica(pid):

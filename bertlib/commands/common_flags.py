@@ -336,7 +336,16 @@ def define_replica_flags():
         flags.DEFINE_integer("max_restarts", 0, "How often all replicas are started again after one was "
                              "killed, crashed or was lost. They go on from the last checkpoint.",
                              lower_bound=0)
+        define_open_ports_flag()
     _require_positive("replica_timeout")
+
+
+def define_open_ports_flag():
+    """Defines the flag that decides whether the network ports of a run are closed to other processes."""
+    flags.DEFINE_bool("open_ports", None, "Whether other machines can reach the network ports that a run "
+                      "opens on this machine. By default the ports are closed if the system allows it and no "
+                      "path is remote; otherwise a warning says that they are open. true: leave them open, "
+                      "without the warning. false: refuse to run if they cannot be closed.")
 
 
 def define_export_flags():

@@ -52,6 +52,9 @@ class Plan:
       shows_tracebacks: whether an error that a replica names has more to say in its log.
       afterwards: sentence for the end of a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
+      namespace: the `network_namespace.Namespace` that replicas run in; None for that of this process. Not
+        for several machines. With a cluster of this machine alone, its evaluator still finds the port of
+        TF_CONFIG open.
     """
 
     local_count: int
@@ -63,6 +66,7 @@ class Plan:
     shows_tracebacks: bool = False
     afterwards: str = ""
     command: tuple = dataclasses.field(default_factory=lambda: (sys.executable, *sys.orig_argv[1:]))
+    namespace: object = None
 
 
 # --- What this machine has -------------------------------------------------------------------------------
@@ -223,7 +227,9 @@ class _Replica:
 
 def _start(plan, attempt, listener, key, directory):
     """Starts all; yields them one by one."""
-    place = plan.cluster
+    place = None if plan.namespace else plan.cluster
+    inherited = plan.namespace.descriptors if plan.namespace else []
+    command = plan.namespace.wrapped(plan.command) if plan.namespace else plan.command
     first, machines = (place.index * plan.local_count, len(place.addresses)) if place else (0, 1)
     coordinator = list(place.coordinator if place else listener.getsockname())
     for number in range(plan.local_count):
@@ -237,9 +243,9 @@ def _start(plan, attempt, listener, key, directory):
                 "log": log if index else None, "attempt": attempt}
         with open(log, "ab") if index else contextlib.nullcontext() as output:
             process = subprocess.Popen(
-                plan.command, env=_environment(plan, number, spec),
+                command, env=_environment(plan, number, spec),
                 stdin=subprocess.DEVNULL if index else None, stdout=output, stderr=output,
-                start_new_session=True, pass_fds=[] if index else [listener.fileno()])
+                start_new_session=True, pass_fds=[*inherited, *([] if index else [listener.fileno()])])
         yield _Replica(index, process, status, log if index else None)
 
 
@@ -389,6 +395,18 @@ def _run_once(plan, attempt, listener, key, signals):
         return _end_of(replicas, signals, plan.afterwards)
 
 
+@contextlib.contextmanager
+def _listeners(plan):
+    """Listens at the ports of a plan; gives the socket where replica 0 is met, or None as `listen` does."""
+    if plan.namespace is None:
+        with listen(plan.cluster) or contextlib.nullcontext() as listener:
+            yield listener
+        return
+    # At the port of TF_CONFIG, a machine's evaluator sees that the training runs.
+    with listen(plan.cluster) if plan.cluster else contextlib.nullcontext():
+        yield plan.namespace.listener
+
+
 def run(plan, log):
     """Runs the replicas of this machine, and again after failures that another try may get past.
 
@@ -405,7 +423,7 @@ def run(plan, log):
     Raises:
       OSError: the port is taken, or no process can be started.
     """
-    with listen(plan.cluster) or contextlib.nullcontext() as listener, noted_signals() as signals:
+    with _listeners(plan) as listener, noted_signals() as signals:
         key = plan.cluster.key if plan.cluster else secrets.token_hex(32)
         if plan.cluster and plan.cluster.index:
             first = plan.cluster.index * plan.local_count
