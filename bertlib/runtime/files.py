@@ -14,6 +14,8 @@ import tempfile
 from absl import logging
 from tqdm import tqdm
 
+from bertlib.runtime import terminal
+
 # Whether this process writes; see `write_nothing`.
 _writes = True
 _MOST_LINKS = 40  # that lead to each other; the kernel follows no more
@@ -358,7 +360,7 @@ def with_progress(items, total, doing, every=10000):
       every: number of items between two lines.
     """
     if sys.stderr.isatty():
-        yield from tqdm(items, doing, total, leave=False, delay=1)
+        yield from tqdm(items, terminal.printable(doing), total, leave=False, delay=1)
         return
     for index, item in enumerate(items):
         if index and index % every == 0:

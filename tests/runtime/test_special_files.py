@@ -1,4 +1,4 @@
-"""Writing to devices and FIFOs, which stay and get the bytes, and to links, which stay and lead to the file."""
+"""Writing to devices and FIFOs, which stay and get the bytes; to links, which stay and lead to the file."""
 
 import contextlib
 import errno
@@ -7,6 +7,7 @@ import re
 import stat
 import threading
 
+from devices import device, is_device
 import pytest
 
 from bertlib.runtime import files, locks
@@ -40,18 +41,13 @@ def test_a_fifo_gets_the_bytes_and_stays(fifo, tmp_path):
 
 
 def test_a_device_gets_the_bytes_and_stays(tmp_path):
-    # One of our own: code that replaces devices would replace the machine's /dev/null.
-    path = tmp_path / "null"
-    try:
-        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
-        path.write_text("x")
-    except PermissionError:
-        pytest.skip("only root makes devices, and only where the file system has them")
-    (tmp_path / "link").symlink_to("null")
-    for name in ("null", "link"):
-        with locks.file(str(tmp_path / name)):
-            files.write_text(str(tmp_path / name), "x")
-    assert stat.S_ISCHR(os.stat(path).st_mode) and everything(tmp_path) == ["link", "null"]
+    null = device(tmp_path, "null")
+    (tmp_path / "link").symlink_to(null)
+    before = everything(tmp_path)
+    for name in (null, str(tmp_path / "link")):
+        with locks.file(name):
+            files.write_text(name, "x")
+    assert is_device(null) and is_device(tmp_path / "link") and everything(tmp_path) == before
 
 
 def test_an_open_file_of_the_process_is_written_to_and_not_replaced(tmp_path):
@@ -94,10 +90,10 @@ def test_a_link_that_cannot_be_written_to_leaves_all_unchanged(tmp_path):
 
 
 def test_an_error_of_a_device_names_it_and_gives_no_advice_about_disks(tmp_path):
-    with pytest.raises(OSError) as full:
-        files.write_text("/dev/full", "x")
-    assert (full.value.filename, full.value.strerror) == ("/dev/full", "No space left on device")
-    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+    full = device(tmp_path, "full")
+    with pytest.raises(OSError) as said:
+        files.write_text(full, "x")
+    assert (said.value.filename, said.value.strerror) == (full, "No space left on device") and is_device(full)
 
 
 def test_a_link_and_its_file_have_one_lock(tmp_path):

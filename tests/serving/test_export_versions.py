@@ -1,4 +1,4 @@
-"""Versions of exports: each of several at the same time gets its own; leftovers of killed ones are removed."""
+"""Versions of exports: each of several at a time gets its own; leftovers of killed ones are removed."""
 
 import concurrent.futures
 import os
