@@ -1,4 +1,4 @@
-"""Devices to write to: for root those of a test, since code that replaces them must not find the machine's."""
+"""Devices to write to: root gets a test's own, since broken code would replace the machine's."""
 
 import os
 import stat

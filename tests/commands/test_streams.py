@@ -94,12 +94,13 @@ def test_files_of_other_commands(scripts, tiny_model, tmp_path, script):
     (tmp_path / "text.txt").write_text("the cat sees\na dog eats\n\na man sells\nthe child finds\n")
     (tmp_path / "link").symlink_to("file")
     null = device(tmp_path, "null")
-    more = {"extract_features.py": {**tiny_model.flags, "layers": "-1"}, "build_vocab.py": {"vocab_size": 100},
+    more = {"build_vocab.py": {"vocab_size": 100},
+            "extract_features.py": {**tiny_model.flags, "layers": "-1"},
             "create_pretraining_data.py": {"vocab_file": tiny_model.vocab, "max_seq_length": 16}}[script]
     flags = dict(more, input_file="text.txt")
     done = scripts.run(script, *tiny.flags(**flags, output_file="link"), cwd=tmp_path)
     assert done.code == 0, done.err
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").stat().st_size > 100
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").stat().st_size > 50
     done = scripts.run(script, *tiny.flags(**flags, output_file=null), cwd=tmp_path)
     if script == "create_pretraining_data.py":
         assert done.code == 1 and f"{null} is a device or a FIFO. Name a regular file" in done.err
