@@ -73,7 +73,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
                 lambda: _say(f"terminated.{_what_goes_on(goes_on)}", signals.EXIT_CODE))
             with _interruptions_first(), replicas.joined():
                 main(argv)
-                sys.stdout.flush()
+                terminal.flush_output()
         except UnicodeEncodeError as error:
             if FLAGS.traceback:
                 _show_traceback(error, passes=False)
@@ -111,7 +111,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
         finally:
             signals.ignore_request()
 
-    terminal.guard_streams()
+    terminal.guard_output()
     try:
         common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
         keep_freed_memory()
@@ -123,7 +123,17 @@ def run(main, goes_on=False, description=None, takes_paths=False):
             app.run(guarded)
     except KeyboardInterrupt:
         _fail("interrupted.", code=130)
-    except terminal.StreamError as error:  # of --help
+    except SystemExit as end:
+        if not end.code:
+            _flush_help()
+        raise
+
+
+def _flush_help():
+    """Writes what --help has printed, whose end is no other than a command's."""
+    try:
+        terminal.flush_output()
+    except terminal.StreamError as error:
         _fail(f"error: {error}")
 
 

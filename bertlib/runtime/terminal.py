@@ -10,9 +10,6 @@ import sys
 # End of line and tab stay, and the two joiners, without which words of Persian and emoji fall apart.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
                      "\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
-# How /dev/null is opened in place of standard streams that the process was started without.
-_IN_PLACE = {"stdin": ("r", os.O_RDONLY), "stdout": ("w", os.O_WRONLY), "stderr": ("w", os.O_WRONLY)}
-
 
 class StreamError(OSError):
     """A standard stream is closed or cannot be written."""
@@ -24,22 +21,42 @@ def printable(text):
     return _UNSAFE.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
 
 
-def guard_streams():
-    """Makes errors of standard streams a `StreamError`, and opens those that the process was started without.
+def open_closed_streams():
+    """Opens the standard streams that the process was started without; printing there is a `StreamError`.
 
     After `command >&-`, without this, the next file that is opened would get the number of the closed stream,
-    and with it all that is printed; and an error message could be printed among the results.
+    and with it all that is printed; after `2>&-` messages would be printed among the results.
     """
-    closed = [name for name in _IN_PLACE if getattr(sys, name) is None]
-    for name in closed:
-        mode, flags = _IN_PLACE[name]
-        setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
-    if "stdin" in closed:
-        sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedInput()))
-    if "stdout" in closed or sys.stdout is sys.__stdout__:
-        raw = _Output(sys.stdout.fileno(), "stdout" in closed)
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), sys.stdout.encoding, sys.stdout.errors,
-                                      line_buffering=sys.stdout.line_buffering)
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number, which is that of the stream
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedInput()), "utf-8")
+    if sys.stdout is None:
+        sys.stdout = _text(_Output(os.open(os.devnull, os.O_WRONLY), is_closed=True), "utf-8")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+
+
+def guard_output():
+    """Makes errors of the standard output a `StreamError`, unless another stream was put in its place."""
+    stream = sys.stdout
+    if stream is sys.__stdout__ and stream is not None:
+        sys.stdout = _text(_Output(stream.fileno()), stream.encoding, stream.errors, stream.line_buffering)
+
+
+def _text(raw, encoding, errors="strict", line_buffering=False):
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=line_buffering)
+
+
+def flush_output():
+    """Writes what was printed so far.
+
+    Raises:
+      StreamError: that, or something before it, could not be written.
+    """
+    sys.stdout.flush()
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(raw, _Output) and raw.error:  # `input` hides errors of its prompt
+        raise raw.error
 
 
 class _ClosedInput(io.RawIOBase):
@@ -55,12 +72,12 @@ class _ClosedInput(io.RawIOBase):
 class _Output(io.FileIO):
     """The standard output. After an error it drops what is written: Python would try again at its end."""
 
-    def __init__(self, number, is_closed):
+    def __init__(self, number, is_closed=False):
         super().__init__(number, "w", closefd=False)
-        self._is_closed, self._has_failed = is_closed, False
+        self._is_closed, self.error = is_closed, None
 
     def write(self, data):
-        if self._has_failed:
+        if self.error:
             return len(data)
         try:
             if not self._is_closed:
@@ -70,5 +87,5 @@ class _Output(io.FileIO):
             wrong = "nobody reads the standard output any more: the other end of the pipe is closed."
         except OSError as error:
             wrong = f"the standard output cannot be written: {error.strerror}."
-        self._has_failed = True
-        raise StreamError(wrong)
+        self.error = StreamError(wrong)
+        raise self.error

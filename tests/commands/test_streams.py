@@ -48,7 +48,7 @@ def test_an_output_that_cannot_be_written_is_one_line(tmp_path, redirection, say
 @pytest.mark.parametrize(("redirection", "says"), [(">&-", CLOSED), ("> /dev/full", FULL)])
 @pytest.mark.parametrize(("script", "flags"), [
     ("predict.py", {}), ("predict.py", {"interactive": True}), ("build_vocab.py", {"help": True}),
-    ("plan_memory.py", {"bert_config_file": "bert_config.json", "lengths": "20", "recompute": "layer",
+    ("plan_memory.py", {"bert_config_file": "bert_config.json", "lengths": "20", "recompute": "layers",
                         "output_file": "chart.svg", "gpu_memory_gb": 2, "reserve_gb": 1})])
 def test_every_command_that_prints_says_so(tiny_model, model_dir, tmp_path, script, flags, redirection, says):
     (tmp_path / "lines.txt").write_text("the cat\na dog\n")
