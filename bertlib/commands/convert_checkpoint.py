@@ -43,6 +43,7 @@ _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
 # What is written, and what stands in the way: old files that would be read with the new ones, or first.
 _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
 _CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
+_ASIDE = ".convert_checkpoint."  # what the names of unfinished directories begin with
 _VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG, tokenizer_files.TOKENIZER
 _IN_THE_WAY = {
     "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", *output_files.NAMES, *tokenizer_files.NAMES),
@@ -366,10 +367,19 @@ def write(output, kind, source, names, texts):
 
 
 def _write(output, kind, source, names, texts):
-    """`write`, into a directory that is locked or not there yet."""
+    """`write`, into a directory that is locked or not there yet; removes what killed conversions left."""
     before = in_the_way(output, kind)
     # In the directory or above it, so that moving is renaming.
-    aside = tempfile.mkdtemp(prefix=".convert_checkpoint.", dir=files.nearest_existing(output))
+    existing = files.nearest_existing(output)
+    for folder in {existing, os.path.dirname(os.path.abspath(output))}:
+        locks.remove_abandoned(folder, _ASIDE)
+    aside = tempfile.mkdtemp(prefix=_ASIDE, dir=existing)
+    with locks.file(aside):
+        return _write_by_way_of(aside, output, kind, source, names, texts, before)
+
+
+def _write_by_way_of(aside, output, kind, source, names, texts, before):
+    """`write`, by way of an empty directory, which is removed; `before` was in the way when it was made."""
     try:
         if kind == "tensorflow":
             checkpoints.write_tensorflow(os.path.join(aside, _TENSORFLOW_WEIGHTS), source, names)

@@ -23,7 +23,7 @@ from absl import flags, logging
 from bertlib import serving
 from bertlib.commands import common_flags
 from bertlib.runs import checks, run_record
-from bertlib.runtime import files, locks, replica_group, together
+from bertlib.runtime import files, locks, replica_group, terminal, together
 from bertlib.serving import questions
 from bertlib.tasks import output_files, own_data
 
@@ -220,9 +220,9 @@ def converse(predictor):
         try:
             found = predictor(*values[:predictor.required], *filter(None, values[predictor.required:]))
         except ValueError as error:
-            print(error)
+            print(terminal.printable(str(error)))
         else:
-            print(json.dumps(found, ensure_ascii=False, indent=2))
+            print(terminal.printable(json.dumps(found, ensure_ascii=False, indent=2)))
 
 
 def _of_model_files(directory):
@@ -266,11 +266,6 @@ def main(_):
             run_record.agree(group, settings, model=run_record.of_checkpoint(predictor.checkpoint),
                              **_of_model_files(settings.model_dir))
         if settings.interactive:
-            return converse(predictor)
-        try:
+            converse(predictor)
+        else:
             run(settings, predictor)
-        except BrokenPipeError:
-            # Python's own last flush would complain too.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise BrokenPipeError("nobody reads the answers any more: the other end of the pipe is "
-                                  "closed.") from None

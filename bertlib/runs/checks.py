@@ -497,7 +497,9 @@ def refuse_overwriting(settings, read, written):
         flags.update((files.identity(path), (flag, path)) for path in paths if files.exists(path))
     for flag, paths in written.items():
         for path in paths:
-            for name in (path, f"{path}.partial"):
+            if files.is_special(path):  # a terminal or a device is read and written
+                continue
+            for name in (path, f"{files.followed(path)}.partial"):
                 reader, what = flags.get(files.identity(name), (None, None))
                 # The model's files may be there already; `run_record` compares what is in them.
                 own = reader in model_files.FILE_FLAGS and os.path.basename(name) in output_files.NAMES

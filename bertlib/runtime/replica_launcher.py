@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 
-from bertlib.runtime import replica_group, replica_meeting, workers
+from bertlib.runtime import replica_group, replica_meeting, terminal, workers
 
 _POLL_SECONDS = 0.05
 # Part of the timeout after which a stopped replica is given up.
@@ -348,7 +348,8 @@ def _show_log(replicas, shows_tracebacks):
         if says_more and replica.log and os.path.exists(replica.log):
             with open(replica.log, encoding="utf-8", errors="backslashreplace") as file:
                 lines = collections.deque(file, maxlen=_LOG_LINES)
-            print(f"The end of the log of {replica}:\n{''.join(lines).rstrip()}", file=sys.stderr, flush=True)
+            print(terminal.printable(f"The end of the log of {replica}:\n{''.join(lines).rstrip()}"),
+                  file=sys.stderr, flush=True)
             return
 
 

@@ -296,7 +296,8 @@ def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shu
     make_block = _BlockMaker(tokenizer, recipe, random_seed)
     if output.done < blocks and cluster:
         output.replace(*cluster.write(input_files, [found.documents for found in surveys], tokenizer,
-                                      make_block, shuffle_buffer_documents, output_files))
+                                      make_block, shuffle_buffer_documents,
+                                      list(map(files.followed, output_files))))
     elif output.done < blocks:
         documents = itertools.chain.from_iterable(corpus.read_documents(path, tokenizer)
                                                   for path in input_files)
@@ -338,6 +339,9 @@ def _check_output_files(input_files, output_files, remote=False):
             raise ValueError(f"Output file {path} is named twice, or is an input file too.")
         if files.is_directory(path):
             raise IsADirectoryError(f"Output file {path} is a directory; name a file in it.")
+        if files.is_special(path):
+            raise ValueError(f"Output file {path} is a device or a FIFO. Name a regular file: output is "
+                             "written in parts, so that a run that was killed can go on.")
         if files.is_remote(path):
             files.make_directories(directory)
             continue
@@ -451,7 +455,7 @@ class _Output:
         """Gives the files their names; returns the manifest."""
         for path in self._paths:
             if files.exists(_partial(path)):
-                files.move(_partial(path), path)
+                files.move(_partial(path), files.followed(path))
         return self._manifest
 
 
@@ -472,7 +476,7 @@ def _append(path, records):
 
 
 def _partial(path):
-    return path + ".partial"
+    return files.followed(path) + ".partial"
 
 
 def _difference(found, manifest):
