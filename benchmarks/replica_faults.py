@@ -523,6 +523,9 @@ def main():
     _libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     faults, done = Faults(arguments, flags), 0
     for case in cases(arguments.first + arguments.faults, arguments.seed):
+        # A machine that was told to end may come back: with restarts, the others would wait for it.
+        ends = case.fault not in ("kill", "stop", "cut", "silence")
+        case = dataclasses.replace(case, restarts=case.restarts and not (arguments.machines and ends))
         if case.number >= arguments.first and re.search(arguments.only, f"{case.fault}@{case.moment}"):
             faults.run(case)
             done += 1
