@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT), str(ROOT / "tests")]
@@ -77,6 +78,8 @@ class Worker:
             verdict = "refused" if case.refused else verdict
         except trial.Bad as bad:
             verdict, detail = bad.verdict, bad.detail
+        except Exception:  # noqa: BLE001  what a command wrote is not even readable
+            verdict, detail = "output cannot be judged", traceback.format_exc()[-1500:]
         return Case(number, kind, case.command, "; ".join(case.notes), verdict, detail,
                     "\n".join(case.commands))
 

@@ -101,6 +101,8 @@ def _check_skipped(trial, trained, sheet, found):
         not isinstance(answer.get("error"), str) or "error" in sheet.columns)]
     if sheet.must["predict"] == "refused" and len(good) == len(found) and found:
         raise Bad("accepted", json.dumps(found[0])[:500])
+    if sheet.expected is None:
+        return
     asked = [row[0] for row in sheet.expected if row is not None]
     if good:
         check_answers(trial, trained.name, asked, list(map(_comparable, good)))

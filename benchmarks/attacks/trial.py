@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import scripts as running
 import tiny
@@ -217,6 +218,19 @@ class Trial:
             if verdict != "message":
                 raise Bad(verdict, f"exit code {finished.code}\n{finished.err[-700:]}")
         return finished
+
+    def kill(self, started, moment):
+        """Kills a command at a moment, in seconds from now, unless it ended before; returns its exit code."""
+        _, process, stop, _, _ = started
+        end = time.time() + moment
+        while time.time() < end and os.path.exists(f"/proc/{process.pid}"):
+            time.sleep(0.002)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+        self.commands[-1] += f"  # killed after {moment:.2f} s"
+        code = process.wait().code
+        stop()
+        return code
 
     def run(self, script, *arguments, **options):
         """Runs a command to its end; returns its `Finished`.
