@@ -43,7 +43,8 @@ class Worker:
     def __init__(self, arguments, directory, models):
         self._arguments, self._directory, self._models = arguments, directory, models
         self._servers = [running.Scripts() for _ in range(2)]
-        self._spoiled = spoiled.Spoiled(self._servers[0], directory, arguments.limit)
+        self._spoiled = spoiled.Spoiled(self._servers[0], pathlib.Path(arguments.models or directory),
+                                        arguments.limit)
         self._memory = {}
 
     @property
@@ -126,6 +127,7 @@ def parsed():
     parser.add_argument("--only", help="numbers of the cases to repeat, with commas between")
     parser.add_argument("--jobs", type=int, default=2, help="cases at the same time")
     parser.add_argument("--limit", type=float, default=60, help="seconds of CPU that a run may take")
+    parser.add_argument("--models", help="directory of trained models, which is made if it is missing")
     parser.add_argument("--keep", action="store_true", help="leave the directories")
     arguments = parser.parse_args()
     if unknown := set(arguments.kinds.split(",")) - set(KINDS):
@@ -133,16 +135,24 @@ def parsed():
     return arguments
 
 
+def _models(arguments, above):
+    """Makes the trained models and the template below a directory, unless they are there; returns the
+    `world.World`."""
+    with running.Scripts() as scripts:
+        if set(_SPOILED) & set(arguments.kinds.split(",")) and not (above / "template").exists():
+            spoiled.write_template(above / "template", scripts)
+        models = world.World(above / "models", scripts)
+        if not models.directory.exists():
+            models.build()
+    return models
+
+
 def main():
     """Prints bad cases when they are found, and the counts at the end."""
     arguments = parsed()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, and then inherited
     directory = pathlib.Path(tempfile.mkdtemp(prefix="attack."))
-    with running.Scripts() as scripts:
-        if set(_SPOILED) & set(arguments.kinds.split(",")):
-            spoiled.write_template(directory / "template", scripts)
-        models = world.World(directory / "world", scripts)
-        models.build()
+    models = _models(arguments, pathlib.Path(arguments.models or directory))
     workers = [Worker(arguments, directory, models) for _ in range(arguments.jobs)]
     cases, waiting, began, lock = [], numbers(arguments), time.time(), threading.Lock()
 

@@ -49,8 +49,19 @@ def rows(trial):
     kind, sheet = sheets.draw(trial.chance, name)
     trial.note(f"{phase} of {name}: {kind}")
     trained = trial.world.take(trial.here, name)
-    trial.write(sheet.name, sheet.content())
+    path = trial.write(sheet.name, sheet.content())
+    if all(must == "right" for must in sheet.must.values()):
+        _read_plainly(path, sheet)
     {"predict": _predict, "test": _test, "dev": _dev, "train": _train}[phase](trial, trained, sheet)
+
+
+def _read_plainly(path, sheet):
+    """Raises an error if the simple reader finds other texts in a valid file than were written."""
+    texts = [sheet.shown.get(name, name) for name in sheet.texts]
+    found = [tuple(row[name] for name in texts)
+             for row in oracle.rows_of(path, sheet.delimiter, sheet.has_header)]
+    if found != [row[0] for row in sheet.expected]:
+        raise RuntimeError(f"{path}: the attack contradicts itself")
 
 
 # --- predict.py ------------------------------------------------------------------------------------------

@@ -306,8 +306,8 @@ def splits(trial):
         _check_apart(trial, f"new{turn}/train.tf_record", f"new{turn}/eval.tf_record")
         chosen.append(sorted(ids for ids, _ in oracle.fed(trial.here / f"new{turn}/eval.tf_record")))
     if len(chosen) > 1 and chosen[0] != chosen[1]:
-        raise Bad("wrong result", f"dev rows differ between {kind}: {len(set(chosen[0]) - set(chosen[1]))} of "
-                  f"{len(chosen[0])}")
+        raise Bad("wrong result", f"dev rows differ between {kind}: "
+                  f"{len(set(chosen[0]) - set(chosen[1]))} of {len(chosen[0])}")
 
 
 def collisions(trial):

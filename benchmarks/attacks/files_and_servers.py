@@ -29,10 +29,10 @@ def glue_files(trial):
         (trial.here / path).write_text("".join("\t".join(row) + "\n"
                                                for row in [["index", "sentence"], *rows]))
         columns = (1,)
-    if task == "mrpc" and part == "test":  # likewise
+    if task == "mrpc" and part == "test":  # also
         rows = [[str(index), *row[1:]] for index, row in enumerate(rows)]
-        (trial.here / path).write_text("index\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + "".join(
-            "\t".join(row) + "\n" for row in rows))
+        names = ["index", "#1 ID", "#2 ID", "#1 String", "#2 String"]
+        (trial.here / path).write_text("".join("\t".join(row) + "\n" for row in [names, *rows]))
     asked = [tuple(row[column] for column in columns) for row in rows]
     finished = trial.run("predict.py", model_dir=task, input_file=path, output_file="answers.jsonl")
     if trial.expect(finished, "either"):
@@ -52,8 +52,8 @@ def text_lines(trial):
     chance = trial.chance
     name = chance.choice(["single", "pair"])
     rows = [texts for texts, _ in world.rows(chance, name, 8)]
-    kind = chance.choice(["plain", "empty line", "not UTF-8", "mark", "crlf", "no end", "odd spaces", "escape",
-                          "three parts", "surrogate"])
+    kind = chance.choice(["plain", "empty line", "not UTF-8", "mark", "crlf", "no end", "odd spaces",
+                          "escape", "three parts", "surrogate"])
     trial.note(f"{name}: {kind}")
     trial.world.take(trial.here, name)
     lines, must = [" ||| ".join(texts).encode() for texts in rows], "right"

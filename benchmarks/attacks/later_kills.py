@@ -25,27 +25,26 @@ _NER = dict(world.MODEL, **_TRAINING, train_file="data/tags.conll", dev_file="da
             tag_column=3, output_dir="out")
 _REPLICAS = dict(world.MODEL, **_TRAINING, train_file="data/single.csv", dev_file="data/single.csv",
                  output_dir="out", num_replicas=2)
+_ASKED = dict(model_dir="single", input_file="asked.jsonl", batch_size=4)
 # Each: (script, flags, the model taken, what it writes). What it writes: a file, a directory of files,
 # "versions" of exports, or the output directory of a "training".
 SETTINGS = {
-    "predict": ("predict.py", dict(model_dir="single", input_file="asked.jsonl", output_file="out/answers.jsonl",
-                                   batch_size=4), "single", "files"),
-    "predict, .gz": ("predict.py", dict(model_dir="single", input_file="asked.jsonl", batch_size=4,
-                                        output_file="out/answers.jsonl.gz"), "single", "files"),
+    "predict": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl"), "single", "files"),
+    "predict, .gz": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl.gz"), "single", "files"),
     "vectors": ("extract_features.py", dict(init_checkpoint="single", input_file="lines.txt", layers="-1",
                                             output_file="out/vectors.jsonl"), "single", "files"),
     "export": ("export.py", dict(model_dir="single", output_dir="out", warmup_requests=1), "single",
                "versions"),
-    "export with text": ("export.py", dict(model_dir="single", output_dir="out", warmup_requests=0, text=True),
-                         "single", "versions"),
+    "export with text": ("export.py", dict(model_dir="single", output_dir="out", warmup_requests=0,
+                                           text=True), "single", "versions"),
     "convert": ("convert_checkpoint.py", dict(input="single", output="out"), "single", "files"),
     "convert, weights only": ("convert_checkpoint.py", dict(input="tags", output="out", weights_only=True),
                               "tags", "files"),
     "download": ("download.py", dict(data="squad1.1", output_dir="out"), "single", "files"),
     "run_ner": ("run_ner.py", _NER, "tags", "training"),
     "replicas": ("run_classifier.py", _REPLICAS, "single", "training"),
-    "replicas predict": ("predict.py", dict(model_dir="single", input_file="asked.jsonl", num_replicas=2,
-                                            output_file="out/answers.jsonl", batch_size=4), "single", "files"),
+    "replicas predict": ("predict.py", dict(_ASKED, num_replicas=2, output_file="out/answers.jsonl"),
+                         "single", "files"),
 }
 _WEIGHTS = {"run_ner": 2, "replicas": 1, "replicas predict": 1, "download": 2}
 
