@@ -43,7 +43,7 @@ def ask(trial, name, must, **flags):
     else:
         (trial.here / "lines.txt").write_text("the cat\n")
         finished = trial.run("extract_features.py", init_checkpoint=name, input_file="lines.txt",
-                             output_file="features.jsonl", layers="-1")
+                             output_file="features.jsonl", layers="-1", max_seq_length=20)
     trial.expect(finished, must)
     return finished
 

@@ -266,9 +266,10 @@ def vectors(trial):
         lines[2] = ""
     trial.write("lines.txt", "".join(f"{line}\n" for line in lines))
     finished = trial.run("extract_features.py", init_checkpoint="single", input_file="lines.txt",
-                         output_file="features.jsonl", layers="-1", pooling="mean")
+                         output_file="features.jsonl", layers="-1", max_seq_length=20)
     if not trial.expect(finished, "right"):
         return
-    found = [json.loads(line) for line in (trial.here / "features.jsonl").read_text().splitlines()]
+    found = [json.loads(line) for line in (trial.here / "features.jsonl").read_text("utf-8").split("\n")
+             if line]
     if [row["linex_index"] for row in found] != list(range(len(lines))):
         raise Bad("wrong result", f"{[row['linex_index'] for row in found]} of {len(lines)} lines")

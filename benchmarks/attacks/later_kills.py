@@ -32,7 +32,7 @@ SETTINGS = {
     "predict": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl"), "single", "files"),
     "predict, .gz": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl.gz"), "single", "files"),
     "vectors": ("extract_features.py", dict(init_checkpoint="single", input_file="lines.txt", layers="-1",
-                                            output_file="out/vectors.jsonl"), "single", "files"),
+                                            max_seq_length=20, output_file="out/vectors.jsonl"), "single", "files"),
     "export": ("export.py", dict(model_dir="single", output_dir="out", warmup_requests=1), "single",
                "versions"),
     "export with text": ("export.py", dict(model_dir="single", output_dir="out", warmup_requests=0,

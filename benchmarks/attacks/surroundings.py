@@ -17,7 +17,7 @@ from attacks.trial import Bad, contents_of
 _WRITERS = [
     ("predict.py", "output_file", ".jsonl", dict(model_dir="single", input_file="asked.jsonl")),
     ("extract_features.py", "output_file", ".jsonl", dict(init_checkpoint="single", input_file="lines.txt",
-                                                          layers="-1")),
+                                                          layers="-1", max_seq_length=20)),
     ("build_vocab.py", "output_file", ".txt", dict(input_file="lines.txt", vocab_size=60)),
     ("create_pretraining_data.py", "output_file", ".tfrecord", dict(
         input_file="lines.txt", vocab_file="model/vocab.txt", max_seq_length=20, max_predictions_per_seq=3)),
@@ -260,7 +260,7 @@ def machines(trial):
                 flags["batch_size"] = 3
         else:
             flags = dict(init_checkpoint=f"{at}single", input_file=f"{at}lines.txt", layers="-1",
-                         batch_size=2)
+                         batch_size=2, max_seq_length=20)
             if kind == "flags" and index:
                 flags["layers"] = "0"
         started.append(trial.start(command, server=index, output_file=f"{at}out.jsonl",
