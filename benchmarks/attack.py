@@ -37,23 +37,29 @@ FINE = ("no memory, in C++", "message", "success", "ended by the signal", "still
 Case = collections.namedtuple("Case", "number kind command done verdict detail repeat")
 
 
+class Servers(dict):
+    """Servers of runs by their number, each started when it is first needed."""
+
+    def __missing__(self, number):
+        return self.setdefault(number, running.Scripts())
+
+    def close(self):
+        for server in self.values():
+            server.__exit__()
+
+
 class Worker:
     """Runs cases one after the other, on servers of its own."""
 
     def __init__(self, arguments, directory, models):
         self._arguments, self._directory, self._models = arguments, directory, models
-        self._servers = [running.Scripts() for _ in range(2)]
+        self._servers = Servers()
         self._spoiled = spoiled.Spoiled(self._servers[0], pathlib.Path(arguments.models or directory),
                                         arguments.limit)
         self._memory = {}
 
-    @property
-    def scripts(self):
-        return self._servers[0]
-
     def close(self):
-        for server in self._servers:
-            server.__exit__()
+        self._servers.close()
 
     def case(self, number):
         """Runs a case; returns the `Case`."""
