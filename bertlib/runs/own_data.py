@@ -7,17 +7,16 @@ from absl import logging
 from bertlib.runs import checks, head_labels, run_record
 from bertlib.runs.settings import PHASES
 from bertlib.tasks import own_data, targets
+from bertlib.tasks.columns import check_header_flag
 
 # What `run.json` calls it.
 TASK = "own data"
 _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))
 _FLAGS = (*_FILES.values(), "text_column", "label_column", "label_file", "task_type", "label_separator",
-          "threshold", "header", "dev_fraction")
+          "threshold", "header", "delimiter", "dev_fraction")
 # Of these flags, what an evaluation or prediction takes from the training.
-_AS_IN_TRAINING = ("text_column", "label_column", "label_separator", "header")
-# What --header says: whether the first row names the columns; None if that is to be found out.
-HEADER = {"auto": None, "true": True, "false": False}
+_AS_IN_TRAINING = ("text_column", "label_column", "label_separator", "header", "delimiter")
 _MOST_LISTED = 30
 
 
@@ -55,11 +54,8 @@ def processor_of(settings, suffix=""):
         settings.take_default("output_dir", os.path.join("output", _stem(first) + suffix))
     record = run_record.of_weights(settings)
     _take_from_training(settings, record)
-    columns = {name: None if getattr(settings, name) is None else own_data.columns_of(getattr(settings, name))
-               for name in ("text_column", "label_column")}
-    _check_flags(settings, **columns)
-    reader = own_data.Reader(settings.task_type, columns["text_column"], columns["label_column"],
-                             HEADER[settings.header], settings.label_separator)
+    _check_flags(settings)
+    reader = own_data.reader_of(settings.task_type, lambda name, default: getattr(settings, name, default))
     parts, labels = _read(settings, reader, record)
     for name, found in (("text_column", reader.text), ("label_column", reader.label)):
         if getattr(settings, name) is None and found:
@@ -129,9 +125,11 @@ def _take_from_training(settings, record):
             settings.take_default(name, value, "as in the training")
 
 
-def _check_flags(settings, text_column, label_column):
+def _check_flags(settings):
     """Raises a ValueError if flags exclude each other."""
     kind = settings.task_type
+    given = own_data.columns_of_settings(lambda name, default: getattr(settings, name, default))
+    text_column, label_column = given["text"], given["label"]
     if settings.data_dir is not None:
         raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks: name your own files with "
                          "--train_file, --dev_file and --test_file.")
@@ -149,10 +147,8 @@ def _check_flags(settings, text_column, label_column):
     if len(label_column or ()) > 1 and kind != "multilabel":
         raise ValueError(f"--label_column={settings.label_column}: only with --task_type=multilabel there "
                          f"are several columns of labels, and this is {kind}.")
-    named = any(isinstance(column, str) for column in (*(text_column or [""]), *(label_column or ())))
-    if settings.header == "false" and named:
-        raise ValueError("--header=false: without a header row columns have no names. Give --text_column and "
-                         "--label_column by number, from 1.")
+    check_header_flag(given["header"], None if text_column is None else [
+        *text_column, *(label_column or ())], "--text_column and --label_column")
 
 
 # --- Files -----------------------------------------------------------------------------------------------
@@ -170,7 +166,7 @@ def _read(settings, reader, record):
     if settings.do_train:
         own_data.check_variety(parts["train"])
     if settings.do_eval and settings.dev_fraction is None:
-        parts["dev"] = read("dev_file")
+        parts["dev"] = read("dev_file", known=labels)
     if settings.do_predict:
         parts["test"] = read("test_file", needs_labels=False, known=labels)
     if labels is not None:
