@@ -210,7 +210,7 @@ class TextReader:
     """
 
     def __init__(self, text=None, label=None, header=None, delimiter=None, task_type="classification",
-                 separator=",", choices=None, find_layout=None):
+                 separator=",", choices=None, find_layout=None, takes_lists=False):
         """Says where the texts are.
 
         Args:
@@ -223,12 +223,13 @@ class TextReader:
             list that it has. None: if `text` is None, they are in columns with a usual name.
           find_layout: function of a first row that returns the `FileColumns` of a file of a known task, or None.
             It is called if `text` is None.
+          takes_lists: whether a text of JSON Lines may be a list, of words; it is taken as it is.
         """
         self.text, self.label = text, label
         self.place = self.text_places = None
         self._header, self._delimiter = header, delimiter
         self._task_type, self._separator = task_type, separator
-        self._choices, self._find_layout = choices, find_layout
+        self._choices, self._find_layout, self._takes_lists = choices, find_layout, takes_lists
         self._layout = None
 
     def rows(self, stream, path, input_format, known=None, ahead=AHEAD):
@@ -365,7 +366,7 @@ class TextReader:
                            "--delimiter=comma."}.get(place.delimiter, "")
             return TextRow(line, row, problem=f"{len(row)} columns, but line {place.line} has {place.width}; all "
                            f"rows should have as many.{advice}")
-        return _with_texts(line, row, self.text_places)
+        return self._with_texts(line, row)
 
     def _of_object(self, line, row):
         """The `TextRow` of an object of JSON Lines. Without a choice of names, all rows have to have the columns
@@ -378,20 +379,21 @@ class TextReader:
                 if self._choices is None:
                     self.place = None
                 return TextRow(line, row, problem=error.problem)
-        return _with_texts(line, row, self.text_places)
+        return self._with_texts(line, row)
 
-
-def _with_texts(line, row, places):
-    """The `TextRow` of a row whose texts are in these places."""
-    try:
-        texts = [text_of(line, value_of(line, row, place), "the text") for place in places]
-    except RowError as error:
-        return TextRow(line, row, problem=error.problem)
-    empty = [is_blank(text) for text in texts]
-    if not any(empty):
-        return TextRow(line, row, tuple(texts))
-    which = "" if len(texts) < 2 else " first" if empty[0] else " second"
-    return TextRow(line, row, problem=f"the{which} text is empty; complete the row or remove it.")
+    def _with_texts(self, line, row):
+        """The `TextRow` of a row that has the texts in `text_places`."""
+        try:
+            values = [value_of(line, row, place) for place in self.text_places]
+            texts = [value if self._takes_lists and isinstance(value, list) else text_of(line, value, "the text")
+                     for value in values]
+        except RowError as error:
+            return TextRow(line, row, problem=error.problem)
+        empty = [isinstance(text, str) and is_blank(text) for text in texts]
+        if not any(empty):
+            return TextRow(line, row, tuple(texts))
+        which = "" if len(texts) < 2 else " first" if empty[0] else " second"
+        return TextRow(line, row, problem=f"the{which} text is empty; complete the row or remove it.")
 
 
 def _without_last_blanks(rows):

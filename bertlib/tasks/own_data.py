@@ -17,6 +17,7 @@ _DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, 
 _LARGEST = 3.4e38  # of a float32
 _METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spearman"),
             "multilabel": ("f1_micro", "f1_macro")}
+KINDS = tuple(_METRICS)
 
 
 def reader_of(task_type, setting):
