@@ -185,8 +185,8 @@ def define_column_flags(heading="Your own data, in place of a task"):
                           "Whether the first row of a .csv or .tsv file names the columns. auto: it does if "
                           "columns are given by name, or not at all.")
         flags.DEFINE_enum("delimiter", "auto", ["auto", "comma", "semicolon"],
-                          "The character between the columns of a .csv file. auto: semicolons, if the first row "
-                          "has some and no commas, outside of quotes; else commas.")
+                          "The character between the columns of a .csv file. auto: semicolons, if the first "
+                          "row has some and no commas, outside of quotes; else commas.")
 
 
 def define_word_column_flags(heading="Task"):

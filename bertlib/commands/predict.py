@@ -180,7 +180,8 @@ def run(settings, predictor):
     """
     answered = skipped = 0
     wrong = None
-    source = predictor.source({name: getattr(settings, name) for name in questions.FLAGS if settings.given(name)})
+    given = {name: getattr(settings, name) for name in questions.COLUMN_FLAGS if settings.given(name)}
+    source = predictor.source(given)
     replicas = replica_group.current()
     with opened(settings) as (lines, answers):
         name = "standard input" if settings.input_file == "-" else settings.input_file

@@ -47,8 +47,8 @@ def _text(name, value):
 
 
 class _Texts:
-    """One or two texts, as in the training. What is too long becomes windows if it did in the training, else it is
-    cut."""
+    """One or two texts, as in the training. What is too long becomes windows if it did in the training, else
+    it is cut."""
 
     fields, required = ("text_a", "text_b"), 1
     more_inputs = ()

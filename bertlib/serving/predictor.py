@@ -68,7 +68,7 @@ class Predictor:
         Args:
           path: the file, which may be compressed.
           input_format: one of `questions.FORMATS`; by default the format of the file's name.
-          flags: values of `questions.FLAGS`, in place of the training's.
+          flags: values of `questions.COLUMN_FLAGS`, in place of the training's.
 
         Raises:
           ValueError, OSError: the file cannot be used.

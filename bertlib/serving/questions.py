@@ -14,7 +14,7 @@ FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # between two texts of a line of plain text
 _ENDINGS = {**tables.ENDINGS, ".conll": "conll", ".iob": "conll", ".bio": "conll"}
 # Flags that say where the texts of a file are, see `Source`.
-FLAGS = ("text_column", "label_column", "header", "delimiter", "token_column", "tag_column")
+COLUMN_FLAGS = ("text_column", "label_column", "header", "delimiter", "token_column", "tag_column")
 
 
 class Question(NamedTuple):
@@ -45,7 +45,7 @@ class Source:
         Args:
           model: a `model_directory.ModelDirectory`.
           fields, required: see `answers`.
-          flags: {name: value} of `FLAGS` that were given, and override the training's.
+          flags: {name: value} of `COLUMN_FLAGS` that were given, and override the training's.
 
         Raises:
           ValueError: they contradict each other.
@@ -91,8 +91,8 @@ class Source:
             return self._of_text(stream)
         if input_format == "conll":
             if not self._is_tagger:
-                raise ValueError("--input_format=conll: sentences in CoNLL's columns are for a model that tags words. "
-                                 f"This one takes {' and '.join(self._fields)}.")
+                raise ValueError("--input_format=conll: sentences in CoNLL's columns are for a model that "
+                                 f"tags words. This one takes {' and '.join(self._fields)}.")
             return self._of_conll(stream, name)
         return self._of_rows(stream, name, input_format, ahead)
 
@@ -106,8 +106,8 @@ class Source:
             fields = dict(zip(self._fields, values))
             problem = None
             if len(values) < self._required:
-                problem = (f"there is one text; the model takes {' and '.join(self._fields)}, with{PAIR}between "
-                           "them.")
+                problem = (f"there is one text; the model takes {' and '.join(self._fields)}, "
+                           f"with{PAIR}between them.")
             yield Question(number, fields, tuple(values), problem)
 
     def _of_conll(self, stream, name):
@@ -124,7 +124,8 @@ class Source:
             fields, width = row.values, len(row.values)
             if isinstance(row.values, list):
                 if width not in names:
-                    names[width] = _names(reader.place.names, dict(zip(reader.text_places, self._fields)), width)
+                    texts = dict(zip(reader.text_places, self._fields))
+                    names[width] = _names(reader.place.names, texts, width)
                 fields = dict(zip(names[width], row.values))
             problem = row.problem
             if problem is None and self._has_second_text(fields):
@@ -141,30 +142,31 @@ class Source:
 def _check_count(flag, number, fields, required):
     """Raises a ValueError if --text_column names more or fewer columns than a task takes."""
     if not required <= number <= len(fields):
-        raise ValueError(f"--text_column={flag} names {number} column{'s' * (number != 1)}, and the model takes "
-                         f"{' and '.join(fields)}.")
+        raise ValueError(f"--text_column={flag} names {number} column{'s' * (number != 1)}, and the model "
+                         f"takes {' and '.join(fields)}.")
 
 
 def _names(header, texts, width):
     """The names of a row's fields, all different.
 
-    A field is called as in the header, or without one {place: name} `texts`; without a name column_3, say. A name
-    that another field has gets a number: text, text_2.
+    A field is called as in the header, or without one {place: name} `texts`; without a name column_3, say. A
+    name that another field has gets a number: text, text_2.
     """
     found, taken = [], set(header or ())
     for place in range(width):
         own = (header[place] if place < len(header) else "") if header is not None else texts.get(place)
         plain = own or f"column_{place + 1}"
         choices = itertools.chain([plain], (f"{plain}_{number}" for number in itertools.count(2)))
-        found.append(next(name for name in choices if name not in found and (name == own or name not in taken)))
+        found.append(next(name for name in choices
+                          if name not in found and (name == own or name not in taken)))
     return found
 
 
 def of_answer(question, answer):
     """Returns the line of an answer, as JSON has it: the answer, then the input's fields.
 
-    A field of an answer's name is written as "input_" and that name; if the input has a field of that name too, with
-    "input_" once more.
+    A field of an answer's name is written as "input_" and that name; if the input has a field of that name
+    too, with "input_" once more.
 
     Raises:
       ValueError: a number of the answer is NaN or infinite, which JSON has not.
@@ -178,5 +180,5 @@ def of_answer(question, answer):
     try:
         return json.dumps({**answer, **fields}, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        raise ValueError(f"the answer to line {question.line} has a number that is not finite: the model's weights "
-                         "are damaged, or its training diverged.") from None
+        raise ValueError(f"the answer to line {question.line} has a number that is not finite: the model's "
+                         "weights are damaged, or its training diverged.") from None

@@ -36,9 +36,9 @@ class _Layout(NamedTuple):
 
     `guid` None numbers the examples by row. `header` says that the first row names the columns.
     `label_header` is the name over the labels; it is needed if a test file may come without them, and the
-    columns are numbered. `text_headers` are the names over numbered texts in the published files: by them a file of
-    the task is told from others. `skips_short_rows` leaves rows with too few columns out. `scores` is the range of
-    a regression's labels, both ends included.
+    columns are numbered. `text_headers` are the names over numbered texts in the published files: by them a
+    file of the task is told from others. `skips_short_rows` leaves rows with too few columns out. `scores` is
+    the range of a regression's labels, both ends included.
     """
 
     text_a: int | str
@@ -83,7 +83,8 @@ class _Layout(NamedTuple):
         return list(self.text_headers) or (self.texts if isinstance(self.text_a, str) else None)
 
     def columns_in(self, first, labels, language):
-        """Returns the `columns.FileColumns` of a file that begins with this row; None if it is no such file."""
+        """Returns the `columns.FileColumns` of a file that begins with this row; None if it is no such
+        file."""
         if self.header:
             if not self.names or not set(self.names) <= set(first):
                 return None
@@ -270,8 +271,8 @@ class DataProcessor:
         return [layout.names for layout in (self._LAYOUT, *self._FURTHER_LAYOUTS) if layout and layout.names]
 
     def columns_in(self, first):
-        """Returns the `columns.FileColumns` of a file of this task, by its first row (list of str); None if it looks
-        like none of its files."""
+        """Returns the `columns.FileColumns` of a file of this task by its first row, a list of str; None
+        if it looks like none of the task's files."""
         found = (layout.columns_in(first, self.get_labels(), self.language)
                  for layout in (self._LAYOUT, *self._FURTHER_LAYOUTS) if layout)
         return next(filter(None, found), None)

@@ -1,7 +1,7 @@
 """Which columns of a file hold the texts: given by name or by number, with or without a header row.
 
-Training, evaluation, prediction and export read the texts of a file through `TextReader`, so that all see the same
-examples, or refuse the same line.
+Training, evaluation, prediction and export read the texts of a file through `TextReader`, so that all see the
+same examples, or refuse the same line.
 """
 
 import itertools
@@ -36,8 +36,8 @@ def columns_of(text, flag="--text_column"):
     if not all(columns):
         raise ValueError(f"{flag}={text}: a column's name is empty. Give its number, from 1, or rename it.")
     if len(set(columns)) < len(columns):
-        raise ValueError(f"{flag}={text} names a column twice. Each text and the label have a column of their "
-                         "own.")
+        raise ValueError(f"{flag}={text} names a column twice. Each text and the label have a column of "
+                         "their own.")
     return [int(column) if re.fullmatch(r"-?[0-9]+", column) else column for column in columns]
 
 
@@ -50,8 +50,8 @@ def check_header_flag(header, columns, flags):
       flags: the names of the flags that give columns.
     """
     if header is False and (columns is None or any(isinstance(column, str) for column in columns)):
-        raise ValueError(f"--header=false: without a header row columns have no names. Give {flags} by number, "
-                         "from 1.")
+        raise ValueError(f"--header=false: without a header row columns have no names. Give {flags} by "
+                         "number, from 1.")
 
 
 # --- Values ----------------------------------------------------------------------------------------------
@@ -92,8 +92,8 @@ def value_of(line, row, place):
 
 
 class Places(NamedTuple):
-    """Where the columns of a file are: the line that says so, the names (None without a header row), whether it
-    is of JSON Lines, its width, the character between its values."""
+    """Where the columns of a file are: the line that says so, the names (None without a header row), whether
+    it is of JSON Lines, its width, the character between its values."""
 
     line: int
     names: list | None
@@ -114,8 +114,8 @@ class Places(NamedTuple):
                                f"{self.width}; the last one is also -1.{self._hint()}")
             return index
         if self.names is None:
-            raise RowError(self.line, f"there is no header row, so {flag} has to give numbers, from 1, and not "
-                           f"{column!r}.")
+            raise RowError(self.line, f"there is no header row, so {flag} has to give numbers, from 1, and "
+                           f"not {column!r}.")
         count = self.names.count(str(column))
         if count == 1:
             return str(column) if self.is_json else self.names.index(column)
@@ -157,8 +157,8 @@ class Places(NamedTuple):
         if self.is_json:
             return place
         if self.names is None:
-            raise RowError(self.line, "labels in a column each are called as their columns, for which a header "
-                           "row is needed.")
+            raise RowError(self.line, "labels in a column each are called as their columns, for which a "
+                           "header row is needed.")
         return self.names[place]
 
     def listed(self):
@@ -180,8 +180,8 @@ class Places(NamedTuple):
 class FileColumns(NamedTuple):
     """The columns of a file of a known task.
 
-    `text` are the indices of the texts, `has_header` says whether the first row names the columns, `width` is the
-    fewest columns of a row, `only` is None or (index, value): rows with another value there are left out.
+    `text` are the indices of the texts, `has_header` says whether the first row names the columns, `width` is
+    the fewest columns of a row, `only` is None or (index, value): rows with another value there are left out.
     """
 
     text: list
@@ -219,10 +219,10 @@ class TextReader:
           header: whether the first row names the columns; None if it does when columns are given by name.
           delimiter: "," or ";" of .csv files; None to find out.
           task_type, separator: see `header_rows.LabelKind`.
-          choices: lists of names. The texts of a file without the columns `text` are in the columns of the first
-            list that it has. None: if `text` is None, they are in columns with a usual name.
-          find_layout: function of a first row that returns the `FileColumns` of a file of a known task, or None.
-            It is called if `text` is None.
+          choices: lists of names. The texts of a file without the columns `text` are in the columns of the
+            first list that it has. None: if `text` is None, they are in columns with a usual name.
+          find_layout: function of a first row that returns the `FileColumns` of a file of a known task, or
+            None. It is called if `text` is None.
           takes_lists: whether a text of JSON Lines may be a list, of words; it is taken as it is.
         """
         self.text, self.label = text, label
@@ -261,8 +261,8 @@ class TextReader:
         with tables.blaming(path):
             has_header = self._settle(table, head, known)
         if table.delimiter == ";":
-            logging.info("%s: the first row has semicolons and no commas, so columns are separated by semicolons.",
-                         path)
+            logging.info("%s: the first row has semicolons and no commas, so columns "
+                         "are separated by semicolons.", path)
         for line, row in itertools.chain(head[has_header:], rows):
             if isinstance(row, Bad):
                 yield TextRow(line, None, problem=row.problem)
@@ -295,7 +295,7 @@ class TextReader:
             columns = self._columns()
             self.text_places = [self.place.of(column, "--text_column") for column in columns]
         except RowError as error:
-            advice = " The first row has commas and semicolons: --delimiter says which of them separate columns."
+            advice = " The row has commas and semicolons: pass --delimiter if semicolons separate columns."
             raise RowError(error.line, error.problem + advice * table.is_ambiguous) from None
         return has_header
 
@@ -310,12 +310,13 @@ class TextReader:
         found = next(filter(self.place.has, self._choices), self.text)
         if found is None:
             if self.place.names is None:
-                raise RowError(self.place.line, "say with --text_column where the texts are; there is no header "
-                               "row, so give numbers, from 1.")
+                raise RowError(self.place.line, "there is no header row. Pass --text_column with the numbers "
+                               "of the texts' columns, from 1.")
             missing = next(name for name in self._choices[0] if not self.place.has([name]))
+            advice = "the columns of the texts" if self.place.is_json else (
+                "the columns of the texts; with numbers, from 1, if this is no header row")
             raise RowError(self.place.line, f"there is no column {missing!r}; the columns are "
-                           f"{self.place.listed()}. Say with --text_column where the texts are, by name, or by "
-                           "number, from 1, if that is no header row.")
+                           f"{self.place.listed()}. Pass --text_column with {advice}.")
         return found
 
     def _has_header(self, table, line, first, others, known):
@@ -327,7 +328,8 @@ class TextReader:
         given = [*(self.text or ()), *(self.label or ())]
         if self.text is None or not all(isinstance(column, int) for column in given):
             return self._header is not False
-        if table.is_ambiguous and len({sum(value.count(";") for value in row) for row in [first, *others]}) == 1:
+        semicolons = {sum(value.count(";") for value in row) for row in [first, *others]}
+        if table.is_ambiguous and len(semicolons) == 1:
             raise RowError(line, "the row has commas and semicolons. Pass --delimiter=comma or "
                            "--delimiter=semicolon, whichever separates the columns.")
         width = len(first)
@@ -337,14 +339,14 @@ class TextReader:
         if self._header:
             for place in labels:
                 if kind.is_example(first[place], [row[place] for row in others if len(row) == width]):
-                    raise RowError(line, f"--header=true, but {first[place]!r:.80} is in the column of the labels, "
-                                   "as in other rows: this looks like an example. Pass --header=false, or name "
-                                   "that column otherwise.")
+                    raise RowError(line, f"--header=true, but {first[place]!r:.80} is in the column of the "
+                                   "labels, as in other rows: this looks like an example. Pass "
+                                   "--header=false, or name that column otherwise.")
             return True
         if self._header is None and header_rows.looks_like_header(first, others, texts, labels, kind):
             raise RowError(line, "the columns are given by number, and this looks like a header row: "
-                           f"{', '.join(first):.80}. Pass --header=true if it is one, --header=false if it is an "
-                           "example.")
+                           f"{', '.join(first):.80}. Pass --header=true if it is one, --header=false if it "
+                           "is an example.")
         return False
 
     # --- Each row
@@ -358,19 +360,19 @@ class TextReader:
         place = self.place
         if self._layout:
             if len(row) < self._layout.width:
-                return TextRow(line, row, problem=f"expected at least {self._layout.width} tab-separated columns, "
-                               f"found {len(row)}; complete the row or remove it.")
+                return TextRow(line, row, problem=f"expected at least {self._layout.width} columns, found "
+                               f"{len(row)}; complete the row or remove it.")
         elif len(row) != place.width:
             advice = {",": " A text with a comma has to be in quotes.",
-                      ";": " A text with a semicolon has to be in quotes; if columns are separated by commas, pass "
-                           "--delimiter=comma."}.get(place.delimiter, "")
-            return TextRow(line, row, problem=f"{len(row)} columns, but line {place.line} has {place.width}; all "
-                           f"rows should have as many.{advice}")
+                      ";": " A text with a semicolon has to be in quotes; if commas separate the columns, "
+                           "pass --delimiter=comma."}.get(place.delimiter, "")
+            return TextRow(line, row, problem=f"{len(row)} columns, but line {place.line} has {place.width}; "
+                           f"all rows should have as many.{advice}")
         return self._with_texts(line, row)
 
     def _of_object(self, line, row):
-        """The `TextRow` of an object of JSON Lines. Without a choice of names, all rows have to have the columns
-        of the first one."""
+        """The `TextRow` of an object of JSON Lines. Without a choice of names, all rows have to have the
+        columns of the first one."""
         if self.place is None or self._choices is not None:
             self.place = Places(line, list(row), True, len(row))
             try:
@@ -385,8 +387,8 @@ class TextReader:
         """The `TextRow` of a row that has the texts in `text_places`."""
         try:
             values = [value_of(line, row, place) for place in self.text_places]
-            texts = [value if self._takes_lists and isinstance(value, list) else text_of(line, value, "the text")
-                     for value in values]
+            texts = [value if self._takes_lists and isinstance(value, list) else
+                     text_of(line, value, "the text") for value in values]
         except RowError as error:
             return TextRow(line, row, problem=error.problem)
         empty = [isinstance(text, str) and is_blank(text) for text in texts]

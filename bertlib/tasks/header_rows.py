@@ -42,8 +42,8 @@ class LabelKind:
         return None if self._known is None else bool(self._known.intersection(self.split(value)))
 
     def is_example(self, value, others):
-        """Returns whether the field of a first row is of an example, by the fields of the other rows; None if that
-        is not known."""
+        """Returns whether the field of a first row is of an example, by the fields of the other rows; None if
+        that is not known."""
         if self.is_label(value):
             return True
         if self._task_type == "regression":
@@ -61,13 +61,14 @@ def looks_like_header(first, others, texts, labels, kind):
     1. A text is one of the usual names of columns, such as "sentence1".
     2. The label is one of these names.
     3. The other rows have numbers in a column, and the first row has a name there.
-    4. The label is a name and no known label, and all other rows have known labels, or numbers for a regression.
+    4. The label is a name and no known label, and all other rows have known labels, or numbers for a
+       regression.
     5. Nine in ten labels of the other rows occur there more than once.
-    6. All texts are names, and shorter, in words, than each text of the other rows. If the file has no labels, a
-       text of a single word, and three in each text of the other rows.
+    6. All texts are names, and shorter, in words, than each text of the other rows. If the file has no
+       labels, a text of a single word, and three in each text of the other rows.
 
-    A name begins with a letter and has no punctuation of a sentence. If the label of the first row is a known one,
-    or the label of another row, only rule 1 applies.
+    A name begins with a letter and has no punctuation of a sentence. If the label of the first row is a known
+    one, or the label of another row, only rule 1 applies.
 
     Args:
       first: list of str.

@@ -1,5 +1,5 @@
-"""Examples of one's own for classification, in the files of `tables`: texts, read by `columns`, and labels; and a
-part of them taken out to evaluate on."""
+"""Examples of one's own for classification, in the files of `tables`: texts, read by `columns`, and labels;
+and a part of them taken out to evaluate on."""
 
 import collections
 import hashlib
@@ -31,12 +31,13 @@ def reader_of(task_type, setting):
 
 
 def columns_of_settings(setting):
-    """Returns the arguments `text`, `label`, `header` and `delimiter` of `Reader` and `columns.TextReader`; see
-    `reader_of`."""
+    """Returns the arguments `text`, `label`, `header` and `delimiter` of `Reader` and `columns.TextReader`;
+    see `reader_of`."""
     text, label = setting("text_column", None), setting("label_column", None)
     return {"text": None if text is None else columns_of(text),
             "label": None if label is None else columns_of(label, "--label_column"),
-            "header": HEADER[setting("header", "auto")], "delimiter": DELIMITERS[setting("delimiter", "auto")]}
+            "header": HEADER[setting("header", "auto")],
+            "delimiter": DELIMITERS[setting("delimiter", "auto")]}
 
 
 class Row(NamedTuple):
@@ -65,7 +66,7 @@ class Part(NamedTuple):
 
 
 class Reader:
-    """Reads files whose examples are in the same columns: the texts by a `columns.TextReader`, and the labels.
+    """Reads files whose examples are in the same columns: the texts by a `columns.TextReader`, and labels.
 
     Attributes:
       text, label: see `__init__`; columns that were not given are there after the first file was read.
@@ -210,8 +211,8 @@ def _decision(place, line, row, where):
     value = value_of(line, row, where)
     found = _DECISIONS.get(text_of(line, value, "the label").strip().lower())
     if found is None:
-        raise RowError(line, f"{value!r:.80} in column {place.name_of(where)!r} should be 1 or 0: whether the "
-                       "example has that label.")
+        raise RowError(line, f"{value!r:.80} in column {place.name_of(where)!r} should be 1 or 0: whether "
+                       "the example has that label.")
     return found
 
 
@@ -220,8 +221,8 @@ def _check_name(line, name, separator=None):
     if is_blank(name):
         raise RowError(line, "the label is empty; complete the row or remove it.")
     if len(name.splitlines()) > 1 or "\t" in name:
-        raise RowError(line, f"the label {name!r:.80} has a line end or a tab in it. Is this the column of the "
-                       "labels? Else say with --label_column which one is.")
+        raise RowError(line, f"the label {name!r:.80} has a line end or a tab in it. Is this the column of "
+                       "the labels? Else say with --label_column which one is.")
     if separator is not None and separator in name:
         raise RowError(line, f"the label {name!r:.80} has {separator!r} in it, which separates labels. Pass "
                        "another --label_separator.")
@@ -277,11 +278,12 @@ def check_labels(part, labels, source):
 
 
 def look_alikes(labels):
-    """Returns the labels that differ in letter case alone, in invisible characters, in how Unicode composes an
-    accent, or as spellings of a number: list of lists."""
+    """Returns the labels that differ in letter case alone, in invisible characters, in how Unicode composes
+    an accent, or as spellings of a number: list of lists."""
     groups = collections.defaultdict(list)
     for label in labels:
-        visible = "".join(character for character in label if unicodedata.category(character) not in ("Cc", "Cf"))
+        visible = "".join(character for character in label
+                          if unicodedata.category(character) not in ("Cc", "Cf"))
         plain = unicodedata.normalize("NFC", " ".join(visible.casefold().split()))
         number = _number(plain)
         groups[plain if number is None else number].append(label)

@@ -1,7 +1,7 @@
 """Files of rows: comma-separated, semicolon-separated or tab-separated values, or JSON Lines.
 
-Every command reads rows here, whether from a file or line by line from a pipe: a row is there as soon as its last
-line is. A row that cannot be read is a `Bad` among the others.
+Every command reads rows here, whether from a file or line by line from a pipe: a row is there as soon as its
+last line is. A row that cannot be read is a `Bad` among the others.
 """
 
 import contextlib
@@ -111,20 +111,20 @@ def opened(path):
 
 
 def lines_of(stream):
-    """Yields (number from 1, the line as text with its end, or `Bad`) of a binary stream of UTF-8. A byte-order
-    mark at the start is dropped. Only a line feed ends a line."""
+    """Yields (number from 1, the line as text with its end, or `Bad`) of a binary stream of UTF-8. A
+    byte-order mark at the start is dropped. Only a line feed ends a line."""
     offset = 0
     for number, line in enumerate(stream, 1):
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            text = Bad(f"byte {line[error.start]:#04x} at offset {offset + error.start} is not UTF-8; convert "
-                       "the file to UTF-8.")
+            text = Bad(f"byte {line[error.start]:#04x} at offset {offset + error.start} is not UTF-8; "
+                       "convert the file to UTF-8.")
         else:
             text = text.removeprefix("\ufeff") if number == 1 else text
             if "\0" in text:
-                text = Bad("there is a NUL character; if the file is UTF-16, convert it to UTF-8, else remove "
-                           "the character.")
+                text = Bad("there is a NUL character; if the file is UTF-16, convert it to UTF-8, else "
+                           "remove the character.")
         yield number, text
         offset += len(line)
 
@@ -133,8 +133,8 @@ def lines_of(stream):
 
 
 def split_rows(lines, delimiter, quotechar=None, strict=False):
-    """Yields the rows of separated values: (the line that one begins in; list of str, or `Bad`). A blank line is
-    an empty list. The line of a `Bad` is where the problem is.
+    """Yields the rows of separated values: (the line that one begins in; list of str, or `Bad`). A blank line
+    is an empty list. The line of a `Bad` is where the problem is.
 
     Args:
       lines: see `lines_of`.
@@ -174,15 +174,16 @@ def _csv_problem(error, first, last, delimiter, quotechar):
     """The problem of a row in words: (its line, a `Bad`). The row is in the lines `first` to `last`."""
     plural = _PLURALS[delimiter]
     if "field limit" in error:
-        return last, Bad(f"a field has more than {csv.field_size_limit():,} characters; look for a quote that is "
-                         f"not closed, lost {plural} and line ends, or shorten the text.")
+        return last, Bad(f"a field has more than {csv.field_size_limit():,} characters; look for a quote "
+                         f"that is not closed, lost {plural} and line ends, or shorten the text.")
     if quotechar and quotechar in error or "end of data" in error:
-        return first, Bad("a quote is not closed, or stands in the middle of a field; within quotes it has to "
-                          "be doubled.")
+        return first, Bad("a quote is not closed, or stands in the middle of a field; within quotes it has "
+                          "to be doubled.")
     if "new-line" in error:
         return last, Bad(f"cannot be split at {plural}: a carriage return (\\r) stands alone; let lines end "
                          "with \\n or \\r\\n.")
-    return last, Bad(f"cannot be split at {plural}; look for a stray control character in the line ({error}).")
+    return last, Bad(f"cannot be split at {plural}; look for a stray control character in the line "
+                     f"({error}).")
 
 
 def _objects(lines):
@@ -204,8 +205,8 @@ def _object(text):
         return Bad('JSON Lines has an object a line, such as {"text": "…", "label": "…"}, and this is '
                    f"{text.strip():.40}.")
     if "\\u" in text and _SURROGATE.search(json.dumps(found, ensure_ascii=False)):
-        return Bad("there is half of a surrogate pair (\\ud800 to \\udfff), which no file can hold; correct the "
-                   "row or remove it.")
+        return Bad("there is half of a surrogate pair (\\ud800 to \\udfff), which no file can hold; correct "
+                   "the row or remove it.")
     return found
 
 
@@ -228,13 +229,13 @@ def _finite(text):
 
 
 class Table:
-    """The rows of a stream, an iterable of (line that a row begins in; list of str, or of JSON Lines a dict, or
-    `Bad`); a blank line is an empty row.
+    """The rows of a stream, an iterable of (line that a row begins in; list of str, or of JSON Lines a dict,
+    or `Bad`); a blank line is an empty row.
 
     Attributes:
       delimiter: the character between values; None of JSON Lines.
-      is_ambiguous: whether commas and semicolons are both in the first row, outside of quotes, and no delimiter
-        was given.
+      is_ambiguous: whether commas and semicolons are both in the first row, outside of quotes, and no
+        delimiter was given.
     """
 
     def __init__(self, stream, input_format, delimiter=None):

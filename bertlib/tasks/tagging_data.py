@@ -112,8 +112,8 @@ def _lines_of(stream, path):
 
 
 def words_of(line):
-    """Returns the columns of a line, or the words of a text: what is between spaces, tabs and line ends. What else
-    Unicode calls a space is part of a word."""
+    """Returns the columns of a line, or the words of a text: what is between spaces, tabs and line ends. What
+    else Unicode calls a space is part of a word."""
     return [word for word in re.split(r"[ \t\r\n]+", line) if word]
 
 

@@ -227,12 +227,12 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
     ("a.jsonl", '{"body": "b", "label": 1}\n', ":1: say with --text_column where the texts are; the columns "
      "are body, label."),
     ("a.csv", "text,label\ra,x\r", ":1: cannot be split at commas: a carriage return (\\r) stands alone"),
-    ("a.csv", "text;label\na;x\n", "the columns are text;label, a single one (a .csv is separated by commas, "
-     "a .tsv by tabs)"),
+    ("a.tsv", "text;label\na;x\n", "the columns are text;label, a single one (a .csv is separated by commas or "
+     "semicolons, a .tsv by tabs)"),
     ("a.jsonl", '{"text": "a", "label": ["x"]}\n', ':1: the label is ["x"], and should be a text. If a text '
      "may have several labels, pass --task_type=multilabel."),
-    ("a.jsonl", '{"text": "a", "label": "x\\ud800"}\n', ":1: the label 'x\\ud800' has half of a surrogate "
-     "pair"),
+    ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "x\\ud800"}\n', ":2: there is half of a "
+     "surrogate pair"),
     ("a.jsonl.gz", b"text\n", "is no gzip file, or is damaged"),
     ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:-9], "is cut off")])
 def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expected, tmp_path):
