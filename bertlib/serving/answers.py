@@ -154,10 +154,12 @@ class Tagging:
         if isinstance(text, list) and all(isinstance(word, str) and tagging_data.words_of(word)
                                           for word in text):
             words = text
+        elif isinstance(text, str):
+            words = tagging_data.words_of(text)
         else:
-            words = tagging_data.words_of(_text("text", text))
+            raise ValueError(f"text is {text!r:.80}, and has to be a text or a list of words.")
         if not words:
-            raise ValueError("text has no word.")
+            raise ValueError("text is empty.")
         made, = tagging_data.make_windows(
             [tagging_data.Sentence(words, None, None)], self._model.labels, self._model.tokenizer,
             self._model.max_seq_length, self._model.setting("label_all_pieces", False))

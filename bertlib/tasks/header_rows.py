@@ -59,16 +59,17 @@ def looks_like_header(first, others, texts, labels, kind):
     Each of these rules is enough:
 
     1. A text is one of the usual names of columns, such as "sentence1".
-    2. The label is one of these names.
-    3. The other rows have numbers in a column, and the first row has a name there.
-    4. The label is a name and no known label, and all other rows have known labels, or numbers for a
-       regression.
-    5. Nine in ten labels of the other rows occur there more than once.
+    2. The label is one of the usual names, such as "category".
+    3. The label is a name and no known label, and all other rows have known labels, or numbers for a
+       regression. If there are no other rows, as at the start of a pipe, the texts have to be names too.
+    4. All texts are names; the other rows have numbers in a column, and the first row has a name there.
+    5. All texts and the label are names, and nine in ten labels of the other rows occur there more than once.
     6. All texts are names, and shorter, in words, than each text of the other rows. If the file has no
        labels, a text of a single word, and three in each text of the other rows.
 
-    A name begins with a letter and has no punctuation of a sentence. If the label of the first row is a known
-    one, or the label of another row, only rule 1 applies.
+    A name begins with a letter, has at most four words and no punctuation of a sentence: a first row with a
+    long text is refused by rule 2 and 3 only. If the label of the first row is a known one, or the label of
+    another row, only rule 1 applies.
 
     Args:
       first: list of str.
@@ -83,12 +84,16 @@ def looks_like_header(first, others, texts, labels, kind):
     states = {place: kind.is_example(first[place], values) for place, values in columns.items()}
     if True in states.values():
         return False
-    if any(first[place].strip().lower() in _USUAL for place in labels):
+    foreign = [place for place in labels if states[place] is False]
+    if any(first[place].strip().lower() in LABELS for place in labels) or any(
+            is_name(first[place]) and all(map(kind.is_label, columns[place])) for place in foreign):
         return True
-    if _names_numbers(first, others) or _names_texts(first, others, texts, False in states.values()):
-        return True
-    return any(states[place] is False and _names_labels(first[place], values, kind)
-               for place, values in columns.items())
+    if not all(is_name(first[place]) for place in texts):
+        return False
+    if not others:
+        return any(is_name(first[place]) and kind.is_label(first[place]) is False for place in labels)
+    return _names_numbers(first, others) or _names_texts(first, others, texts, bool(foreign)) or any(
+        is_name(first[place]) and _has_repeated_labels(columns[place]) for place in foreign)
 
 
 def is_name(value):
@@ -98,23 +103,21 @@ def is_name(value):
 
 
 def _names_numbers(first, others):
-    """Rule 3."""
+    """Whether the first row has a name where all other rows have a number."""
     return len(others) > 1 and any(
         is_name(name) and all(finite_number(row[place].strip()) is not None for row in others)
         for place, name in enumerate(first))
 
 
-def _names_labels(name, others, kind):
-    """Rules 4 and 5."""
-    if is_name(name) and all(map(kind.is_label, others)):
-        return True
-    single = list(collections.Counter(value.strip() for value in others).values()).count(1)
-    return len(others) > 2 and (single == 0 or single + 1 <= (len(others) + 1) / 10)
-
-
 def _names_texts(first, others, texts, has_label):
-    """Rule 6."""
-    if len(others) < 3 or not all(is_name(first[place]) for place in texts):
-        return False
-    words = [(len(first[place].split()), min(len(row[place].split()) for row in others)) for place in texts]
-    return all(name < least if has_label else name == 1 and least >= 3 for name, least in words)
+    """Whether the texts of the first row are shorter than all others; see rule 6 of `looks_like_header`."""
+    words = [(len(first[place].split()), min((len(row[place].split()) for row in others), default=0))
+             for place in texts]
+    return len(others) > 2 and all(number < least if has_label else number == 1 and least >= 3
+                                   for number, least in words)
+
+
+def _has_repeated_labels(values):
+    """Whether nine in ten labels occur more than once."""
+    single = list(collections.Counter(value.strip() for value in values).values()).count(1)
+    return len(values) > 2 and (single == 0 or single + 1 <= (len(values) + 1) / 10)

@@ -56,8 +56,8 @@ def test_a_bad_line_stops_it_and_the_answers_before_it_are_kept(predict, tmp_pat
     done, answers = predict(lines, "lines.tsv")
     assert done.code == 1
     assert done.err.splitlines()[-1] == (
-        "predict.py: error: lines.tsv:4: the text is empty; complete the row or remove it. What was before it is "
-        "answered. Correct it, or pass --skip_bad_lines=true.")
+        "predict.py: error: lines.tsv:4: the text is empty; complete the row or remove it. What was before "
+        "it is answered. Correct it, or pass --skip_bad_lines=true.")
     assert [answer["id"] for answer in answers] == ["1", "2"]
     done, _ = predict(lines, "lines.tsv", output_file="answers.jsonl")
     assert done.code == 1
@@ -105,8 +105,9 @@ def test_a_line_with_half_of_a_surrogate_pair_is_a_bad_line_like_any_other(predi
 @pytest.fixture(scope="module")
 def pair_dir(tiny_model, tmp_path_factory):
     return model_directories.write(
-        tmp_path_factory.mktemp("predict") / "pairs", tiny_model, "classification", model_directories.linear(2),
-        ["no", "yes"], task="own data", text_column="first,second", label_column="kind", header="auto")
+        tmp_path_factory.mktemp("predict") / "pairs", tiny_model, "classification",
+        model_directories.linear(2), ["no", "yes"], task="own data", text_column="first,second",
+        label_column="kind", header="auto")
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +139,8 @@ def test_the_columns_of_a_training_are_found_in_each_spelling_of_a_file(name, se
     ("first,secnd\nthe cat,a dog\n", "one.csv", "one.csv:1: there is no column 'second', which --text_column "
      "names; the columns are first, secnd"),
     ("the cat,a dog\n", "one.csv", "the columns are the cat, a dog"),
-    ('{"first": "the cat", "second": null}\n', "one.jsonl", "one.jsonl:1: the text is null, and should be a text"),
+    ('{"first": "the cat", "second": null}\n', "one.jsonl", "one.jsonl:1: the text is null, and should "
+     "be a text"),
     ("the cat\n", "one.txt", "one.txt:1: there is one text; the model takes text_a and text_b")])
 def test_a_pair_model_answers_no_single_texts(lines, name, problem, predict, pair_dir):
     done, answers = predict(lines, name, model_dir=pair_dir)

@@ -84,8 +84,8 @@ def test_a_header_names_the_columns_of_the_training(input_format, separator):
 
 
 @pytest.mark.parametrize("lines, expected", [
-    ("question\treplies\na\tb\n", "lines:1: there is no column 'reply', which --text_column names; the columns "
-     "are question, replies"),
+    ("question\treplies\na\tb\n", "lines:1: there is no column 'reply', which --text_column names; the "
+     "columns are question, replies"),
     ("question\na\n", "lines:1: there is no column 'reply'"),
     ("a\tb\n", "lines:1: there is no column 'question', which --text_column names; the columns are a, b"),
     ("question\treply\treply\na\tb\tc\n", "lines:1: column 'reply' is there 2 times"),
@@ -96,7 +96,8 @@ def test_columns_that_are_not_there_are_an_error_that_lists_those_that_are(lines
 
 @pytest.mark.parametrize("line", [
     '{"question": "a"}', '{"question": "a", "replies": "b"}', '{"question": "a", "reply": null}',
-    '{"question": "a", "reply": []}', '{"question": "a", "reply": ""}', '{"question": "a", "reply": "\\u200b"}'])
+    '{"question": "a", "reply": []}', '{"question": "a", "reply": ""}',
+    '{"question": "a", "reply": "\\u200b"}'])
 def test_a_pair_without_its_second_text_is_a_bad_line_of_json(line):
     good = '{"question": "a", "reply": 0}'
     first, second = values(read(f"{line}\n{good}\n", "jsonl", OWN, required=2))
@@ -173,7 +174,8 @@ def test_what_separates_columns_is_found_out_or_said():
     assert values(read("a; b,c\nd,e\n", "csv", numbered)) == [("a; b",), ("d",)]
     assert "lines:1: the row has commas and semicolons. Pass --delimiter=comma" in refusal(
         "a;1,5\nb;2,5\n", "csv", numbered)
-    assert values(read("a;1,5\nb;2,5\n", "csv", numbered, flags={"delimiter": "semicolon"})) == [("a",), ("b",)]
+    assert values(read("a;1,5\nb;2,5\n", "csv", numbered, flags={"delimiter": "semicolon"})) == [
+        ("a",), ("b",)]
 
 
 # --- Files of known tasks --------------------------------------------------------------------------------
@@ -261,7 +263,7 @@ def test_a_field_may_be_longer_than_a_module_of_python_takes():
 
 def test_a_file_of_utf_16_is_refused_line_by_line():
     found = read("text_a\none\n".encode("utf-16"), "tsv")
-    assert found and all("is not UTF-8" in question.problem or "NUL" in question.problem for question in found)
+    assert found and all("is not UTF-8" in bad or "NUL" in bad for bad in values(found))
 
 
 def test_blank_lines_at_the_end_are_no_rows():
