@@ -4,12 +4,11 @@ and a part of them taken out to evaluate on."""
 import collections
 import hashlib
 from typing import NamedTuple
-import unicodedata
 
 from bertlib.runtime import files
 from bertlib.tasks import tables
 from bertlib.tasks.classifier_data import DataProcessor, InputExample
-from bertlib.tasks.columns import DELIMITERS, HEADER, TextReader, columns_of, is_blank, text_of, value_of
+from bertlib.tasks.columns import DELIMITERS, HEADER, TextReader, columns_of, text_of, value_of
 from bertlib.tasks.header_rows import LABELS, LabelKind
 from bertlib.tasks.tables import RowError, finite_number
 
@@ -217,8 +216,8 @@ def _decision(place, line, row, where):
 
 
 def _check_name(line, name, separator=None):
-    """Raises a RowError if the name of a label could not be written to a file, or not be seen there."""
-    if is_blank(name):
+    """Raises a RowError if the name of a label could not be written to a file."""
+    if not name.strip():
         raise RowError(line, "the label is empty; complete the row or remove it.")
     if len(name.splitlines()) > 1 or "\t" in name:
         raise RowError(line, f"the label {name!r:.80} has a line end or a tab in it. Is this the column of "
@@ -278,15 +277,11 @@ def check_labels(part, labels, source):
 
 
 def look_alikes(labels):
-    """Returns the labels that differ in letter case alone, in invisible characters, in how Unicode composes
-    an accent, or as spellings of a number: list of lists."""
+    """Returns the labels that differ in letter case, or as spellings of a number, alone: list of lists."""
     groups = collections.defaultdict(list)
     for label in labels:
-        visible = "".join(character for character in label
-                          if unicodedata.category(character) not in ("Cc", "Cf"))
-        plain = unicodedata.normalize("NFC", " ".join(visible.casefold().split()))
-        number = _number(plain)
-        groups[plain if number is None else number].append(label)
+        number = _number(label)
+        groups[label.casefold() if number is None else number].append(label)
     return [group for group in groups.values() if len(group) > 1]
 
 

@@ -344,12 +344,12 @@ def test_semicolons_separate_columns_where_the_first_row_has_no_comma(separator,
 
 
 @pytest.mark.parametrize("text", ["\u200b", "\ufeff \u00ad", "\u2028", " \x07 "])
-def test_a_text_or_label_without_a_visible_character_is_empty(text, tmp_path):
-    for rows, what in (([["a", "x"], [text, "y"]], "text"), ([["a", "x"], ["b", text]], "label")):
-        path = tmp_path / "train.jsonl"
-        path.write_text("".join(json.dumps(dict(zip(("text", "label"), row))) + "\n" for row in rows))
-        with pytest.raises(ValueError, match=f"train.jsonl:2: the {what} is empty"):
-            own_data.Reader("classification").read(str(path))
+def test_a_text_without_a_visible_character_is_empty(text, tmp_path):
+    path = tmp_path / "train.jsonl"
+    rows = [{"text": "a", "label": "x"}, {"text": text, "label": "y"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match="train.jsonl:2: the text is empty"):
+        own_data.Reader("classification").read(str(path))
 
 
 @pytest.mark.parametrize("value", ["much", "nan", "-inf", "1e39", "", "1e400", "1_000", "\u0663", "1,5",
@@ -372,9 +372,7 @@ def test_only_what_may_be_a_header_row_is_said_to_be_one(rows, name, line, is_ad
 
 
 @pytest.mark.parametrize("labels, groups", [
-    (["No", "no", "yes"], [["No", "no"]]), (["1", "1.0", "2", "x"], [["1", "1.0"]]), (["a", "b", "1"], []),
-    (["caf\u00e9", "cafe\u0301", "cafe"], [["caf\u00e9", "cafe\u0301"]]),
-    (["no", "n\u200bo"], [["no", "n\u200bo"]])])
+    (["No", "no", "yes"], [["No", "no"]]), (["1", "1.0", "2", "x"], [["1", "1.0"]]), (["a", "b", "1"], [])])
 def test_labels_that_hardly_differ_are_found(labels, groups):
     assert own_data.look_alikes(labels) == groups
 
