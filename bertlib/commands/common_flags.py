@@ -152,8 +152,6 @@ def define_own_data_flags():
                             "both), each also with .gz.")
         flags.DEFINE_string("dev_file", None, "File to evaluate on.")
         flags.DEFINE_string("test_file", None, "File to predict; it may have no labels.")
-    define_column_flags()
-    with section("Your own data, in place of a task"):
         flags.DEFINE_enum("task_type", "classification", ["classification", "regression", "multilabel"],
                           "What a text has: one of several labels, a number, or any number of labels.")
         flags.DEFINE_string("label_file", None, "The labels, one a line, in the order of the model's "
