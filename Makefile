@@ -1,6 +1,7 @@
 # make mrpc: environment, pretrained model, fine-tuning on the sample data, evaluation.
 # make pretrain: environment, pre-training of a tiny model on the sample text, evaluation.
 # make test: environment and the tests that take little.
+# make soak: long runs of the commands, whose threads, open files and memory must stay the same; an hour or two.
 # make test-slow: the rest: real memory, compilers and models, statistics over many draws, more whole scripts.
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 # Tests of one file stay in one process, so that what its fixtures make is made once. Each process loads TensorFlow.
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
-.PHONY: mrpc pretrain test test-slow lint clean
+.PHONY: mrpc pretrain test test-slow soak lint clean
 
 mrpc: $(VENV)/.installed
 	$(BIN)/python run_classifier.py --task_name=MRPC --max_seq_length=128 --train_batch_size=8 \
@@ -23,6 +24,9 @@ test: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	$(PYTEST) -m slow
+
+soak: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/soak.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -13,15 +13,19 @@ import contextlib
 import gc
 import itertools
 import os
+import sys
 
 from absl import flags, logging
 
-from bertlib.commands import common_flags, launch
-from bertlib.runs import checks
-from bertlib.runtime import example_encoding, files, record_files
+from bertlib.commands import common_flags, launch, replicas
+from bertlib.runs import checks, vocabularies
+from bertlib.runtime import example_encoding, files, network_namespace, record_files
 from bertlib.tasks import corpus, pretraining_data, pretraining_stream
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
+
+# Environment variable of a command that runs in a network namespace.
+_PORTS_ARE_CLOSED = "BERT_PORTS_CLOSED"
 
 
 def define_flags():
@@ -67,6 +71,7 @@ def define_flags():
         flags.DEFINE_list("beam_options", [],
                           "Beam's options for its runner, as name=value with commas between, such as "
                           "direct_num_workers=2,direct_running_mode=multi_processing.")
+        common_flags.define_open_ports_flag()
     flags.register_validator("masked_lm_prob", lambda value: value is not None and 0 < value <= 1,
                              "must be above 0 and at most 1")
     flags.register_validator("short_seq_prob", lambda value: value is not None and 0 <= value <= 1,
@@ -368,6 +373,25 @@ def cluster_of(settings):
         raise ValueError(f"--beam_runner={settings.beam_runner}{options or ''}: {error}") from None
 
 
+def close_ports(settings):
+    """Starts this command again in a network namespace if Beam's local runner would open ports, once."""
+    cluster = None if _PORTS_ARE_CLOSED in os.environ else cluster_of(settings)
+    if cluster is None or not cluster.opens_ports:
+        return
+    with network_namespace.closed(
+            settings.open_ports, replicas.path_arguments(), "The gRPC servers of Apache Beam's local runner",
+            lambda text: logging.warning("%s", text)) as namespace:
+        if namespace is not None:
+            # The threads that TensorFlow has started keep this process itself out of the namespace.
+            namespace.execute([sys.executable, *sys.orig_argv[1:]], {**os.environ, _PORTS_ARE_CLOSED: "1"})
+
+
+def command(argv):
+    """Runs `main`, with closed ports where possible."""
+    close_ports(common_flags.settings())
+    main(argv)
+
+
 def main(_):
     """Writes the data."""
     settings = common_flags.settings()
@@ -385,11 +409,13 @@ def main(_):
     basic = getattr(tokenizer, "basic_tokenizer", None)
     if basic:  # None is the default, and what earlier manifests have
         kept.update(strip_accents=basic.strip_accents, keep_chinese=not basic.tokenize_chinese_chars or None)
+    flag = "vocab_file" if settings.vocab_file else "spm_model_file"
+    vocabulary = vocabularies.for_manifest(getattr(settings, flag), flag)
     manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, settings.random_seed, settings.shuffle_buffer_documents,
-        settings.num_workers, kept, cluster)
+        settings.num_workers, kept, cluster, vocabulary)
     logging.info("Wrote %s: %s", ", ".join(output_files), pretraining_stream.describe(manifest["statistics"]))
 
 
 if __name__ == "__main__":
-    launch.run(main, goes_on=True)
+    launch.run(command, goes_on=True)

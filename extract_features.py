@@ -11,6 +11,7 @@ hundredth as large:
       --max_seq_length=128
 """
 
+import hashlib
 import os
 
 from absl import flags, logging
@@ -120,10 +121,12 @@ def check_weights(settings, config):
 
 
 def survey(settings, config, generate_features):
-    """Reads the whole input once, to find what is wrong with it; returns (lines, tokens)."""
+    """Reads the whole input once, to find what is wrong with it; returns (lines, tokens, fingerprint)."""
     lines = tokens = cut = 0
+    digest = hashlib.blake2b(digest_size=16)
     for feature in generate_features():
         lines += 1
+        digest.update(repr((feature.tokens, feature.input_ids, feature.input_type_ids)).encode())
         if any(feature.input_type_ids):
             checks.check_segments(config, f"line {lines} of --input_file={settings.input_file} is a pair")
         tokens += len(feature.tokens)
@@ -133,7 +136,7 @@ def survey(settings, config, generate_features):
     if cut:
         logging.warning("%d of %d lines fill --max_seq_length=%d: what is longer is cut.", cut, lines,
                         settings.max_seq_length)
-    return lines, tokens
+    return lines, tokens, digest.hexdigest()
 
 
 def main(_):
@@ -150,11 +153,13 @@ def main(_):
         examples = feature_extraction.generate_examples(settings.input_file)
         return feature_extraction.generate_features(examples, settings.max_seq_length, tokenizer)
 
-    lines, tokens = survey(settings, config, generate_features)
+    lines, tokens, fingerprint = survey(settings, config, generate_features)
     logging.info("Extracting layers %s of %d lines, %d tokens.", settings.layers, lines, tokens)
     group = replica_group.current()
     if group:
-        run_record.agree(group, settings, input=f"{lines} lines, {tokens} tokens",
+        # The tokens and their numbers depend on the lines, the vocabulary and how the tokenizer is set.
+        run_record.agree(group, settings, input=f"{lines} lines, {tokens} tokens ({fingerprint[:8]})",
+                         bert_config=config.to_dict(),
                          init_checkpoint=run_record.of_checkpoint(settings.init_checkpoint))
     files.make_directories(os.path.dirname(settings.output_file) or ".")
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(settings.output_dtype).itemsize

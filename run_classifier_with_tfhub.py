@@ -16,6 +16,7 @@ from absl import flags, logging
 
 from bertlib.commands import common_flags, launch
 from bertlib.runs import checks, classification, classification_parts, run_record, training
+from bertlib.runs.settings import WEIGHTS
 from bertlib.runtime import checkpoints, files, hub_module
 from bertlib.tasks import classifier, head, hub_encoder
 from bertlib.tasks.classifier_data import PROCESSORS, XnliProcessor
@@ -32,7 +33,7 @@ _NOT_FOR_MODULES = {
 
 def define_flags():
     """Defines the flags of this command."""
-    with common_flags.section("Model"):
+    with common_flags.section("Model", WEIGHTS):
         flags.DEFINE_string("bert_hub_module_handle", None,
                             "Directory of the hub module, with saved_model.pb in it; or an address that the "
                             "cache $TFHUB_CACHE_DIR holds.")

@@ -13,12 +13,14 @@ Leave --init_checkpoint out to start from random weights.
 """
 
 import functools
+import itertools
 import os
 
 from absl import flags, logging
 
 from bertlib.commands import common_flags, launch
-from bertlib.runs import checks, head_labels, learning_curve, results, run_record, training
+from bertlib.runs import checks, head_labels, learning_curve, results, run_record, training, vocabularies
+from bertlib.runs.settings import INPUT, SPEED, WEIGHTS
 from bertlib.runtime import files, locks, record_files, replica_group
 from bertlib.tasks import corpus, pretraining_data, pretraining_stream
 from bertlib.tasks.pretraining import (  # noqa: F401  public names of this script that live there
@@ -48,29 +50,33 @@ _CHECKED_RECORDS = 100
 
 def define_flags():
     """Defines the flags of this command."""
-    with common_flags.section("Task"):
+    with common_flags.section("Task", INPUT):
         flags.DEFINE_string("input_file", None, "TFRecords of create_pretraining_data.py: files or globs, "
                             "with commas between.")
         flags.DEFINE_string("eval_file", None, "Records to evaluate on; --input_file if not given.")
+    with common_flags.section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train.")
         flags.DEFINE_bool("do_eval", False, "Evaluate.")
+    with common_flags.section("Task", INPUT):
         flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked tokens of an example, as the "
                              "records were made with.",
                              lower_bound=1)
+    with common_flags.section("Task", SPEED):
         flags.DEFINE_integer("eval_batch_size", 8, "Examples in a batch of the evaluation.", lower_bound=1)
         flags.DEFINE_integer("max_eval_steps", 100, "Batches of the evaluation at most.", lower_bound=1)
         flags.DEFINE_bool("eval_each_checkpoint", False, "With --do_train: evaluate each checkpoint when it "
                           "is saved, into learning_curve.tsv and, as a picture, learning_curve.svg.")
     common_flags.define_model_flags(max_seq_length=128)
-    with common_flags.section("Model"):
+    with common_flags.section("Model", WEIGHTS):
         flags.DEFINE_string("vocab_file", None, "The vocabulary that the records were made with, one "
                             "WordPiece a line. It is not read but kept in output_dir, for what starts from "
-                            "there. By default that beside init_checkpoint, if there is one.")
+                            "there. By default that beside init_checkpoint, or the one that the "
+                            "records' manifest names.")
         flags.DEFINE_string("spm_model_file", None, "In place of --vocab_file: the SentencePiece model.")
         flags.DEFINE_bool("do_lower_case", None, "Whether the records were made of lower-cased text, to be "
-                          "kept with the vocabulary. By default what a tokenizer_config.json beside that "
-                          "says.")
-    with common_flags.section("Training"):
+                          "kept with the vocabulary. By default what the records' manifest says, or a "
+                          "tokenizer_config.json beside the vocabulary.")
+    with common_flags.section("Training", WEIGHTS):
         flags.DEFINE_integer("num_train_steps", 100000, "Training steps.", lower_bound=1)
         flags.DEFINE_integer("num_warmup_steps", 10000, "Steps in which the learning rate rises.",
                              lower_bound=0)
@@ -137,7 +143,7 @@ def resolve_flags(settings):
     settings.choose_phases()
     if settings.output_dir is None:
         settings.take_default("output_dir", os.path.join("output", "pretraining"))
-    run_record.take_settings(settings)
+    run_record.take_settings(settings, "pre-training")
     sampled = (settings.input_file is settings.eval_file is settings.bert_config_file
                is settings.init_checkpoint is None)
     if sampled:
@@ -146,7 +152,7 @@ def resolve_flags(settings):
         for name, value in {"bert_config_file": os.path.join(sample, "bert_config.json"),
                             "vocab_file": os.path.join(sample, "vocab.txt"), "do_lower_case": True,
                             **_SAMPLE_FLAGS}.items():
-            if not settings.given(name):
+            if not settings.is_settled(name):
                 settings.take_default(name, value)
     checks.take_model_files(settings)
     for name in ("input_file", "bert_config_file"):
@@ -205,6 +211,8 @@ def main(_):
                               checks.overwritten_by(settings, ["eval_results.txt"], _CURVE_FILES))
     for name, paths in paths_of.items():
         check_records(settings, name, paths, config)
+    vocabulary = vocabularies.of_records(settings, list(dict.fromkeys(itertools.chain(*paths_of.values()))))
+    checks.check_vocabulary(settings, config)
 
     build_model_fn = functools.partial(
         model_fn_builder, config, init_checkpoint, settings.learning_rate, settings.num_train_steps,
@@ -213,7 +221,7 @@ def main(_):
                                max_predictions_per_seq=settings.max_predictions_per_seq)
     record = run_record.RunRecord(
         settings, settings.num_train_steps, command="run_pretraining.py", task="pre-training", config=config,
-        task_type="pre-training",
+        task_type="pre-training", vocabulary=vocabulary,
         train_data=run_record.of_files(paths_of["input_file"]) if settings.do_train else None)
     trainer, _ = training.create_estimator(settings,
                                            training.Model(config, build_model_fn, fields, BATCH_TOTALS),

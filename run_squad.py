@@ -20,6 +20,7 @@ import numpy as np
 
 from bertlib.commands import common_flags, launch
 from bertlib.runs import checks, head_labels, run_record, training
+from bertlib.runs.settings import INPUT, SPEED, TASK
 from bertlib.runtime import files, input_pipeline
 from bertlib.tasks import squad_predictions, squad_report
 from bertlib.tasks.squad import (  # noqa: F401  public names of this script that live there
@@ -60,17 +61,20 @@ _CUT_OFF = -10000.0
 
 def define_flags():
     """Defines the flags of this command."""
-    with common_flags.section("Task"):
+    with common_flags.section("Task", INPUT):
         flags.DEFINE_string("train_file", None, "SQuAD file to train on, such as train-v1.1.json.")
         flags.DEFINE_string("predict_file", None, "SQuAD file of the questions to answer, such as "
                             "dev-v1.1.json; or JSON Lines, each with an id, a question and a context, and "
                             "with answers or is_impossible for --do_eval.")
+    with common_flags.section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train.")
         flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
         flags.DEFINE_bool("do_eval", False, "Answer them, and score the answers with those in the file.")
+    with common_flags.section("Task", TASK):
         flags.DEFINE_bool("version_2_with_negative", False, "SQuAD 2.0: a question may have no answer.")
+    with common_flags.section("Task", SPEED):
         flags.DEFINE_integer("predict_batch_size", 8, "Windows in a batch of the prediction.", lower_bound=1)
-    with common_flags.section("Windows and answers"):
+    with common_flags.section("Windows and answers", INPUT):
         flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of two windows of a long context.",
                              lower_bound=1)
         flags.DEFINE_integer("max_query_length", 64, "WordPieces of a question; what is longer is cut.",
@@ -80,6 +84,7 @@ def define_flags():
         flags.DEFINE_float("null_score_diff_threshold", 0.0, "With version 2: a question gets no answer if "
                            "the score of none is above that of the best by more than this.")
         common_flags.require_finite("null_score_diff_threshold")
+    with common_flags.section("Windows and answers", SPEED):
         flags.DEFINE_bool("find_null_threshold", False, "With version 2 and --do_eval: use the threshold "
                           "that is best on --predict_file, and write it down.")
         flags.DEFINE_bool("verbose_logging", False,
@@ -108,7 +113,7 @@ def resolve_flags(settings):
     """
     checks.refuse_tpus(settings)
     settings.choose_phases()
-    run_record.take_settings(settings)
+    run_record.take_settings(settings, "questions")
     version = "2.0" if settings.version_2_with_negative else "1.1"
     if settings.output_dir is None:
         settings.take_default("output_dir", os.path.join("output", f"squad-v{version}"))

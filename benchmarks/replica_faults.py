@@ -1,10 +1,13 @@
 """Kills, stops, cuts off and terminates replicas and their launcher at random moments, and compares the end.
 
-    python benchmarks/replica_faults.py [--faults=50] [--seed=0] [--fresh] [any flag of run_classifier.py]
+    python benchmarks/replica_faults.py [--faults=50] [--seed=0] [--fresh] [--machines]
+      [any flag of run_classifier.py]
 
 After each fault all processes have to end within --replica_timeout, with one message that says which replica
 and why, and leave no file half written; then the same command, or in every other run --max_restarts, has to
 end in the weights of the undisturbed run, bit for bit, and in the same results. Linux, as root.
+
+With --machines each replica has a launcher of its own, as on several machines that TF_CONFIG names.
 
 Replicas are forks of this process, which has loaded TensorFlow; with --fresh they are interpreters of their
 own.
@@ -16,6 +19,7 @@ import ctypes
 import dataclasses
 import hashlib
 import itertools
+import json
 import os
 import pathlib
 import random
@@ -36,7 +40,7 @@ sys.path.insert(0, str(ROOT))
 
 import bertlib.commands  # noqa: E402, F401  graph mode
 from bertlib.runs import training  # noqa: E402, F401  the modules that all commands load
-from bertlib.runtime import replica_launcher  # noqa: E402
+from bertlib.runtime import network_namespace, replica_launcher  # noqa: E402
 
 # 16 steps.
 RECIPE = ["--task_name=MRPC", "--do_train=true", "--train_batch_size=12", "--save_checkpoints_steps=5",
@@ -79,7 +83,7 @@ class Forked:
             os.environ.update(env)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
-            run_script(command[1:])
+            run_script(network_namespace.entered(command)[1:])
         signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
 
     def poll(self):
@@ -124,21 +128,72 @@ def run_script(command):
     os._exit(code)
 
 
-def start(command, log, fresh):
-    """Starts a launcher; returns its process."""
-    with open(log, "wb") as output:
-        if fresh:
-            return subprocess.Popen([sys.executable, *command], stdout=output, stderr=output)
-        replica_launcher.subprocess = types.SimpleNamespace(Popen=Forked, DEVNULL=None)
-        return Forked([sys.executable, *command], dict(os.environ), output, output)
+class Machines:
+    """Launchers that each have one replica, as if on a machine of its own; like a process of one launcher."""
+
+    def __init__(self, start_one, count):
+        with contextlib.ExitStack() as stack:
+            ports = [stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+                     for _ in range(count)]
+        workers = [f"127.0.0.1:{port}" for port in ports]
+        self.launchers = [start_one({**os.environ, "TF_CONFIG": json.dumps(
+            {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})})
+            for index in range(count)]
+        self.pid = self.launchers[0].pid
+
+    @property
+    def returncode(self):
+        """The first exit code that is not 0, if there is one; None while a launcher runs."""
+        codes = [launcher.returncode for launcher in self.launchers]
+        return None if None in codes else max(codes, key=abs)
+
+    def poll(self):
+        """See `returncode`."""
+        for launcher in self.launchers:
+            launcher.poll()
+        return self.returncode
+
+
+def start(command, log, fresh, machines=0):
+    """Starts a launcher, or one for each of some machines; returns its process, or `Machines`."""
+    open(log, "wb").close()
+
+    def start_one(environment):
+        with open(log, "ab") as output:
+            if fresh:
+                return subprocess.Popen([sys.executable, *command], env=environment, stdout=output,
+                                        stderr=output)
+            replica_launcher.subprocess = types.SimpleNamespace(Popen=Forked, DEVNULL=None)
+            return Forked([sys.executable, *command], environment, output, output)
+
+    return Machines(start_one, machines) if machines else start_one(dict(os.environ))
+
+
+def launchers_of(process):
+    """Process numbers of the launchers of a run."""
+    return [one.pid for one in getattr(process, "launchers", [process])]
+
+
+def replicas_of(process):
+    """Process numbers of the replicas of a run, in order."""
+    return [pid for launcher in launchers_of(process) for pid in children(launcher)]
 
 
 def children(pid):
     """Process numbers of what a process started, in that order."""
     try:
-        return list(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+        found = map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return [child for child in found if not makes_namespace(child)]
     except OSError:
         return []
+
+
+def makes_namespace(pid):
+    """Whether a process creates the network namespace of a launcher's replicas, or a socket in it."""
+    with contextlib.suppress(OSError):
+        command = pathlib.Path(f"/proc/{pid}/cmdline").read_text()
+        return os.path.basename(network_namespace.__file__) in command and "enter" not in command
+    return False
 
 
 def is_replica(pid):
@@ -262,6 +317,7 @@ class Faults:
 
     def __init__(self, arguments, flags):
         self.flags, self.fresh, self.timeout = flags, arguments.fresh, arguments.timeout
+        self.machines = arguments.machines
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="replica-faults-"))
         self.expected, self.longest = {}, 0.0
         self.hangs = self.different = self.wrong = self.late = 0
@@ -269,8 +325,12 @@ class Faults:
     def command(self, case, output, restarts=0):
         phases = [] if case.moment not in ("evaluation", "prediction") else ALL_PHASES
         return [str(ROOT / "run_classifier.py"), *RECIPE, *phases, *self.flags, f"--output_dir={output}",
-                f"--num_replicas={case.replicas}", f"--replica_timeout={self.timeout:g}",
-                f"--max_restarts={restarts}"]
+                f"--num_replicas={1 if self.machines else case.replicas}",
+                f"--replica_timeout={self.timeout:g}", f"--max_restarts={restarts}"]
+
+    def start(self, case, output, log, restarts=0):
+        """Starts a run; see `start`."""
+        return start(self.command(case, output, restarts), log, self.fresh, self.machines and case.replicas)
 
     def finish(self, process, seconds):
         """Waits; returns whether it ended."""
@@ -284,7 +344,7 @@ class Faults:
         key = case.replicas, case.moment in ("evaluation", "prediction")
         if key not in self.expected:
             output, log = self.directory / f"undisturbed-{key[0]}-{key[1]}", self.directory / "log"
-            process = start(self.command(case, output), log, self.fresh)
+            process = self.start(case, output, log)
             if not self.finish(process, LONGEST) or process.returncode:
                 sys.exit(f"the undisturbed run failed:\n{log.read_text()[-3000:]}")
             self.expected[key] = contents(output)
@@ -295,7 +355,7 @@ class Faults:
         said, _ = MOMENTS[case.moment]
         said = said.format(step=case.step, last=16)
         while process.poll() is None:
-            pids = [pid for pid in children(process.pid) if not self.fresh or is_replica(pid)]
+            pids = [pid for pid in replicas_of(process) if not self.fresh or is_replica(pid)]
             there = len(pids) > (case.index if case.moment == "start" else case.replicas - 1)
             if there and (not said or re.search(said, log.read_text(errors="replace"))):
                 break
@@ -304,19 +364,20 @@ class Faults:
         while case.moment == "saving" and not saves(output) and time.monotonic() < end:
             pass
         time.sleep(case.delay)
-        pids = children(process.pid)
+        pids = replicas_of(process)
         return None if process.poll() is not None or len(pids) <= case.index else pids
 
     def run(self, case):
         """Runs a case; prints a line."""
         expected = self.undisturbed(case)
         output, log = self.directory / f"{case.number}", self.directory / f"{case.number}.log"
-        process = start(self.command(case, output, 3 * case.restarts), log, self.fresh)
+        process = self.start(case, output, log, 3 * case.restarts)
         pids = self.wait_for(case, process, log, output)
         problems, seconds, message = [], 0.0, ""
         if pids is not None:
             struck = time.monotonic()
-            strike(case.fault, process.pid, pids, case.index)
+            launchers = launchers_of(process)
+            strike(case.fault, launchers[case.index % len(launchers)], pids, case.index)
             problems, message = self.after(case, process, log, struck, pids)
             seconds = time.monotonic() - struck
             if process.poll() == 0:
@@ -328,11 +389,12 @@ class Faults:
             message = "(too late)"
             self.finish(process, LONGEST)
         if process.returncode != 0 and not problems:
-            again = start(self.command(case, output), self.directory / "again.log", self.fresh)
+            again = self.start(case, output, self.directory / "again.log")
             if not self.finish(again, LONGEST) or again.returncode:
                 text = (self.directory / "again.log").read_text(errors="replace")
                 problems.append(f"the same command failed: {text[-1500:]}")
-                again.poll() is None and os.kill(again.pid, signal.SIGKILL)
+                for pid in launchers_of(again) if again.poll() is None else []:
+                    os.kill(pid, signal.SIGKILL)
         if not problems:
             found = contents(output)
             # Which checkpoints there are on the way depends on when it ended.
@@ -377,7 +439,7 @@ class Faults:
         if problems or rest:
             self.hangs += 1
             problems += [f"left over: {rest} of {pids}"] if rest else []
-            for pid in {process.pid, *pids, *rest, *children(process.pid)}:
+            for pid in {*launchers_of(process), *pids, *rest, *replicas_of(process)}:
                 stacks(pid)
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
@@ -397,7 +459,8 @@ class Faults:
             return problems
         if case.fault == "kill launcher":
             return problems
-        if len(lines) != 1:
+        # Each machine says how its own replica ended.
+        if not 1 <= len(lines) <= (case.replicas if self.machines else 1):
             problems.append(f"{len(lines)} messages, code {code}: {text[-800:]}")
         if case.fault.startswith("terminate"):
             if code != 143 or "terminated." not in message:
@@ -452,6 +515,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=12)
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--machines", action="store_true", help="a launcher for each replica")
     parser.add_argument("--only", default="", help="faults and moments, as kill@saving")
     arguments, flags = parser.parse_known_args()
     _libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER

@@ -124,6 +124,7 @@ def _become(request, outputs):
     os.chdir(request["cwd"])
     sys.argv[:] = request["argv"]
     sys.orig_argv[:] = [sys.executable, *request["argv"]]  # what a launcher of replicas starts again
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored, if the tests run under nohup
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
     signal.alarm(_TIME_LIMIT_SECONDS)
 

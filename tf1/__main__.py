@@ -50,6 +50,10 @@ def _parser():
                         "have ended after one was killed, stopped or cut off (60)")
     parser.add_argument("--max_restarts", type=int, default=0, metavar="N", help="how often all are started "
                         "again after that. They go on from the last checkpoint")
+    parser.add_argument("--open_ports", choices=["true", "false"], help="whether other machines can reach "
+                        "the network ports of the replicas. By default the ports are closed, or a warning "
+                        "says that they are open. true: leave them open, as a script needs that uses the "
+                        "network. false: refuse to run if they cannot be closed")
     parser.add_argument("--check", metavar="PATH", help="read a program's files without running them, and "
                         "list the lines that will not run and what to write instead")
     parser.add_argument("--names", action="store_true", help="list every name that a program gets from `tf`")
@@ -63,8 +67,10 @@ def _launch(options, parser):
     if options.num_replicas < 0 or options.replica_timeout <= 0 or options.max_restarts < 0:
         parser.error("--num_replicas and --max_restarts are at least 0, --replica_timeout is above 0")
     name = os.path.basename(options.script or options.module[0])
+    open_ports = {None: None, "true": True, "false": False}[options.open_ports]
     try:
-        end = _launching.launch(options.num_replicas, options.replica_timeout, options.max_restarts)
+        end = _launching.launch(options.num_replicas, options.replica_timeout, options.max_restarts,
+                                open_ports, options.arguments if options.script else options.module[1:])
     except (ValueError, OSError) as error:
         end = replica_launcher.End(1, f"error: {error}", False)
     if end is not None:

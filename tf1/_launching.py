@@ -6,24 +6,26 @@ import sys
 
 from absl import logging
 
-from bertlib.runtime import cluster, replica_group, replica_launcher
+from bertlib.runtime import cluster, network_namespace, replica_group, replica_launcher
 import tf1
 from tf1 import _horovod, _replicas
 
 
-def launch(count, timeout, max_restarts):
+def launch(count, timeout, max_restarts, open_ports, arguments):
     """Starts the replicas of this machine and waits for their end, if there are to be several.
 
     Args:
       count: replicas on this machine; 0 for one on each GPU.
       timeout: seconds in which all have ended after one failed.
       max_restarts: how often all are started again after a failure.
+      open_ports, arguments: whether other machines can reach the ports of the replicas, and the arguments of
+        the script; see `network_namespace.closed`.
 
     Returns:
       a `replica_launcher.End`; None if this process is to run the script.
 
     Raises:
-      ValueError: there are fewer GPUs, or TF_CONFIG cannot be used.
+      ValueError: there are fewer GPUs, ports cannot be closed that have to be, or TF_CONFIG cannot be used.
       OSError: the port that it names is taken.
     """
     if replica_group.is_replica():
@@ -35,10 +37,15 @@ def launch(count, timeout, max_restarts):
     count = replica_launcher.count_here(count)
     if count == 1 and (machines is None or len(machines.addresses) == 1):
         return None
-    # As with Horovod, a process sees all GPUs, of which the script may name one.
-    plan = replica_launcher.Plan(count, timeout, max_restarts, machines, shares_gpus=False,
-                                 shows_tracebacks=True)
-    return replica_launcher.run(plan, lambda text: logging.warning("%s", text))
+
+    def log(text):
+        logging.warning("%s", text)
+
+    with network_namespace.of_replicas(machines, open_ports, arguments, log) as namespace:
+        # As with Horovod, a process sees all GPUs, of which the script may name one.
+        plan = replica_launcher.Plan(count, timeout, max_restarts, machines, shares_gpus=False,
+                                     shows_tracebacks=True, namespace=namespace)
+        return replica_launcher.run(plan, log)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ line.
 import os
 import sys
 
-from bertlib.runtime import quiet_tensorflow, replica_group
+from bertlib.runtime import quiet_tensorflow, replica_group, terminal
 
 
 def _hook(kind, error, trace, before=sys.excepthook):
@@ -31,6 +31,7 @@ def _hook(kind, error, trace, before=sys.excepthook):
 
 
 sys.excepthook = _hook
+terminal.open_closed_streams()
 
 _tf = quiet_tensorflow.load()
 if not quiet_tensorflow.shows_all_messages():

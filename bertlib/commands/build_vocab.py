@@ -134,12 +134,13 @@ def write_vocab(path, vocab):
         check_is_new(path)  # another process may have written it meanwhile
         with files.opened(partial, "w") as writer:
             writer.write("".join(f"{token}\n" for token in vocab))
-        tokenization.check_vocab(partial, len(vocab))
+        if not files.is_special(partial):
+            tokenization.check_vocab(partial, len(vocab))
 
 
 def check_is_new(path):
-    """Raises a ValueError if there is a file already."""
-    if files.exists(path):
+    """Raises a ValueError if there is a regular file already."""
+    if files.exists(path) and not files.is_special(path):
         raise ValueError(f"--output_file={path} exists, and models may depend on its ids. Name another file, "
                          "or remove it.")
 

@@ -8,7 +8,18 @@ import textwrap
 
 from absl import app, flags
 
-from bertlib.runs.settings import PATHS, PHASES, Settings, steps_of
+from bertlib.runs.settings import (
+    CLASSES,
+    INPUT,
+    MACHINE,
+    PATHS,
+    PHASES,
+    SPEED,
+    TASK,
+    WEIGHTS,
+    Settings,
+    steps_of,
+)
 import modeling
 import optimization
 import tokenization
@@ -28,6 +39,8 @@ _MOST_EPOCHS = 1e9
 
 # Heading of a section -> the names of its flags, in the order of their definition.
 _sections = {}
+# Name of a flag -> its class, one of `settings.CLASSES`, or None.
+_classes = {}
 
 # The flags belong to the command that calls these functions; absl's --helpshort goes by that.
 flags.disclaim_key_flags()
@@ -37,17 +50,26 @@ flags.disclaim_key_flags()
 
 
 @contextlib.contextmanager
-def section(heading):
-    """Puts the flags that this block defines under a heading of `--help`.
+def section(heading, affects=None):
+    """Puts the flags that this block defines under a heading of `--help`, and says which class they have.
 
     A later definition of the same name takes their place, so that a script may import two commands, or a
     command whose flags it defines otherwise.
+
+    Args:
+      heading: str.
+      affects: one of `settings.CLASSES`: what of a training the flags affect. By it run.json records a flag,
+        and a later command takes it over or refuses it, see `run_record.take_over`. None for flags of
+        commands that do not train.
     """
+    if affects not in (None, *CLASSES):
+        raise ValueError(f"{affects!r} is no class of flags; there are {', '.join(CLASSES)}")
     before = {name: FLAGS[name] for name in FLAGS}
     yield
     for name in FLAGS:
         if FLAGS[name] is not before.get(name):
             FLAGS[name].allow_override = True
+            _classes[name] = affects
             names = _sections.setdefault(heading, [])
             if name not in names:
                 names.append(name)
@@ -101,7 +123,7 @@ def names():
 def settings():
     """Returns the values of all flags, as `Settings`."""
     return Settings({name: FLAGS[name].value for name in FLAGS},
-                    {name for name in FLAGS if FLAGS[name].present}, names())
+                    {name for name in FLAGS if FLAGS[name].present}, names(), _classes)
 
 
 def phases_given():
@@ -123,19 +145,23 @@ def refuse_empty_paths():
 
 def define_classification_flags(tasks, xnli_languages):
     """Defines the flags of what to classify; `tasks` are the names of the known ones."""
-    with section("Task"):
+    with section("Task", TASK):
         flags.DEFINE_string("task_name", None, f"The task: {', '.join(sorted(tasks))}, in any letter case; "
                             "or see below for your own data.")
+    with section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
         flags.DEFINE_enum("xnli_language", "zh", xnli_languages, "The language that XNLI is read in.")
+    with section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
         flags.DEFINE_bool("do_predict", False, "Predict on the test set.")
         flags.DEFINE_integer("eval_batch_size", 8, "Examples in a batch of the evaluation.", lower_bound=1)
         flags.DEFINE_integer("predict_batch_size", 8, "Examples in a batch of the prediction.", lower_bound=1)
+    with section("Task", INPUT):
         flags.DEFINE_integer("doc_stride", 0, "Cut a text that is longer than max_seq_length into windows, "
                              "whose starts are so many tokens apart; what is predicted of them is averaged. "
                              "0: only its start is looked at.", lower_bound=0)
+    with section("Task", WEIGHTS):
         flags.DEFINE_string("class_weights", None, "What an example counts in training, by its label: "
                             "balanced, so that all labels count alike; or label:weight,… or the weights in "
                             "the order of the labels. Only their ratios matter.")
@@ -147,19 +173,22 @@ def define_classification_flags(tasks, xnli_languages):
 
 def define_own_data_flags():
     """Defines the flags of one's own data, in place of a known task; see `own_data`."""
-    with section("Your own data, in place of a task"):
+    with section("Your own data, in place of a task", INPUT):
         flags.DEFINE_string("train_file", None, "File to train on: .csv, .tsv, .jsonl or .json (JSON Lines, "
                             "both), each also with .gz.")
         flags.DEFINE_string("dev_file", None, "File to evaluate on.")
         flags.DEFINE_string("test_file", None, "File to predict; it may have no labels.")
+    with section("Your own data, in place of a task", TASK):
         flags.DEFINE_enum("task_type", "classification", ["classification", "regression", "multilabel"],
                           "What a text has: one of several labels, a number, or any number of labels.")
         flags.DEFINE_string("label_file", None, "The labels, one a line, in the order of the model's "
                             "outputs. By default those of the training file, sorted.")
+    with section("Your own data, in place of a task", INPUT):
         flags.DEFINE_string("label_separator", ",", "What stands between the labels in a field, with "
                             "task_type=multilabel.")
         flags.DEFINE_float("threshold", 0.5, "The least probability of a label that is predicted, with "
                            "task_type=multilabel.")
+    with section("Your own data, in place of a task", WEIGHTS):
         flags.DEFINE_float("dev_fraction", None, "In place of dev_file: the share of the training file, at "
                            "most 0.5, to evaluate on and not to train on. It is drawn by the seed, of each "
                            "label alike.")
@@ -173,7 +202,7 @@ def define_own_data_flags():
 
 def define_column_flags(heading="Your own data, in place of a task"):
     """Defines the flags of the columns of one's own files; see `columns`."""
-    with section(heading):
+    with section(heading, INPUT):
         flags.DEFINE_string("text_column", None, "Column of the text, or of two texts, with a comma between: "
                             "names, or numbers from 1; -1 is the last one. By default the usual names, such "
                             "as text, or sentence1 and sentence2.")
@@ -189,24 +218,25 @@ def define_column_flags(heading="Your own data, in place of a task"):
 
 def define_word_column_flags(heading="Task"):
     """Defines the flags of the columns of CoNLL's files; see `tagging_data`."""
-    with section(heading):
+    with section(heading, INPUT):
         flags.DEFINE_integer("token_column", 1, "Column of the words, counted from 1; -1 is the last one.")
         flags.DEFINE_integer("tag_column", -1, "Column of the tags, counted from 1; -1 is the last one.")
 
 
 def define_model_flags(max_seq_length):
     """Defines the flags that say which model to use, and on how long sequences."""
-    with section("Model"):
+    with section("Model", WEIGHTS):
         flags.DEFINE_string("bert_config_file", None,
                             "The model's bert_config.json, or a Hugging Face config.json.")
         flags.DEFINE_string("init_checkpoint", None,
                             "Where weights start: a TensorFlow checkpoint prefix, a Hugging Face BERT "
                             "directory or a .safetensors file. A checkpoint in output_dir goes before it.")
+    with section("Model", INPUT):
         flags.DEFINE_integer("max_seq_length", max_seq_length,
                              "WordPieces of an input, [CLS] and [SEP] included. "
                              "Longer ones are cut, shorter ones padded.",
                              lower_bound=3)
-    with section("Memory and speed"):
+    with section("Memory and speed", SPEED):
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
                           "What the encoder computes in: bf16 and fp16 save memory, and time where the "
                           "hardware supports them. Weights, sums, softmax, normalization, loss and optimizer "
@@ -215,23 +245,25 @@ def define_model_flags(max_seq_length):
 
 def define_tokenizer_flags():
     """Defines the flags that say how text becomes ids; see `checks.load_tokenizer`."""
-    with section("Model"):
+    with section("Model", WEIGHTS):
         flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line.")
         flags.DEFINE_string("spm_model_file", None, "In place of --vocab_file: the model's SentencePiece "
                             "model, as of ALBERT.")
         flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents: true for uncased "
                           "models, false for cased ones.")
+    with section("Model", INPUT):
         flags.DEFINE_bool("protect_special_tokens", False, f"Keep {', '.join(tokenization.SPECIAL_TOKENS)} "
                           "in the text whole rather than split them at brackets.")
 
 
 def define_input_flags():
     """Defines the flags of how input is prepared."""
-    with section("Memory and speed"):
+    with section("Memory and speed", MACHINE):
         flags.DEFINE_integer("num_workers", 1,
                              "Processes that turn text into features, 0 for one a core. The features are the "
                              "same. One does 100,000 short examples a second, so that only long files of "
                              "long texts gain.", lower_bound=0, upper_bound=MOST_WORKERS)
+    with section("Memory and speed", SPEED):
         flags.DEFINE_bool("trim_padding", None, "Sort examples by length, cut each batch after its longest "
                           "sequence, and train a classifier without computing the padding that is left. It "
                           "saves most of the time of short examples. With false, batches have the shape of "
@@ -246,12 +278,13 @@ def define_input_flags():
 
 def define_training_flags():
     """Defines the flags of the optimizer, the schedule and the checkpoints."""
-    with section("Training"):
+    with section("Training", MACHINE):
         flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
         flags.DEFINE_string("results_dir", None,
                             "Directory of the results of evaluation and prediction, and of their TFRecords; "
                             "by default output_dir. Without training, output_dir is then only read: another "
                             "process may train there meanwhile.")
+    with section("Training", WEIGHTS):
         flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
         flags.DEFINE_float("learning_rate", 5e-5,
                            "Learning rate that warm-up rises towards and that decays from there.")
@@ -262,10 +295,11 @@ def define_training_flags():
         flags.DEFINE_enum("lr_schedule", "linear", sorted(optimization.LR_SCHEDULES),
                           "How the learning rate falls after warm-up; linear is the published one.")
         flags.DEFINE_integer("seed", 12345, "Seed of everything random: the same seed repeats the run.")
+    with section("Training", SPEED):
         flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
         flags.DEFINE_integer("log_steps", 10, "Steps between lines in the log and points in TensorBoard.",
                              lower_bound=1)
-    with section("Memory and speed"):
+    with section("Memory and speed", SPEED):
         flags.DEFINE_integer("gradient_accumulation_steps", None,
                              "Micro-batches that a training step is split into, to need less memory. The "
                              "step is the same one. 0: as many as it takes, found out by simulation. By "
@@ -278,10 +312,12 @@ def define_training_flags():
         flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: layers that are computed "
                              "again together.",
                              lower_bound=1)
+    with section("Memory and speed", MACHINE):
         flags.DEFINE_float("memory_limit_gb", None,
                            "Memory that a training step may take, in 10⁹ bytes: what 0 and auto above go by. "
                            "By default, nearly all of the GPU's, or without a GPU all RAM that is free.",
                            lower_bound=0, upper_bound=MOST_GB)
+    with section("Memory and speed", SPEED):
         flags.DEFINE_bool("compile_kernels", None,
                           "Make the elementwise parts of a training step for this machine's CPU, in C++, "
                           "built once. Without a compiler, in the layers of fp16 and with a GPU they stay "
@@ -303,7 +339,7 @@ def define_training_flags():
 
 def define_replica_flags():
     """Defines the flags of how many processes share the work, and of what happens when one fails."""
-    with section("Several GPUs and machines"):
+    with section("Several GPUs and machines", SPEED):
         flags.DEFINE_integer("num_replicas", 1,
                              "Processes on this machine that share the work, one for each GPU; 0: as many as "
                              "there are GPUs. A training step stays the same one: a replica is a micro-batch "
@@ -311,22 +347,32 @@ def define_replica_flags():
                              "docs/cluster.md.", lower_bound=0, upper_bound=MOST_WORKERS)
         flags.DEFINE_float("replica_timeout", 60.0, "Seconds in which all replicas have ended after one was "
                            "killed, stopped or cut off.")
+    with section("Several GPUs and machines", MACHINE):
         flags.DEFINE_integer("max_restarts", 0, "How often all replicas are started again after one was "
                              "killed, crashed or was lost. They go on from the last checkpoint.",
                              lower_bound=0)
+        define_open_ports_flag()
     _require_positive("replica_timeout")
+
+
+def define_open_ports_flag():
+    """Defines the flag that decides whether the network ports of a run are closed to other processes."""
+    flags.DEFINE_bool("open_ports", None, "Whether other machines can reach the network ports that a run "
+                      "opens on this machine. By default the ports are closed if the system allows it and no "
+                      "path is remote; otherwise a warning says that they are open. true: leave them open, "
+                      "without the warning. false: refuse to run if they cannot be closed.")
 
 
 def define_export_flags():
     """Defines the flag of what a training command exports in the end."""
-    with section("Task"):
+    with section("Task", SPEED):
         flags.DEFINE_bool("do_export", False, "In the end, write the newest checkpoint as a SavedModel, a "
                           "new version in output_dir/export; see docs/serving.md.")
 
 
 def define_epoch_flags():
     """Defines the flags of how long to train, as passes over the data."""
-    with section("Training"):
+    with section("Training", WEIGHTS):
         flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training data; a fraction is allowed.")
         flags.DEFINE_float("warmup_proportion", 0.1,
                            "Share of the training steps in which the learning rate rises.")
@@ -352,7 +398,7 @@ def _require_positive(name):
 
 def define_tpu_flags():
     """Defines the published TPU flags, so that old command lines parse. TPUs are refused."""
-    with section("Of TPUs, for old command lines"):
+    with section("Of TPUs, for old command lines", SPEED):
         flags.DEFINE_bool("use_tpu", False, "Not supported: only false is accepted.")
         for name in ("tpu_name", "tpu_zone", "gcp_project", "master"):
             flags.DEFINE_string(name, None, "Of TPUs only; ignored.")
@@ -364,7 +410,7 @@ def define_common_flags(description):
     """Defines the flags of all commands; `description` is what `--help` says before the flags."""
     app.define_help_flags()
     flags.DEFINE_flag(_HelpFlag(description))
-    with section("When it fails"):
+    with section("When it fails", MACHINE):
         flags.DEFINE_bool("traceback", False, "Show the Python traceback of an error.")
     _bound_integers()
 

@@ -19,7 +19,7 @@ from absl import flags, logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import common_flags
-from bertlib.runs import checks, head_labels, model_files
+from bertlib.runs import checks, head_labels, model_files, run_record
 from bertlib.runtime import checkpoints, files, locks
 from bertlib.tasks import output_files, tokenizer_files
 import modeling
@@ -43,6 +43,7 @@ _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
 # What is written, and what stands in the way: old files that would be read with the new ones, or first.
 _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
 _CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
+_ASIDE = ".convert_checkpoint."  # what the names of unfinished directories begin with
 _VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG, tokenizer_files.TOKENIZER
 _IN_THE_WAY = {
     "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", *output_files.NAMES, *tokenizer_files.NAMES),
@@ -108,6 +109,15 @@ def directory_of(source):
     return source.path if tf.gfile.IsDirectory(source.path) else os.path.dirname(source.path)
 
 
+def record_of(source):
+    """Returns the record of the training that the input comes from, or None.
+
+    Raises:
+      ValueError: run.json is damaged.
+    """
+    return output_files.read_record(directory_of(source)) if run_record.is_of_training(source) else None
+
+
 def file_of(given, source, flag, *candidates):
     """The path that a flag gives, else the first candidate that is beside the input; None if none is."""
     path = getattr(given, flag)
@@ -166,6 +176,9 @@ def read_vocabulary(given, source, vocab_size):
                          f"--input={given.input}.")
     if not path.endswith(".json"):
         tokenization.check_vocab(path, vocab_size)
+        record = record_of(source)
+        if record:
+            output_files.check_vocabulary(directory_of(source), record, path)
         with tf.gfile.GFile(path, "rb") as reader:
             return reader.read()
     model = checks.json_object(path).get("model")
@@ -354,10 +367,19 @@ def write(output, kind, source, names, texts):
 
 
 def _write(output, kind, source, names, texts):
-    """`write`, into a directory that is locked or not there yet."""
+    """`write`, into a directory that is locked or not there yet; removes what killed conversions left."""
     before = in_the_way(output, kind)
     # In the directory or above it, so that moving is renaming.
-    aside = tempfile.mkdtemp(prefix=".convert_checkpoint.", dir=files.nearest_existing(output))
+    existing = files.nearest_existing(output)
+    for folder in {existing, os.path.dirname(os.path.abspath(output))}:
+        locks.remove_abandoned(folder, _ASIDE)
+    aside = tempfile.mkdtemp(prefix=_ASIDE, dir=existing)
+    with locks.file(aside):
+        return _write_by_way_of(aside, output, kind, source, names, texts, before)
+
+
+def _write_by_way_of(aside, output, kind, source, names, texts, before):
+    """`write`, by way of an empty directory, which is removed; `before` was in the way when it was made."""
     try:
         if kind == "tensorflow":
             checkpoints.write_tensorflow(os.path.join(aside, _TENSORFLOW_WEIGHTS), source, names)
@@ -385,6 +407,9 @@ def main(_):
     """Converts."""
     given = common_flags.settings()
     source = open_input(given)
+    record = record_of(source)
+    if record:
+        output_files.check_trained(record, source.path)
     check_output(given, source)
     names, texts = strip(given, source) if given.to == source.kind else translate(given, source)
     checks.refuse_overwriting(

@@ -8,7 +8,6 @@ that broke off goes on. docs/data.md has more.
 """
 
 import os
-import urllib.parse
 
 from absl import flags, logging
 
@@ -49,10 +48,8 @@ def wanted(settings):
     Raises:
       ValueError: they ask for nothing, for what there is not, or for a place that cannot be.
     """
-    if settings.base_url is not None:
-        mirror = urllib.parse.urlsplit(settings.base_url)
-        if mirror.scheme not in ("http", "https") or not mirror.netloc:
-            raise ValueError(f"--base_url={settings.base_url} must be http:// or https:// and a host.")
+    if settings.base_url is not None and (wrong := download.address_problem(settings.base_url)):
+        raise ValueError(f"--base_url={settings.base_url}: {wrong}.")
     if files.is_remote(settings.output_dir):
         raise ValueError(f"--output_dir={settings.output_dir} must be a local directory.")
     found = {}

@@ -11,7 +11,10 @@ import time
 
 from absl import flags, logging
 
+from bertlib.commands import common_flags
+from bertlib.runs.settings import WEIGHTS
 from bertlib.runtime import checkpoint_files, checkpoints, files, replica_launcher
+from bertlib.tasks import output_files
 
 FLAGS = flags.FLAGS
 
@@ -51,7 +54,7 @@ def follow(coordinator, timeout):
         while not signals:
             runs, newest = chief.runs(), checkpoints.latest_checkpoint(FLAGS.output_dir)
             step = newest and checkpoint_files.step_of(newest)
-            if newest is not None and step != evaluated:
+            if step and step != evaluated:  # at step 0 there is nothing to evaluate yet
                 code = _evaluate(signals)
                 if code and files.exists(f"{newest}.index"):  # else it was removed meanwhile, for newer ones
                     return replica_launcher.End(code, None, False)  # which has said why
@@ -70,8 +73,16 @@ def _pause(signals, seconds):
 
 
 def _evaluate(signals):
-    """Runs the evaluation of the newest checkpoint; returns its exit code."""
-    changes = {"do_train": "false", "do_eval": "true", "do_predict": "false", "do_export": "false",
+    """Runs the evaluation of the newest checkpoint; returns its exit code.
+
+    It is told the settings of the weights that run.json has: the flags of this command line are those of a
+    training that may go on with others, and has not written them down yet.
+    """
+    record, settings = output_files.read_record(FLAGS.output_dir), common_flags.settings()
+    trained = record["settings"] if record else {}
+    changes = {**{name: trained[name] for name in settings.of_class(WEIGHTS)
+                  if trained.get(name) is not None},
+               "do_train": "false", "do_eval": "true", "do_predict": "false", "do_export": "false",
                "results_dir": os.path.join(FLAGS.output_dir, "evaluator")}
     command = [sys.executable, *sys.orig_argv[1:],
                *(f"--{name}={value}" for name, value in changes.items() if name in FLAGS)]

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import re
 import sys
 import traceback
 
@@ -12,7 +13,7 @@ from absl import app, flags, logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import common_flags, replicas, signals
-from bertlib.runtime import estimator, replica_group, stopping, training_step, workers
+from bertlib.runtime import estimator, files, replica_group, stopping, terminal, training_step, workers
 
 FLAGS = flags.FLAGS
 
@@ -50,7 +51,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
     """Runs a command: parses its flags, sets up logging, calls main(argv), and turns a known error into one
     message.
 
-    Errors end with exit code 1, Ctrl-C with 130, SIGTERM with 143; see `signals`.
+    Errors end with exit code 1, Ctrl-C with 130, SIGTERM with 143, SIGHUP with 129; see `signals`.
 
     Args:
       main: function of the arguments that are no flags, the command's name first.
@@ -69,17 +70,18 @@ def run(main, goes_on=False, description=None, takes_paths=False):
             if end is not None:
                 return _end_as(end)
             signals.handle_termination(
-                lambda: _say(f"terminated.{_what_goes_on(goes_on)}", signals.EXIT_CODE))
+                lambda: _say(f"terminated.{_what_goes_on(goes_on)}", signals.exit_code()))
             with _interruptions_first(), replicas.joined():
                 main(argv)
+                terminal.flush_output()
         except UnicodeEncodeError as error:
             if FLAGS.traceback:
                 _show_traceback(error, passes=False)
-            _fail(f"error: {error.object[:200]!r} is not UTF-8. If it is the name of a file, rename that.")
+            _fail(f"error: {_about_encoding(error)}")
         except (ValueError, OSError, ImportError, estimator.NanLossError) as error:
             if isinstance(error, ChildProcessError) and stopping.request.made:
                 # A cluster signals workers too.
-                _fail(f"terminated.{_what_goes_on(goes_on)}", signals.EXIT_CODE)
+                _fail(f"terminated.{_what_goes_on(goes_on)}", signals.exit_code())
             if FLAGS.traceback:
                 _show_traceback(error, replica_group.may_pass(error))
             from_system = isinstance(error, OSError) and error.filename and error.strerror
@@ -103,12 +105,13 @@ def run(main, goes_on=False, description=None, takes_paths=False):
             _fail(f"interrupted.{_what_goes_on(goes_on)}", code=130)
         except stopping.Stopped as stopped:
             kept = f" {stopped}: the same command goes on." if str(stopped) else _what_goes_on(goes_on)
-            _fail(f"terminated.{kept}", signals.EXIT_CODE)
+            _fail(f"terminated.{kept}", signals.exit_code())
         except Exception as error:  # noqa: BLE001 (raised there)
             _show_traceback(error)
         finally:
             signals.ignore_request()
 
+    terminal.guard_output()
     try:
         common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
         keep_freed_memory()
@@ -120,6 +123,48 @@ def run(main, goes_on=False, description=None, takes_paths=False):
             app.run(guarded)
     except KeyboardInterrupt:
         _fail("interrupted.", code=130)
+    except SystemExit as end:
+        if not end.code:
+            _flush_help()
+        raise
+
+
+def _flush_help():
+    """Writes what --help has printed, whose end is no other than a command's."""
+    try:
+        terminal.flush_output()
+    except terminal.StreamError as error:
+        _fail(f"error: {error}")
+
+
+def _about_encoding(error):
+    """Returns the message of a UnicodeEncodeError: where the character is that cannot be written."""
+    text, character = error.object[max(0, error.start - 50):error.start + 50], error.object[error.start]
+    if not "\ud800" <= character <= "\udfff":
+        return (f"{text!r} cannot be written as {error.encoding}, the encoding of the standard output. Set "
+                "the environment variable PYTHONIOENCODING=utf-8.")
+    where = _place_of_surrogate(character)
+    if where is None and character >= "\udc80":  # how Python decodes names of files that are not UTF-8
+        return f"{text!r} is not UTF-8. If it is the name of a file, rename that."
+    return (f"{where or 'the input'}: {text!r} has half of a surrogate pair, {character!r}, which is no "
+            "character: UTF-8 cannot hold it. Correct the text there.")
+
+
+def _place_of_surrogate(character):
+    """Returns "file:line" of half a surrogate pair, first in the files that flags name, or None.
+
+    Only an escape in JSON, such as "\\ud83d", brings one into a text: files are read as UTF-8.
+    """
+    code = f"\\\\u(?i:{ord(character):x})"
+    alone = (f"{code}(?!\\\\u[dD][c-fC-F])" if character < "\udc00"
+             else f"(?<!\\\\u[dD][89abAB][0-9a-fA-F]{{2}}){code}").encode()
+    named = {path for value in FLAGS.flag_values_dict().values() for path in str(value).split(",")}
+    for path in sorted(filter(os.path.isfile, named)):
+        with contextlib.suppress(OSError), files.opened(path, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if re.search(alone, line):
+                    return f"{path}:{number}"
+    return None
 
 
 @contextlib.contextmanager
@@ -175,14 +220,19 @@ def _say(message, code, own=False):
     if group is not None:
         group.leave(message, code, own)
     if not replica_group.is_replica() or group is not None and not group.is_first:
-        print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr, flush=True)
+        _print(message)
 
 
 def _end_as(end):
     """Ends the process as the replicas that it started have ended."""
     if end.message:
-        print(f"{os.path.basename(sys.argv[0])}: {end.message}", file=sys.stderr, flush=True)
+        _print(end.message)
     sys.exit(end.code)
+
+
+def _print(message):
+    with contextlib.suppress(OSError):  # the terminal may be closed
+        print(terminal.printable(f"{os.path.basename(sys.argv[0])}: {message}"), file=sys.stderr, flush=True)
 
 
 def _set_up_logging():
@@ -192,11 +242,11 @@ def _set_up_logging():
 
 
 class _Formatter(logging.PythonFormatter):
-    """Time and message; the level only if it is above INFO."""
+    """Time and message, without characters that control a terminal; the level only if it is above INFO."""
 
     def format(self, record):
         level = "" if record.levelname == "INFO" else f"{record.levelname}: "
-        return f"{self.formatTime(record, '%H:%M:%S')} {level}{record.getMessage()}"
+        return terminal.printable(f"{self.formatTime(record, '%H:%M:%S')} {level}{record.getMessage()}")
 
 
 def log_devices():

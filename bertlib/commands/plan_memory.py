@@ -15,7 +15,7 @@ from absl import flags, logging
 
 from bertlib.commands import common_flags
 from bertlib.runs import charts, checks, training
-from bertlib.runtime import files, memory_planner
+from bertlib.runtime import files, memory_planner, terminal
 from bertlib.runtime.training_step import GB, TrainingStep
 from bertlib.tasks import classifier, classifier_data, head, squad, squad_data
 import modeling
@@ -131,7 +131,7 @@ def main(_):
     modes = modeling.RECOMPUTE if settings.recompute == "all" else [settings.recompute]
     usable = (settings.gpu_memory_gb - settings.reserve_gb) * GB
     model = task_model(config, settings.task)
-    print(describe(settings))
+    print(terminal.printable(describe(settings)))
     print(f"Card of {settings.gpu_memory_gb:g} GB (GB = 10⁹ bytes), {settings.reserve_gb:g} GB of it assumed "
           f"for the CUDA context, libraries, workspaces and fragmentation: {usable / GB:g} GB usable\n")
     print(f"{'length':>6} {'recompute':>9} {'micro-batch':>11}   memory", flush=True)

@@ -24,9 +24,9 @@ from absl import flags, logging
 from bertlib import serving
 from bertlib.commands import common_flags
 from bertlib.runs import checks, run_record
-from bertlib.runtime import files, locks, replica_group, together
+from bertlib.runtime import files, locks, replica_group, terminal, together
 from bertlib.serving import questions
-from bertlib.tasks import columns, tables
+from bertlib.tasks import columns, output_files, tables
 
 # Batches of lines that are sorted by length together, if so many are there.
 _BATCHES = 16
@@ -171,6 +171,12 @@ def _undamaged(found, name):
         raise ValueError(f"{name}: damaged or not gzip ({error}).") from error
 
 
+def _told(replicas, groups_read):
+    """Yields the lists of `questions.Question` that replica 0 reads, on all replicas; see `together.told`."""
+    for group in together.told(replicas, ([tuple(question) for question in group] for group in groups_read)):
+        yield [questions.Question(*question) for question in group]
+
+
 def run(settings, predictor):
     """Answers all lines.
 
@@ -189,7 +195,7 @@ def run(settings, predictor):
         asked = source.read(lines, name, settings.input_format or questions.format_of(settings.input_file),
                             ahead=columns.AHEAD if is_whole else 0)
         read = groups(asked, settings.batch_size * _BATCHES, is_whole)
-        for group in together.told(replicas, _undamaged(read, settings.input_file)):
+        for group in _told(replicas, _undamaged(read, settings.input_file)):
             written, bad, wrong = answer(predictor, group, settings.skip_bad_lines)
             answers.write("".join(f"{line}\n" for line in written))
             answers.flush()
@@ -213,9 +219,24 @@ def converse(predictor):
         try:
             found = predictor(*values[:predictor.required], *filter(None, values[predictor.required:]))
         except ValueError as error:
-            print(error)
+            print(terminal.printable(str(error)))
         else:
-            print(json.dumps(found, ensure_ascii=False, indent=2))
+            print(terminal.printable(json.dumps(found, ensure_ascii=False, indent=2)))
+
+
+def _take_columns(settings):
+    """Takes over the columns of the training that no flag gives. Those of a file with other texts than the
+    training's are its own: its labels, if it has any, and a header row of names."""
+    path = os.path.join(settings.model_dir, output_files.RECORD)
+    without = ("label_column", "header") if settings.given("text_column") else ()
+    run_record.take_over(settings, output_files.read_record(settings.model_dir), path, without)
+
+
+def _of_model_files(directory):
+    """Returns the fingerprints of the files that describe the model and its tokenizer: {name: str}."""
+    paths = {name: os.path.join(directory, name) for name in (*output_files.NAMES, output_files.RECORD)}
+    return {name: run_record.of_files([path])["fingerprint"] for name, path in paths.items()
+            if files.exists(path)}
 
 
 def check_replicas(settings, group):
@@ -248,14 +269,11 @@ def main(_):
     check_replicas(settings, group)
     with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,
                       group) as predictor:
+        _take_columns(settings)
         if group:
-            run_record.agree(group, settings, model=run_record.of_checkpoint(predictor.checkpoint))
+            run_record.agree(group, settings, model=run_record.of_checkpoint(predictor.checkpoint),
+                             **_of_model_files(settings.model_dir))
         if settings.interactive:
-            return converse(predictor)
-        try:
+            converse(predictor)
+        else:
             run(settings, predictor)
-        except BrokenPipeError:
-            # Python's own last flush would complain too.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise BrokenPipeError("nobody reads the answers any more: the other end of the pipe is "
-                                  "closed.") from None

@@ -8,7 +8,7 @@ from absl import flags, logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands import evaluator
-from bertlib.runtime import cluster, replica_group, replica_launcher
+from bertlib.runtime import cluster, network_namespace, replica_group, replica_launcher
 
 FLAGS = flags.FLAGS
 
@@ -24,8 +24,8 @@ def launch(afterwards):
       a `replica_launcher.End`; None if this process is to do the work itself, alone or as a replica.
 
     Raises:
-      ValueError: the flags ask for more GPUs than there are, TF_CONFIG cannot be used, or the command cannot
-        be a cluster's evaluator.
+      ValueError: the flags ask for more GPUs than there are, or for closed ports that cannot be closed,
+        TF_CONFIG cannot be used, or the command cannot be a cluster's evaluator.
       OSError: the port of TF_CONFIG is taken.
     """
     if "num_replicas" not in FLAGS or replica_group.is_replica():
@@ -36,9 +36,20 @@ def launch(afterwards):
     count = replica_launcher.count_here(FLAGS.num_replicas)
     if count == 1 and (machines is None or len(machines.addresses) == 1):
         return None
-    plan = replica_launcher.Plan(count, FLAGS.replica_timeout, FLAGS.max_restarts, machines,
-                                 afterwards=afterwards)
-    return replica_launcher.run(plan, lambda text: logging.info("%s", text))
+    with network_namespace.of_replicas(machines, FLAGS.open_ports, path_arguments(),
+                                       lambda text: logging.warning("%s", text)) as namespace:
+        plan = replica_launcher.Plan(count, FLAGS.replica_timeout, FLAGS.max_restarts, machines,
+                                     afterwards=afterwards, namespace=namespace)
+        return replica_launcher.run(plan, lambda text: logging.info("%s", text))
+
+
+def path_arguments():
+    """Returns the flags that may be paths, as on the command line: "--name=value"."""
+    values = {name: FLAGS[name].value for name in FLAGS}
+    # The address of a hub module is looked up in a directory, and not downloaded.
+    return [f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
+            for name, value in values.items() if isinstance(value, (str, list))
+            and not (name.endswith("_handle") and value.startswith(("https://", "http://")))]
 
 
 @contextlib.contextmanager

@@ -18,8 +18,9 @@ from absl import flags, logging
 
 from bertlib.commands import common_flags, launch
 from bertlib.runs import checks, head_labels, results, run_record, training
+from bertlib.runs.settings import INPUT, SPEED, TASK
 from bertlib.runtime import checkpoints, files, input_pipeline
-from bertlib.tasks import output_files, tagging, tagging_data
+from bertlib.tasks import output_files, record_fields, tagging, tagging_data
 
 # The phase that needs a part, and what its file in --data_dir may be called.
 _PARTS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("dev", "valid")),
@@ -34,7 +35,7 @@ _RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], *_RESULTS.values(), _PREDICT
 
 def define_flags():
     """Defines the flags of this command."""
-    with common_flags.section("Task"):
+    with common_flags.section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of the data, for files that no other flag names: "
                             "train.txt, dev.txt and test.txt; or with .conll, .tsv, .iob or .bio.")
         flags.DEFINE_string("train_file", None, "File to train on: a word a line, in columns that spaces or "
@@ -42,7 +43,7 @@ def define_flags():
         flags.DEFINE_string("dev_file", None, "File to evaluate on.")
         flags.DEFINE_string("test_file", None, "File to predict; it may have no tags.")
     common_flags.define_word_column_flags()
-    with common_flags.section("Task"):
+    with common_flags.section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development file.")
         flags.DEFINE_bool("do_predict", False, f"Write {_PREDICTIONS}: the test file and a column of "
@@ -50,8 +51,10 @@ def define_flags():
         flags.DEFINE_integer("predict_batch_size", 8,
                              "Sentences, or windows of long ones, in a batch of evaluation and prediction.",
                              lower_bound=1)
+    with common_flags.section("Task", TASK):
         flags.DEFINE_bool("crf", False, "Predict the tags of a sentence together, by a conditional random "
                           "field above the model.")
+    with common_flags.section("Task", INPUT):
         flags.DEFINE_bool("label_all_pieces", False, "Train on all pieces of a word, rather than on the "
                           "first one.")
     common_flags.define_model_flags(max_seq_length=128)
@@ -77,7 +80,7 @@ def resolve_flags(settings):
     settings.choose_phases()
     if settings.output_dir is None:
         settings.take_default("output_dir", os.path.join("output", "ner"))
-    run_record.take_settings(settings)
+    run_record.take_settings(settings, "tagging")
     needed = [part for part, (phase, _) in _PARTS.items() if getattr(settings, phase)]
     missing = [part for part in needed if getattr(settings, f"{part}_file") is None]
     if settings.data_dir is None and missing:
@@ -85,7 +88,7 @@ def resolve_flags(settings):
             raise ValueError(f"--{missing[0]}_file is required, or --data_dir.")
         settings.take_default("data_dir", checks.sample("ner"), "a small sample made for this repository")
         for name, value in _FOR_THE_SAMPLE.items():
-            if not settings.given(name):
+            if not settings.is_settled(name):
                 settings.take_default(name, value, "for the sample, which is small")
     for part in missing:
         settings.take_default(f"{part}_file", _file_of(settings.data_dir, part))
@@ -152,8 +155,9 @@ def _scheme(settings, tagged):
     if tagged:
         scheme = tagging_data.scheme_of(tagged[0])
         return scheme, f"fits most of {tagged[0].path}"
-    record = run_record.of_weights(settings) or {"settings": {}}
-    return record["settings"].get("tag_scheme", tagging_data.SCHEMES[0]), "the training had"
+    record = run_record.of_weights(settings)
+    found = record["settings"].get("tag_scheme") if record else None
+    return found or record_fields.before("tag_scheme", "tagging"), "the training had"
 
 
 def _labels(settings, train):

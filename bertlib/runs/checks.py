@@ -10,7 +10,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.kernels import one_dnn
-from bertlib.runs import model_files
+from bertlib.runs import model_files, vocabularies
 from bertlib.runtime import checkpoint_files, checkpoints, files
 from bertlib.runtime.files import json_object
 from bertlib.tasks import output_files, tokenizer_files
@@ -82,6 +82,8 @@ def take_model_files(settings):
         beside = [(os.path.join(directory, file), name) for directory in directories if directory is not None
                   for file, name in candidates.items()]
         path, name = next((found for found in beside if tf.gfile.Exists(found[0])), (None, None))
+        if path is None and "vocab_file" in candidates.values():
+            path, name = vocabularies.of_start(settings) or (None, None)
         if path is None:
             missing.append(candidates)
         else:
@@ -252,6 +254,9 @@ def check_vocabulary(settings, config):
     if settings.spm_model_file:
         tokenization.SentencePieceTokenizer(file_of_flag(settings, "spm_model_file"),
                                             vocab_size=config.vocab_size)
+    for flag in ("vocab_file", "spm_model_file"):
+        if getattr(settings, flag):
+            vocabularies.check_start(settings, getattr(settings, flag), flag)
 
 
 _BOTH_VOCABULARIES = ("--vocab_file and --spm_model_file exclude each other: pass the one that came with the "
@@ -275,6 +280,7 @@ def load_tokenizer(settings, config=None):
     vocab_size = None if config is None else config.vocab_size
     if names == ["vocab_file"]:
         tokenization.check_vocab(path, vocab_size)
+    vocabularies.check_start(settings, path, names[0])
     init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
     said = tokenizer_files.read(model_files.tokenizer_directories(settings, path))
     lower, source = said.options.pop("do_lower_case", (None, None))
@@ -470,7 +476,7 @@ def check_output_checkpoint(settings, model, training=True):
 # --- What is read is not overwritten ---------------------------------------------------------------------
 
 # What a training writes into --output_dir besides its checkpoints.
-_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES)
+_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES, output_files.DEV_ROWS)
 
 
 def refuse_overwriting(settings, read, written):
@@ -491,7 +497,9 @@ def refuse_overwriting(settings, read, written):
         flags.update((files.identity(path), (flag, path)) for path in paths if files.exists(path))
     for flag, paths in written.items():
         for path in paths:
-            for name in (path, f"{path}.partial"):
+            if files.is_special(path):  # a terminal or a device is read and written
+                continue
+            for name in (path, f"{files.followed(path)}.partial"):
                 reader, what = flags.get(files.identity(name), (None, None))
                 # The model's files may be there already; `run_record` compares what is in them.
                 own = reader in model_files.FILE_FLAGS and os.path.basename(name) in output_files.NAMES

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 
 from absl import logging
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from bertlib.runs import checks, classification_parts, head_labels, own_data, results, run_record, training
 from bertlib.runtime import files
 from bertlib.tasks import classifier as classifier_task
-from bertlib.tasks import glue, multilabel, regression, targets
+from bertlib.tasks import glue, multilabel, output_files, regression, targets
 from bertlib.tasks.classifier_data import (
     PROCESSORS,
     DataProcessor,
@@ -18,7 +19,8 @@ from bertlib.tasks.classifier_data import (
     get_processor,
 )
 
-# What is written to results_dir; of a further set with its name, as in eval_results_mismatched.txt.
+# Result files in results_dir. The braces hold the name of a further set, as in eval_results_mismatched.txt,
+# and that of another task than the directory's, as in test_results_ax.tsv.
 _RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt", "test_results{}.tsv",
                  "test_predictions{}.tsv", "test_eval_results{}.txt")
 _IN_WORDS = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews", "pearson": "Pearson",
@@ -39,13 +41,11 @@ def processor_of(settings, suffix=""):
       ValueError, OSError: a flag has no default for this task, or cannot be right.
     """
     if own_data.is_given(settings):
-        processor = own_data.processor_of(settings, suffix)
-        run_record.take_settings(settings)
-        return processor
+        return own_data.processor_of(settings, suffix)
     settings.choose_phases()
     if settings.output_dir is None and settings.task_name:
         settings.take_default("output_dir", os.path.join("output", settings.task_name.lower() + suffix))
-    run_record.take_settings(settings)
+    run_record.take_settings(settings, *own_data.KINDS)
     if settings.task_name == own_data.TASK:
         raise ValueError(f"--output_dir={settings.output_dir} was trained on your own data: name a file with "
                          "--dev_file or --test_file.")
@@ -174,7 +174,8 @@ def refuse_overwriting(settings, processor, **read):
     # A processor of a script that imports a command may declare no files.
     declared = _declared(processor)
     names = [name for names in declared.file_names().values() for name in names]
-    suffixes = ["", *(f"_{name}" for name in declared.further_sets)]
+    of_task = task_suffix(settings)
+    suffixes = [of_task, *(f"{of_task}_{name}" for name in declared.further_sets)]
     written = [name.format(suffix) for name in _RESULT_FILES for suffix in suffixes]
     if settings.data_dir is None:
         read.update(own_data.files_of(settings))
@@ -183,6 +184,16 @@ def refuse_overwriting(settings, processor, **read):
     checks.refuse_overwriting(
         settings, read,
         checks.overwritten_by(settings, [*written, *declared.submission], ["train.tf_record"]))
+
+
+def task_suffix(settings):
+    """Returns how the names of result files end, before the extension: with the task, as in "_ax", where
+    results_dir holds the training of another task, whose result files must stay; else with nothing."""
+    record = None if settings.do_train else output_files.read_record(settings.results_dir)
+    task = settings.task_name.lower()
+    if record is None or record["task"] == task:
+        return ""
+    return "_" + re.sub(r"\W+", "_", task)
 
 
 # --- The run ---------------------------------------------------------------------------------------------
@@ -204,14 +215,20 @@ def run(settings, model, processor, parts, target, tokenizer, **description):
     examples, num_train_steps = parts.examples, train_steps(settings, parts.training)
     if target.task_type == "multilabel":
         description["threshold"] = target.threshold  # which the model's later answers go by
+    kept = getattr(processor, "dev_rows", None)
     record = run_record.RunRecord(
-        settings, num_train_steps, task=settings.task_name.lower(), task_type=target.task_type,
+        settings, num_train_steps, {output_files.DEV_ROWS: kept.content.encode()} if kept else {},
+        dev_rows=kept and kept.recorded, task=settings.task_name.lower(), task_type=target.task_type,
         labels=target.labels, tokenizer=tokenizer,
         train_data=run_record.of_examples(examples["train"]) if settings.do_train else None,
         trim_padding=training.trims_training(settings, model), **description)
     estimator, step = training.create_estimator(settings, model, settings.eval_batch_size,
                                                 settings.predict_batch_size, num_train_steps)
     task, official, predicted = _declared(processor), [], {}
+    of_task = task_suffix(settings)
+    if of_task:
+        logging.info("The names of result files end in %s, because %s holds the training and the results of "
+                     "another task.", of_task, settings.results_dir)
 
     def input_fn(part, name, is_training=False):
         """Writes the part's features; returns the input_fn that reads them."""
@@ -222,15 +239,15 @@ def run(settings, model, processor, parts, target, tokenizer, **description):
             trim=step.trim if is_training else settings.trim_padding is not False,
             unequal_micro_batches=is_training and step.unequal_micro_batches, target=target)
 
-    def report(part, file_name, evaluated_input_fn, name):
-        """Evaluates, and writes metrics."""
+    def evaluate(part, evaluated_input_fn, name):
+        """Predicts a part once; returns the metrics of these predictions."""
         def of_examples(results, rows):
             predicted[part] = parts.in_order(part, rows)
             return parts.metrics(part, head_of(target), results, predicted[part])
 
         found = estimator.evaluate(evaluated_input_fn, name=name, revise=of_examples)
-        write_metrics(settings, file_name, found, target)
         official.append(f"{part.replace('_', ' ')}: {_official(task, found)}")
+        return found
 
     with training.writing(settings, record):
         if settings.do_train:
@@ -238,26 +255,36 @@ def run(settings, model, processor, parts, target, tokenizer, **description):
                          "windows" if settings.doc_stride else "examples", num_train_steps,
                          settings.train_batch_size)
             estimator.train(input_fn("train", "train", is_training=True), max_steps=num_train_steps)
-        for part, suffix in _sets(examples, "dev"):
+        for part, suffix in _sets(examples, "dev", of_task):
             logging.info("Evaluating on %d examples.", len(examples[part]))
-            report(part, f"eval_results{suffix}.txt", input_fn(part, f"eval{suffix}"), suffix[1:] or None)
-        for part, suffix in _sets(examples, "test"):
+            found = evaluate(part, input_fn(part, f"eval{suffix}"), suffix[1:] or None)
+            write_metrics(settings, f"eval_results{suffix}.txt", found, target)
+        for part, suffix in _sets(examples, "test", of_task):
             logging.info("Predicting %d examples.", len(examples[part]))
             test_input_fn = input_fn(part, f"predict{suffix}")
-            predictions = predicted[part] = parts.in_order(part, estimator.predict(test_input_fn))
-            write_predictions(settings, predictions, target, suffix)
-            glue.write(settings.results_dir, task, part, best_of(predictions, target))
             if parts.has_labels(part):
-                report(part, "test_eval_results.txt", test_input_fn, "test")
+                found = evaluate(part, _in_batches_of(settings.predict_batch_size, test_input_fn),
+                                 f"test{of_task}")
+                write_metrics(settings, f"test_eval_results{of_task}.txt", found, target)
+            else:
+                predicted[part] = parts.in_order(part, estimator.predict(test_input_fn))
+            write_predictions(settings, predicted[part], target, suffix)
+            glue.write(settings.results_dir, task, part, best_of(predicted[part], target))
         for part, rows in list(predicted.items())[:1]:
             classification_parts.show(part, examples[part], rows, target, parts.has_labels(part))
         if official:
             logging.info("%s %s", task.name or settings.task_name, "; ".join(official))
 
 
-def _sets(examples, part):
-    """Returns [(name of a set, suffix of its files)]: that of "dev" or "test" and its further ones."""
-    return [(name, name.removeprefix(part)) for name in examples if name.startswith(part)]
+def _in_batches_of(size, input_fn):
+    """Returns an input_fn whose batches have another size than the Estimator asks for."""
+    return lambda params: input_fn({**params, "batch_size": size})
+
+
+def _sets(examples, part, of_task):
+    """Returns [(name of a set, suffix of its files)]: that of "dev" or "test" and its further ones. For
+    `of_task` see `task_suffix`."""
+    return [(name, of_task + name.removeprefix(part)) for name in examples if name.startswith(part)]
 
 
 def _official(task, found):

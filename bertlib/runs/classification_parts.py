@@ -72,11 +72,13 @@ class Parts:
         return pooling.pooled(rows, self._conversions[part].windows) if self._settings.doc_stride else rows
 
     def metrics(self, part, task_head, results, predictions):
-        """Returns the results of an evaluation, of examples in place of windows."""
-        if not self._settings.doc_stride:
-            return results
+        """Returns the results of an evaluation with all metrics computed from the predictions, the numbers
+        that a file of predictions has. Losses stay as they were computed from the logits, except of windows.
+        """
         found = head.values_of(task_head.metrics_of(predictions, self._conversions[part].label_ids))
-        return {**results, **found, "loss": found["eval_loss"]}
+        if self._settings.doc_stride:
+            return {**results, **found, "loss": found["eval_loss"]}
+        return {**results, **found, "eval_loss": results["eval_loss"]}
 
 
 def lengths_in_words(part, lengths, max_seq_length, num_windows, doc_stride):

@@ -1,5 +1,5 @@
 """The files with which an output directory explains itself: the model's configuration, its vocabulary, what
-its tokenizer does besides, and the names of its labels.
+its tokenizer does besides, and the names of its labels. Of a training with --dev_fraction also dev_rows.txt.
 
 A training writes them before its first step (`run_record.RunRecord`), each whole or not at all. What somebody
 else put there under these names is never replaced.
@@ -11,7 +11,7 @@ import os
 
 from bertlib.runtime import checkpoints, files
 from bertlib.tasks import tokenizer_files
-from bertlib.tasks.output_files import CONFIG, LABELS, NAMES, SENTENCE_PIECES, VOCABULARY
+from bertlib.tasks.output_files import CONFIG, DEV_ROWS, LABELS, NAMES, SENTENCE_PIECES, VOCABULARY
 import modeling
 
 # Flags whose file may be the one that would be written: its content is the same then.
@@ -93,7 +93,7 @@ def to_write(directory, wanted, ours):
     Raises:
       ValueError: somebody else's file would be replaced, or be taken for the model's.
     """
-    there = {name: files.read_bytes(os.path.join(directory, name)) for name in NAMES
+    there = {name: files.read_bytes(os.path.join(directory, name)) for name in (*NAMES, DEV_ROWS)
              if files.exists(os.path.join(directory, name))}
     of_ours = {name for name, value in fingerprints(there).items() if ours.get(name) == value}
     changed = [name for name, content in wanted.items()
@@ -115,7 +115,7 @@ def missing(directory, wanted):
 
 def _same(name, before, after):
     """Whether two contents of a file mean the same."""
-    if before == after or name in (VOCABULARY, SENTENCE_PIECES, LABELS):
+    if before == after or name in (VOCABULARY, SENTENCE_PIECES, LABELS, DEV_ROWS):
         return before == after
     try:
         before, after = (json.loads(content.decode("utf-8-sig")) for content in (before, after))

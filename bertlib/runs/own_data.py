@@ -4,19 +4,17 @@ import os
 
 from absl import logging
 
-from bertlib.runs import checks, head_labels, run_record
+from bertlib.runs import checks, dev_rows, head_labels, run_record
 from bertlib.runs.settings import PHASES
-from bertlib.tasks import own_data, targets
+from bertlib.runtime import checkpoints
+from bertlib.tasks import dev_split, output_files, own_data, targets
 from bertlib.tasks.columns import check_header_flag
+from bertlib.tasks.own_data import TASK
 
-# What `run.json` calls it.
-TASK = "own data"
 _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))
 _FLAGS = (*_FILES.values(), "text_column", "label_column", "label_file", "task_type", "label_separator",
           "threshold", "header", "delimiter", "dev_fraction")
-# Of these flags, what an evaluation or prediction takes from the training.
-_AS_IN_TRAINING = ("text_column", "label_column", "label_separator", "header", "delimiter")
 _MOST_LISTED = 30
 
 
@@ -47,16 +45,18 @@ def processor_of(settings, suffix=""):
       ValueError, OSError: flags contradict each other, or a file cannot be used.
     """
     checks.refuse_tpus(settings)
-    _settle_phases(settings)
+    there = _files_there(settings)
     settings.task_name = TASK
-    if settings.output_dir is None:
+    is_default = settings.output_dir is None
+    if is_default:
         first = next(getattr(settings, name) for name in _FILES.values() if getattr(settings, name))
         settings.take_default("output_dir", os.path.join("output", _stem(first) + suffix))
+    _settle_phases(settings, there)
     record = run_record.of_weights(settings)
-    _take_from_training(settings, record)
+    run_record.take_settings(settings, *own_data.KINDS, without=("task_name", "dev_fraction"))
     _check_flags(settings)
     reader = own_data.reader_of(settings.task_type, lambda name, default: getattr(settings, name, default))
-    parts, labels = _read(settings, reader, record)
+    parts, labels, kept = _read(settings, reader, record)
     for name, found in (("text_column", reader.text), ("label_column", reader.label)):
         if getattr(settings, name) is None and found:
             settings.take_default(name, ",".join(map(str, found)))
@@ -66,7 +66,10 @@ def processor_of(settings, suffix=""):
         target = targets.of(labels)
     for name, part in parts.items():
         _describe(f"{name}, {part.path}", part, target)
-    return own_data.OwnProcessor(parts, target)
+    processor = own_data.OwnProcessor(parts, target, kept)
+    if is_default and settings.do_train:
+        _refuse_other_file(settings, processor)
+    return processor
 
 
 def files_of(settings):
@@ -85,11 +88,11 @@ def _stem(path):
 # --- Flags -----------------------------------------------------------------------------------------------
 
 
-def _settle_phases(settings):
-    """Does what there are files for, if no phase was named.
+def _files_there(settings):
+    """Returns {"train", "dev", "test": whether a flag names its file}.
 
     Raises:
-      ValueError: a phase lacks its file.
+      ValueError: there is none, or flags exclude each other.
     """
     there = {part: bool(getattr(settings, name)) for part, name in _FILES.items()}
     if there["dev"] and settings.dev_fraction is not None:
@@ -97,32 +100,34 @@ def _settle_phases(settings):
                          "in a file, or taken out of the training file.")
     if settings.dev_fraction is not None and not there["train"]:
         raise ValueError("--dev_fraction takes examples out of the training file: pass --train_file.")
-    there["dev"] = there["dev"] or settings.dev_fraction is not None
     if not any(there.values()):
         raise ValueError("--train_file, --dev_file or --test_file is required with your own data; "
                          "--task_name is for the known tasks.")
-    if not any(settings.given(phase) for phase in PHASES):
-        for part, phase in _PHASE_OF.items():
-            if there[part]:
-                settings.take_default(phase, True)
+    return there
+
+
+def _settle_phases(settings, there):
+    """Does what there are files for, if no phase was named; takes --dev_fraction from the training that the
+    run goes on with.
+
+    Raises:
+      ValueError: a phase lacks its file, or --dev_fraction contradicts the training.
+    """
+    def choose(part):
+        if not named and there[part] and not getattr(settings, _PHASE_OF[part]):
+            settings.take_default(_PHASE_OF[part], True)
+
+    named = any(settings.given(phase) for phase in PHASES)
+    for part in _FILES:
+        choose(part)
     settings.choose_phases()
+    dev_rows.take_fraction(settings)
+    there["dev"] = there["dev"] or settings.dev_fraction is not None
+    choose("dev")
     for part, phase in _PHASE_OF.items():
         if getattr(settings, phase) and not there[part]:
             other = " or --dev_fraction" if part == "dev" else ""
             raise ValueError(f"--{_FILES[part]}{other} is required with --{phase}=true.")
-
-
-def _take_from_training(settings, record):
-    """Fills in what the training in --output_dir says of columns and labels."""
-    if record is None:
-        return
-    task_type = record.get("task_type")
-    if task_type and not settings.given("task_type") and task_type != settings.task_type:
-        settings.take_default("task_type", task_type, "as in the training")
-    for name in _AS_IN_TRAINING if record["task"] == TASK else ():
-        value = record["settings"].get(name)
-        if value is not None and not settings.given(name) and value != getattr(settings, name):
-            settings.take_default(name, value, "as in the training")
 
 
 def _check_flags(settings):
@@ -155,31 +160,87 @@ def _check_flags(settings):
 
 
 def _read(settings, reader, record):
-    """Reads what the phases need; returns ({"train", "dev", "test": `own_data.Part`}, the labels)."""
+    """Reads what the phases need.
+
+    Returns:
+      ({"train", "dev", "test": `own_data.Part`}, the labels, the `dev_rows.DevRows` or None).
+    """
     def read(flag, **more):
         return reader.read(checks.file_of_flag(settings, flag), **more)
 
-    parts = {}
-    if settings.do_train or settings.do_eval and settings.dev_fraction is not None:
+    parts, kept = {}, None
+    takes_out = settings.dev_fraction is not None and not settings.dev_file
+    if settings.do_train or settings.do_eval and takes_out:
         parts["train"] = read("train_file")
-    labels, source = _labels(settings, record, parts.get("train"))
+    train = parts.get("train")
+    labels, source = _labels(settings, record, train)
     if settings.do_train:
-        own_data.check_variety(parts["train"])
-    if settings.do_eval and settings.dev_fraction is None:
+        own_data.check_variety(train)
+        _check_visible(settings, labels, train)
+    if settings.do_eval and not takes_out:
         parts["dev"] = read("dev_file", known=labels)
     if settings.do_predict:
         parts["test"] = read("test_file", needs_labels=False, known=labels)
     if labels is not None:
         for part in (part for part in parts.values() if part.is_labelled):
             own_data.check_labels(part, labels, source)
-    if settings.dev_fraction is not None and "train" in parts:
-        left, taken = own_data.split(parts["train"], settings.dev_fraction, settings.seed)
-        parts["train"] = left
-        if settings.do_eval:
-            parts["dev"] = taken
+    _warn_of_shared(train, parts)
+    if train is not None and settings.dev_fraction is not None:
+        found, kept = dev_rows.split(settings, train)
+        parts["train"] = found.train
+        if settings.do_eval and takes_out:
+            parts["dev"] = found.dev
     if not settings.do_train:
         parts.pop("train", None)
-    return parts, labels
+    return parts, labels, kept
+
+
+def _check_visible(settings, labels, train):
+    """Raises a ValueError if labels of a training look the same; see `own_data.check_visible`."""
+    if labels is None:
+        return
+    if settings.label_file:
+        places = {label: f"{settings.label_file}:{number}" for number, label in enumerate(labels, 1)}
+    else:
+        places = {}
+        for row in train.rows:
+            for name in own_data.names_in(row.label):
+                places.setdefault(name, f"{train.path}:{row.line}")
+    own_data.check_visible(places)
+
+
+def _warn_of_shared(train, parts):
+    """Warns of a file to evaluate on or to predict that has examples of the training file."""
+    others = {name: part for name, part in parts.items() if name != "train"}
+    if train is None or not others:
+        return
+    trained = {dev_split.key_of(row) for row in train.rows}
+    for name, part in others.items():
+        shared = [row for row in part.rows if dev_split.key_of(row) in trained]
+        if shared:
+            logging.warning("%s, %s: %d of %d examples have the same texts as examples in --train_file=%s, "
+                            "in any letter case, white space and order of two texts; the first one is in "
+                            "line %d. Metrics say little about new texts then. Remove them from one "
+                            "of the two files.", name, part.path, len(shared), len(part.rows), train.path,
+                            shared[0].line)
+
+
+def _refuse_other_file(settings, processor):
+    """Checks that the default --output_dir, which is called after the training file, is not that of another
+    file of the same name.
+
+    Raises:
+      ValueError: it is.
+    """
+    record = checkpoints.latest_checkpoint(settings.output_dir) and output_files.read_record(
+        settings.output_dir)
+    trained = record and record.get("files", {}).get("train_file")
+    now = run_record.of_examples(processor.get_train_examples(None))
+    if trained and trained != os.path.abspath(settings.train_file) and now != record["train_data"]:
+        raise ValueError(f"--train_file={settings.train_file}: the default directory, {settings.output_dir}, "
+                         f"holds a training on another file of this name, {trained}. Name another directory "
+                         f"with --output_dir. To continue that training on this file, pass "
+                         f"--output_dir={settings.output_dir}.")
 
 
 def _labels(settings, record, train):

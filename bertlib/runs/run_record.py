@@ -5,7 +5,6 @@ settings and other training data are allowed, and listed. docs/output.md describ
 """
 
 import datetime
-import hashlib
 import json
 import os
 import pathlib
@@ -16,84 +15,35 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.runs import model_files
-from bertlib.runs.settings import PATHS
-from bertlib.runtime import checkpoint_files, checkpoints, files, replica_group
-from bertlib.tasks import output_files
+from bertlib.runs.settings import INPUT, MACHINE, PATHS, TASK, WEIGHTS
+from bertlib.runtime import checkpoint_files, checkpoints, files, own_code, replica_group
+from bertlib.runtime.fingerprints import of_files, of_texts
+from bertlib.tasks import classifier_data, output_files
 import modeling
 import optimization
 import tokenization
 
 # Of a configuration, what may change between two runs: it is no part of the architecture.
 _OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
-# What evaluation and prediction depend on, too.
-_OF_INPUT = ("max_seq_length", "max_predictions_per_seq", "doc_stride", "max_query_length",
-             "protect_special_tokens", "label_all_pieces")
-# Besides, what a run without training need not be told again.
-_OF_TASK = ("crf", "xnli_language")
-# Flags that leave the weights alone, up to rounding, or that are in the record otherwise.
-_NOT_RECORDED = {
-    "task_name", "task_type", "threshold", "label_file", "data_dir", "train_file", "dev_file", "test_file",
-    "input_file", "predict_file",
-    "eval_file", "do_train", "do_eval", "do_predict", "do_export", "eval_batch_size", "predict_batch_size",
-    "version_2_with_negative", "max_answer_length",
-    "n_best_size", "null_score_diff_threshold", "find_null_threshold", "verbose_logging", "max_eval_steps",
-    "eval_each_checkpoint", "bert_config_file", "vocab_file", "spm_model_file", "init_checkpoint",
-    "do_lower_case", "output_dir", "results_dir", "save_checkpoints_steps", "log_steps", "num_workers",
-    "gradient_accumulation_steps", "tokens_per_micro_batch", "recompute", "recompute_segment",
-    "memory_limit_gb", "compile_kernels", "use_xla", "profile_steps", "use_tpu", "tpu_name", "tpu_zone",
-    "gcp_project", "master", "num_tpu_cores", "iterations_per_loop", "traceback", "bert_hub_module_handle",
-    "num_replicas", "replica_timeout", "max_restarts"}
-# What may differ from machine to machine; paths too, for files are compared by their content.
-_OF_MACHINE = {"num_workers", "traceback", "memory_limit_gb", "max_restarts"}
+# Flags of speed that change the bits of the weights, by rounding or by the order of sums: recorded, too.
+_ROUNDING = ("precision", "trim_padding", "gradient_dtype")
+# Flags that the record has in other places than "settings": {name: the record's key}.
+_AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
+# Paths in the record that a run without training takes over.
+_TAKEN_PATHS = ("bert_hub_module_handle",)
 # So long may a value be in a message.
 _SHORT = 60
 # Trimmed micro-batches draw dropout masks of their own: what matters is how many a step has, see `_parts`.
 _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
-# Of large files that many bytes, in blocks that are spread evenly, are looked at.
-_SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
 
 # --- Fingerprints ----------------------------------------------------------------------------------------
-
-
-def _digest():
-    return hashlib.blake2b(digest_size=16)
-
-
-def of_texts(texts):
-    """Returns the fingerprint of an iterable of texts, of which any may be None."""
-    digest = _digest()
-    for text in texts:
-        digest.update(repr(text).encode() + b"\n")
-    return digest.hexdigest()
 
 
 def of_examples(examples):
     """Returns what is recorded of `InputExample`s, or others with plain attributes."""
     texts = (tuple(vars(example).values()) for example in examples)
     return {"examples": len(examples), "fingerprint": of_texts(texts)}
-
-
-def of_files(paths):
-    """Returns what is recorded of files, in that order: of large ones, sizes and blocks here and there."""
-    digest, sizes = _digest(), [files.size(path) for path in paths]
-    blocks = max(2, _SAMPLED_BYTES // _BLOCK // max(1, len(paths)))
-    for path, size in zip(paths, sizes):
-        digest.update(f"{size}\n".encode())
-        with files.opened(path, "rb") as reader:
-            if size <= blocks * _BLOCK:
-                digest.update(reader.read())
-                continue
-            for start in np.linspace(0, size - _BLOCK, blocks, dtype=np.int64):
-                reader.seek(int(start))
-                digest.update(reader.read(_BLOCK))
-    return {"files": len(paths), "bytes": sum(sizes), "fingerprint": digest.hexdigest()}
-
-
-def _of_vocabulary(settings, tokenizer):
-    if settings.spm_model_file:
-        return of_files([settings.spm_model_file])["fingerprint"]
-    return of_texts(tokenizer.vocab)
 
 
 def of_checkpoint(path):
@@ -114,7 +64,7 @@ def of_checkpoint(path):
 
 
 def describe(settings, command, task, config, task_type=None, labels=None, tokenizer=None, train_data=None,
-             **effective):
+             vocabulary=None, dev_rows=None, **effective):
     """Returns the record of a run, as JSON has it.
 
     Args:
@@ -126,13 +76,18 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       labels: list of str, in the order of the model's outputs, or None.
       tokenizer: has `vocab`; None where the run sees no text.
       train_data: see `of_examples` and `of_files`; None of a run that does not train.
+      vocabulary: its fingerprint where the run sees no text, or None.
+      dev_rows: see `dev_rows.DevRows`; None of a run that takes no development set out of its training data.
       effective: flags that mean something else than their values, {name: value}.
     """
-    left_out = _NOT_RECORDED - (_SPLITTING if effective.get("trim_padding") else set())
-    recorded = {name: getattr(settings, name) for name in settings.names() if name not in left_out}
-    named = ("bert_config_file", "vocab_file", "spm_model_file", "data_dir", "train_file", "input_file",
-             "bert_hub_module_handle")
+    rounding = {*_ROUNDING, *(_SPLITTING if effective.get("trim_padding") else ())}
+    shaping = settings.of_class(INPUT, TASK, WEIGHTS)
+    recorded = {name: getattr(settings, name) for name in settings.names()
+                if name in rounding or name in shaping and name not in _AT_TOP and not name.endswith(PATHS)}
     start = settings.init_checkpoint
+    if tokenizer:
+        pieces = settings.spm_model_file
+        vocabulary = output_files.of_vocabulary(pieces or settings.vocab_file, pieces=bool(pieces))
     if "num_replicas" in recorded:
         group = replica_group.current()
         recorded["num_replicas"] = group.count if group else 1  # of all machines, and never 0
@@ -144,13 +99,15 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "task": task,
         "task_type": task_type,
         "labels": labels,
-        "vocabulary": tokenizer and _of_vocabulary(settings, tokenizer),
-        "do_lower_case": settings.do_lower_case if tokenizer else None,
+        "vocabulary": vocabulary,
+        "do_lower_case": settings.do_lower_case if vocabulary else None,
         "bert_config": config.to_dict(),
         "init_checkpoint": start and {"path": _absolute(start), "fingerprint": of_checkpoint(start)},
         "train_data": train_data,
+        "dev_rows": dev_rows,
         "settings": {**recorded, **effective},
-        "files": {name: _absolute(getattr(settings, name)) for name in named if name in settings},
+        "files": {name: _absolute(getattr(settings, name)) for name in shaping
+                  if name.endswith(PATHS) and name != "init_checkpoint"},
         "versions": _versions(),
         "model_files": {},
         "changes": [],
@@ -173,8 +130,10 @@ def agree(group, settings, **data):
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({of_texts([text])[:8]})"
 
+    of_machine = settings.of_class(MACHINE)
     given = {f"--{name}": getattr(settings, name) for name in settings.names()
-             if name not in _OF_MACHINE and not name.endswith(PATHS)}
+             if name not in of_machine and not name.endswith(PATHS)}
+    own_code.agree(group)
     group.agree({name: short(value) for name, value in
                  {**given, **data, **_versions(), "the code": _of_code()}.items()},
                 "Start all with the same flags, data and code.")
@@ -185,11 +144,9 @@ def _versions():
 
 
 def _of_code():
-    """Returns the fingerprint of this project's files."""
-    package = pathlib.Path(__file__).parents[1]
-    paths = [*sorted(package.rglob("*.py")), *sorted(package.rglob("*.cc")),
-             *(pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization))]
-    return of_texts(f"{path.name} {path.read_text(encoding='utf-8')}" for path in paths)
+    """Returns the fingerprint of this project's files; scripts are compared by `own_code.agree`."""
+    paths = [pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization)]
+    return of_texts([own_code.of_package(), *(path.read_text(encoding="utf-8") for path in paths)])
 
 
 def _absolute(path):
@@ -220,8 +177,9 @@ def _differences(found, now, training):
         if configs[0][name] != configs[1][name] and (training or name not in _OF_TRAINING):
             (noted if name in _OF_TRAINING else wrong)[name] = [config[name] for config in configs]
     old, new = {"num_replicas": 1, **found["settings"]}, now["settings"]
-    names = [name for name in new if name in old and (training or name in _OF_INPUT)]
-    noted.update({name: [old[name], new[name]] for name in names if old[name] != new[name]})
+    if training:
+        noted.update({name: [old[name], new[name]] for name in new
+                      if name in old and old[name] != new[name]})
     if _parts(old) == _parts(new) is not None:
         for name in ("gradient_accumulation_steps", "num_replicas"):
             noted.pop(name, None)
@@ -300,27 +258,99 @@ def of_weights(settings):
     return output_files.read_record(directory) if directory else None
 
 
-def take_settings(settings):
-    """Fills in what a run without training was not told, as the training had it: the task, its data and what
-    its input depends on."""
-    found = of_weights(settings)
-    if found is None:
-        return
-    path = os.path.join(directory_of_weights(settings), output_files.RECORD)
+def take_settings(settings, *kinds, without=()):
+    """Has a run without training take over what the training of its weights recorded; see `take_over`.
 
-    def take(name, value):
-        if name in settings and not settings.given(name) and value not in (None, getattr(settings, name)):
-            settings.take_default(name, value, f"as in the training, says {path}")
+    Args:
+      settings: a `Settings`.
+      kinds: the kinds of heads that the command trains, see `output_files.kind_of`. A training of another
+        kind, such as the pre-training that a classifier starts from, says nothing of how this one reads.
+      without: see `take_over`.
 
-    if "task_name" in settings and settings.task_name is None:
-        take("task_name", found["task"])
-    take("bert_hub_module_handle", found.get("files", {}).get("bert_hub_module_handle"))
-    if "task_name" not in settings or found["task"] == (settings.task_name or "").lower():
-        data = found.get("files", {}).get("data_dir")
-        take("data_dir", data if data and files.is_directory(data) else None)
-    take("version_2_with_negative", True if found["task"] == "SQuAD 2.0" else None)
-    for name in (*_OF_INPUT, *_OF_TASK):
-        take(name, found["settings"].get(name))
+    Raises:
+      ValueError: a flag contradicts the record, or the weights are those of step 0.
+    """
+    found, directory = of_weights(settings), directory_of_weights(settings)
+    if found is not None and output_files.kind_of(found) in kinds:
+        take_over(settings, found, os.path.join(directory, output_files.RECORD), without)
+        goes_first = "output_dir" in settings and directory == settings.output_dir
+        output_files.check_trained(found, checkpoints.latest_checkpoint(directory) if goes_first
+                                   else settings.init_checkpoint)
+
+
+def take_over(settings, record, path, without=()):
+    """Takes what a run without training was not told from the record of its weights' training, by the class
+    of each flag: that of files and columns (input), of the task and of the weights. Logs what was taken.
+
+    Flags that were given go first if they are about input, for they describe a new file; the log says where
+    the training had something else. Flags of the task and of the weights have to be those of the training.
+    Paths may be others, for another run has other files. What the record lacks, as that of an older version
+    does, contradicts nothing.
+
+    Args:
+      settings: a `Settings`.
+      record: see `output_files.read_record`.
+      path: where it lies, for messages.
+      without: names of flags that are left alone.
+
+    Raises:
+      ValueError: a flag of the task or of the weights contradicts the record.
+    """
+    recorded = {name: value for name, value in _recorded(record, settings).items() if name not in without}
+    _refuse_contradictions(settings, recorded, path)
+    inputs = [name for name in settings.of_class(INPUT) if not name.endswith(PATHS)]
+    other = [f"--{name}={_flag(getattr(settings, name))} (there {_flag(value)})"
+             for name, value in recorded.items()
+             if name in inputs and settings.given(name) and getattr(settings, name) != value]
+    taken = {name: value for name, value in recorded.items()
+             if not settings.given(name) and value not in (None, getattr(settings, name))}
+    settings.take_over(taken)
+    if taken:
+        logging.info("Not given, and so as in the training (%s): %s.", path,
+                     ", ".join(f"--{name}={_flag(value)}" for name, value in taken.items()))
+    if other:
+        logging.warning("Given otherwise than in the training (%s): %s.", path, ", ".join(other))
+
+
+def _recorded(record, settings):
+    """Returns what a record says of a command's flags of input, task and weights, {name: value}."""
+    found = {**record["settings"], **{name: record[key] for name, key in _AT_TOP.items()
+                                      if record.get(key) is not None}}
+    if output_files.kind_of(record) == "questions":  # which older versions say by the task alone
+        found.setdefault("version_2_with_negative", str(record["task"]).endswith("2.0"))
+    names = settings.of_class(INPUT, TASK, WEIGHTS)
+    found = {name: found[name] for name in names if name in found}
+    paths = record.get("files", {})
+    found.update({name: paths[name] for name in _TAKEN_PATHS if name in names and paths.get(name)})
+    asked, data = getattr(settings, "task_name", None), paths.get("data_dir")
+    same_task = asked is None or asked.lower() == record["task"]
+    if "data_dir" in names and same_task and data and files.is_directory(data):
+        found["data_dir"] = data
+    return found
+
+
+def _refuse_contradictions(settings, recorded, path):
+    """Raises a ValueError if a flag of the task or of the weights was given and is not that of a record."""
+    wrong = []
+    for name in settings.of_class(TASK, WEIGHTS):
+        if not settings.given(name) or name not in recorded or name.endswith(PATHS):
+            continue
+        given, before = getattr(settings, name), recorded[name]
+        same = classifier_data.is_for_model_of(given, before) if name == "task_name" else given == before
+        if not same:
+            wrong.append(f"--{name}={_flag(given)}, where the training had {_flag(before)}")
+    if wrong:
+        raise ValueError(f"These flags contradict the training of the weights, says {path}: "
+                         f"{'; '.join(wrong)}. Leave them out: they are taken from there. Or name the "
+                         "directory of another training.")
+
+
+def _flag(value):
+    """A flag's value as a command line has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = "nothing" if value is None else str(value)
+    return text if text.isprintable() else repr(text)  # else a terminal would obey it
 
 
 # --- Checking and writing --------------------------------------------------------------------------------
@@ -329,21 +359,23 @@ def take_settings(settings):
 class RunRecord:
     """The record of a run in its output directory: compared first, written when all else is checked."""
 
-    def __init__(self, settings, last_step, **description):
+    def __init__(self, settings, last_step, more_files=None, **description):
         """Compares the run with what is in --output_dir; logs what differs.
 
         Args:
           settings: a `Settings`.
           last_step: of the training.
+          more_files: {name: content in bytes} of files that a training writes beside the record, with the
+            files of `model_files.contents`.
           description: see `describe`.
 
         Raises:
           ValueError: what is there cannot be gone on with.
         """
         self._directory, self._trains, self._last_step = settings.output_dir, settings.do_train, last_step
-        self._now = describe(settings, **description)
-        self._contents = {} if not self._trains else model_files.contents(
-            settings, description["config"], description.get("labels"))
+        self._now = {**describe(settings, **description), "planned_steps": last_step, "finished_step": None}
+        self._contents = {} if not self._trains else {**model_files.contents(
+            settings, description["config"], description.get("labels")), **(more_files or {})}
         self._compare()
 
     @property
@@ -358,7 +390,7 @@ class RunRecord:
         """Compares with what is in the directory now: the record, then the files beside it."""
         newest = checkpoints.latest_checkpoint(self._directory)
         self._seen, self._new = (newest, output_files.read_record(self._directory)), None
-        goes_on = self._compare_record(newest, self._seen[1] if newest else None)
+        self._goes_on = goes_on = self._compare_record(newest, self._seen[1] if newest else None)
         before = self._seen[1] or {}
         ours, changed, stale = before.get("model_files", {}), [], []
         if goes_on:
@@ -422,9 +454,26 @@ class RunRecord:
         model_files.write(self._directory, self._contents, changed)
         model_files.remove(self._directory, stale)
         record = self._new or self._seen[1]
-        if record is not None and (self._new or kept != record.get("model_files", {})):
-            files.write_text(os.path.join(self._directory, output_files.RECORD),
-                             json.dumps({**record, "model_files": kept}, indent=1) + "\n")
+        if record is None:
+            return
+        plan = {name: self._now[name] for name in ("planned_steps", "finished_step") if self._goes_on}
+        written = {**record, **plan, "model_files": kept}
+        if self._new or written != {"model_files": {}, **record}:
+            _write(self._directory, written)
+
+
+def _write(directory, record):
+    """Writes run.json, whole or not at all."""
+    files.write_text(os.path.join(directory, output_files.RECORD), json.dumps(record, indent=1) + "\n")
+
+
+def finish(directory):
+    """Writes down that the training in a directory ended by itself, at the step of its newest checkpoint; one
+    that is killed or terminated does not come here."""
+    record, step = output_files.read_record(directory), checkpoints.step_in(
+        checkpoints.latest_checkpoint(directory))
+    if record is not None and "planned_steps" in record and record.get("finished_step") != step:
+        _write(directory, {**record, "finished_step": step})
 
 
 def _name(record):

@@ -8,20 +8,29 @@ from absl import logging
 PHASES = ("do_train", "do_eval", "do_predict")
 # Endings of the names of flags whose values are paths.
 PATHS = ("_file", "_dir", "_checkpoint", "_handle", "input", "output")
+# Classes of flags: each flag of a training command says where it is defined which one it belongs to.
+INPUT = "input"  # which file is read, how, and how its answers are made
+TASK = "task"  # what the model says of a text
+WEIGHTS = "weights"  # what training makes of the weights
+SPEED = "speed"  # what a run does, and how fast; the weights stay the same, up to rounding
+MACHINE = "machine"  # places, processes and messages, which may differ between the machines of a run
+CLASSES = (INPUT, TASK, WEIGHTS, SPEED, MACHINE)
 
 
 class Settings:
     """The values of all flags of a command, as attributes. A command makes them once, at its start."""
 
-    def __init__(self, values, given=(), names=None):
+    def __init__(self, values, given=(), names=None, classes=None):
         """Takes the values of flags.
 
         Args:
           values: {name of a flag: its value}.
           given: names of the flags that the command line contains.
           names: list of str, the command's own flags; by default all names in `values`.
+          classes: {name of a flag: its class, one of `CLASSES`}; a flag without a class is not in it.
         """
         vars(self).update(values)
+        self._classes, self._taken = dict(classes or {}), set()
         self._given = set(given)
         self._names = list(values if names is None else names)
 
@@ -33,9 +42,22 @@ class Settings:
         """Returns the names of the command's own flags, without those of absl."""
         return list(self._names)
 
+    def of_class(self, *classes):
+        """Returns the names of the command's own flags of some classes."""
+        return [name for name in self._names if self._classes.get(name) in classes]
+
     def given(self, name):
         """Whether the flag was on the command line."""
         return name in self._given
+
+    def is_settled(self, name):
+        """Whether the flag was on the command line or was taken over from a training."""
+        return name in self._given or name in self._taken
+
+    def take_over(self, values):
+        """Sets flags that were not given to those of a training, {name: value}; the caller logs them."""
+        vars(self).update(values)
+        self._taken.update(values)
 
     def choose_phases(self):
         """Trains and evaluates if no phase was named.

@@ -230,7 +230,10 @@ class _Estimator(estimator.Estimator):
         profile = _profile_hooks(self._settings, max_steps) if self.config.is_chief else []
         hooks = [*(hooks or ()), *profile]
         try:
-            return super().train(*args, hooks=hooks, max_steps=max_steps, **kwargs)
+            super().train(*args, hooks=hooks, max_steps=max_steps, **kwargs)
+            if self.config.is_chief:
+                run_record.finish(self._settings.output_dir)
+            return self
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError(_explain(self._settings, self._model, self._step)) from error
 

@@ -1,6 +1,5 @@
 """The texts that a model was trained on, read again where run.json says that they lie."""
 
-from bertlib.runs import own_data as own_data_flags
 from bertlib.runtime import files
 from bertlib.tasks import own_data, squad_data, tables, tagging_data
 
@@ -35,12 +34,12 @@ def of(model):
         raise FileNotFoundError(f"{path} is not there any more.")
     if model.kind == "tagging":
         return (" ".join(sentence.words) for sentence in tagging_data.read_conll(
-            path, model.setting("token_column", 1), model.setting("tag_column", -1)).sentences)
+            path, model.setting("token_column"), model.setting("tag_column")).sentences)
     if model.kind == "questions":
         return _texts(squad_data.read_squad_examples(path, is_training=False), "question_text", "context")
     if model.processor:
         return _texts(model.processor.get_train_examples(path))
-    if model.task != own_data_flags.TASK:
+    if model.task != own_data.TASK:
         raise ValueError(f"how the data of {model.task} are read is not known.")
     return _texts(own_data.reader_of(model.kind, model.setting).read(path).rows)
 

@@ -8,10 +8,14 @@ Kubernetes' training operators, Vertex AI and SageMaker set it on each machine, 
 
 import dataclasses
 import hashlib
+import ipaddress
+import itertools
 import json
 import os
 
 _EXAMPLE = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
+# Characters of a wrong value, and number of values, that a message shows.
+_SHOWN, _LISTED = 60, 20
 # Of the machines that train, the first is the chief, or without one the first worker.
 _CHIEFS, _TRAINING = ("chief", "master"), ("chief", "master", "worker")
 
@@ -70,9 +74,21 @@ def from_environment(environment=os.environ):
         if not any(jobs.values()) and kind is None:
             return None
         return _place(jobs, kind, task.get("index", 0))
-    except ValueError as error:
-        raise ValueError(f"The environment variable TF_CONFIG cannot be used: {error}. It is to be like "
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"The environment variable TF_CONFIG cannot be used: {reason}. It is to be like "
                          f"{_EXAMPLE}. Correct it, or unset it to run on this machine alone.") from error
+
+
+def _shown(value):
+    """A wrong value in a message: in one line, and not longer than is useful."""
+    text = value if isinstance(value, str) and value.isalnum() and value.isascii() else ascii(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _listed(values):
+    shown = [_shown(value) for value in itertools.islice(values, _LISTED)]
+    return ", ".join(shown + ["…"] * (len(values) > _LISTED))
 
 
 def _require(condition, otherwise):
@@ -84,8 +100,8 @@ def _addresses(job, members):
     """The addresses of a job, whose members are a list or, as in a sparse one, {"0": address}."""
     if isinstance(members, dict):
         numbers = [str(number) for number in range(len(members))]
-        _require(set(members) == set(numbers), f'the members of "{job}" are {", ".join(members)}, and not '
-                 f"{', '.join(numbers)}")
+        _require(set(members) == set(numbers), f'the members of "{job}" are {_listed(members)}, and not '
+                 f"{_listed(numbers)}")
         members = [members[number] for number in numbers]
     _require(isinstance(members, list), f'"{job}" is no list of addresses')
     for address in members:
@@ -94,11 +110,27 @@ def _addresses(job, members):
 
 
 def _split(address):
-    """(host, port) of "host:port"."""
+    """(host, port) of "host:port"; the host is a name, an address of IPv4, or one of IPv6 in brackets."""
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-    if not (host and "/" not in host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
-        raise ValueError(f'{address!r} is no address "host:port"')
+    if not (_is_host(host) and port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 2**16):
+        raise ValueError(f'{ascii(address)[:_SHOWN]} is no address "host:port", or "[host]:port" with an '
+                         "address of IPv6")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _is_host(text):
+    """Whether a text can be what names a machine in "host:port"."""
+    if text.startswith("[") and text.endswith("]"):
+        try:
+            return bool(ipaddress.IPv6Address(text[1:-1]))
+        except ValueError:
+            return False
+    try:
+        text.encode("idna")  # as the system's resolver gets it
+    except UnicodeError:
+        return False
+    return bool(text) and not any(character in "/[]:@" or character.isspace() or not character.isprintable()
+                                  for character in text)
 
 
 def _refuse_parameter_servers(jobs, kind):
@@ -113,7 +145,7 @@ def _refuse_parameter_servers(jobs, kind):
 def _place(jobs, kind, index):
     """The `Cluster` of addresses by job, and of one machine's task."""
     unknown = set(jobs) - {*_TRAINING, "ps", "evaluator"}
-    _require(not unknown, f"there are no machines of the kind {', '.join(sorted(unknown))}, but chief, "
+    _require(not unknown, f"there are no machines of the kind {_listed(sorted(unknown))}, but chief, "
              "worker and evaluator")
     chiefs = [job for job in _CHIEFS if jobs.get(job)]
     _require(sum(len(jobs[job]) for job in chiefs) <= 1, "it names more than one chief")
@@ -128,8 +160,9 @@ def _place(jobs, kind, index):
              "this one is")
     if kind == "evaluator":
         return Cluster(addresses, None)
-    try:
-        return Cluster(addresses, order.index((kind, int(index))))
-    except (ValueError, TypeError):
-        raise ValueError(f'this machine is {kind} {index}, says "task", but "cluster" names '
-                         + ", ".join(f"{job} {number}" for job, number in order)) from None
+    places = [f"{job} {number}" for job, number in order]
+    this = f"{kind} {index}" if type(index) in (int, str) else None
+    if this not in places:
+        raise ValueError(f'this machine is {_shown(kind)} {_shown(index)}, says "task", but "cluster" names '
+                         f"{', '.join(places[:_LISTED])}{', …' if len(places) > _LISTED else ''}")
+    return Cluster(addresses, places.index(this))

@@ -16,8 +16,6 @@ from bertlib.runtime import graph_keys
 # Tensors of so many bytes travel alone; smaller ones together, so that each trip is worth its latency: see
 # docs/scaling.md.
 _LARGE = 2**23
-# Longer than any timeout of the group: a replica that fell silent is found by its heartbeats.
-_SECONDS = 7 * 24 * 3600.0
 _KEYS_OF_A_GRAPH = 10**5
 # How TensorFlow's calls end when another replica is gone.
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
@@ -79,8 +77,9 @@ class Exchange:
         # What is in the branch of a condition cannot be waited for outside of it.
         before = self._ops.setdefault(tf.get_default_graph()._get_control_flow_context(), [])
         with tf.control_dependencies(before[-1:]):
-            made = collective(tensor, self.replicas, group_key=1, instance_key=next(self._keys),
-                              timeout=_SECONDS, **settings)
+            # Without a timeout: TensorFlow would start a thread for each sum, which sleeps until the timeout
+            # is over. `replica_group` notices a replica that is gone.
+            made = collective(tensor, self.replicas, group_key=1, instance_key=next(self._keys), **settings)
         before.append(made.op)
         return made
 

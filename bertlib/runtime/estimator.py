@@ -160,8 +160,7 @@ class Estimator(object):
         checkpoint = self._newest_of_all()
         start = checkpoints.step_in(checkpoint)
         if self._config.replicas:  # with Horovod, only replica 0 may have a checkpoint
-            start, directory = self._config.replicas.from_first((start, self._model_dir))
-            self._config.replicas.keep_log(directory)
+            start = together.begin(self._config.replicas, start, self._model_dir)
         if max_steps is not None and start >= max_steps:
             logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start,
                          max_steps)

@@ -7,14 +7,18 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 
 from absl import logging
 from tqdm import tqdm
 
+from bertlib.runtime import terminal
+
 # Whether this process writes; see `write_nothing`.
 _writes = True
+_MOST_LINKS = 40  # that lead to each other; the kernel follows no more
 # What keeps a disk from being written that users can mend: what is wrong, and what to do.
 _AGAIN = "then run the same command again"
 _DISK_ERRORS = {
@@ -240,10 +244,48 @@ def identity(path):
     return found.st_dev, found.st_ino
 
 
+def is_special(path):
+    """Whether a path, or the link that it is, leads to something that takes bytes and is no regular file: a
+    device such as /dev/null, a FIFO, or an open file of a process such as /dev/stdout."""
+    if is_remote(path):
+        return False
+    with contextlib.suppress(OSError):
+        if not stat.S_ISREG(mode := os.stat(path).st_mode):
+            return not stat.S_ISDIR(mode)
+    return any(re.match(r"/proc/[^/]+/(task/[^/]+/)?fd/", link) for link in _links(path))
+
+
+def _links(path):
+    """Yields the absolute path and, for as long as it is a symbolic link, the path that the link names."""
+    for _ in range(_MOST_LINKS):
+        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        yield path
+        if not os.path.islink(path):
+            return
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
+
+
+def followed(path):
+    """Returns the path of the regular file that a path names: for a symbolic link the file that it leads to,
+    there or not.
+
+    Raises:
+      OSError: links lead to each other.
+    """
+    if is_remote(path) or not os.path.islink(path):
+        return path
+    found = os.path.realpath(path)
+    if os.path.islink(found):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
+    return found
+
+
 @contextlib.contextmanager
 def replacing(path):
-    """Gives the name of a file that takes the place of `path` when the block ends, and is removed if the
-    block fails.
+    """Gives the name of a file that replaces `path` when the block ends, and is removed if the block fails.
+
+    A symbolic link stays; the file that it leads to is replaced. The name of what `is_special` is given
+    unchanged: bytes that are written there have left.
 
     Raises:
       OSError: the disk cannot be written; see `explaining_disk`.
@@ -252,15 +294,31 @@ def replacing(path):
         with tempfile.TemporaryDirectory() as directory:
             yield os.path.join(directory, os.path.basename(path))
         return
-    partial = f"{path}.partial"
+    if is_special(path):
+        with _naming(path):
+            yield path
+        return
+    target = followed(path)
+    partial = f"{target}.partial"
     with explaining_disk(path):
         try:
             yield partial
-            move(partial, path)
+            move(partial, target)
         except BaseException:
             if exists(partial):
                 remove(partial)
             raise
+
+
+@contextlib.contextmanager
+def _naming(path):
+    """Names a path in an error of the operating system's in the block that names none: it is of this path."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise type(error)(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def write_text(path, text):
@@ -275,7 +333,7 @@ def write_bytes(path, content):
 
 
 def move(path, target):
-    """Gives a file another name, on the same file system; what had that name is replaced."""
+    """Gives a file another name, on the same file system; the file or link of that name is replaced."""
     if is_remote(target):
         _remote().rename(path, target, overwrite=True)
     else:
@@ -302,7 +360,7 @@ def with_progress(items, total, doing, every=10000):
       every: number of items between two lines.
     """
     if sys.stderr.isatty():
-        yield from tqdm(items, doing, total, leave=False, delay=1)
+        yield from tqdm(items, terminal.printable(doing), total, leave=False, delay=1)
         return
     for index, item in enumerate(items):
         if index and index % every == 0:

@@ -10,8 +10,10 @@ import contextlib
 import datetime
 import errno
 import fcntl
+import glob
 import json
 import os
+import shutil
 import socket
 import threading
 import time
@@ -49,9 +51,37 @@ def directory(path):
 
 @contextlib.contextmanager
 def file(path):
-    """Holds the lock of a file, there or not, in the block; see `directory`. Its directory must exist."""
-    with _lock(path, os.path.dirname(path) or ".", os.path.basename(path) + ".lock"):
+    """Holds the lock of a file, there or not, in the block; see `directory`. Its directory must exist.
+
+    The lock of a symbolic link is that of the file that it leads to. Devices and FIFOs have none: several
+    processes may write to them.
+    """
+    if files.is_special(path):
         yield
+        return
+    target = files.followed(path)
+    with _lock(path, os.path.dirname(target) or ".", os.path.basename(target) + ".lock"):
+        yield
+
+
+def remove_abandoned(folder, prefix):
+    """Removes the directories in a local folder that killed processes left there unfinished.
+
+    A directory counts as abandoned if its name begins with `prefix` and its lock exists and is free. The
+    process that makes such a directory takes its lock, by `file`, before, and holds it for as long as the
+    directory has that name. A directory without a lock stays.
+    """
+    for lock in glob.glob(os.path.join(glob.escape(folder), f"{glob.escape(prefix)}*.lock")):
+        path = lock.removesuffix(".lock")
+        name = os.path.basename(lock)
+        with contextlib.suppress(OSError):  # another process uses it, or has just removed it
+            key = _take(path, folder, name, again=False)
+            try:
+                if _held[key][0] is not None and os.path.isdir(path):
+                    shutil.rmtree(path)
+                    logging.info("%s, which a killed process left unfinished, was removed.", path)
+            finally:
+                _give_back(key, folder, name)
 
 
 @contextlib.contextmanager
@@ -66,14 +96,20 @@ def _lock(what, folder, name):
         _give_back(key, folder, name)
 
 
-def _take(what, folder, name):
-    """Takes a lock, or counts one more holder of it; returns its key."""
+def _take(what, folder, name, again=True):
+    """Takes a lock, or counts one more holder of it; returns its key.
+
+    Raises:
+      InUseError: another process holds it, or, unless `again`, this one does.
+    """
     if files.is_remote(folder):
         key = folder, name
     else:
         found = os.stat(folder)
         key = found.st_dev, found.st_ino, name
     with _changing:
+        if key in _held and not again:
+            raise InUseError(f"{what} is in use by this process.")
         if key in _held:
             _held[key][1] += 1
         elif files.is_remote(folder):

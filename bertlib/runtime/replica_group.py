@@ -22,36 +22,31 @@ otherwise: see `collectives`.
     attempt                   how often the run was started before
 
 Connections are authenticated by the key, and not encrypted: networks have to be trusted, as for TensorFlow's.
+Messages are plain data, see `messages`.
 """
 
 import collections
 import contextlib
 import json
 import logging as stdlib_logging
-import multiprocessing
-from multiprocessing import connection as mp_connection
 import os
-import pickle
 import secrets
 import shutil
 import socket
 import statistics
-import struct
 import threading
 import time
 
 from absl import logging
 
-from bertlib.runtime import files
+from bertlib.runtime import files, messages, replica_meeting
+from bertlib.runtime.replica_meeting import ReplicaError
 
 VARIABLE = "BERT_REPLICA"
 
 # Parts of the timeout: silence after which a replica is given up, time for the others to end, and for one
 # that has told them of its own error.
 _SILENCE, _GRACE, _LAST_WORDS = 0.7, 0.15, 0.5
-# Replicas may start at different times: so many timeouts.
-_START = 5
-_HANDSHAKE_SECONDS = 10
 # A network file system may show a new file that late.
 _SEEING_SECONDS = 30
 # A replica is slow that takes so many times the others' time to compute, over that many seconds.
@@ -63,14 +58,6 @@ _REFUSALS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirector
 _OF_CODE = ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError
 
 _group = None
-
-
-class ReplicaError(RuntimeError):
-    """Another replica failed, so that this one ends. `about` is its index, or None."""
-
-    def __init__(self, message, about=None):
-        super().__init__(message)
-        self.about = about
 
 
 def may_pass(error):
@@ -114,7 +101,7 @@ class _Peer:
         self._sending = threading.Lock()
 
     def send(self, message):
-        """Sends a message, pickled; waits while another is sent."""
+        """Sends an encoded message; waits while another is sent."""
         with self._sending:
             self.connection.send_bytes(message)
 
@@ -128,7 +115,7 @@ class _Peer:
 
 
 def _message(kind, value=None):
-    return pickle.dumps((kind, value), protocol=pickle.HIGHEST_PROTOCOL)
+    return messages.encode((kind, value))
 
 
 _BEAT = _message("beat")
@@ -160,7 +147,7 @@ class Group:
         self._peers, self._names = {}, {}
         self._changed = threading.Condition()
         self._left = threading.Event()
-        self._port, self._refused = None, ""
+        self._port = None
 
     @property
     def is_first(self):
@@ -175,117 +162,26 @@ class Group:
 
     def meet(self):
         """Connects with the others; see `join`."""
-        self._port = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._port.bind(("", 0))
+        host = self._spec["host"]
+        self._port = replica_meeting.free_port(host)
         hello = {"index": self.index, "count": self.count, "process": os.getpid(),
-                 "host": self._spec["host"], "machine": socket.gethostname(),
-                 "address": f"{self._spec['host']}:{self._port.getsockname()[1]}"}
-        met = self._receive_all(hello) if self.is_first else self._visit(hello)
+                 "machine": socket.gethostname(),
+                 "address": replica_meeting.address_text(host, self._port.getsockname()[1])}
+        if self.is_first:
+            met, connections = replica_meeting.receive(self._spec, hello, self._check_launcher)
+        else:
+            met, first = replica_meeting.visit(self._spec, hello, self._check_launcher)
+            connections = {0: first}
         self.addresses = [met[index]["address"] for index in range(self.count)]
         self._names = {index: f"replica {index} (process {found['process']} on {found['machine']})"
                        for index, found in met.items()}
+        self._peers = {index: _Peer(index, connection, self.name(index))
+                       for index, connection in connections.items()}
         for peer in self._peers.values():
-            peer.name = self.name(peer.index)
-            _limit(peer.connection, receiving=0, sending=self._timeout * _SILENCE)
+            replica_meeting.limit(peer.connection, receiving=0, sending=self._timeout * _SILENCE)
             threading.Thread(target=self._read, args=(peer,), name="replica", daemon=True).start()
         threading.Thread(target=self._watch, name="replicas", daemon=True).start()
         os.register_at_fork(after_in_child=self._close)
-
-    def _receive_all(self, hello):
-        """Replica 0: waits for the others; returns {index: what they said}."""
-        listener = socket.socket(fileno=self._spec["listener"])
-        listener.set_inheritable(False)
-        met = {0: hello}
-        start = said = time.monotonic()
-        while len(met) < self.count:
-            listener.settimeout(1)
-            with contextlib.suppress(TimeoutError):
-                found, _ = listener.accept()
-                found.settimeout(None)
-                self._greet(found, met)
-            missing = ", ".join(str(index) for index in range(self.count) if index not in met)
-            now = time.monotonic()
-            if missing and now - start > _START * self._timeout:
-                raise ReplicaError(
-                    f"Of {self.count} replicas, {missing} did not come within {now - start:.0f} s "
-                    f"(--replica_timeout={self._timeout:g}, times {_START}). Is the same command running on "
-                    f"each machine, and can these reach {':'.join(map(str, self._spec['coordinator']))}?"
-                    f"{self._refused}")
-            self._check_launcher()
-            if missing and now - said > 10:
-                logging.info("Waiting for replica %s of %d.", missing, self.count)
-                said = now
-        welcome = _message("welcome", met)
-        for peer in self._peers.values():
-            peer.send(welcome)
-        return met
-
-    def _greet(self, found, met):
-        """Takes one connection, if it is a replica's of this run."""
-        connection = _wrapped(found)
-        try:
-            key = bytes.fromhex(self._spec["key"])
-            mp_connection.deliver_challenge(connection, key)
-            mp_connection.answer_challenge(connection, key)
-            hello = connection.recv()
-            wrong = self._refusal(hello, met)
-            if wrong:
-                connection.send_bytes(_message("refused", wrong))
-                logging.warning("Refused a replica: %s", wrong)
-                connection.close()
-                self._refused = f" Refused was another: {wrong}"
-                return
-        except (OSError, EOFError, multiprocessing.AuthenticationError):
-            connection.close()  # a stranger, or one that ended meanwhile
-            return
-        met[hello["index"]] = hello
-        self._peers[hello["index"]] = _Peer(hello["index"], connection, f"replica {hello['index']}")
-
-    def _refusal(self, hello, met):
-        """Says why a replica does not belong to this run; None if it does."""
-        index, place = hello["index"], f"process {hello['process']} on {hello['machine']}"
-        if hello["count"] != self.count:
-            return (f"{place} counts {hello['count']} replicas, replica 0 counts {self.count}. Pass the same "
-                    "--num_replicas on each machine.")
-        if not 0 < index < self.count or index in met:
-            return (f"{place} is replica {index} like one that is there already. Another run uses the same "
-                    "address: end it, or give this one another port.")
-        return None
-
-    def _visit(self, hello):
-        """Another replica: meets replica 0; returns {index: what it said}."""
-        address = tuple(self._spec["coordinator"])
-        end, reason = time.monotonic() + _START * self._timeout, "no answer"
-        while time.monotonic() < end:
-            self._check_launcher()
-            try:
-                found = socket.create_connection(address, timeout=_HANDSHAKE_SECONDS)
-            except OSError as error:  # replica 0 is not there yet
-                reason = str(error)
-                time.sleep(0.2)
-                continue
-            found.settimeout(None)
-            connection = _wrapped(found)
-            try:
-                key = bytes.fromhex(self._spec["key"])
-                mp_connection.answer_challenge(connection, key)
-                mp_connection.deliver_challenge(connection, key)
-                connection.send(hello)
-                _limit(connection, receiving=end - time.monotonic() + 1, sending=_HANDSHAKE_SECONDS)
-                kind, value = connection.recv()
-            except multiprocessing.AuthenticationError:
-                reason = "another run, or another program, listens there"
-            except (OSError, EOFError) as error:  # it ended, and another may begin
-                reason = str(error) or "the connection was closed"
-            else:
-                if kind == "refused":
-                    raise ReplicaError(value)
-                self._peers[0] = _Peer(0, connection, "replica 0")
-                return value
-            connection.close()
-            time.sleep(0.5)
-        raise ReplicaError(f"Replica 0 cannot be reached at {address[0]}:{address[1]} ({reason}). Is the "
-                           "same command running there, and is the port open?")
 
     def release_port(self):
         """Gives the port of this replica's server free, for the server to take it."""
@@ -294,11 +190,12 @@ class Group:
     # --- Lockstep
 
     def all_gather(self, value):
-        """Exchanges a value that can be pickled; all replicas have to call it. Returns a list with that of
-        each replica.
+        """Exchanges a value that `messages.encode` takes; all replicas have to call it. Returns a list with
+        that of each replica.
 
         Raises:
           ReplicaError: another replica failed.
+          TypeError: the value cannot be exchanged.
         """
         try:
             if self.is_first:
@@ -438,7 +335,7 @@ class Group:
         """A thread: takes what a peer sends."""
         try:
             while True:
-                kind, value = pickle.loads(peer.connection.recv_bytes())
+                kind, value = messages.decode(peer.connection.recv_bytes())
                 peer.heard = time.monotonic()
                 if kind == "failed":
                     return self._fail(*value)
@@ -448,6 +345,8 @@ class Group:
                     elif kind == "left":
                         peer.left = True
                     self._changed.notify_all()
+        except ValueError as error:
+            self._fail(f"{peer.name} sent something that is no message of this version: {error}.", peer.index)
         except (EOFError, OSError, TypeError):  # a TypeError of a connection that is closed meanwhile
             if not peer.left and not self._left.is_set():
                 self._fail(f"{peer.name} has ended, or was cut off, without a word.", peer.index)
@@ -527,23 +426,6 @@ class Group:
         with contextlib.suppress(OSError):
             os.remove(self._spec["log"])
         self._spec["log"] = None
-
-
-def _wrapped(found):
-    """A connection of a socket; each of its operations takes a handshake's time at most."""
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection = mp_connection.Connection(found.detach())
-    _limit(connection, _HANDSHAKE_SECONDS, _HANDSHAKE_SECONDS)
-    return connection
-
-
-def _limit(connection, receiving, sending):
-    """Sets seconds that operations of a connection may take; 0 for any time."""
-    found = socket.socket(fileno=os.dup(connection.fileno()))
-    for option, seconds in ((socket.SO_RCVTIMEO, receiving), (socket.SO_SNDTIMEO, sending)):
-        found.setsockopt(socket.SOL_SOCKET, option,
-                         struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
-    found.close()
 
 
 def words(error):

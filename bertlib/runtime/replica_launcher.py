@@ -2,7 +2,7 @@
 
 A replica is the same command in a process of its own, which the environment variable BERT_REPLICA tells what
 it is; see `replica_group`. GPUs and cores are shared out among the replicas; replica 0 has the launcher's
-stdin, stdout and stderr. SIGTERM and Ctrl-C are passed on. When a replica fails, the others end by
+stdin, stdout and stderr. SIGTERM, SIGHUP and Ctrl-C are passed on. When a replica fails, the others end by
 themselves; those that do not are ended here.
 """
 
@@ -16,19 +16,19 @@ import math
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-from bertlib.runtime import replica_group, workers
+from bertlib.runtime import replica_group, replica_meeting, terminal, workers
 
 _POLL_SECONDS = 0.05
 # Part of the timeout after which a stopped replica is given up.
 _STOPPED = 0.7
-_STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGINT: "interrupted."}
+_STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGHUP: "terminated.",
+               128 + signal.SIGINT: "interrupted."}
 _LOG_LINES = 40
 
 # How the replicas of this machine ended: the command's exit code, its last line or None, and whether another
@@ -52,6 +52,9 @@ class Plan:
       shows_tracebacks: whether an error that a replica names has more to say in its log.
       afterwards: sentence for the end of a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
+      namespace: the `network_namespace.Namespace` that replicas run in; None for that of this process. Not
+        for several machines. With a cluster of this machine alone, its evaluator still finds the port of
+        TF_CONFIG open.
     """
 
     local_count: int
@@ -63,6 +66,7 @@ class Plan:
     shows_tracebacks: bool = False
     afterwards: str = ""
     command: tuple = dataclasses.field(default_factory=lambda: (sys.executable, *sys.orig_argv[1:]))
+    namespace: object = None
 
 
 # --- What this machine has -------------------------------------------------------------------------------
@@ -125,19 +129,15 @@ def listen(cluster):
     """
     if cluster is not None and cluster.index != 0:
         return None
-    address = ("127.0.0.1", 0) if cluster is None else ("0.0.0.0", cluster.coordinator[1])
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if cluster is None:
+        return replica_meeting.listener("127.0.0.1", 0)
+    host, port = cluster.coordinator
     try:
-        # Else the port of a run that has ended is taken for a minute. One that is listened at stays taken.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(128)
+        return replica_meeting.listener(host, port)
     except OSError as error:
-        listener.close()
-        raise OSError(f"Port {address[1]}, which TF_CONFIG names for this machine, cannot be listened at "
+        raise OSError(f"Port {port}, which TF_CONFIG names for this machine, cannot be listened at "
                       f"({error.strerror}). Another job on this machine may use the same one, or one that "
                       "has not ended yet: end it, or name another port on all machines.") from error
-    return listener
 
 
 # --- The replicas ----------------------------------------------------------------------------------------
@@ -227,7 +227,9 @@ class _Replica:
 
 def _start(plan, attempt, listener, key, directory):
     """Starts all; yields them one by one."""
-    place = plan.cluster
+    place = None if plan.namespace else plan.cluster
+    inherited = plan.namespace.descriptors if plan.namespace else []
+    command = plan.namespace.wrapped(plan.command) if plan.namespace else plan.command
     first, machines = (place.index * plan.local_count, len(place.addresses)) if place else (0, 1)
     coordinator = list(place.coordinator if place else listener.getsockname())
     for number in range(plan.local_count):
@@ -241,9 +243,9 @@ def _start(plan, attempt, listener, key, directory):
                 "log": log if index else None, "attempt": attempt}
         with open(log, "ab") if index else contextlib.nullcontext() as output:
             process = subprocess.Popen(
-                plan.command, env=_environment(plan, number, spec),
+                command, env=_environment(plan, number, spec),
                 stdin=subprocess.DEVNULL if index else None, stdout=output, stderr=output,
-                start_new_session=True, pass_fds=[] if index else [listener.fileno()])
+                start_new_session=True, pass_fds=[*inherited, *([] if index else [listener.fileno()])])
         yield _Replica(index, process, status, log if index else None)
 
 
@@ -346,7 +348,8 @@ def _show_log(replicas, shows_tracebacks):
         if says_more and replica.log and os.path.exists(replica.log):
             with open(replica.log, encoding="utf-8", errors="backslashreplace") as file:
                 lines = collections.deque(file, maxlen=_LOG_LINES)
-            print(f"The end of the log of {replica}:\n{''.join(lines).rstrip()}", file=sys.stderr, flush=True)
+            print(terminal.printable(f"The end of the log of {replica}:\n{''.join(lines).rstrip()}"),
+                  file=sys.stderr, flush=True)
             return
 
 
@@ -360,13 +363,15 @@ def stopped_by(number):
 
 @contextlib.contextmanager
 def noted_signals():
-    """Notes SIGTERM and SIGINT in a list, in place of what they do."""
+    """Notes SIGTERM, SIGHUP and SIGINT in a list, in place of what they do. SIGHUP stays ignored if it is, as
+    under nohup."""
     noted = []
     if threading.current_thread() is not threading.main_thread():
         yield noted
         return
     before = {number: signal.signal(number, lambda number, frame: noted.append(number))
-              for number in (signal.SIGTERM, signal.SIGINT)}
+              for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+              if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN}
     try:
         yield noted
     finally:
@@ -391,6 +396,18 @@ def _run_once(plan, attempt, listener, key, signals):
         return _end_of(replicas, signals, plan.afterwards)
 
 
+@contextlib.contextmanager
+def _listeners(plan):
+    """Listens at the ports of a plan; gives the socket where replica 0 is met, or None as `listen` does."""
+    if plan.namespace is None:
+        with listen(plan.cluster) or contextlib.nullcontext() as listener:
+            yield listener
+        return
+    # At the port of TF_CONFIG, a machine's evaluator sees that the training runs.
+    with listen(plan.cluster) if plan.cluster else contextlib.nullcontext():
+        yield plan.namespace.listener
+
+
 def run(plan, log):
     """Runs the replicas of this machine, and again after failures that another try may get past.
 
@@ -407,7 +424,7 @@ def run(plan, log):
     Raises:
       OSError: the port is taken, or no process can be started.
     """
-    with listen(plan.cluster) or contextlib.nullcontext() as listener, noted_signals() as signals:
+    with _listeners(plan) as listener, noted_signals() as signals:
         key = plan.cluster.key if plan.cluster else secrets.token_hex(32)
         if plan.cluster and plan.cluster.index:
             first = plan.cluster.index * plan.local_count

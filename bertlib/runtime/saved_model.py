@@ -1,13 +1,18 @@
 """The model of a `model_fn`, written as a SavedModel into a new directory."""
 
 import contextlib
+import itertools
 import os
+import shutil
+import time
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_utils
 
-from bertlib.runtime import checkpoint_files, files, resume
+from bertlib.runtime import checkpoint_files, files, locks, resume
 from bertlib.runtime.estimator_spec import ModeKeys
+
+_TEMPORARY = "temp-"  # what the name of an unfinished version begins with, for TensorFlow Serving too
 
 
 def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_fn, assets_extra, as_text):
@@ -56,13 +61,43 @@ def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_f
 
 @contextlib.contextmanager
 def new_export_dir(export_dir_base):
-    """Gives a directory to fill and the one that it becomes when the block ends, whose name is a new time, in
-    seconds; removes it if the block fails."""
+    """Gives a directory to fill, a str, and the one that it becomes when the block ends, as bytes; removes it
+    if the block fails.
+
+    The name of the second one is the version, a number: the time in seconds, or the next number that no
+    export has, finished or not. Directories that killed exports left unfinished are removed before, unless
+    they are remote.
+    """
     with files.explaining_disk(export_dir_base):
-        yield from _filled_export_dir(export_dir_base)
+        made = _filled_remote_dir if files.is_remote(export_dir_base) else _filled_local_dir
+        yield from made(tf.compat.as_str(export_dir_base))
 
 
-def _filled_export_dir(export_dir_base):
+def _filled_local_dir(export_dir_base):
+    os.makedirs(export_dir_base, exist_ok=True)
+    locks.remove_abandoned(export_dir_base, _TEMPORARY)
+    for version in itertools.count(int(time.time())):
+        final_dir = os.path.join(export_dir_base, str(version))
+        temporary_dir = os.path.join(export_dir_base, f"{_TEMPORARY}{version}")
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(locks.file(temporary_dir))
+                os.mkdir(temporary_dir)  # by one process only, and by one of its threads
+            except (locks.InUseError, FileExistsError):
+                continue
+            try:
+                if os.path.exists(final_dir):
+                    os.rmdir(temporary_dir)
+                    continue
+                yield temporary_dir, os.fsencode(final_dir)
+                os.rename(temporary_dir, final_dir)
+                return
+            except BaseException:
+                shutil.rmtree(temporary_dir, ignore_errors=True)
+                raise
+
+
+def _filled_remote_dir(export_dir_base):
     final_dir = export_utils.get_timestamped_export_dir(export_dir_base)
     temporary_dir = tf.compat.as_str(export_utils.get_temp_export_dir(final_dir))
     try:

@@ -4,17 +4,37 @@ gathered in order, metrics of what was gathered."""
 import contextlib
 import hashlib
 import itertools
-import pickle
 import time
 
 from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import collectives, graph_keys, replica_group, session_hooks
+from bertlib.runtime import collectives, graph_keys, own_code, replica_group, session_hooks
 
+# Variables are compared and corrected in lists of this size.
+_BATCH_BYTES = 2**28
 # Hooks that write: replica 0's alone.
 _WRITING_HOOKS = tf.train.CheckpointSaverHook, tf.train.SummarySaverHook, tf.train.StepCounterHook
+
+
+def begin(group, step, directory):
+    """Begins a training of replicas: they compare their code, and their logs go to replica 0's directory.
+
+    Args:
+      step: the one that this replica's newest checkpoint has.
+      directory: where this replica would write.
+
+    Returns:
+      the step that replica 0 starts from.
+
+    Raises:
+      ValueError: replicas run different code.
+    """
+    step, directory = group.from_first((step, directory))
+    group.keep_log(directory)
+    own_code.agree(group)
+    return step
 
 
 def deal_out(dataset, group):
@@ -81,19 +101,40 @@ def _give(group, index, variables, session):
     Returns:
       {name: (value before, value given)} of those that were others in this replica.
     """
-    def value(variable):
-        return session.run(variable)
-
-    digests = group.all_gather([
-        hashlib.blake2b(pickle.dumps(value(variable))).digest() for variable in variables])
     changed = {}
-    for variable, *found in zip(variables, *digests):
-        if len(set(found)) > 1:
-            given = group.all_gather(value(variable) if group.index == index else None)[index]
-            if found[group.index] != found[index]:
-                changed[variable.op.name] = value(variable), given
-                session.run(variable.initializer, {variable.initializer.inputs[1]: given})
+    for some in _batches(variables):
+        values = session.run(some)
+        digests = group.all_gather([_digest(value) for value in values])
+        different = [place for place, found in enumerate(zip(*digests)) if len(set(found)) > 1]
+        given = group.all_gather([values[place] for place in different] if group.index == index else None)
+        own = {place: value for place, value in zip(different, given[index])
+               if digests[group.index][place] != digests[index][place]}
+        if own:
+            session.run([some[place].initializer for place in own],
+                        {some[place].initializer.inputs[1]: value for place, value in own.items()})
+        changed.update({some[place].op.name: (values[place], value) for place, value in own.items()})
     return changed
+
+
+def _batches(variables):
+    """Yields variables in lists of a limited size: TensorFlow prepares each run anew, which takes longer than
+    to read most variables, and all values at once may not fit into memory."""
+    batch, size = [], 0
+    for variable in variables:
+        # The shape of a foreign variable may be unknown.
+        size += (variable.shape.num_elements() or 0) * variable.dtype.base_dtype.size
+        batch.append(variable)
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _digest(value):
+    value = np.asarray(value)
+    data = repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
+    return hashlib.blake2b(f"{value.dtype} {value.shape} ".encode() + data).digest()
 
 
 class SameWeights:

@@ -20,6 +20,7 @@ from bertlib.tasks import (
     multilabel,
     pooling,
     pretraining,
+    record_fields,
     regression,
     squad,
     squad_data,
@@ -56,7 +57,7 @@ class _Texts:
     def __init__(self, model, num_texts=None):
         """Takes a model; `num_texts` is that of an example, or None if one and two texts are right."""
         self._model, self._num_texts = model, num_texts
-        self._doc_stride = model.setting("doc_stride", 0)
+        self._doc_stride = model.setting("doc_stride")
         if num_texts:
             self.fields, self.required = self.fields[:num_texts], num_texts
 
@@ -100,7 +101,7 @@ class Multilabel(_Texts):
 
     def __init__(self, model):
         super().__init__(model, model.num_texts)
-        self._labels, self._threshold = model.labels, model.setting("threshold", 0.5)
+        self._labels, self._threshold = model.labels, model.setting("threshold")
         self.head = multilabel.MultilabelClassifier(model.labels, self._threshold)
 
     def answer(self, outputs, context):
@@ -148,7 +149,7 @@ class Tagging:
 
     def __init__(self, model):
         self._model = model
-        self.head = tagging.Tagger(len(model.labels), model.setting("crf", False))
+        self.head = tagging.Tagger(len(model.labels), model.setting("crf"))
 
     def windows(self, text):
         if isinstance(text, list) and all(isinstance(word, str) and tagging_data.words_of(word)
@@ -162,7 +163,7 @@ class Tagging:
             raise ValueError("text is empty.")
         made, = tagging_data.make_windows(
             [tagging_data.Sentence(words, None, None)], self._model.labels, self._model.tokenizer,
-            self._model.max_seq_length, self._model.setting("label_all_pieces", False))
+            self._model.max_seq_length, self._model.setting("label_all_pieces"))
         return [{"input_ids": window.input_ids, "input_mask": [1] * len(window.input_ids),
                  "segment_ids": [0] * len(window.input_ids), "tag_mask": window.tag_mask,
                  "word_mask": window.word_mask} for window in made], words
@@ -171,7 +172,7 @@ class Tagging:
         tags = [self._model.labels[tag] for output in outputs for tag in output["tags"][:output["num_words"]]]
         entities = [{"type": kind, "text": " ".join(context[start:end]), "start": start, "end": end}
                     for start, end, kind in tagging_data.spans(tags)]
-        scheme = self._model.setting("tag_scheme", tagging_data.SCHEMES[0])
+        scheme = self._model.setting("tag_scheme")
         return {"words": context, "tags": tagging_data.in_scheme(tags, scheme), "entities": entities}
 
 
@@ -186,7 +187,7 @@ class Questions:
     def __init__(self, model):
         self._model = model
         self._version_2 = str(model.task).endswith("2.0")
-        self._threshold = _null_threshold(model.path)
+        self._threshold = _null_threshold(model)
 
     def windows(self, question, context):
         words, offsets = squad_data.split_context(_text("context", context))
@@ -194,7 +195,7 @@ class Questions:
                                           word_offsets=offsets)
         features = list(squad_data.generate_features(
             [example], self._model.tokenizer, self._model.max_seq_length,
-            self._model.setting("doc_stride", 128), self._model.setting("max_query_length", 64),
+            self._model.setting("doc_stride"), self._model.setting("max_query_length"),
             is_training=False, report=False))
         sizes = [len(feature.tokens) for feature in features]
         return [{name: getattr(feature, name)[:size] for name in squad_data.SEQUENCES}
@@ -206,7 +207,8 @@ class Questions:
                                                output["end_logits"])
                    for feature, output in zip(features, outputs)]
         found, = squad_predictions.select_answers(
-            [example], features, results, 20, 30, self._model.do_lower_case, self._version_2,
+            [example], features, results, self._model.setting("n_best_size"),
+            self._model.setting("max_answer_length"), self._model.do_lower_case, self._version_2,
             basic_tokenizer=getattr(self._model.tokenizer, "basic_tokenizer", None))
         best = found.final_answer(self._threshold)
         answer = {"answer": best.text, "probability": _number(best.probability), "start": best.start,
@@ -214,10 +216,22 @@ class Questions:
         return {**answer, "null_odds": _number(found.null_odds)} if self._version_2 else answer
 
 
-def _null_threshold(directory):
-    """The threshold of the newest evaluation in a model's directory, which may have looked for it; else 0."""
-    path = os.path.join(directory, "eval_results.json")
-    return files.json_object(path).get("null_score_diff_threshold", 0.0) if files.exists(path) else 0.0
+def _null_threshold(model):
+    """The threshold of the newest evaluation in a model's directory, which may have looked for it; else that
+    of the training.
+
+    Raises:
+      ValueError: the evaluation's is no number.
+    """
+    path = os.path.join(model.path, "eval_results.json")
+    found = files.json_object(path).get("null_score_diff_threshold") if files.exists(path) else None
+    if found is None:
+        return model.setting("null_score_diff_threshold")
+    rule = record_fields.SETTINGS["null_score_diff_threshold"]
+    if not rule.holds(found):
+        raise ValueError(f"{path}: null_score_diff_threshold is {found!r:.60}, and has to be {rule.words}. "
+                         "Run the evaluation again, or remove the file.")
+    return found
 
 
 class MaskedWords:

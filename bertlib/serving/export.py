@@ -55,7 +55,7 @@ def _classified(model, found, features):
 def _several_labels(model, found, features):
     del features
     probabilities = found["probabilities"]
-    return {"predicted": probabilities >= model.setting("threshold", 0.5),
+    return {"predicted": probabilities >= model.setting("threshold"),
             "probabilities": probabilities, "labels": _of_each(model.labels, probabilities)}
 
 
@@ -96,7 +96,7 @@ _OUTPUTS = {"classification": _classified, "multilabel": _several_labels, "regre
 def more_inputs(model, task):
     """Returns the names of what a model is fed besides the encoder's inputs."""
     if task == "tagging":
-        return _ALONG_TOKENS if model.setting("crf", False) else ()
+        return _ALONG_TOKENS if model.setting("crf") else ()
     return answers.TASKS[task].more_inputs
 
 

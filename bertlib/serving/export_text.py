@@ -1,13 +1,17 @@
 """Text in, label out: a SavedModel that tokenizes by itself, with ops of the package tensorflow-text.
 
 It is a SavedModel of its own, since one op of a package that is not there keeps all signatures from being
-loaded. What `tokenization.FullTokenizer` does step by step is done here in the same steps, with the tables of
-characters of ICU and RE2 in place of Python's, so that tokens differ where these do: `differences` counts it.
+loaded. The graph does the steps of `tokenization.FullTokenizer`. Lower case is Python's, in any locale. White
+space, punctuation and accents are found by the tables of ICU and RE2, so that tokens differ at characters
+that these know and Python's Unicode does not: `differences` counts such texts.
 """
 
+import functools
 import itertools
+import sys
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.serving import answers, export
@@ -88,10 +92,68 @@ class Tokenizer:
         if basic.tokenize_chinese_chars:
             texts = replace(texts, _CHINESE, r" \1 ")
         if basic.do_lower_case:
-            texts = tf.strings.lower(texts, "utf-8")
+            texts = _lower_case(texts)
         if basic.do_lower_case if basic.strip_accents is None else basic.strip_accents:
             texts = replace(self._text.normalize_utf8(texts, "NFD"), r"\p{Mn}", "")
         return replace(texts, _PUNCTUATION, r" \1 ")
+
+
+_CAPITAL_I_WITH_DOT = "\u0130"  # the one character whose lower case is two characters
+
+
+def _lower_case(texts):
+    """Returns texts, string [N], in the lower case of `str.lower`.
+
+    `tf.strings.lower` is not used: it follows the rules of the language in LC_ALL, LC_MESSAGES or LANG of the
+    process that serves the model. With LC_ALL=tr_TR.UTF-8 the lower case of "I" would be a dotless "ı".
+    """
+    texts = tf.strings.regex_replace(texts, _final_sigma(), r"\1ς\2")
+    texts = tf.strings.regex_replace(texts, _CAPITAL_I_WITH_DOT, _CAPITAL_I_WITH_DOT.lower())
+    table = _lower_case_table()
+    letters = tf.strings.unicode_decode(texts, "UTF-8")
+    codes = letters.flat_values
+    lower = tf.gather(tf.constant(table), tf.minimum(codes, len(table) - 1))
+    return tf.strings.unicode_encode(letters.with_flat_values(tf.where_v2(codes < len(table), lower, codes)),
+                                     "UTF-8")
+
+
+def _characters():
+    """Returns all characters that UTF-8 can hold: an iterator of str."""
+    return (chr(code) for code in range(sys.maxunicode + 1) if not 0xd800 <= code <= 0xdfff)
+
+
+@functools.cache
+def _lower_case_table():
+    """Returns the lower case of each code point up to the last upper-case one: int32 [number of code points].
+    """
+    lower = {ord(character): ord(character.lower()) for character in _characters()
+             if character != character.lower() and character != _CAPITAL_I_WITH_DOT}
+    table = np.arange(max(lower) + 1, dtype=np.int32)
+    table[list(lower)] = list(lower.values())
+    return table
+
+
+@functools.cache
+def _final_sigma():
+    """Returns the regular expression, in RE2's notation, of a capital sigma whose lower case is "ς".
+
+    That is a sigma at the end of a word: the nearest character before it that is no mark is a letter with
+    case, and the nearest one after it is none. Marks are, for example, accents and apostrophes. "ΟΔΟΣ." ends
+    with such a sigma, "ΣΟΦΙΑ" has none. Letters and marks are those of this Python's `str.lower`.
+    """
+    either = {character for character in _characters() if f"A{character}Σ".lower().endswith("ς")}
+    letters = {character for character in either if f"{character}Σ".lower().endswith("ς")}
+    letter, mark, other = _class(letters), _class(either - letters), _class(either, "^")
+    return f"({letter}{mark}*)Σ({mark}*(?:{other}|$))"
+
+
+def _class(characters, negation=""):
+    """Returns a class of characters in RE2's notation."""
+    codes = sorted(map(ord, characters))
+    starts = [code for index, code in enumerate(codes) if not index or codes[index - 1] != code - 1]
+    ends = [code for index, code in enumerate(codes) if code == codes[-1] or codes[index + 1] != code + 1]
+    ranges = "".join(f"\\x{{{start:x}}}-\\x{{{end:x}}}" for start, end in zip(starts, ends))
+    return f"[{negation}{ranges}]"
 
 
 class Differences(NamedTuple):

@@ -4,7 +4,7 @@ import os
 from typing import Any, NamedTuple
 
 from bertlib.runtime import checkpoints, files
-from bertlib.tasks import output_files, tokenizer_files
+from bertlib.tasks import output_files, record_fields, tokenizer_files
 from bertlib.tasks.classifier_data import PROCESSORS, get_processor
 from bertlib.tasks.columns import columns_of
 import modeling
@@ -28,8 +28,10 @@ class ModelDirectory(NamedTuple):
     record: dict
 
     def setting(self, name, default=None):
-        """Returns what the training had for a flag; `default` if it had none of that name."""
-        return self.record["settings"].get(name, default)
+        """Returns what the training had for a flag; if it recorded none, what its version went by, see
+        `record_fields.before`, or else `default`."""
+        settings = self.record["settings"]
+        return settings[name] if name in settings else record_fields.before(name, self.kind, default)
 
     @property
     def task(self):
@@ -57,7 +59,8 @@ class ModelDirectory(NamedTuple):
     @property
     def max_seq_length(self):
         """Tokens of an input at most."""
-        return self.setting("max_seq_length", self.bert_config.max_position_embeddings)
+        longest = self.bert_config.max_position_embeddings
+        return min(self.record["settings"].get("max_seq_length", longest), longest)
 
     @property
     def do_lower_case(self):
@@ -80,6 +83,8 @@ def read(path):
     if missing:
         raise ValueError(f"{path} is no output directory of a training of this version: it has no {missing}. "
                          "Name one; a training that goes on there writes what is missing.")
+    output_files.check_trained(record, checkpoint)
+    output_files.check_vocabulary(path, record)
     bert_config = modeling.BertConfig.from_dict(files.json_object(config))
     return ModelDirectory(path, output_files.kind_of(record), bert_config, checkpoint,
                           _tokenizer(path, record, bert_config), record["labels"], record)

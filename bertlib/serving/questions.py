@@ -54,10 +54,8 @@ class Source:
         self._fields, self._required, self._labels = list(fields), required, model.labels
         self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"
         given = flags.get("text_column") is not None
-        if given:  # the columns of a file of other columns than the training's, which may have no labels
-            flags.setdefault("label_column", None)
-            if any(isinstance(column, str) for column in columns.columns_of(flags["text_column"])):
-                flags.setdefault("header", "auto")
+        if given:  # a file with other columns than the training's, which may lack labels and a header row
+            flags = {"label_column": None, "header": "auto", **flags}
 
         def setting(name, default):
             return flags[name] if name in flags else model.setting(name, default)

@@ -63,12 +63,13 @@ class Classifier:
         return tf.reduce_mean(losses)
 
     def metrics_of(self, predictions, label_ids):
-        """See `head`. The loss is the cross-entropy of the probabilities."""
+        """See `head`. The loss is the cross-entropy of the probabilities. The predicted class is that of the
+        highest probability: logits that differ by rounding may have equal probabilities."""
         labels = np.asarray(label_ids, np.int32)
-        probabilities = np.array([row["probabilities"] for row in predictions], np.float64)
-        logs = np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)).astype(np.float32)
-        return metric_fn, [-logs[np.arange(len(labels)), labels], labels, logs,
-                           np.ones(len(labels), np.float32)]
+        probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
+        right = probabilities[np.arange(len(labels)), labels].astype(np.float64)
+        losses = -np.log(np.maximum(right, np.finfo(np.float32).tiny))
+        return metric_fn, [losses.astype(np.float32), labels, probabilities, np.ones(len(labels), np.float32)]
 
 
 def head_shapes(bert_config, num_labels):
@@ -138,7 +139,7 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
     Args:
       per_example_loss: float32 [B].
       label_ids: int32 [B].
-      logits: float32 [B, C].
+      logits: float32 [B, C], of which only the place of the highest counts; probabilities do too.
       weights: float32 [B], 0 for padding examples.
 
     Returns:

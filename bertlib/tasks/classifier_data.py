@@ -524,3 +524,15 @@ def get_processor(task_name):
     hint = f" Did you mean {close[0]}?" if close else ""
     known = ", ".join(sorted(PROCESSORS))
     raise ValueError(f"unknown task {task_name!r}; the tasks are {known}.{hint}")
+
+
+def is_for_model_of(task_name, trained):
+    """Whether a task's examples are for a model that was trained on a task (str, in lower case): it is that
+    task, or one that has nothing to train on, as AX.
+
+    Raises:
+      ValueError: see `get_processor`.
+    """
+    processor = get_processor(task_name)
+    declared = processor.file_names() if isinstance(processor, DataProcessor) else {}
+    return task_name.lower() == trained or bool(declared) and "train" not in declared

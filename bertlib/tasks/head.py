@@ -121,9 +121,11 @@ def values_of(metrics):
     """Computes metrics of arrays; see `metrics_of` above. Returns {name: value}."""
     function, arrays = metrics
     with tf.Graph().as_default(), tf.device("/cpu:0"), tf.Session() as session:
-        found = function(*map(tf.constant, arrays))
+        # As constants they would be part of the graph, which is of 2 GB at most.
+        inputs = [tf.placeholder(array.dtype, array.shape) for array in arrays]
+        found = function(*inputs)
         session.run(tf.local_variables_initializer())
-        session.run([update for _, update in found.values()])
+        session.run([update for _, update in found.values()], dict(zip(inputs, arrays)))
         return session.run({name: value for name, (value, _) in found.items()})
 
 

@@ -1,17 +1,17 @@
-"""Examples of one's own for classification, in the files of `tables`: texts, read by `columns`, and labels;
-and a part of them taken out to evaluate on."""
+"""Examples of one's own for classification, in the files of `tables`: texts, read by `columns`, and
+labels."""
 
 import collections
-import hashlib
 from typing import NamedTuple
 
 from bertlib.runtime import files
-from bertlib.tasks import tables
+from bertlib.tasks import tables, text_keys
 from bertlib.tasks.classifier_data import DataProcessor, InputExample
 from bertlib.tasks.columns import DELIMITERS, HEADER, TextReader, columns_of, text_of, value_of
 from bertlib.tasks.header_rows import LABELS, LabelKind
 from bertlib.tasks.tables import RowError, finite_number
 
+TASK = "own data"  # its name in run.json
 _DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 _LARGEST = 3.4e38  # of a float32
 _METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spearman"),
@@ -272,8 +272,11 @@ def check_labels(part, labels, source):
         for name in names_in(row.label):
             if name not in known:
                 some = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
+                meant = [label for label in labels if text_keys.visible(label) == text_keys.visible(name)]
+                hint = (f" {ascii(name)} looks like {ascii(meant[0])}: the two differ in white space, "
+                        "invisible characters or the encoding of accents alone.") if meant else ""
                 raise part.error(row, f"the label {name!r:.80} is not one of {some}, which {source}; correct "
-                                 "the row or remove it.")
+                                 f"the row or remove it.{hint}")
 
 
 def look_alikes(labels):
@@ -281,8 +284,31 @@ def look_alikes(labels):
     groups = collections.defaultdict(list)
     for label in labels:
         number = _number(label)
-        groups[label.casefold() if number is None else number].append(label)
+        groups[text_keys.of_texts(label) if number is None else number].append(label)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def check_visible(places):
+    """Checks that a reader can tell labels apart.
+
+    Args:
+      places: {label: where it is first, in words such as "train.csv:7"}.
+
+    Raises:
+      ValueError: two labels look the same, or one looks like nothing; with both places.
+    """
+    seen = {}
+    for label, place in places.items():
+        shown = text_keys.visible(label)
+        if not shown:
+            raise ValueError(f"{place}: the label {ascii(label):.80} has no visible character. Correct the "
+                             "label or remove the row.")
+        if shown in seen:
+            other = seen[shown]
+            raise ValueError(f"{place}: the label {ascii(label):.80} looks like the label {ascii(other):.80} "
+                             f"({places[other]}): they differ in white space, invisible characters or the "
+                             "encoding of accents alone. Write both the same.")
+        seen[shown] = label
 
 
 def check_variety(part):
@@ -293,64 +319,6 @@ def check_variety(part):
                          "nothing to learn. If the labels are in another column, say so with --label_column.")
 
 
-# --- A split ---------------------------------------------------------------------------------------------
-
-
-def split(part, fraction, seed):
-    """Takes a part of the examples out, of each stratum the same share up to one example.
-
-    A stratum are the examples of a label; where they have several, of the rarest of theirs; with scores, the
-    tenths from the lowest to the highest. A stratum's only example stays. Examples with the same texts count
-    as one and stay together; they are not taken if their labels differ. Which ones are taken follows from the
-    seed and their places in the file.
-
-    Args:
-      part: a `Part` with labels.
-      fraction: the share to take, at most 0.5.
-      seed: int.
-
-    Returns:
-      (the `Part` that is left, the one that was taken), both in the file's order.
-
-    Raises:
-      ValueError: there would be none.
-    """
-    same = {}
-    for index, row in enumerate(part.rows):
-        same.setdefault((row.text_a, row.text_b), []).append(index)
-    firsts = [indices[0] for indices in same.values()]
-    strata = dict(zip(firsts, _strata([part.rows[index] for index in firsts])))
-    sizes = collections.Counter(strata.values())
-
-    def order(index):
-        key = hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest()
-        return strata[index], key
-
-    divisible = sorted((indices[0] for indices in same.values() if sizes[strata[indices[0]]] > 1
-                        and len({part.rows[index].label for index in indices}) == 1), key=order)
-    number = min(round(fraction * len(firsts)), len(divisible) // 2)
-    if number < 1:
-        single = "" if divisible else " that may be taken, for none of them shares its label"
-        raise ValueError(f"--dev_fraction={fraction} of the {len(part.rows)} examples in {part.path} is none"
-                         f"{single}. {'Raise it, or name' if divisible else 'Name'} a --dev_file.")
-    # At even distances, so that what is near to each other is shared out.
-    taken = {divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)}
-    moved = {index for indices in same.values() if indices[0] in taken for index in indices}
-    return tuple(part._replace(rows=[row for index, row in enumerate(part.rows) if (index in moved) == side])
-                 for side in (False, True))
-
-
-def _strata(rows):
-    """The stratum of each row: an int or a str, all of one type."""
-    if isinstance(rows[0].label, float):
-        strata, number = [0] * len(rows), max(1, min(10, len(rows) // 2))
-        for rank, index in enumerate(sorted(range(len(rows)), key=lambda index: rows[index].label)):
-            strata[index] = rank * number // len(rows)
-        return strata
-    counts = counts_of(rows)
-    return [min(names_in(row.label), key=lambda name: (counts[name], name), default="") for row in rows]
-
-
 # --- Processor -------------------------------------------------------------------------------------------
 
 
@@ -359,10 +327,17 @@ class OwnProcessor(DataProcessor):
 
     name = "Own data"
 
-    def __init__(self, parts, target):
-        """`parts` are {"train", "dev", "test": `Part`}; for the target see `targets`."""
+    def __init__(self, parts, target, dev_rows=None):
+        """Takes what was read.
+
+        Args:
+          parts: {"train", "dev", "test": `Part`}.
+          target: see `targets`.
+          dev_rows: of a training whose development set was taken out of its training file, what its directory
+            keeps of it; see `bertlib.runs.dev_rows`.
+        """
         self.task_type, self.metrics = target.task_type, _METRICS[target.task_type]
-        self.target, self._parts = target, parts
+        self.target, self.dev_rows, self._parts = target, dev_rows, parts
 
     def get_train_examples(self, data_dir):
         return self._examples("train")

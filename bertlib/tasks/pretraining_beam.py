@@ -64,7 +64,11 @@ def _beam():
 
 
 class Cluster:
-    """A runner of Apache Beam and its options: the workers that `pretraining_stream` may use."""
+    """A runner of Apache Beam and its options: the workers that `pretraining_stream` may use.
+
+    Attributes:
+      opens_ports: whether this process, as Beam's local runner, listens for its workers on all interfaces.
+    """
 
     def __init__(self, runner, options=()):
         """Checks the names.
@@ -97,6 +101,8 @@ class Cluster:
         self._check_options(takes_others=isinstance(made, portable_runner.PortableRunner))
         direct = self._options().view_as(self._beam.options.pipeline_options.DirectOptions)
         self._in_processes = self._local and direct.direct_running_mode == "multi_processing"
+        # In these modes Beam's servers listen on all interfaces; `in_memory` has none.
+        self.opens_ports = self._local and direct.direct_running_mode != "in_memory"
 
     def _check_options(self, takes_others):
         """Raises a ValueError if Beam does not know an option; some runners take what Beam does not know."""

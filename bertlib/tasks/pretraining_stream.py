@@ -226,7 +226,8 @@ class _RowPacker:
 
 
 def write_training_data(input_files, output_files, tokenizer, recipe, random_seed=12345,
-                        shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None, cluster=None):
+                        shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None, cluster=None,
+                        vocabulary=None):
     """Writes pre-training data of any amount of text; goes on where a killed run of the same arguments ended.
 
     The text is cut into blocks of documents. Each is by itself what
@@ -248,6 +249,8 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
       tokenizer_settings: {name: value} of what tokens depend on besides the vocabulary, to notice a change.
       cluster: a `pretraining_beam.Cluster` that does the work in place of processes here; what is written is
         the same. Killed, it begins again.
+      vocabulary: a dict that says where the vocabulary lies, for the manifest; what is written does not
+        depend on it.
 
     Returns:
       The manifest: {"statistics": {name: count}, "documents": …}.
@@ -262,11 +265,16 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
         for path in output_files:
             stack.enter_context(locks.file(path))
         return _write_locked(input_files, output_files, tokenizer, recipe, random_seed,
-                             shuffle_buffer_documents, num_workers, tokenizer_settings, cluster)
+                             shuffle_buffer_documents, num_workers, tokenizer_settings, cluster, vocabulary)
+
+
+def of_vocabulary(vocab):
+    """Returns the fingerprint of a vocabulary, an iterable of str, as a manifest has it."""
+    return hashlib.blake2b("\n".join(vocab).encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents,
-                  num_workers, tokenizer_settings, cluster):
+                  num_workers, tokenizer_settings, cluster, vocabulary):
     """`write_training_data`, with the locks of the output files."""
     if cluster:
         surveys = cluster.survey(input_files, tokenizer, output_files)
@@ -281,16 +289,15 @@ def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shu
     logging.info("Input: %d files, %d documents, %d sentences; %d blocks of at most %d documents.",
                  len(input_files), text.documents, text.sentences, blocks,
                  min(text.documents, shuffle_buffer_documents + 1))
-    vocabulary = hashlib.blake2b("\n".join(tokenizer.vocab).encode(errors="surrogatepass"),
-                                 digest_size=16).hexdigest()
     settings = {**recipe._asdict(), "random_seed": random_seed,
                 "shuffle_buffer_documents": shuffle_buffer_documents,
-                "vocabulary": vocabulary, **(tokenizer_settings or {})}
-    output = _Output(output_files, {"settings": settings, **text._asdict(), "blocks": blocks})
+                "vocabulary": of_vocabulary(tokenizer.vocab), **(tokenizer_settings or {})}
+    output = _Output(output_files, {"settings": settings, **text._asdict(), "blocks": blocks}, vocabulary)
     make_block = _BlockMaker(tokenizer, recipe, random_seed)
     if output.done < blocks and cluster:
         output.replace(*cluster.write(input_files, [found.documents for found in surveys], tokenizer,
-                                      make_block, shuffle_buffer_documents, output_files))
+                                      make_block, shuffle_buffer_documents,
+                                      list(map(files.followed, output_files))))
     elif output.done < blocks:
         documents = itertools.chain.from_iterable(corpus.read_documents(path, tokenizer)
                                                   for path in input_files)
@@ -332,6 +339,9 @@ def _check_output_files(input_files, output_files, remote=False):
             raise ValueError(f"Output file {path} is named twice, or is an input file too.")
         if files.is_directory(path):
             raise IsADirectoryError(f"Output file {path} is a directory; name a file in it.")
+        if files.is_special(path):
+            raise ValueError(f"Output file {path} is a device or a FIFO. Name a regular file: output is "
+                             "written in parts, so that a run that was killed can go on.")
         if files.is_remote(path):
             files.make_directories(directory)
             continue
@@ -352,14 +362,15 @@ class _Output:
     cut off.
     """
 
-    def __init__(self, paths, manifest):
+    def __init__(self, paths, manifest, vocabulary=None):
         """Goes on with what there is, or starts anew.
 
         Args:
           paths: the output files.
           manifest: {"settings": {name: value}, "blocks": their number, …}: all that decides what is written.
+          vocabulary: a dict that the manifest has besides, or None.
         """
-        self._paths = paths
+        self._paths, self._vocabulary = paths, {"vocabulary": vocabulary} if vocabulary else {}
         self._manifest_path = paths[0] + MANIFEST_SUFFIX
         self._manifest = {**manifest, "files": [os.path.basename(path) for path in paths], "blocks_done": 0,
                           "sizes": [0] * len(paths), "statistics": {}}
@@ -368,7 +379,7 @@ class _Output:
             self._check_same(found)
             complete = found["blocks_done"] == found["blocks"]
             if all(_has(path, size, complete) for path, size in zip(paths, found["sizes"])):
-                self._manifest = found
+                self._manifest = {**found, **self._vocabulary}
                 logging.info("%s: %d of %d blocks are there already.", self._manifest_path, self.done,
                              found["blocks"])
                 for path, size in zip(paths, found["sizes"]):
@@ -377,6 +388,7 @@ class _Output:
                 return
             logging.warning("The files of %s are not as it left them; they are written anew.",
                             self._manifest_path)
+        self._manifest.update(self._vocabulary)
         for path in paths:
             with files.opened(_partial(path), "wb"):
                 pass
@@ -443,7 +455,7 @@ class _Output:
         """Gives the files their names; returns the manifest."""
         for path in self._paths:
             if files.exists(_partial(path)):
-                files.move(_partial(path), path)
+                files.move(_partial(path), files.followed(path))
         return self._manifest
 
 
@@ -464,7 +476,7 @@ def _append(path, records):
 
 
 def _partial(path):
-    return path + ".partial"
+    return files.followed(path) + ".partial"
 
 
 def _difference(found, manifest):
@@ -486,6 +498,29 @@ def _difference(found, manifest):
     if len(names) != len(found["sizes"]):
         return f"{len(found['sizes'])} sizes of {len(names)} files"
     return None
+
+
+def manifests_of(paths):
+    """Returns the manifests of files of records, those that lie beside them, as [(path, manifest)].
+
+    Raises:
+      ValueError: one is damaged.
+    """
+    names = {os.path.basename(path) for path in paths}
+    found = []
+    for directory in dict.fromkeys(os.path.dirname(path) for path in paths):
+        for path in files.find(os.path.join(directory, f"*{MANIFEST_SUFFIX}")):
+            manifest = files.json_object(path)
+            settings, said = manifest.get("settings"), manifest.get("vocabulary")
+            if (not isinstance(manifest.get("files"), list) or not isinstance(settings, dict)
+                    or not isinstance(settings.get("vocabulary"), str)
+                    or not (said is None or isinstance(said, dict) and all(
+                        isinstance(said.get(name), str) for name in ("path", "flag", "fingerprint")))):
+                raise ValueError(f"{path} is not as create_pretraining_data.py writes it. Remove it, and "
+                                 "what the records beside it were made with is no longer known.")
+            if names.intersection(map(str, manifest["files"])):
+                found.append((path, manifest))
+    return found
 
 
 def written_files(output_files):

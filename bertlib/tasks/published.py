@@ -48,6 +48,42 @@ class Published(NamedTuple):
     joined: tuple = ()
 
 
+def _problem_in_checkpoint(path, name):
+    """Says what is wrong with a file of a checkpoint; see `download.Source`."""
+    if name != "bert_config.json":
+        return None if os.path.getsize(path) else "it is empty"
+    try:
+        return None if files.json_object(path).get("vocab_size") else "it does not describe a BERT"
+    except ValueError:
+        return "it holds no JSON object"
+
+
+def _problem_in_squad(path, _):
+    """Says what is wrong with SQuAD's data; see `download.Source`."""
+    try:
+        paragraphs = [paragraph for article in files.json_object(path)["data"]
+                      for paragraph in article["paragraphs"]]
+        questions = [len(paragraph["qas"]) for paragraph in paragraphs if paragraph["context"]]
+    except (ValueError, LookupError, TypeError):
+        return 'it is no JSON of "data", "paragraphs", "context" and "qas", as SQuAD is'
+    return None if sum(questions) else "it holds no question"
+
+
+def _problem_in_table(columns):
+    """Returns a function that says what is wrong with a TSV file of so many columns; see `download.Source`.
+
+    Only the first line is read: later ones are not in all published files as the task's reader wants them.
+    """
+    def problem(path, _):
+        with open(path, "rb") as reader:
+            line = reader.readline(10**6)
+        if len(line.split(b"\t")) < columns or b"\0" in line:
+            return f"its first line has no {columns} columns with tabs between them"
+        return None
+
+    return problem
+
+
 def _models():
     found = {}
     for release, names in _RELEASES.items():
@@ -55,18 +91,20 @@ def _models():
             # The model of 2020 that has the name of one of 2018 goes by its date, too.
             key = f"{release}/{name}" if name in found else name
             directory = f"checkpoints/{key}"
-            source = Source(f"{_CHECKPOINTS}/{release}/{name}.zip", directory, _CHECKPOINT_FILES)
+            source = Source(f"{_CHECKPOINTS}/{release}/{name}.zip", directory, _CHECKPOINT_FILES,
+                            _problem_in_checkpoint)
             found[key] = Published((source,), "BERT_BASE_DIR", directory)
     return found
 
 
 def _glue(task, file, names=_TSV):
-    source = Source(f"{_GLUE}/{file}", f"data/glue/{task}", names)
+    source = Source(f"{_GLUE}/{file}", f"data/glue/{task}", names,
+                    _problem_in_table(2 if task in ("CoLA", "SST-2") else 3))
     return Published((source,), "GLUE_DIR", "data/glue")
 
 
 def _squad(version):
-    sources = tuple(Source(f"{_SQUAD}/{name}", "data/squad", (name,))
+    sources = tuple(Source(f"{_SQUAD}/{name}", "data/squad", (name,), _problem_in_squad)
                     for name in (f"train-v{version}.json", f"dev-v{version}.json"))
     return Published(sources, "SQUAD_DIR", "data/squad")
 
@@ -119,8 +157,8 @@ MODELS = _models()
 GLUE = {
     "CoLA": _glue("CoLA", "CoLA.zip"),
     "SST-2": _glue("SST-2", "SST-2.zip"),
-    "MRPC": Published(tuple(Source(address, "data/glue/MRPC", (name,))
-                            for address, name in zip(_MRPC_ADDRESSES, _MRPC_PARTS)),
+    "MRPC": Published(tuple(Source(address, "data/glue/MRPC", (name,), _problem_in_table(columns))
+                            for address, name, columns in zip(_MRPC_ADDRESSES, _MRPC_PARTS, (5, 5, 2))),
                       "GLUE_DIR", "data/glue", join_mrpc, tuple(f"MRPC/{name}" for name in _TSV)),
     "STS-B": _glue("STS-B", "STS-B.zip"),
     "QQP": _glue("QQP", "QQP-clean.zip"),
@@ -135,9 +173,11 @@ DATA = {
     "squad1.1": _squad("1.1"),
     "squad2.0": _squad("2.0"),
     "XNLI": Published(
-        (Source(f"{_XNLI}/XNLI-1.0.zip", "data/XNLI", ("xnli.dev.tsv", "xnli.test.tsv")),
+        (Source(f"{_XNLI}/XNLI-1.0.zip", "data/XNLI", ("xnli.dev.tsv", "xnli.test.tsv"),
+                _problem_in_table(3)),
          Source(f"{_XNLI}/XNLI-MT-1.0.zip", "data/XNLI/multinli",
-                tuple(f"multinli.train.{language}.tsv" for language in XnliProcessor.LANGUAGES))),
+                tuple(f"multinli.train.{language}.tsv" for language in XnliProcessor.LANGUAGES),
+                _problem_in_table(3))),
         "XNLI_DIR", "data/XNLI"),
 }
 # What cannot be fetched, and why.

@@ -31,10 +31,13 @@ class Regressor:
                             (metric_fn, [per_example_loss, labels, scores, weights]))
 
     def metrics_of(self, predictions, label_ids):
-        """See `head`."""
-        labels = np.asarray(label_ids, np.float32)
+        """See `head`. The correlations are those of the numbers in the files: of labels before they are
+        rounded to float32, and of scores as they are written, by the shortest decimal number of each."""
+        labels = np.asarray(label_ids, np.float64)
         scores = np.array([row["scores"] for row in predictions], np.float32)
-        return metric_fn, [np.square(scores - labels), labels, scores, np.ones_like(labels)]
+        losses = np.square(scores - labels.astype(np.float32))
+        written = np.array([float(str(score)) for score in scores], np.float64)
+        return metric_fn, [losses, labels, written, np.ones_like(losses)]
 
 
 def regress(output, labels, is_training):
@@ -64,7 +67,8 @@ def metric_fn(per_example_loss, labels, scores, weights):
     """Streaming metrics of a regression; see `estimator.EstimatorSpec`'s eval_metrics.
 
     Args:
-      per_example_loss, labels, scores: float32 [B].
+      per_example_loss: float32 [B].
+      labels, scores: float32 or float64 [B].
       weights: float32 [B], 0 for padding examples.
 
     Returns:
@@ -87,7 +91,7 @@ def all_values(name, values):
 
     Args:
       name: str, of the variable.
-      values: float32 [B, ...], the rest of the shape known.
+      values: float32 or float64 [B, ...], the rest of the shape known.
 
     Returns:
       (float64 [N, ...], all values so far, one batch after the other; the op that adds a batch).

@@ -7,12 +7,16 @@ import time
 from file_server import Server, zip_of
 import pytest
 
-MODEL = {f"uncased_L-2_H-128_A-2/{name}": name.encode() for name in (
-    "bert_config.json", "vocab.txt", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")}
+MODEL = {"uncased_L-2_H-128_A-2/bert_config.json": b'{"vocab_size": 5}',
+         **{f"uncased_L-2_H-128_A-2/{name}": name.encode() for name in (
+             "vocab.txt", "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")}}
+SQUAD = b'{"data": [{"title": "t", "paragraphs": [{"context": "c", "qas": [{"id": "1"}]}]}]}'
+TABLE = b"index\tsentence1\tsentence2\n"
+TRAIN, DEV = (f"/SQuAD-explorer/dataset/{part}-v1.1.json" for part in ("train", "dev"))
 FILES = {
     "/bert_models/2020_02_20/uncased_L-2_H-128_A-2.zip": zip_of(MODEL),
-    "/glue/data/RTE.zip": zip_of({f"RTE/{name}.tsv": b"x" for name in ("train", "dev", "test")}),
-    "/SQuAD-explorer/dataset/train-v1.1.json": b"{}", "/SQuAD-explorer/dataset/dev-v1.1.json": b"{}"}
+    "/glue/data/RTE.zip": zip_of({f"RTE/{name}.tsv": TABLE for name in ("train", "dev", "test")}),
+    TRAIN: SQUAD, DEV: SQUAD}
 
 
 @pytest.fixture
@@ -41,8 +45,9 @@ def test_checkpoints_and_data_are_fetched_and_then_there(run, tmp_path):
 
 def test_a_command_that_was_ended_goes_on(scripts, run, tmp_path):
     size = 3 * 2**20
-    with Server({"/SQuAD-explorer/dataset/train-v2.0.json": b"1" * size,
-                 "/SQuAD-explorer/dataset/dev-v2.0.json": b"2"}) as server:
+    large = SQUAD.ljust(size)
+    with Server({"/SQuAD-explorer/dataset/train-v2.0.json": large,
+                 "/SQuAD-explorer/dataset/dev-v2.0.json": SQUAD}) as server:
         server.pause = size // 2
         flags = ["--data=squad2.0", f"--base_url={server.address}"]
         running = scripts.start("download.py", *flags, cwd=tmp_path, no_proxy="*")
@@ -58,15 +63,62 @@ def test_a_command_that_was_ended_goes_on(scripts, run, tmp_path):
         asked = [(path.rpartition("/")[2], headers.get("Range")) for path, headers in server.requests]
     assert asked == [("train-v2.0.json", None), ("train-v2.0.json", f"bytes={2**20}-"),
                      ("dev-v2.0.json", None)]
-    assert partial.with_suffix("").read_bytes() == b"1" * size
+    assert partial.with_suffix("").read_bytes() == large
+
+
+@pytest.mark.parametrize(("content", "says"), [
+    (b"", "train-v1.1.json: the server sent an empty file"),
+    (b" \n<!DOCTYPE html><title>Log in</title>", "train-v1.1.json: a web page came in place of the file"),
+    (b"{}", 'as it is no JSON of "data", "paragraphs", "context" and "qas"'),
+    (b'{"data": []}', "as it holds no question"), (b'{"data": [1]}', "as it is no JSON of"),
+    (SQUAD[:-20], "as it is no JSON of"), (b"[" * 10**5, "as it is no JSON of")], ids=range(7))
+def test_what_is_not_squad_is_not_done(run, tmp_path, content, says):
+    with Server({**FILES, TRAIN: content}) as server:
+        for _ in range(2):  # nothing of the first is taken for done
+            done = run("--data=squad1.1", f"--base_url={server.address}")
+            assert done.code == 1 and says in done.err.splitlines()[-1], done.err
+            assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+        server.files[TRAIN] = SQUAD
+        assert run("--data=squad1.1", f"--base_url={server.address}").code == 0
+
+
+def test_what_an_earlier_version_took_for_done_is_not(run, tmp_path):
+    (tmp_path / "data" / "squad").mkdir(parents=True)
+    for part in ("train", "dev"):
+        (tmp_path / "data" / "squad" / f"{part}-v1.1.json").write_bytes(b"{}" if part == "dev" else SQUAD)
+    done = run("--data=squad1.1", "--base_url=http://127.0.0.1:9")
+    assert done.code == 1 and "dev-v1.1.json is there already, but it is no JSON of" in done.err, done.err
+
+
+@pytest.mark.parametrize(("name", "path", "content", "says"), [
+    ("AX", "/glue/data/AX.tsv", b"not found", "as its first line has no 3 columns with tabs between them"),
+    ("RTE", "/glue/data/RTE.zip", zip_of({f"{name}.tsv": b"x" for name in ("train", "dev", "test")}),
+     "train.tsv in it cannot be used, as its first line has no 3 columns"),
+    ("RTE", "/glue/data/RTE.zip", b"{}", "is damaged, or no zip")])
+def test_what_is_no_table_is_not_done(run, tmp_path, name, path, content, says):
+    with Server({path: content}) as server:
+        done = run(f"--data={name}", f"--base_url={server.address}")
+    assert done.code == 1 and says in done.err.splitlines()[-1], done.err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(("config", "says"), [(b"{}", "does not describe a BERT"), (b"x", "no JSON object")])
+def test_a_checkpoint_without_its_configuration_is_not_done(run, tmp_path, config, says):
+    contents = {**MODEL, "uncased_L-2_H-128_A-2/bert_config.json": config}
+    with Server({"/bert_models/2020_02_20/uncased_L-2_H-128_A-2.zip": zip_of(contents)}) as server:
+        done = run("--model=uncased_L-2_H-128_A-2", f"--base_url={server.address}")
+    assert done.code == 1 and says in done.err.splitlines()[-1], done.err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(("flags", "says"), [
     ([], "Name what to fetch with --model and --data; --list prints"),
     (["--data=MRCP"], "--data: 'MRCP' is not known; did you mean MRPC? --list prints"),
     (["--model=uncased_L-12"], "--model: 'uncased_L-12' is not known; did you mean uncased_L-"),
-    (["--data=RTE", "--base_url=mirror.example"], "--base_url=mirror.example must be http:// or https://"),
+    (["--data=RTE", "--base_url=mirror.example"], "--base_url=mirror.example: it must be http:// or https://"),
     (["--data=RTE", "--base_url=ftp://mirror.example"], "must be http:// or https://"),
+    (["--data=RTE", "--base_url=http://[::1"], "--base_url=http://[::1: Invalid IPv6 URL"),
+    (["--data=RTE", "--base_url=http://mirror.example:99999"], "Port out of range"),
     (["--data=RTE", "--output_dir=gs://bucket/data"], "--output_dir=gs://bucket/data must be a local"),
     (["--data=RTE", "--base_url=http://127.0.0.1:9"], "RTE.zip: the server does not answer"),
     (["--data=RTE", "--output_dir=file"], "file/data: Not a directory")])

@@ -103,4 +103,4 @@ def test_the_record_has_what_training_depends_on(runs):
     settings = json.loads((here / "output" / "run.json").read_text())["settings"]
     assert settings["doc_stride"] == STRIDE and settings["class_weights"] == "0:1,1:3"
     assert settings["label_smoothing"] == 0.1
-    assert " --doc_stride not given: using 3 (as in the training" in parts
+    assert re.search(r" Not given, and so as in the training .*--doc_stride=3", parts)

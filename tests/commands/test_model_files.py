@@ -2,6 +2,7 @@
 somebody else's files, and enough for what starts from there."""
 
 import json
+import re
 import shutil
 
 from absl import flags
@@ -9,7 +10,7 @@ import pytest
 import tiny
 
 from bertlib.runs import checks, model_files, run_record
-from bertlib.runs.settings import Settings
+from bertlib.runs.settings import INPUT, TASK, WEIGHTS, Settings
 from bertlib.tasks import output_files
 import modeling
 
@@ -27,8 +28,10 @@ def settings_of(**values):
     flags.DEFINE_bool("do_lower_case", True, "", flag_values=defined)
     flags.DEFINE_integer("max_seq_length", 128, "", flag_values=defined)
     defined(["command", *tiny.flags(**values)])
+    classes = {"task_name": TASK, "crf": TASK, "data_dir": INPUT, "label_all_pieces": INPUT,
+               "max_seq_length": INPUT, "protect_special_tokens": INPUT, "do_lower_case": WEIGHTS}
     return Settings({name: defined[name].value for name in defined},
-                    {name for name in defined if defined[name].present})
+                    {name for name in defined if defined[name].present}, classes=classes)
 
 
 def put(directory, wanted, ours=()):
@@ -152,8 +155,8 @@ def output(tiny_model, tmp_path):
     put(directory, model_files.contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["B-X", "O"]))
     settings = {"crf": True, "max_seq_length": 20, "label_all_pieces": True, "learning_rate": 1}
     (directory / "run.json").write_text(json.dumps(
-        {"format": 1, "task": "ner", "labels": ["B-X", "O"], "bert_config": {}, "settings": settings,
-         "changes": [], "files": {"data_dir": str(tmp_path)}}))
+        {"format": 1, "task": "ner", "task_type": "tagging", "labels": ["B-X", "O"], "bert_config": {},
+         "settings": settings, "changes": [], "files": {"data_dir": str(tmp_path)}}))
     return directory
 
 
@@ -163,18 +166,20 @@ def output(tiny_model, tmp_path):
 def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
     given = settings_of(**where(output), label_all_pieces=False)
     with caplog.at_level("INFO", logger="absl"):
-        run_record.take_settings(given)
+        run_record.take_settings(given, "tagging")
         checks.resolve_model_flags(given)
     assert (given.crf, given.max_seq_length, given.label_all_pieces) == (True, 20, False)
     assert given.bert_config_file == str(output / "bert_config.json")
     assert given.vocab_file == str(output / "vocab.txt")
-    said = f"--max_seq_length not given: using 20 (as in the training, says {output}/run.json)"
+    assert re.search(rf"Not given, and so as in the training \({output}/run\.json\): .*--max_seq_length=20",
+                     caplog.text)
+    said = f"Given otherwise than in the training ({output}/run.json): --label_all_pieces=false (there true)"
     assert said in caplog.text
 
 
 def test_a_training_is_told_what_it_does(output):
     given = settings_of(init_checkpoint=output, do_train=True)
-    run_record.take_settings(given)
+    run_record.take_settings(given, "tagging")
     assert (given.crf, given.max_seq_length, given.task_name) == (False, 128, None)
     checks.resolve_model_flags(given)
     assert given.vocab_file == str(output / "vocab.txt")
@@ -182,11 +187,13 @@ def test_a_training_is_told_what_it_does(output):
 
 def test_task_and_data_are_those_of_the_training(output, tmp_path):
     given = settings_of(output_dir=output)
-    run_record.take_settings(given)
+    run_record.take_settings(given, "tagging")
     assert given.task_name == "ner" and given.data_dir == str(tmp_path)
     other = settings_of(output_dir=output, task_name="mrpc")
-    run_record.take_settings(other)
-    assert other.data_dir is None
+    run_record.take_settings(other, "tagging", without=["task_name"])
+    assert other.data_dir is None and other.task_name == "mrpc"
+    with pytest.raises(ValueError, match="--task_name=mrpc, where the training had ner. Leave them out"):
+        run_record.take_settings(other, "tagging")
 
 
 def test_a_published_checkpoint_in_such_a_directory_is_not_what_its_files_are_about(output, tiny_model):

@@ -12,8 +12,7 @@ from test_run_squad import write_squad
 import tiny
 
 from bertlib.commands import build_vocab, convert_checkpoint
-from bertlib.runs import run_record
-from bertlib.runtime import checkpoints, locks
+from bertlib.runtime import checkpoints, fingerprints, locks
 
 STEPS = 4
 
@@ -190,15 +189,28 @@ def test_evaluation_with_another_vocabulary_is_refused_and_of_other_data_is_not(
     refused = mrpc.run(mrpc.output, **flags, **swapped_vocabulary(mrpc, tmp_path))
     assert refused.code == 1 and "cannot go on with" in refused.err and not (tmp_path / "results").exists()
     data = tiny.write_task(tmp_path / "data", "mrpc", dev=7)
-    done = mrpc.run(mrpc.output, **flags, data_dir=data, learning_rate=1, seed=7, num_train_epochs=9,
+    done = mrpc.run(mrpc.output, **flags, data_dir=data, learning_rate=None, train_batch_size=None,
                     init_checkpoint=None)
     assert done.code == 0 and not warnings_of(done), done.err
-    # Another task with the same labels, and another length: said, and done.
-    done = mrpc.run(mrpc.output, **flags, task_name="cola", data_dir=mrpc.data / "cola", max_seq_length=12)
+    taken, = re.findall(r"Not given, and so as in the training \(\S+\): (.*)\.\n", done.err)
+    assert {"--learning_rate=0.01", "--train_batch_size=4"} <= set(taken.split(", "))
+    # Another length: said, and done.
+    done = mrpc.run(mrpc.output, **flags, data_dir=data, max_seq_length=12)
     assert done.code == 0, done.err
-    assert [text.split("started ")[1].split(". ", 1)[1] for text in warnings_of(done)] == [
-        "The weights were trained with other settings than these: task: mrpc -> cola; "
-        "max_seq_length: 20 -> 12."]
+    assert warnings_of(done) == [f"Given otherwise than in the training ({mrpc.output}/run.json): "
+                                 "--max_seq_length=12 (there 20)."]
+
+
+def test_evaluation_with_other_flags_of_the_task_or_the_weights_is_refused(mrpc, tmp_path):
+    before = contents(mrpc.output)
+    refused = mrpc.run(mrpc.output, do_train=None, do_eval=True, task_name="cola", seed=7, num_train_epochs=9,
+                       data_dir=mrpc.data / "cola", results_dir=tmp_path / "results")
+    assert refused.code == 1 and contents(mrpc.output) == before and not (tmp_path / "results").exists()
+    assert refused.err.endswith(
+        "error: These flags contradict the training of the weights, says "
+        f"{mrpc.output}/run.json: --task_name=cola, where the training had mrpc; --seed=7, where the "
+        "training had 12345; --num_train_epochs=9.0, where the training had 2.0. Leave them out: they are "
+        "taken from there. Or name the directory of another training.\n"), refused.err
 
 
 def other_weights(mrpc, directory):
@@ -353,16 +365,16 @@ def test_squad_and_pretraining_have_records_too(mrpc, scripts, tiny_model, tmp_p
 
 
 def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_record, "_SAMPLED_BYTES", 64)
-    monkeypatch.setattr(run_record, "_BLOCK", 8)
+    monkeypatch.setattr(fingerprints, "_SAMPLED_BYTES", 64)
+    monkeypatch.setattr(fingerprints, "_BLOCK", 8)
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_bytes(bytes(range(200)))
     two.write_bytes(b"short")
 
     def fingerprint():
-        return run_record.of_files([str(one), str(two)])["fingerprint"]
+        return fingerprints.of_files([str(one), str(two)])["fingerprint"]
 
-    first = run_record.of_files([str(one), str(two)])
+    first = fingerprints.of_files([str(one), str(two)])
     assert first == {"files": 2, "bytes": 205, "fingerprint": fingerprint()}
     seen = {first["fingerprint"]}
     for content in (b"x" + bytes(range(1, 200)), bytes(range(199)) + b"x", bytes(range(201))):
@@ -374,7 +386,7 @@ def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
 
     (tmp_path / "huge").touch()
     os.truncate(tmp_path / "huge", 2**40)  # a terabyte, of which nothing is on the disk
-    assert run_record.of_files([str(tmp_path / "huge")])["bytes"] == 2**40
+    assert fingerprints.of_files([str(tmp_path / "huge")])["bytes"] == 2**40
 
 
 @pytest.mark.parametrize("name", [

@@ -125,7 +125,7 @@ def test_the_record_says_what_was_read(classified):
     assert record["labels"] == KINDS and record["train_data"]["examples"] == 24
     assert record["settings"]["text_column"] == "title,text" and record["settings"]["label_column"] == "kind"
     assert record["files"]["train_file"] == str(classified[2] / "train.csv")
-    assert not {"task_type", "threshold", "label_file"} & set(record["settings"])
+    assert not {"task_type", "label_file"} & set(record["settings"])
 
 
 def test_texts_of_more_than_a_line_and_pairs_are_fed_whole(classified):
@@ -151,7 +151,7 @@ def test_a_training_is_all_that_a_prediction_needs(scripts, classified, tmp_path
         **model, test_file=tmp_path / "new.jsonl.gz", output_dir=output, results_dir=tmp_path / "results"),
                        cwd=tmp_path)
     assert last_message(done).startswith("Own data test: accuracy ")
-    assert "--text_column not given: using title,text (as in the training)" in done.err
+    assert re.search(r"Not given, and so as in the training .*: --text_column=title,text, ", done.err)
     assert "--do_predict not given: using True" in done.err and "--do_train not" not in done.err
     for name in ("test_results.tsv", "test_predictions.tsv"):
         assert (tmp_path / "results" / name).read_bytes() == (output / name).read_bytes()
@@ -198,7 +198,7 @@ def several(scripts, tiny_model, tmp_path_factory):
                  init_checkpoint=here / "trained.ckpt", train_file=here / "all.jsonl",
                  test_file=here / "test.jsonl", task_type="multilabel", dev_fraction=0.25, threshold=0.4,
                  label_separator="|", output_dir=here / "output", train_batch_size=6, num_train_epochs=1,
-                 learning_rate=0.01)
+                 learning_rate=0.001)
     return scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here), flags
 
 

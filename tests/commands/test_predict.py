@@ -222,7 +222,7 @@ def test_a_reader_that_goes_away_ends_it_in_one_line(model_dir):
         process.stdin.close()
         err = process.stderr.read()
         assert process.wait() == 1
-    assert "predict.py: error: nobody reads the answers any more" in err.splitlines()[-1]
+    assert "predict.py: error: nobody reads the standard output any more" in err.splitlines()[-1]
 
 
 @pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 
+import model_directories
 import pytest
 from scripts import ROOT, run_fresh
 import tiny
@@ -209,6 +210,24 @@ def test_the_evaluator_follows_a_training_to_its_end(command, scripts, tmp_path)
     assert sorted(path.name for path in (output / "evaluator").iterdir()) == [
         "eval_results.5.txt", "eval_results.8.txt", "eval_results.txt"]
     assert (output / "evaluator" / "eval_results.8.txt").read_text() == "global_step = 8\n"
+
+
+@pytest.mark.slow(reason="starts a fresh interpreter, and evaluates a model")
+def test_the_evaluator_goes_by_the_settings_of_the_weights_that_are_there(scripts, tiny_model, tmp_path):
+    """The training may go on with others, and has not written them down yet."""
+    output = model_directories.write(tmp_path / "output", tiny_model, "classification",
+                                     model_directories.linear(2), ["0", "1"], task="mrpc", learning_rate=0.01)
+    data = tiny.write_task(tmp_path / "data", "mrpc", dev=3)
+    with socket.create_server(("127.0.0.1", 0)) as chief:
+        run = scripts.start("run_classifier.py", *tiny.flags(
+            task_name="mrpc", data_dir=data, output_dir=output, do_train=True, do_eval=True,
+            learning_rate=0.02, replica_timeout=1), cwd=tmp_path,
+                            TF_CONFIG=machine(0, chief.getsockname()[1], task="evaluator"))
+        deadline = time.monotonic() + 200
+        while not (output / "evaluator" / "eval_results.7.txt").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finished = run.wait()
+    assert finished.code == 0 and (output / "evaluator" / "eval_results.7.txt").exists(), finished.err
 
 
 def test_an_evaluator_without_a_chief_says_so(command, port, scripts, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 
 import numpy as np
@@ -129,8 +130,9 @@ def test_tags_that_training_lacks_are_told_and_count_as_wrong(run, scripts, flag
     assert done.code == 0, done.err
     assert f"WARNING: {dev} has tags that the training has not, which are never predicted and so count as " \
         "wrong: B-PLACE." in done.err
-    assert "trained with other settings than these: label_all_pieces: true -> false." in done.err
-    assert f"--crf not given: using True (as in the training, says {run[0]}/run.json)" in done.err
+    assert re.search(r"WARNING: Given otherwise than in the training \(\S+/run\.json\): "
+                     r"--label_all_pieces=false \(there true\)\.\n", done.err)
+    assert re.search(r" Not given, and so as in the training \(\S+/run\.json\): .*--crf=true", done.err)
     assert f"--vocab_file not given: using {run[0]}/vocab.txt\n" in done.err
     found = results_of(tmp_path / "new" / "eval_results.txt")
     assert found["eval_recall_PLACE"] == 0 <= found["eval_recall_ANIMAL"] and "eval_loss" not in found

@@ -1,10 +1,13 @@
-"""SIGTERM and Ctrl-C: one line, an exit code, nothing half-written, and the same weights when it goes on."""
+"""SIGTERM, SIGHUP, Ctrl-C: one line, an exit code, nothing half-written, the same weights when it goes on."""
 
+import contextlib
+import fcntl
 import os
 import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -37,16 +40,17 @@ def values_of(checkpoint):
             for name, _ in tf.train.list_variables(str(checkpoint))}
 
 
-@pytest.mark.parametrize("steps", [1, pytest.param(4, marks=pytest.mark.slow(
-    reason="three whole runs; test_stopping.py ends trainings of micro-batches too"))])
-def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(steps, scripts, training,
-                                                                              tmp_path):
+@pytest.mark.parametrize("number, steps", [(signal.SIGTERM, 1), (signal.SIGHUP, 1), pytest.param(
+    signal.SIGTERM, 4, marks=pytest.mark.slow(
+        reason="three whole runs; test_stopping.py ends trainings of micro-batches too"))])
+def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(number, steps, scripts,
+                                                                              training, tmp_path):
     flags = dict(training, do_train=True, gradient_accumulation_steps=steps)
     output = tmp_path / "output"
     run = start(scripts, tmp_path, dict(flags, output_dir=output), f"step 3/{LAST_STEP}")
-    os.kill(run.pid, signal.SIGTERM)
+    os.kill(run.pid, number)
     finished = run.wait()
-    assert finished.code == 143, finished
+    assert finished.code == 128 + number, finished
     last = finished.err.splitlines()[-1]
     found = re.fullmatch(rf"run_classifier\.py: terminated\. The last step is saved in {output}/model\.ckpt-"
                          r"(\d+): the same command goes on\.", last)
@@ -62,13 +66,14 @@ def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(st
     assert values_of(output / f"model.ckpt-{LAST_STEP}") == values_of(whole / f"model.ckpt-{LAST_STEP}")
 
 
-@pytest.mark.parametrize("phase, until", [("do_eval", "Evaluating on"), ("do_predict", "Predicting")])
-def test_what_does_not_train_ends_at_once(phase, until, scripts, training, tmp_path):
+@pytest.mark.parametrize("phase, until, number", [
+    ("do_eval", "Evaluating on", signal.SIGTERM), ("do_predict", "Predicting", signal.SIGHUP)])
+def test_what_does_not_train_ends_at_once(phase, until, number, scripts, training, tmp_path):
     output = tmp_path / "output"
     run = start(scripts, tmp_path, {**training, phase: True, "output_dir": output}, until)
-    os.kill(run.pid, signal.SIGTERM)
+    os.kill(run.pid, number)
     finished = run.wait()
-    assert finished.code == 143, finished
+    assert finished.code == 128 + number, finished
     assert finished.err.splitlines()[-1] == "run_classifier.py: terminated."
     assert not {"eval_results.txt", "test_results.tsv"} & set(os.listdir(output))
 
@@ -86,6 +91,58 @@ def test_features_that_were_half_written_are_gone(scripts, training, tmp_path):
     assert finished.err.splitlines()[-1] == ("run_classifier.py: terminated. The same command goes on from "
                                              "the last checkpoint.")
     assert not list((tmp_path / "output").glob("*.tf_record*"))
+
+
+# --- A terminal that is closed ---------------------------------------------------------------------------
+
+
+def start_at_a_terminal(flags, hang_up=signal.SIG_DFL):
+    """Starts run_classifier.py as a shell in a terminal does; returns (process, terminal)."""
+    terminal, side = os.openpty()
+
+    def take_terminal():
+        os.setsid()
+        fcntl.ioctl(side, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGHUP, hang_up)
+
+    process = subprocess.Popen(
+        [sys.executable, running.ROOT / "run_classifier.py", *tiny.flags(**flags)],
+        stdin=side, stdout=side, stderr=side, preexec_fn=take_terminal, env=running.environment())
+    os.close(side)
+    return process, terminal
+
+
+def read_until(terminal, text):
+    found = b""
+    while text not in found:
+        found += os.read(terminal, 65536)
+
+
+@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_training_whose_terminal_is_closed_saves_its_last_whole_step(replicas, training, tmp_path):
+    output = tmp_path / "output"
+    process, terminal = start_at_a_terminal(dict(
+        training, do_train=True, num_train_epochs=500, num_replicas=replicas, output_dir=output))
+    read_until(terminal, b" step 3/")
+    os.close(terminal)
+    assert process.wait(100) == 129
+    steps = [int(path.stem.rpartition("-")[2]) for path in output.glob("model.ckpt-*.index")]
+    assert 3 <= max(steps) < 4000
+
+
+@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
+def test_under_nohup_a_training_goes_on(training, tmp_path):
+    output = tmp_path / "output"
+    process, terminal = start_at_a_terminal(
+        dict(training, do_train=True, num_train_epochs=50, output_dir=output), signal.SIG_IGN)
+    read_until(terminal, b" step 3/")
+    process.send_signal(signal.SIGHUP)
+    with contextlib.suppress(OSError):  # of the terminal, when all have closed it
+        while os.read(terminal, 65536):
+            pass
+    assert process.wait(100) == 0 and (output / "model.ckpt-400.index").exists()
+    os.close(terminal)
 
 
 # --- Ctrl-C while modules are loaded ---------------------------------------------------------------------

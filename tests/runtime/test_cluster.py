@@ -106,11 +106,27 @@ def test_all_machines_have_one_key_and_other_clusters_another():
     (config("evaluator", 0, evaluator=["a:1"]), "it names no machine that trains"),
     (config("worker", 0, worker=["a:1"], ps=["b:1"]), "parameter servers"),
     (config("ps", 0, worker=["a:1"]), "parameter servers"),
+    ('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1e400}}',
+     "this machine is worker inf"),
+    (config("worker", 1.5, worker=["a:1", "b:1"]), "this machine is worker 1.5"),
+    (config("worker", True, worker=["a:1", "b:1"]), "this machine is worker True"),
+    (config("worker", [0], worker=["a:1", "b:1"]), "this machine is worker [0]"),
+    (config("worker", "9" * 5000, worker=["a:1", "b:1"]), "99…, says"),
+    ("[" * 100_000, "it is nested too deeply"), ('{"task": ' * 100_000, "it is nested too deeply"),
+    ('{"cluster": {"worker": ["a:' + "1" * 5000 + '"]}}', "is no address"),
+    ({"cluster": {"worker": ["a b:1"]}}, "'a b:1' is no address"),
+    ({"cluster": {"worker": ["a\nb:1"]}}, "is no address"),
+    ({"cluster": {"worker": ["a" * 70 + ":1"]}}, "is no address"),
+    ({"cluster": {"worker": ["::1:2222"]}}, "'::1:2222' is no address"),
+    ({"cluster": {"worker": ["[::g]:2222"]}}, '"[host]:port" with an address of IPv6'),
+    ({"cluster": {"worker": ["[a]:2222"]}}, "is no address"),
+    ({"cluster": {"a\nb\ud800": ["a:1"]}}, "no machines of the kind 'a\\nb\\ud800'"),
     ({"sparseCluster": {"worker": {"1": "a:1"}}, "task": {"type": "worker", "index": 1}},
      "enableDynamicWorker")])
 def test_what_is_wrong_is_said(text, said):
     with pytest.raises(ValueError) as caught:
         read(text)
     message = str(caught.value)
+    assert "\n" not in message and len(message) < 600 and message.encode()
     assert said in message and message.startswith("The environment variable TF_CONFIG cannot be used: ")
     assert message.endswith("Correct it, or unset it to run on this machine alone.")

@@ -5,6 +5,8 @@ import os
 import random
 import shutil
 import socket
+import stat
+import warnings
 import zipfile
 
 from file_server import Server, zip_of
@@ -135,6 +137,69 @@ def test_refusals_web_pages_and_silence_are_said(server, path):
     assert not left(path)
 
 
+@pytest.mark.parametrize(("content", "says"), [
+    (b"", "/x: the server sent an empty file"),
+    (b"\n <HTML><body>Please log in.", "/x: a web page came in place of the file"),
+    (b"damaged", "/x: what the server sent is not the file, as it is damaged. It was removed.")])
+def test_content_that_cannot_be_is_not_kept(server, path, content, says):
+    server.files["/x"] = content
+    for _ in range(2):
+        with pytest.raises((download.ServerError, download.DamagedError), match=says):
+            download.fetch(f"{server.address}/x", path,
+                           problem_in=lambda path: "it is damaged" if b"dam" in content else None)
+        assert not left(path)
+
+
+@pytest.mark.parametrize("to", [
+    "file:///etc/passwd", "ftp://127.0.0.1/x", "data:text/plain,x", "http://[::1", "http://127.0.0.1:99999/x",
+    "http://127.0.0.1:x/", "gopher://x", "http://" + "a" * 100 + "/x", "//[", "javascript:1"])
+def test_a_redirect_to_what_is_no_address_is_said(server, path, to):
+    server.files["/moved"] = b""
+
+    def send_on(handler, data):
+        handler.send_response(302)
+        handler.send_header("Location", to)
+        handler.end_headers()
+
+    server.answer = send_on
+    with pytest.raises(download.ServerError) as refused:
+        download.fetch(f"{server.address}/moved", path, timeout=5)
+    said = str(refused.value)
+    assert said.startswith(f"{server.address}/moved: the server sends on to {to!r}, which is no address")
+    assert "\n" not in said and not left(path)
+
+
+def test_a_redirect_is_followed_and_one_in_a_circle_is_one_line(server, path):
+    server.files.update({"/moved": b"/a/file.bin", "/circle": b"/circle"})
+    answer = server.answer
+
+    def send_on(handler, data):
+        if data == DATA:
+            answer(handler, data)
+        else:
+            handler.send_response(301)
+            handler.send_header("Location", data.decode())
+            handler.end_headers()
+
+    server.answer = send_on
+    with pytest.raises(download.ServerError, match="the server answers 301 .*infinite loop") as refused:
+        download.fetch(f"{server.address}/circle", path, timeout=5)
+    assert "\n" not in str(refused.value)
+    assert download.fetch(f"{server.address}/moved", path, timeout=5) and content(path) == DATA
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "-1", "many"])
+def test_a_length_that_is_no_number_of_bytes_is_not_taken(server, path, length):
+    def answer(handler, data):
+        handler.send_response(200)
+        handler.send_header("Content-Length", length)
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    server.answer = answer
+    assert fetch(server, path) and content(path) == DATA
+
+
 def test_a_disk_without_room_is_said_before_anything_is_written(server, path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 99_999))
     with pytest.raises(OSError, match="the disk is full: it takes 0.10 MB, and 0.10 MB are free"):
@@ -181,16 +246,43 @@ def stored():
         return buffer.getvalue()
 
 
+def link(name):
+    """What `zipfile` needs to know of a symbolic link."""
+    info = zipfile.ZipInfo(name)
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return info
+
+
+def twice(contents):
+    """A zip that has the first of its files twice."""
+    names = [*contents, next(iter(contents))]
+    with io.BytesIO() as buffer:
+        with zipfile.ZipFile(buffer, "w") as zipped, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name in names:
+                zipped.writestr(name, contents[name])
+        return buffer.getvalue()
+
+
 @pytest.mark.parametrize(("data", "says"), [
     (zip_of({"a.json": b"a", "b.txt": b"b", "../evil": b""}), "'../evil' would be written outside"),
     (zip_of({"a.json": b"a", "b.txt": b"b", "x/../../evil": b""}), "would be written outside"),
     (zip_of({"a.json": b"a", "b.txt": b"b", "/evil": b""}), "'/evil' would be written outside"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "..\\evil": b""}), "evil' would be written outside"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "A.json": b""}), "'a.json' and 'A.json' would be one file"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "\xe9": b"", "e\u0301": b""}), "would be one file"),
+    (twice({"a.json": b"a", "b.txt": b"b"}), "'a.json' and 'a.json' would be one file"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "c": b"", "C/d": b""}), "'c' is a file, and the folder of 'C/d'"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", link("evil"): b"/etc"}), "'evil' is a link or a special file"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "zeros": bytes(20_000_000)}), "bytes would become 20,000,002"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", **{f"{n}": b"" for n in range(10_000)}}), "it has 10,002 files"),
     (zip_of({"x/a.json": b"a", "y/b.txt": b"b"}), "no folder of it has all of a.json, b.txt; it has x"),
     (zip_of({"a.json": b"a", "b.txt": b""}), "no folder of it has all of"),
     (zip_of(MODEL)[:-100], "is damaged, or no zip"),
     (damaged(stored()), "Bad CRC-32 for file 'b.txt'"),
     (b"no zip", "is damaged, or no zip: File is not a zip file"),
-], ids=["above", "around", "absolute", "lacks", "empty", "cut", "checksum", "other"])
+], ids=["above", "around", "absolute", "backslash", "case", "accent", "twice", "folder", "link", "bomb",
+        "many", "lacks", "empty", "cut", "checksum", "other"])
 def test_zips_that_are_damaged_or_dangerous_leave_nothing(tmp_path, data, says):
     with pytest.raises(download.DamagedError, match=says):
         unpack(tmp_path, data)

@@ -1,12 +1,17 @@
 """How replicas meet, exchange values and learn of a failure. Each is a thread with a group of its own."""
 
 import concurrent.futures
+import contextlib
 import os
+import pickle
+import re
 import socket
+import threading
 import time
 
 import pytest
 
+from bertlib.runtime import messages, replica_meeting
 from bertlib.runtime.replica_group import Group, Pace, ReplicaError
 
 
@@ -164,7 +169,6 @@ def test_nobody_at_the_address_is_an_error(meeting):
 
 
 @pytest.mark.parametrize("changes, words", [
-    (dict(), r"is replica 1 like one that is there already\. Another run uses the same address"),
     (dict(count=4), r"counts 4 replicas, replica 0 counts 3\. Pass the same --num_replicas"),
     (dict(index=5), r"is replica 5 like one"),
     (dict(key="bad0"), r"cannot be reached .* \(another run, or another program, listens there\)")])
@@ -172,14 +176,146 @@ def test_a_replica_of_another_run_is_refused(changes, words, meeting):
     run = meeting(3, timeout=20)
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         both = [pool.submit(run.group(index).meet) for index in (0, 1)]
-        while 1 not in run.groups[0]._peers:
-            time.sleep(0.01)
         changes = {"timeout": 0.3, **changes} if "key" in changes else changes
         with pytest.raises(ReplicaError, match=words):
-            run.group(**{"index": 1, **changes}).meet()
+            run.group(**{"index": 2, **changes}).meet()
         run.group(2).meet()  # the run goes on
         for one in both:
             one.result()
+
+
+def test_of_two_replicas_with_one_number_one_is_refused(meeting):
+    run = meeting(3)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        first = pool.submit(run.group(0).meet)
+        alike = [pool.submit(run.group(1).meet) for _ in range(2)]
+        refused, left = concurrent.futures.wait(alike, return_when="FIRST_COMPLETED")
+        assert re.search(r"is replica 1 like one that is there already\. Another run uses the same address",
+                         str(refused.pop().exception()))
+        run.group(2).meet()
+        for one in (first, *left):
+            one.result()
+
+
+# --- Strangers, silent connections, replicas that end while others are awaited ---------------------------
+
+
+def drip(address, done):
+    """Sends a byte from time to time, as the beginning of a message that never ends."""
+    with socket.create_connection(address) as connection, contextlib.suppress(OSError):
+        connection.sendall(b"\0\0\0\x30BERT replicas 1\n"[:4])
+        while not done.wait(0.1):
+            connection.sendall(b"B")
+
+
+def test_silent_connections_hold_up_no_start(meeting):
+    run = meeting(2)
+    silent = [socket.create_connection(tuple(run.address)) for _ in range(100)]
+    begun = time.monotonic()
+    assert run.run(lambda group: group.all_gather(group.index)) == [[0, 1]] * 2
+    assert time.monotonic() - begun < replica_meeting._HANDSHAKE_SECONDS
+    for connection in silent:
+        connection.close()
+
+
+def test_a_slow_connection_is_cut_and_holds_no_deadline(meeting, monkeypatch):
+    monkeypatch.setattr(replica_meeting, "_HANDSHAKE_SECONDS", 0.5)
+    run, done = meeting(2, timeout=0.4), threading.Event()
+    slow = threading.Thread(target=drip, args=(tuple(run.address), done), daemon=True)
+    slow.start()
+    begun = time.monotonic()
+    found, = run.run(lambda group: None, [run.group(0)])
+    assert "Of 2 replicas, 1 did not come within 2 s" in str(found) and time.monotonic() - begun < 10
+    done.set()
+    slow.join(10)
+
+
+def test_a_slow_program_at_the_address_holds_no_other_replica(meeting, monkeypatch):
+    monkeypatch.setattr(replica_meeting, "_HANDSHAKE_SECONDS", 0.3)
+    run, done = meeting(2, timeout=0.2), threading.Event()
+
+    def answer():
+        with contextlib.suppress(OSError):
+            while not done.is_set():
+                connection, _ = run.listener.accept()
+                connection.sendall(b"\0\0\0\x30B")
+
+    threading.Thread(target=answer, daemon=True).start()
+    found, = run.run(lambda group: None, [run.group(1)])
+    done.set()
+    assert "Replica 0 cannot be reached" in str(found)
+
+
+def introduced(run, index):
+    """A connection that introduced itself as a replica, as its process would before it ends."""
+    visit = replica_meeting._Visit(socket.create_connection(tuple(run.address)), 10)
+    visit.prove(bytes.fromhex("c0ffee"), False)
+    visit.connection.send_bytes(messages.encode({
+        "index": index, "count": run.count, "process": 12345, "machine": "lost", "address": "lost:1"}))
+    return visit
+
+
+def test_a_replica_that_ends_while_others_are_awaited_is_replaced(meeting):
+    run = meeting(3)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        groups = [run.group(0)]
+        first = pool.submit(groups[0].meet)
+        introduced(run, 1).close()
+        groups += [run.group(1), run.group(2)]
+        for one in [first, *(pool.submit(group.meet) for group in groups[1:])]:
+            one.result()
+    assert "lost" not in groups[0].name(1) and str(os.getpid()) in groups[2].name(1)
+
+
+def test_a_replica_that_ended_while_others_are_awaited_counts_as_missing(meeting):
+    run = meeting(3, timeout=0.4)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        chief = pool.submit(run.group(0).meet)
+        introduced(run, 1).close()
+        pool.submit(run.group(2).meet)
+        assert "Of 3 replicas, 1 did not come" in str(chief.exception())
+
+
+def test_replicas_meet_at_an_address_of_ipv6(meeting):
+    try:
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    run = meeting(2)
+    run.listener.close()
+    run.listener, run.address = listener, ["::1", listener.getsockname()[1]]
+    groups = [run.group(index, host="::1") for index in range(2)]
+    assert run.run(lambda group: group.all_gather(group.index), groups) == [[0, 1]] * 2
+    assert all(re.fullmatch(r"\[::1\]:\d+", address) for address in groups[1].addresses)
+
+
+class Runs:
+    """What pickle makes of its own bytes: a file."""
+
+    def __reduce__(self):
+        return open, ("pickled", "w")
+
+
+def test_nothing_that_a_replica_sends_is_unpickled(meeting, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def work(group):
+        if group.index == 1:
+            return group._peers[0].send(pickle.dumps(("data", Runs())))
+        return group.barrier()
+
+    first, _ = meeting(2).run(work)
+    assert "sent something that is no message of this version" in str(first) and not os.listdir(tmp_path)
+
+
+def test_what_cannot_be_exchanged_is_named(meeting):
+    def work(group):
+        if group.index:
+            with pytest.raises(TypeError, match="of the type set"):
+                group.all_gather({1, 2})
+        return group.all_gather((1, None, {"a": [b"b"]}))
+
+    assert meeting(2).run(work) == [[(1, None, {"a": [b"b"]})] * 2] * 2
 
 
 def test_a_stranger_is_not_let_in(meeting):
@@ -197,3 +333,31 @@ def test_pace_says_nothing_of_small_differences():
     for _ in range(100):
         now[0] += 1.0
         assert pace.slow([1.0, 2.5, 1.2]) == []
+
+
+# --- Where replica 0 listens -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host, address", [("127.0.0.1", "127.0.0.1"), ("127.0.0.3", "127.0.0.3"),
+                                           ("localhost", "127.0.0.1")])
+def test_replica_0_listens_at_its_own_address_only(host, address):
+    with replica_meeting.listener(host, 0) as found:
+        assert found.getsockname()[0] == address
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.9", found.getsockname()[1]), 5)
+
+
+@pytest.mark.parametrize("resolved", ["192.0.2.1", "127.0.1.1", None])
+def test_replica_0_listens_everywhere_where_its_address_is_of_another_machine(resolved, monkeypatch):
+    """As behind a router that forwards the port, or with Debian's /etc/hosts, and not without a word."""
+    def resolve(host, port, **options):
+        if resolved is None:
+            raise socket.gaierror("Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (resolved, port))]
+
+    said = []
+    monkeypatch.setattr(replica_meeting.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(replica_meeting.logging, "warning", lambda text, *values: said.append(text % values))
+    with replica_meeting.listener("chief", 0) as found:
+        assert found.getsockname()[0] == "0.0.0.0"
+    assert len(said) == 1 and said[0].startswith("chief is no address of a network of this machine. ")

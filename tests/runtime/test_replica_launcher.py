@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 
+import network_namespaces
 import pytest
 
-from bertlib.runtime import cluster, replica_launcher
+from bertlib.runtime import cluster, network_namespace, replica_launcher
 
 # What a replica knows of itself, and how it says what it ends with.
 PRELUDE = """
@@ -69,6 +70,55 @@ def values(here, count):
 
 
 WRITE = "json.dump({**me, **{k: os.environ.get(k) for k in os.environ}}, open(str(index), 'w'))\n"
+
+
+# --- In a network namespace ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def namespace():
+    network_namespaces.require_namespaces()
+    with network_namespace.Namespace() as made:
+        yield made
+
+
+MEET = """
+import socket
+found = None
+if index:
+    found = socket.create_connection(me["coordinator"]).recv(100).decode()
+else:
+    socket.socket(fileno=me["listener"]).accept()[0].sendall(b"met")
+me = {**me, "namespace": os.readlink("/proc/self/ns/net"), "parent": os.getppid(), "found": found}
+"""
+
+
+def test_replicas_meet_in_a_namespace(here, namespace):
+    assert run(MEET + WRITE, namespace=namespace).code == 0
+    first, second = values(here, 2)
+    assert second["found"] == "met" and second["parent"] == second["launcher"] == os.getpid()
+    assert first["namespace"] == second["namespace"] != network_namespaces.namespace_of("self")
+
+
+def test_replicas_in_a_namespace_are_started_again(here, namespace):
+    failing = MEET + "if index and not me['attempt']: os.kill(os.getpid(), signal.SIGKILL)\n" + WRITE
+    said = []
+    end = run(failing, namespace=namespace, max_restarts=1, log=said)
+    assert end == replica_launcher.End(0, None, False) and len(said) == 1 and "killed by SIGKILL" in said[0]
+    assert values(here, 2)[1]["attempt"] == 1
+
+
+def test_the_evaluator_of_one_machine_sees_its_replicas_in_a_namespace(here, namespace):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    machine, reached = cluster.Cluster((f"127.0.0.1:{port}",), 0), []
+    watch = when_ready(here, ["ready-0-0", "ready-0-1"], lambda: (
+        reached.append(bool(socket.create_connection(("127.0.0.1", port)))), (here / "go").touch()))
+    waiting = "wait_ = time.sleep\ntime.sleep = lambda seconds: None\nwait()\n"
+    waiting += "while not os.path.exists('go'): wait_(0.01)\n"
+    assert run(MEET + waiting + WRITE, namespace=namespace, cluster=machine).code == 0
+    watch.join()
+    assert reached == [True] and values(here, 2)[1]["host"] == "127.0.0.1"
 
 
 # --- What replicas are told ------------------------------------------------------------------------------
@@ -297,16 +347,26 @@ def test_a_replica_that_goes_on_when_replica_0_has_ended_is_ended():
 SAVES = """
 def save(number, frame):
     time.sleep(0.2 if index == 0 else 0)
-    word = "terminated" if number == signal.SIGTERM else "interrupted"
+    word = "interrupted" if number == signal.SIGINT else "terminated"
     end(f"{word}. Step {index} is saved.", 128 + number)
 
-for number in (signal.SIGTERM, signal.SIGINT):
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(number, save)
 wait()
 """
 
 
-@pytest.mark.parametrize("number, said", [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")])
+@pytest.fixture
+def hangs_up():
+    """Has SIGHUP its usual meaning, unless the test changes it; the tests may run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangs_up")
+@pytest.mark.parametrize("number, said", [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted"),
+                                          (signal.SIGHUP, "terminated")])
 def test_a_signal_is_passed_on_and_replica_0_says_what_is_kept(number, said, here):
     when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), number))
     assert run(SAVES, max_restarts=3) == (128 + number, f"{said}. Step 0 is saved.", False)
@@ -352,9 +412,18 @@ def test_an_error_after_a_signal_is_an_error(here):
 
 
 def test_handlers_are_as_before():
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+    before = [signal.getsignal(number) for number in numbers]
     run("")
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+@pytest.mark.usefixtures("hangs_up")
+def test_a_closed_terminal_is_ignored_under_nohup(here):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    when_ready(here, ["0"], lambda: os.kill(os.getpid(), signal.SIGHUP))
+    code = WRITE + "time.sleep(0.3)\nassert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN"
+    assert run(code).code == 0
 
 
 # --- Restarts --------------------------------------------------------------------------------------------

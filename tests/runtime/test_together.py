@@ -292,6 +292,28 @@ def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
         "replica 2 computed other weights than replica 0: 1 of 3 variables differed, halves by 0.00098"]
 
 
+@pytest.mark.parametrize("limit, runs", [(2**28, 1), (1, 5)])
+def test_weights_are_given_in_few_runs(limit, runs, monkeypatch):
+    """Not in one for each variable: TensorFlow prepares each anew, and BERT-Large has 1,200."""
+    monkeypatch.setattr(together, "_BATCH_BYTES", limit)
+
+    def work(group):
+        with tf.Graph().as_default(), tf.Session() as session:
+            made = [tf.get_variable(f"v{index}", initializer=np.float32([index, group.index]),
+                                    use_resource=True) for index in range(4)]
+            made.append(tf.get_variable("words", initializer=[f"of {group.index}"], use_resource=True))
+            session.run(tf.global_variables_initializer())
+            counted = []
+            counting = types.SimpleNamespace(
+                run=lambda *arguments: (counted.append(arguments), session.run(*arguments))[1])
+            changed = together._give(group, 1, made, counting)
+            return len(counted), sorted(changed), [value.tolist() for value in session.run(made)]
+
+    expected = [[index, 1] for index in range(4)] + [[b"of 1"]]
+    names = ["v0", "v1", "v2", "v3", "words"]
+    assert Threads(2).run(work) == [(2 * runs, names, expected), (runs, [], expected)]
+
+
 def test_a_replica_that_is_three_times_slower_for_a_minute_is_named(monkeypatch):
     now, lines = [0.0], []
     monkeypatch.setattr(together, "logging", types.SimpleNamespace(

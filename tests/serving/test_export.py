@@ -72,11 +72,12 @@ def serialized(row, names):
     return warmup.example({name: row[name] for name in names}).decode("latin-1")
 
 
-def run_plainly(calls, directory, *packages):
-    """The results of calls in an interpreter without this project on its path; see plain_tensorflow.py."""
+def run_plainly(calls, directory, *packages, **changes):
+    """The results of calls in an interpreter without this project on its path and with changed environment
+    variables; see plain_tensorflow.py."""
     (directory / "calls.json").write_text(json.dumps(calls))
     places = {pathlib.Path(importlib.util.find_spec(package).origin).parents[1] for package in packages}
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places)), **changes}
     subprocess.run([sys.executable, HERE / "plain_tensorflow.py", "calls.json", "results.json", *packages],
                    cwd=directory, env=environment, check=True, capture_output=True)
     return json.loads((directory / "results.json").read_text())
@@ -147,9 +148,9 @@ def compare_tags(one, index, result):
     words = [place for place, is_first in enumerate(one.rows[index]["word_mask"]) if is_first]
     assert [tags[place] for place in words] == [
         one.model.labels[tag] for tag in expected["tags"][:expected["num_words"]]]
-    others = set(tags) if not one.model.setting("crf", False) else {
+    others = set(tags) if not one.model.setting("crf") else {
         tag for place, tag in enumerate(tags) if place not in words}
-    assert others <= {"", *(() if one.model.setting("crf", False) else one.model.labels)}
+    assert others <= {"", *(() if one.model.setting("crf") else one.model.labels)}
 
 
 def compare_logits(one, index, result):

@@ -1,6 +1,5 @@
-"""Reading one's own files: formats, columns, header rows, labels, and what is taken out to evaluate on."""
+"""Reading one's own files: formats, columns, header rows and labels."""
 
-import collections
 import csv
 import gzip
 import io
@@ -401,72 +400,3 @@ def test_a_file_of_labels_is_checked(content, expected, tmp_path):
         own_data.read_labels(str(path))
     path.write_text("b\na \n")
     assert own_data.read_labels(str(path)) == ["b", "a"]
-
-
-# --- A split ---------------------------------------------------------------------------------------------
-
-
-def part_of(labels):
-    rows = [own_data.Row(index + 1, f"text {index}", None, label) for index, label in enumerate(labels)]
-    return own_data.Part("train.csv", rows, True)
-
-
-def test_a_split_is_stratified_and_keeps_each_label():
-    part = part_of(["x"] * 60 + ["y"] * 30 + ["z"] * 9 + ["only"])
-    train, dev = own_data.split(part, 0.2, seed=1)
-    assert sorted([*train.rows, *dev.rows]) == part.rows
-    assert [row.line for row in dev.rows] == sorted(row.line for row in dev.rows)
-    counts = collections.Counter(row.label for row in dev.rows)
-    assert len(dev.rows) == 20
-    for label, expected in (("x", 12), ("y", 6), ("z", 1.8), ("only", 0)):
-        assert abs(counts[label] - expected) <= 1, label
-    assert counts["only"] == 0
-
-
-@pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5])
-@pytest.mark.parametrize("seed", range(5))
-def test_no_label_is_lost_to_the_evaluation(fraction, seed):
-    part = part_of([str(index // 2) for index in range(40)] + ["more"] * 7)
-    train, _ = own_data.split(part, fraction, seed)
-    assert {row.label for row in train.rows} == {row.label for row in part.rows}
-
-
-def test_a_split_follows_from_the_seed_alone():
-    part = part_of(["x", "y"] * 30)
-    lines = {seed: [row.line for row in own_data.split(part, 0.2, seed)[1].rows] for seed in (1, 2)}
-    assert own_data.split(part, 0.2, 1) == own_data.split(part, 0.2, 1)
-    assert lines[1] != lines[2]
-    # Recorded: the same in each version of Python and on each machine.
-    assert lines[1] == [7, 10, 15, 18, 28, 32, 38, 42, 49, 51, 53, 59]
-
-
-def test_scores_are_split_over_their_range():
-    part = part_of([float(index * 37 % 100) for index in range(100)])
-    _, dev = own_data.split(part, 0.2, seed=3)
-    assert collections.Counter(int(row.label // 10) for row in dev.rows) == dict.fromkeys(range(10), 2)
-
-
-def test_several_labels_are_split_by_the_rarest():
-    labels = [("common", "rare") if index % 5 == 0 else ("common",) for index in range(50)] + [()] * 10
-    _, dev = own_data.split(part_of(labels), 0.2, seed=3)
-    counts = collections.Counter(row.label for row in dev.rows)
-    assert counts == {("common", "rare"): 2, ("common",): 8, (): 2}
-
-
-def test_the_same_texts_are_on_one_side_and_those_of_two_labels_stay():
-    rows = [own_data.Row(line, f"text {line // 3 % 20}", None, "xy"[line // 3 % 2]) for line in range(120)]
-    rows += [own_data.Row(200 + line, "same", None, "xyz"[line]) for line in range(3)]
-    train, dev = own_data.split(own_data.Part("train.csv", rows, True), 0.3, seed=1)
-    assert len(dev.rows) == 36 and not {row.text_a for row in dev.rows} & {row.text_a for row in train.rows}
-    assert collections.Counter(row.label for row in dev.rows) == {"x": 18, "y": 18}
-    assert {row.line for row in train.rows} >= {200, 201, 202}
-    pairs = [own_data.Row(line, "same", f"text {line}", "xy"[line % 2]) for line in range(10)]
-    assert len(own_data.split(own_data.Part("train.csv", pairs, True), 0.2, seed=1)[1].rows) == 2
-
-
-def test_a_split_that_would_be_empty_is_refused():
-    for labels, fraction, advice in ((["x", "y"] * 4, 0.01, "none. Raise it, or name"),
-                                     (["x", "y", "z"], 0.5, "none that may be taken, for .* Name")):
-        with pytest.raises(ValueError, match=rf"^--dev_fraction=.* of the \d examples in train.csv is "
-                           f"{advice} a --dev_file"):
-            own_data.split(part_of(labels), fraction, 1)

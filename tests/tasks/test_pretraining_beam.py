@@ -51,6 +51,19 @@ def test_files_are_those_of_the_local_command(tmp_path, change, monkeypatch):
                          shuffle_buffer_documents=5)
 
 
+def test_the_default_mode_opens_no_port(tmp_path, monkeypatch):
+    import grpc
+
+    monkeypatch.setattr(grpc, "server", None)
+    in_memory = pretraining_beam.Cluster("DirectRunner")
+    assert not in_memory.opens_ports
+    stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster=in_memory)
+    for mode in ("multi_threading", "multi_processing"):
+        assert cluster(mode).opens_ports
+    with pytest.raises(TypeError, match="NoneType"):
+        stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), name="other", cluster=cluster("multi_threading"))
+
+
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_files_are_the_same_for_any_number_of_threads(tmp_path, workers):
     written = assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL),

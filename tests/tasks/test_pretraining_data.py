@@ -561,7 +561,8 @@ def test_input_files(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name, content, complaint", [
     ("text", b"one\ntwo \xe9\n", "text, line 2: byte 5 of it, 0xe9, is not UTF-8"),
     ("text.gz", b"one\n", "text.gz, after line 0: damaged or not gzip"),
-    ("text.gz", gzip.compress(b"one two three\n" * 9, mtime=0)[:-12], "text.gz, after line .*: damaged or not gzip"),
+    ("text.gz", gzip.compress(b"one two three\n" * 9, mtime=0)[:-12],
+     "text.gz, after line .*: damaged or not gzip"),
     ("text", b"", "There is no text in .*text"),
     ("text", b"\n \n\xe2\x80\x8b\n", "There is no text in .*text"),
     ("text", b"one\ntwo\n", "one document only, .* pass --next_sentence=false")])

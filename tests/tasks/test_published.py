@@ -57,8 +57,8 @@ def test_parts_that_do_not_fit_make_nothing(tmp_path, changed, says):
 def contents_of(source):
     """What stands for a source in a test: a zip with a folder, or the one file."""
     if source.address.endswith(".zip"):
-        return zip_of({f"folder/{name}": name.encode() for name in source.files})
-    return parts().get(source.files[0], b"{}")
+        return zip_of({f"folder/{name}": b"a\tb\tc\n" for name in source.files})
+    return parts().get(source.files[0], b"a\tb\tc\n")
 
 
 @pytest.mark.parametrize("task", sorted(PROCESSORS))

@@ -1,0 +1,299 @@
+"""Runs commands for thousands of steps, and checks that they use no more of the machine in the end.
+
+    python benchmarks/soak.py [--steps=5000] [--lines=100000] [--parts=training,predict,…] [--keep]
+
+Each part is a command on a tiny model. While it runs, the program counts the threads, the open files and the
+memory of all processes of the part, and the temporary files in its directory. It prints the values at 20 %,
+60 % and 100 % of the samples, and ends with exit code 1 if a value at the end is above the value at 20 % by
+more than its bound:
+
+    threads, files          4 each, and 4 for each replica
+    temporary files         2
+    memory                  20 MB, and 4 KB for each step or 0.2 KB for each line
+
+Samples begin when the log names the first step, or the first answer is written. The first 20 % of them are
+left out, since TensorFlow starts threads and fills caches when it first needs them. Linux.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import tiny  # noqa: E402  its model and its data
+
+# Seconds between samples, and the fewest samples that say something.
+_SECONDS, _FEWEST = 0.5, 20
+_MEGABYTE = 2**20
+# Parts of the samples. The median of the tenth of all samples that ends there is compared.
+_PLACES = {"start": 0.2, "middle": 0.6, "end": 1.0}
+_WIDTH = 0.1
+_BEGUN = re.compile(r"step [1-9]\d*/|Extracting")
+_TEMPORARY = re.compile(r"\.partial|temp|tmp|\.lock|bert-replicas-")
+
+
+@dataclasses.dataclass
+class Part:
+    """A command to run.
+
+    Attributes:
+      script: its file.
+      flags: {name: value}.
+      units: steps or lines that it takes.
+      unit_bytes: bytes that memory may grow by for each of them.
+      replicas: its processes.
+    """
+
+    script: str
+    flags: dict
+    units: int
+    unit_bytes: int = 4096
+    replicas: int = 1
+
+    @property
+    def bounds(self):
+        """How much more there may be in the end: {what is counted: number}."""
+        handles = 4 + 4 * self.replicas * (self.replicas > 1)
+        return {"threads": handles, "open files": handles, "temporary files": 2,
+                "memory": 20 * _MEGABYTE + self.unit_bytes * self.units}
+
+
+# --- The parts -------------------------------------------------------------------------------------------
+
+
+class Parts:
+    """The parts, made when they are asked for; their data lie in a directory."""
+
+    def __init__(self, directory, steps, lines):
+        self._here, self._steps, self._lines = directory, steps, lines
+        (directory / "model").mkdir()
+        self._model = tiny.Model(directory / "model")
+        self._common = dict(self._model.flags, bert_config_file=self._model.shallow)
+
+    def _training(self, **changes):
+        """A classification of 64 examples."""
+        data = self._here / "mrpc"
+        if not data.exists():
+            data.mkdir()
+            tiny.write_task(data, "mrpc", train=64, dev=16)
+        flags = dict(self._common, task_name="mrpc", data_dir=data, do_train=True, train_batch_size=8,
+                     num_train_epochs=self._steps / 8, log_steps=100, save_checkpoints_steps=500, **changes)
+        return Part("run_classifier.py", flags, self._steps, replicas=changes.get("num_replicas", 1))
+
+    def training(self):
+        """Training alone."""
+        return self._training()
+
+    def accumulation(self):
+        """Training with gradient accumulation."""
+        return self._training(gradient_accumulation_steps=4)
+
+    def replicas(self):
+        """Training by two replicas."""
+        return self._training(num_replicas=2)
+
+    def ner(self):
+        """Token tagging."""
+        data = self._here / "ner"
+        data.mkdir()
+        chance = random.Random(0)
+        for name in ("train", "dev"):
+            rows = [[f"{word} {chance.choice(['O', 'B-X', 'B-Y'])}" for word in tiny.sentence(chance).split()]
+                    for _ in range(64)]
+            (data / f"{name}.txt").write_text("\n\n".join("\n".join(sentence) for sentence in rows) + "\n")
+        flags = dict(self._common, data_dir=data, do_train=True, train_batch_size=8,
+                     num_train_epochs=self._steps / 8, log_steps=100, save_checkpoints_steps=500)
+        return Part("run_ner.py", flags, self._steps)
+
+    def evaluation(self):
+        """Pre-training that evaluates each of its checkpoints: fifty evaluations, each of 10 batches."""
+        text, records = self._here / "text.txt", self._here / "text.tfrecord"
+        chance = random.Random(0)
+        text.write_text("\n\n".join("\n".join(tiny.sentence(chance) for _ in range(8)) for _ in range(40)))
+        run(["create_pretraining_data.py", *tiny.flags(
+            input_file=text, output_file=records, vocab_file=self._model.vocab, max_seq_length=20,
+            max_predictions_per_seq=4, dupe_factor=2)], self._here)
+        flags = dict(bert_config_file=self._model.shallow, input_file=records, eval_file=records,
+                     do_train=True, do_eval=True, eval_each_checkpoint=True, max_seq_length=20,
+                     max_predictions_per_seq=4, train_batch_size=8, eval_batch_size=8, max_eval_steps=10,
+                     num_train_steps=self._steps, num_warmup_steps=10, log_steps=100,
+                     save_checkpoints_steps=max(1, self._steps // 50))
+        return Part("run_pretraining.py", flags, self._steps)
+
+    def _text(self):
+        """A file of lines to answer."""
+        path = self._here / "lines.txt"
+        if not path.exists():
+            chance = random.Random(0)
+            with path.open("w") as file:
+                file.writelines(f"{tiny.sentence(chance)}\n" for _ in range(self._lines))
+        return path
+
+    def predict(self):
+        """Answers to many lines."""
+        data = self._here / "cola"
+        data.mkdir()
+        tiny.write_task(data, "cola", train=16)
+        flags = dict(self._common, task_name="cola", data_dir=data, do_train=True, train_batch_size=8,
+                     num_train_epochs=1, output_dir=self._here / "trained")
+        run(["run_classifier.py", *tiny.flags(**flags)], self._here)
+        flags = dict(model_dir=self._here / "trained", input_file=self._text())
+        return Part("predict.py", flags, self._lines, unit_bytes=200)
+
+    def vectors(self):
+        """Vectors of many lines."""
+        flags = dict(self._common, input_file=self._text(), layers="-1", pooling="mean", output_format="npz")
+        return Part("extract_features.py", flags, self._lines, unit_bytes=200)
+
+
+NAMES = ("training", "accumulation", "replicas", "ner", "evaluation", "predict", "vectors")
+
+
+def run(command, directory):
+    """Runs a script of this project to its end."""
+    with (directory / "preparation.log").open("w") as log:
+        done = subprocess.run([sys.executable, str(ROOT / command[0]), *command[1:]], cwd=directory,
+                              stdout=log, stderr=log, check=False)
+    if done.returncode:
+        sys.exit(f"{command[0]} failed:\n{(directory / 'preparation.log').read_text()[-2000:]}")
+
+
+# --- What is counted -------------------------------------------------------------------------------------
+
+
+def family(pid):
+    """A process and all that it started, as process numbers."""
+    try:
+        own = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [pid, *(number for child in own for number in family(int(child)))]
+
+
+def sample(pid, directory):
+    """Returns {what is counted: number} of a process, those that it started, and its directory."""
+    found = {"threads": 0, "open files": 0, "memory": 0}
+    for number in family(pid):
+        try:
+            status = pathlib.Path(f"/proc/{number}/status").read_text()
+            found["threads"] += int(re.search(r"^Threads:\s*(\d+)", status, re.MULTILINE)[1])
+            found["memory"] += int((re.search(r"^VmRSS:\s*(\d+)", status, re.MULTILINE) or "00")[1]) * 1024
+            found["open files"] += len(list(pathlib.Path(f"/proc/{number}/fd").iterdir()))
+        except (OSError, TypeError):
+            pass  # it has ended
+    found["temporary files"] = sum(bool(_TEMPORARY.search(path.name)) for path in directory.rglob("*"))
+    return found
+
+
+def watch(part, directory):
+    """Runs a part; returns (its samples, its exit code, its log)."""
+    log, temporary = directory / "log", directory / "tmp"
+    temporary.mkdir(parents=True)
+    output = {"output_dir": directory / "output"} if part.flags.get("do_train") else {
+        "output_file": directory / "answers"}
+    with log.open("w") as writer:
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / part.script), *tiny.flags(**part.flags, **output)], cwd=directory,
+            stdin=subprocess.DEVNULL, stdout=writer, stderr=writer,
+            env={**os.environ, "TMPDIR": str(temporary)})
+    samples, begun = [], False
+    while process.poll() is None:
+        begun = begun or has_begun(directory)
+        if begun:
+            samples.append(sample(process.pid, directory))
+        time.sleep(_SECONDS)
+    return samples, process.returncode, log.read_text(errors="replace")
+
+
+def has_begun(directory):
+    """Whether a part has taken its first steps, or written its first answers."""
+    return bool(_BEGUN.search((directory / "log").read_text(errors="replace"))) or any(
+        path.stat().st_size for path in directory.glob("*answers*"))
+
+
+def table(samples):
+    """Returns {what is counted: {place: median of the samples there}}."""
+    found = {}
+    for name in samples[0]:
+        values = [one[name] for one in samples]
+        width = max(1, round(_WIDTH * len(values)))
+        ends = {place: max(width, round(share * len(values))) for place, share in _PLACES.items()}
+        found[name] = {place: statistics.median(values[end - width:end]) for place, end in ends.items()}
+    return found
+
+
+def grown(values, bounds):
+    """Returns what is not flat: list of names.
+
+    Args:
+      values: see `table`.
+      bounds: {what is counted: how much more there may be in the end}.
+    """
+    return [name for name, bound in bounds.items()
+            if values[name]["end"] - values[name]["start"] > bound]
+
+
+# --- The program -----------------------------------------------------------------------------------------
+
+
+def text_of(name, value):
+    """A number as it is printed."""
+    return f"{value / _MEGABYTE:.1f} MB" if name == "memory" else f"{value:g}"
+
+
+def check(name, part, directory):
+    """Runs a part and prints its lines of the table; returns whether it is flat."""
+    begun = time.monotonic()
+    samples, code, log = watch(part, directory)
+    seconds = time.monotonic() - begun
+    if code or len(samples) < _FEWEST:
+        print(f"{name}: " + (f"exit code {code}:\n{log[-2000:]}" if code else
+                             f"{len(samples)} samples are too few. Pass more --steps or --lines."))
+        return False
+    values = table(samples)
+    wrong = grown(values, part.bounds)
+    for counted, bound in part.bounds.items():
+        found = [text_of(counted, values[counted][place]) for place in _PLACES]
+        mark = "GROWS" if counted in wrong else "flat"
+        print(f"{name:13s} {counted:16s} " + "".join(f"{one:>11s}" for one in found)
+              + f"{text_of(counted, bound):>12s}  {mark}", flush=True)
+    print(f"{name:13s} {part.units} steps or lines, {seconds:.0f} s, {len(samples)} samples", flush=True)
+    return not wrong
+
+
+def main():
+    """Runs the parts, prints a table, and exits with 1 if something is not flat."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--lines", type=int, default=100000)
+    parser.add_argument("--parts", default=",".join(NAMES), help="some of the default, with commas between")
+    parser.add_argument("--keep", action="store_true", help="keep the files of the parts")
+    arguments = parser.parse_args()
+    names = arguments.parts.split(",")
+    if unknown := set(names) - set(NAMES):
+        parser.error(f"--parts: there is no {', '.join(sorted(unknown))}, but {', '.join(NAMES)}")
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="soak-"))
+    parts = Parts(directory, arguments.steps, arguments.lines)
+    print(f"{'part':13s} {'counted':16s} " + "".join(f"{place:>11s}" for place in _PLACES)
+          + f"{'may grow by':>12s}", flush=True)
+    flat = [check(name, getattr(parts, name)(), directory / "parts" / name) for name in names]
+    if arguments.keep:
+        print(f"The files are in {directory}.")
+    else:
+        shutil.rmtree(directory)
+    sys.exit(not all(flat))
+
+
+if __name__ == "__main__":
+    main()

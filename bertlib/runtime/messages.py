@@ -1,0 +1,130 @@
+"""Plain values as bytes, for messages between processes. Loads no TensorFlow.
+
+A message consists of the length of a header (4 bytes, the highest first), the header, which is JSON, and the
+bytes of the arrays in the order in which the header names them. In the header, None, booleans, numbers and
+strings are themselves; every other value is a list that begins with its kind:
+
+    ["list", values], ["tuple", values], ["dict", [[key, value], …]], ["bytes", length],
+    ["array", dtype, shape], ["scalar", dtype] of NumPy, ["objects", shape, values] of an array of strings
+
+Unlike pickle, a message that is read runs no code, whoever sent it.
+"""
+
+import json
+import math
+import struct
+
+_LENGTH = struct.Struct(">I")
+
+
+def encode(value):
+    """Returns a value as bytes.
+
+    Args:
+      value: None, bool, int, float, str, bytes, a NumPy array or scalar, or a list, tuple or dict of these.
+
+    Raises:
+      TypeError: it contains something else.
+    """
+    parts = []
+    header = json.dumps(_described(value, parts)).encode()
+    return b"".join([_LENGTH.pack(len(header)), header, *parts])
+
+
+def decode(message):
+    """Returns the value of a message that `encode` made.
+
+    Raises:
+      ValueError: the bytes are no such message.
+    """
+    try:
+        length, = _LENGTH.unpack_from(message)
+        header = json.loads(bytes(message[_LENGTH.size:_LENGTH.size + length]))
+        rest = _Rest(message, _LENGTH.size + length)
+        value = _value(header, rest)
+    except (struct.error, TypeError, KeyError, IndexError, RecursionError, ValueError) as error:
+        raise ValueError(f"a message cannot be read ({type(error).__name__}: {error})") from None
+    if rest.start != len(message):
+        raise ValueError("a message is longer than its header says")
+    return value
+
+
+def _described(value, parts):
+    """Returns what the header has for a value, and appends the bytes behind the header to `parts`."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if type(value) is bytes:
+        parts.append(value)
+        return ["bytes", len(value)]
+    if isinstance(value, dict):
+        return ["dict", [[_described(key, parts), _described(item, parts)] for key, item in value.items()]]
+    if type(value) in (list, tuple):
+        return [type(value).__name__, [_described(item, parts) for item in value]]
+    return _described_array(value, parts)
+
+
+def _described_array(value, parts):
+    # Loaded when a value needs it: a launcher of replicas stays a process with one thread.
+    import numpy as np
+
+    if not isinstance(value, (np.ndarray, np.generic)):
+        raise TypeError(f"Replicas exchange numbers, strings, arrays, and lists, tuples and dicts of these. "
+                        f"This value is of the type {type(value).__name__}.")
+    if value.dtype == object:
+        return ["objects", list(value.shape), [_described(item, parts) for item in value.ravel()]]
+    if value.dtype.names:
+        raise TypeError(f"Replicas exchange no arrays of records, such as {value.dtype}.")
+    parts.append(value.tobytes())
+    # Types that NumPy itself does not have, such as bfloat16, are found by their names.
+    dtype = value.dtype.name if value.dtype.kind == "V" else value.dtype.str
+    return ["array", dtype, list(value.shape)] if isinstance(value, np.ndarray) else ["scalar", dtype]
+
+
+class _Rest:
+    """The bytes of a message behind its header.
+
+    Attributes:
+      start: where those begin that were not taken yet.
+    """
+
+    def __init__(self, message, start):
+        self._message, self.start = memoryview(message), start
+
+    def take(self, length):
+        """Returns the following bytes."""
+        end = self.start + length
+        if length < 0 or end > len(self._message):
+            raise ValueError("it is shorter than its header says")
+        found = self._message[self.start:end]
+        self.start = end
+        return found
+
+
+def _value(described, rest):
+    if not isinstance(described, list):
+        return described
+    kind, *arguments = described
+    if kind == "bytes":
+        return bytes(rest.take(*arguments))
+    if kind in ("list", "tuple"):
+        items = [_value(item, rest) for item in arguments[0]]
+        return items if kind == "list" else tuple(items)
+    if kind == "dict":
+        return {_value(key, rest): _value(item, rest) for key, item in arguments[0]}
+    return _array(kind, arguments, rest)
+
+
+def _array(kind, arguments, rest):
+    # Loaded when a value needs it, as above.
+    import numpy as np
+
+    if kind == "objects":
+        shape, items = arguments
+        found = np.empty(len(items), object)
+        found[:] = [_value(item, rest) for item in items]
+        return found.reshape(shape)
+    if kind not in ("array", "scalar"):
+        raise ValueError(f"there is no kind {kind!r}")
+    dtype, shape = np.dtype(arguments[0]), tuple(arguments[1]) if kind == "array" else ()
+    found = np.frombuffer(rest.take(math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
+    return found.copy() if kind == "array" else found[()]

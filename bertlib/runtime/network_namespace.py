@@ -1,0 +1,287 @@
+"""Closes the ports of processes on this machine: they run in a network namespace that has loopback only.
+
+Servers of TensorFlow and Apache Beam listen on all interfaces and authenticate nobody. A process in another
+network namespace, such as any process of another machine, cannot reach them.
+
+    Namespace()           creates the namespace, and a socket that listens in it
+    Namespace.wrapped     the command line that runs a command in it
+
+A process with threads cannot enter a user namespace, and the imports of NumPy and TensorFlow start threads.
+So a namespace is created and entered by this file, run as a program in a fresh interpreter. The program then
+becomes the command by `exec`, which keeps process number, terminal, working directory and environment. Hence
+this file imports the standard library alone.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+
+# Flags of unshare and setns (sched.h).
+_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
+# Requests for the flags of an interface, struct ifreq, and the flag of one that is up (net/if.h).
+_GET_FLAGS, _SET_FLAGS, _INTERFACE, _IS_UP = 0x8913, 0x8914, "16sh22x", 1
+_MOST_DESCRIPTORS = 2
+_MOST_SECONDS = 60
+# Paths that need the network, also within "--flag=a,b".
+_REMOTE = re.compile(r"(?:^|[=,])(?!file://|ram://)[A-Za-z][A-Za-z0-9+.-]*://")
+
+_EXPOSED = ("{servers} listen on all interfaces, without authentication: until the run ends, everyone who "
+            "can reach this machine can read and write files with the rights of this user.")
+_REMEDY = (
+    "To close the ports, allow network namespaces: on Ubuntu `sysctl "
+    "kernel.apparmor_restrict_unprivileged_userns=0`, elsewhere `sysctl user.max_user_namespaces=10000`, for "
+    "root in Docker `--cap-add=SYS_ADMIN --cap-add=NET_ADMIN`. Or block them from outside: `iptables -I "
+    "INPUT ! -i lo -p tcp --syn --dport 32768:60999 -j DROP` and the same with ip6tables, for a container "
+    "`--network=none`; then --open_ports=true hides this warning. See docs/cluster.md.")
+
+
+# --- Deciding --------------------------------------------------------------------------------------------
+
+
+def of_replicas(cluster, open_ports, arguments, warn):
+    """Returns a context manager of the `Namespace` that the replicas of this machine run in, or of None.
+
+    Args:
+      cluster: the `cluster.Cluster` that they belong to, or None.
+      open_ports, arguments, warn: see `closed`.
+
+    Raises:
+      ValueError: `open_ports` is False, and the ports cannot be closed.
+    """
+    if cluster is not None and len(cluster.addresses) > 1:
+        if open_ports is False:
+            raise ValueError("--open_ports=false: TF_CONFIG names other machines, and the ports between "
+                             "machines cannot be closed. Leave the flag out; docs/cluster.md has a firewall "
+                             "rule.")
+        return contextlib.nullcontext()
+    return closed(open_ports, arguments, "The gRPC servers of TensorFlow, one in each replica,", warn)
+
+
+def closed(open_ports, arguments, servers, warn):
+    """Returns a context manager of the `Namespace` for the processes of a run, or of None if their ports stay
+    open.
+
+    Args:
+      open_ports: True to leave the ports open, False to refuse the run if they cannot be closed, None to
+        warn in that case.
+      arguments: command-line arguments. A remote path, such as gs://bucket/file, needs the network.
+      servers: the servers that listen, as the warning is to name them.
+      warn: function of a text, for the warning.
+
+    Raises:
+      ValueError: `open_ports` is False, and the ports cannot be closed.
+    """
+    if open_ports:
+        return contextlib.nullcontext()
+    try:
+        remote = _first_remote(arguments)
+        if remote is not None:
+            raise OSError(f"{remote} needs the network")
+        return Namespace()
+    except OSError as error:
+        exposed = _EXPOSED.format(servers=servers)
+        if open_ports is False:
+            raise ValueError(f"--open_ports=false: the ports of this run cannot be closed ({error}). "
+                             f"{exposed} {_REMEDY}") from error
+        warn(f"The ports of this run are open to other machines ({error}). {exposed} {_REMEDY}")
+        return contextlib.nullcontext()
+
+
+def _first_remote(arguments):
+    """Returns the first of these arguments, or the cache of hub modules, that is a remote path; or None."""
+    cache = f"TFHUB_CACHE_DIR={os.environ.get('TFHUB_CACHE_DIR', '')}"
+    return next((argument for argument in (*arguments, cache) if _REMOTE.search(argument)), None)
+
+
+# --- The namespace ---------------------------------------------------------------------------------------
+
+
+class Namespace:
+    """A network namespace with loopback only; a context manager that closes its descriptors. It exists as
+    long as these, or a process in it.
+
+    Attributes:
+      listener: socket that listens at a free port of 127.0.0.1 in the namespace.
+      descriptors: list of those that processes which run `wrapped` have to inherit.
+    """
+
+    def __init__(self):
+        """Creates the namespace.
+
+        Raises:
+          OSError: the kernel, or a rule of this machine, does not allow it.
+        """
+        self.descriptors = _ask("create")
+        try:
+            # This also shows that a process can enter the namespace.
+            self.listener = socket.socket(fileno=_ask("listen", self.descriptors)[0])
+        except OSError:
+            self._close_descriptors()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.listener.close()
+        self._close_descriptors()
+
+    def _close_descriptors(self):
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+    def wrapped(self, command):
+        """Returns the command line that runs a command, a sequence of arguments, in the namespace."""
+        return [*_program("enter"), _joined(self.descriptors), *command]
+
+    def execute(self, command, environment):
+        """Replaces this process by a command in the namespace."""
+        for descriptor in self.descriptors:
+            os.set_inheritable(descriptor, True)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        wrapped = self.wrapped(command)
+        os.execve(wrapped[0], wrapped, environment)
+
+
+def entered(command):
+    """Moves this process, which must have one thread, into the namespace of a command line that `wrapped`
+    made; returns the command. Other command lines are returned unchanged."""
+    program = _program("enter")
+    if list(command[:len(program)]) != program:
+        return command
+    descriptors, *inner = command[len(program):]
+    _enter(_split(descriptors))
+    return inner
+
+
+def _program(action):
+    # -I and -S: code of a site or of the working directory might start a thread.
+    return [sys.executable, "-I", "-S", __file__, action]
+
+
+def _joined(descriptors):
+    return ",".join(map(str, descriptors))
+
+
+def _split(descriptors):
+    return [int(text) for text in descriptors.split(",") if text]
+
+
+def _ask(action, descriptors=()):
+    """Runs an action of this program; returns the descriptors that it sends.
+
+    Raises:
+      OSError: it failed there.
+    """
+    here, there = socket.socketpair()
+    with here:
+        with there:
+            process = subprocess.Popen(
+                [*_program(action), _joined(descriptors), str(there.fileno())], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                pass_fds=[*descriptors, there.fileno()])
+        try:
+            here.settimeout(_MOST_SECONDS)
+            reply, received, _, _ = socket.recv_fds(here, 4096, _MOST_DESCRIPTORS,
+                                                      socket.MSG_CMSG_CLOEXEC)
+        finally:
+            process.kill()
+            process.wait()
+    if not received:
+        raise OSError(*json.loads(reply or b'["the interpreter ended without an answer"]'))
+    return received
+
+
+# --- The program -----------------------------------------------------------------------------------------
+
+
+def _main(action, descriptors, *arguments):
+    """Does an action: `create` and `listen` send descriptors through a socket, `enter` becomes a command."""
+    if action == "enter":
+        _enter(_split(descriptors))
+        _become(arguments)
+    with socket.socket(fileno=int(arguments[0])) as there:
+        try:
+            made = _create() if action == "create" else [_listen(_split(descriptors))]
+            socket.send_fds(there, [b"[]"], made)
+        except OSError as error:
+            said = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
+            there.sendall(json.dumps([error.errno, said]).encode())
+
+
+def _create():
+    """Moves this process into a new network namespace; returns the descriptors of what it has to enter.
+
+    Root, and whoever else may, creates a network namespace alone: a user namespace would take away the right
+    to other users' files. Others create a user namespace, too, in which they have their own user and group.
+    """
+    user, group = os.geteuid(), os.getegid()
+    kinds = ["net"]
+    try:
+        _system_call("unshare", _NEW_NETWORK)
+    except PermissionError:
+        if user == 0:
+            raise
+        _system_call("unshare", _NEW_USER | _NEW_NETWORK)
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"),
+                           ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+        kinds = ["user", "net"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        asked = fcntl.ioctl(any_socket, _GET_FLAGS, struct.pack(_INTERFACE, b"lo", 0))
+        flags = struct.unpack(_INTERFACE, asked)[1] | _IS_UP
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack(_INTERFACE, b"lo", flags))
+    return [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in kinds]
+
+
+def _enter(descriptors):
+    """Moves this process into a namespace; `descriptors` are those of `_create`, which are closed."""
+    for descriptor in descriptors:
+        _system_call("setns", descriptor, 0)
+        os.close(descriptor)
+
+
+def _listen(descriptors):
+    """Returns the descriptor of a socket that listens in a namespace."""
+    _enter(descriptors)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(128)
+    return listener.detach()
+
+
+def _become(command):
+    """Replaces this process by a command."""
+    # The interpreter ignores them, which a command would inherit.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvp(command[0], command)
+
+
+def _system_call(name, *arguments):
+    """Calls a function of the C library.
+
+    Raises:
+      OSError: it failed, or this system does not have it.
+    """
+    function = getattr(ctypes.CDLL(None, use_errno=True), name, None)
+    if function is None:
+        raise OSError(errno.ENOSYS, f"this system has no {name}")
+    if function(*arguments) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

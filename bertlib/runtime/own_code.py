@@ -1,0 +1,65 @@
+"""Fingerprints of the code that a process runs, by which replicas find that they run different versions."""
+
+import contextlib
+import hashlib
+import pathlib
+import site
+import sys
+import sysconfig
+
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+
+
+def of_package():
+    """Returns the fingerprint of all files of `bertlib` that are code, loaded or not: a str."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(path for pattern in ("*.py", "*.cc", "*.h") for path in _PACKAGE.rglob(pattern)):
+        digest.update(f"{path.relative_to(_PACKAGE)} {_of_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def of_scripts():
+    """Returns the fingerprints of the script that runs and of the modules that it has loaded: {name: str}.
+
+    Installed packages, the standard library and `bertlib` are left out. The name of the script is that of its
+    file.
+    """
+    installed = [pathlib.Path(path).resolve() for path in _installed()]
+    found = {}
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if not isinstance(path, str) or not path.endswith(".py"):
+            continue
+        path = pathlib.Path(path).resolve()
+        if name == "__main__" or not any(map(path.is_relative_to, [_PACKAGE, *installed])):
+            with contextlib.suppress(OSError):  # it was removed since it was loaded
+                found[path.name if name == "__main__" else name] = _of_file(path)
+    return found
+
+
+def agree(group):
+    """Checks that the scripts of replicas and the modules that they have loaded are the same. A module that
+    only some replicas have loaded, such as one that only replica 0 needs, is not compared.
+
+    Args:
+      group: the `replica_group.Group`; all replicas have to call this.
+
+    Raises:
+      ValueError: they differ; names the files.
+    """
+    own = of_scripts()
+    shared = set.intersection(*(set(names) for names in group.all_gather(sorted(own))))
+    group.agree({f"the code of {name}": own[name] for name in sorted(shared)},
+                "Start the same script, with the same modules, on each machine.")
+
+
+def _of_file(path):
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def _installed():
+    """Yields the folders of installed packages and of the standard library."""
+    for name in ("stdlib", "platstdlib", "purelib", "platlib"):
+        yield sysconfig.get_path(name)
+    yield from getattr(site, "getsitepackages", list)()
+    yield from filter(None, [getattr(site, "USER_SITE", None)])

@@ -1,0 +1,43 @@
+"""Long runs use no more of the machine at their end than after their first steps."""
+
+import os
+import pathlib
+import re
+import time
+
+import pytest
+import tiny
+
+
+def replicas_of(launcher):
+    """Process numbers of the replicas that a launcher started."""
+    return pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+
+
+def count_threads(pid):
+    return int(re.search(r"^Threads:\s*(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(),
+                         re.MULTILINE).group(1))
+
+
+def wait_for_step(run, step):
+    while not re.search(rf" step {step}/", log := run.read("stderr")):
+        assert os.path.exists(f"/proc/{run.pid}"), log
+        time.sleep(0.05)
+
+
+@pytest.mark.slow(reason="two replicas, 520 steps")
+def test_replicas_start_no_threads_from_step_to_step(scripts, tiny_model, tmp_path):
+    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", do_train=True,
+                 data_dir=tiny.write_task(tmp_path / "data", "mrpc", train=8), train_batch_size=4,
+                 num_train_epochs=260, save_checkpoints_steps=1000, log_steps=10, num_replicas=2,
+                 output_dir=tmp_path / "output")
+    run = scripts.start("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
+    found = []
+    for step in (50, 500):
+        wait_for_step(run, step)
+        found.append([count_threads(pid) for pid in replicas_of(run.pid)])
+    assert run.wait().code == 0
+    first, last = found
+    assert len(first) == len(last) == 2
+    # A few more start with the first uses of TensorFlow's pools.
+    assert all(later <= earlier + 20 for earlier, later in zip(first, last)), found

@@ -1,0 +1,255 @@
+"""`--open_ports`: who reaches the ports of replicas on one machine, and what is said where they stay open."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import network_namespaces
+from network_namespaces import as_nobody, forbidden
+import pytest
+from scripts import ROOT, environment
+import tensorflow.compat.v1 as tf
+import tiny
+
+COMMAND = """
+import os, sys
+sys.path.insert(0, {root!r})
+from absl import flags
+from bertlib.commands import common_flags, launch
+from bertlib.runtime import replica_group
+
+flags.DEFINE_string("results_dir", None, "")
+flags.DEFINE_multi_integer("numbers", [1, 2], "")
+common_flags.define_replica_flags()
+
+def main(_):
+    group = replica_group.current()
+    namespaces = group.all_gather(os.readlink("/proc/self/ns/net"))
+    print(len(set(namespaces)), namespaces[0] == os.environ["OUTSIDE"])
+
+if __name__ == "__main__":
+    launch.run(main, description="A command.")
+"""
+CLOSED, OPEN = "1 False\n", "1 True\n"
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """A command that prints in how many namespaces its replicas are, and whether in that of this process."""
+    monkeypatch.setenv("OUTSIDE", network_namespaces.namespace_of("self"))
+    path = tmp_path / "command.py"
+    path.write_text(COMMAND.format(root=str(ROOT)))
+    return path
+
+
+def warnings_in(log):
+    return re.findall(r"WARNING: (.*)", log)
+
+
+# --- Which runs are closed -------------------------------------------------------------------------------
+
+
+def test_replicas_of_one_machine_are_closed_and_nothing_is_said(command, scripts, tmp_path):
+    network_namespaces.require_namespaces()
+    done = scripts.run(command, "--num_replicas=2", cwd=tmp_path)
+    assert (done.code, done.out, done.err) == (0, CLOSED, "")
+
+
+@pytest.mark.parametrize("flags, out, said", [
+    (["--results_dir=gs://bucket/a"], OPEN, r"The ports of this run are open to other machines "
+     r"\(--results_dir=gs://bucket/a needs the network\)\. The gRPC servers of TensorFlow.*"),
+    (["--results_dir=gs://bucket/a", "--open_ports=true"], OPEN, None)])
+def test_a_run_that_needs_the_network(flags, out, said, command, scripts, tmp_path):
+    done = scripts.run(command, "--num_replicas=2", *flags, cwd=tmp_path)
+    assert (done.code, done.out) == (0, out), done
+    warnings = warnings_in(done.err)
+    assert warnings == [] if said is None else len(warnings) == 1 and re.fullmatch(said, warnings[0])
+
+
+@pytest.mark.parametrize("flags, variables, said", [
+    (["--results_dir=gs://bucket/a"], {}, "--results_dir=gs://bucket/a needs the network"),
+    ([], {"TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1", "b:2"]},
+                                   "task": {"type": "worker", "index": 1}})}, "TF_CONFIG names other")])
+def test_closed_ports_that_cannot_be_are_refused(flags, variables, said, command, scripts, tmp_path):
+    done = scripts.run(command, "--num_replicas=2", "--open_ports=false", *flags, cwd=tmp_path, **variables)
+    last = done.err.splitlines()[-1]
+    assert done.code == 1 and last.startswith("command.py: error: --open_ports=false: ") and said in last
+    assert done.out == ""
+
+
+def test_one_process_has_no_ports_to_close(command, scripts, tmp_path):
+    command.write_text(command.read_text().replace("group.all_gather(", "[").replace('net"))', 'net")]'))
+    done = scripts.run(command, "--open_ports=false", "--results_dir=gs://bucket/a", cwd=tmp_path)
+    assert (done.code, done.out, done.err) == (0, OPEN, "")
+
+
+@pytest.mark.slow(reason="three runs of interpreters of their own, which load TensorFlow")
+def test_a_machine_that_forbids_namespaces_is_warned_of_once(command, tmp_path):
+    network_namespaces.require(forbidden)
+    ends = {}
+    for flag in ("", "--open_ports=true", "--open_ports=false"):
+        ends[flag] = subprocess.run(
+            forbidden([sys.executable, command, "--num_replicas=2", *filter(None, [flag])]), cwd=tmp_path,
+            env=environment(), stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=300)
+    assert [end.returncode for end in ends.values()] == [0, 0, 1], ends
+    assert [end.stdout for end in ends.values()] == [OPEN, OPEN, ""]
+    (warning,) = warnings_in(ends[""].stderr)
+    assert "unshare: No space left on device" in warning and "sysctl user.max_user_namespaces" in warning
+    assert warnings_in(ends["--open_ports=true"].stderr) == []
+    assert "error: --open_ports=false: the ports of this run cannot be closed" in (
+        ends["--open_ports=false"].stderr)
+
+
+@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
+@pytest.mark.parametrize("options, out, warned", [
+    ([], CLOSED, False), (["--open_ports=true"], OPEN, False), (["--open_ports=false"], CLOSED, False)])
+def test_a_script_of_tensorflow_1(options, out, warned, command, tmp_path):
+    network_namespaces.require_namespaces()
+    command.write_text("import os\nimport tensorflow as tf\nfrom bertlib.runtime import replica_group\n"
+                       "group = replica_group.current()\n"
+                       "namespaces = group.all_gather(os.readlink('/proc/self/ns/net'))\n"
+                       "print(len(set(namespaces)), namespaces[0] == os.environ['OUTSIDE'])\n")
+    done = subprocess.run([sys.executable, "-m", "tf1", "--num_replicas=2", *options, command], cwd=tmp_path,
+                          env=environment(PYTHONPATH=str(ROOT)), stdin=subprocess.DEVNULL,
+                          capture_output=True, encoding="utf-8", timeout=300)
+    assert (done.returncode, done.stdout) == (0, out), done
+    assert ("open to other machines" in done.stderr) == warned
+
+
+# --- A training ------------------------------------------------------------------------------------------
+
+
+def training(model, directory, output, **changes):
+    """The command line of a training with two replicas."""
+    data = directory / "data"
+    if not data.exists():
+        data.mkdir()
+        tiny.write_task(data, "mrpc", train=24, dev=7, test=5)
+    flags = dict(model.flags, bert_config_file=model.shallow, task_name="mrpc", data_dir=data,
+                 do_train=True, max_seq_length=tiny.SEQ_LENGTH, train_batch_size=8, num_replicas=2,
+                 output_dir=output, **changes)
+    return ["run_classifier.py", *tiny.flags(**flags)]
+
+
+def read_through(port, path):
+    """Reads a file as the process whose TensorFlow listens at a port, in the way of an attacker."""
+    config = tf.ConfigProto(operation_timeout_in_ms=20000)
+    with tf.Graph().as_default():
+        content = tf.io.read_file(str(path))
+        with tf.Session(f"grpc://127.0.0.1:{port}", config=config) as session:
+            return session.run(content)
+
+
+@pytest.mark.slow(reason="two trainings of two replicas, and sessions that wait for their deadlines")
+@pytest.mark.parametrize("is_open", [True, False])
+def test_who_reads_files_through_the_ports_of_a_training(is_open, scripts, tiny_model, tmp_path):
+    network_namespaces.require_namespaces()
+    secret = tmp_path / "secret"
+    secret.write_text("a secret")
+    secret.chmod(0o600)
+    run = scripts.start(*training(tiny_model, tmp_path, tmp_path / "output", num_train_epochs=100000,
+                                  **({"open_ports": True} if is_open else {})), cwd=tmp_path)
+    try:
+        while not re.search(r" step \d+/", run.read("stderr")):
+            time.sleep(0.1)
+        replicas = network_namespaces.children(run.pid)
+        ports = {pid: network_namespaces.ports_of(pid) for pid in replicas}
+        visible = network_namespaces.ports_here()
+        assert len(replicas) == 2 and all(ports.values())
+        if is_open:
+            assert visible.issuperset(sum(ports.values(), []))
+            assert read_through(ports[replicas[0]][-1], secret) == b"a secret"
+        else:
+            assert visible.isdisjoint(sum(ports.values(), [])) and not network_namespaces.ports_of(run.pid)
+            for port in sum(ports.values(), []):
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection(("127.0.0.1", port))
+            with pytest.raises((tf.errors.DeadlineExceededError, tf.errors.UnavailableError)):
+                read_through(ports[replicas[0]][-1], secret)
+    finally:
+        os.kill(run.pid, signal.SIGTERM)
+        done = run.wait()
+    assert done.code == 143 and "terminated." in done.err
+
+
+def results(directory):
+    """{file: content} of what does not tell times or paths."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*"))
+            if path.is_file() and not re.search(r"events\.out|graph\.pbtxt|run\.json|\.meta$|replicas/|lock$",
+                                                str(path.relative_to(directory)))}
+
+
+@pytest.mark.slow(reason="trainings of two replicas in interpreters of their own")
+def test_results_are_those_of_an_open_run_byte_for_byte(scripts, tiny_model, tmp_path):
+    network_namespaces.require_namespaces()
+    found = []
+    for is_open in (False, True):
+        done = scripts.run(*training(tiny_model, tmp_path, tmp_path / f"{is_open}", num_train_epochs=1,
+                                     do_eval=True, do_predict=True, open_ports=is_open), cwd=tmp_path)
+        assert done.code == 0, done.err
+        found.append(results(tmp_path / f"{is_open}"))
+    assert found[0] == found[1] and {"eval_results.txt", "test_results.tsv"} <= set(found[0])
+
+
+@pytest.mark.slow(reason="trainings of two replicas in interpreters of their own")
+def test_a_user_without_rights_trains_with_closed_ports(tiny_model, tmp_path):
+    if os.geteuid():
+        pytest.skip("only root can become another user; for others the other tests show it")
+    network_namespaces.require(as_nobody)
+    network_namespaces.require_namespaces(as_nobody)
+    directory = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own is for its user alone
+    try:
+        shutil.copytree(tiny_model.directory, directory / "model")
+        (directory / "model").chmod(0o755)
+        found = []
+        for user, prefix in (("root", list), ("nobody", as_nobody)):
+            output = directory / user
+            output.mkdir()
+            if user == "nobody":
+                os.chown(output, network_namespaces.NOBODY, network_namespaces.NOBODY)
+                directory.chmod(0o755)
+            script, *flags = training(tiny_model, directory, output, num_train_epochs=1, do_eval=True,
+                                      open_ports=False)
+            flags = [flag.replace(str(tiny_model.directory), str(directory / "model")) for flag in flags]
+            done = subprocess.run(
+                prefix([sys.executable, ROOT / script, *flags]), cwd=directory, stdin=subprocess.DEVNULL,
+                env=environment(HOME=str(output)), capture_output=True, encoding="utf-8", timeout=600)
+            assert done.returncode == 0, done.stderr
+            found.append(results(output))
+            owners = {path.stat().st_uid for path in output.rglob("*")}
+            assert owners == {0 if user == "root" else network_namespaces.NOBODY}
+        assert found[0] == found[1]
+    finally:
+        shutil.rmtree(directory)
+
+
+# --- Beam ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow(reason="interpreters of their own, which load Beam")
+@pytest.mark.parametrize("is_open", [False, True])
+def test_the_ports_of_beam_s_local_runner(is_open, tmp_path):
+    network_namespaces.require_namespaces()
+    (tmp_path / "text").write_text("A cat sees.\nA dog hears.\n\n" * 400)
+    (tmp_path / "vocabulary").write_text("\n".join(tiny.VOCABULARY) + "\n")
+    flags = tiny.flags(input_file="text", vocab_file="vocabulary", output_file="records",
+                       beam_runner="DirectRunner", **({"open_ports": True} if is_open else {}),
+                       beam_options="direct_running_mode=multi_threading,direct_num_workers=2")
+    run = subprocess.Popen([sys.executable, ROOT / "create_pretraining_data.py", *flags], cwd=tmp_path,
+                           env=environment(), stderr=subprocess.PIPE, encoding="utf-8")
+    while not (ports := network_namespaces.ports_of(run.pid)):
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.05)
+    visible = network_namespaces.ports_here()
+    assert visible.issuperset(ports) if is_open else visible.isdisjoint(ports)
+    _, log = run.communicate(timeout=300)
+    assert run.returncode == 0 and "open to other machines" not in log, log
+    assert (tmp_path / "records.manifest.json").exists()

@@ -1,0 +1,84 @@
+"""Replicas on several machines refuse to work together if their inputs, models or code differ."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import scripts as running
+from test_replicas import machine, port  # noqa: F401 (a fixture)
+import tiny
+
+pytestmark = pytest.mark.slow(reason="starts two launchers, each with a fresh interpreter as its replica")
+
+
+def run_on_two_machines(port, directory, commands):  # noqa: F811 (the fixture's value)
+    """Runs a command on two machines at the same time; returns the exit code and the log of each."""
+    started = [subprocess.Popen([sys.executable, *map(str, command)], cwd=directory,
+                                env=running.environment(TF_CONFIG=machine(index, port),
+                                                        PYTHONPATH=str(running.ROOT)),
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                encoding="utf-8")
+               for index, command in enumerate(commands)]
+    return [(process, text) for process, (text, _) in [(one, one.communicate(timeout=280))
+                                                       for one in started]]
+
+
+def check_refused(found, *words):
+    for process, text in found:
+        assert process.returncode == 1 and "Replicas differ: " in text, text
+        assert all(word in text for word in words), text
+
+
+@pytest.fixture
+def extraction(tiny_model, tmp_path):
+    """Makes the command of one machine."""
+    def command(name, lines="the cat\na dog\n", **changes):
+        (tmp_path / f"{name}.txt").write_text(lines)
+        flags = dict(tiny_model.flags, input_file=f"{name}.txt", output_file="vectors.jsonl", layers="-1",
+                     replica_timeout=30)
+        return [running.ROOT / "extract_features.py", *tiny.flags(**{**flags, **changes})]
+    return command
+
+
+def test_vectors_of_other_lines_are_refused(extraction, port, tmp_path):  # noqa: F811
+    # As many lines and tokens.
+    check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), extraction(
+        "two", "a cat\na dog\n")]), "input is 2 lines, ")
+    assert not (tmp_path / "vectors.jsonl").exists()
+
+
+def test_vectors_of_another_configuration_are_refused(extraction, tiny_model, port, tmp_path):  # noqa: F811
+    (tmp_path / "relu.json").write_text(json.dumps({**tiny.CONFIG, "hidden_act": "relu"}))
+    check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), extraction(
+        "two", bert_config_file="relu.json")]), "bert_config is ")
+
+
+def test_vectors_of_another_vocabulary_are_refused(extraction, port, tmp_path):  # noqa: F811
+    words = tiny.VOCABULARY
+    (tmp_path / "other.txt").write_text("".join(f"{word}\n" for word in [*words[:5], *words[:4:-1]]))
+    check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), extraction(
+        "two", vocab_file="other.txt")]), "input is 2 lines, ")
+
+
+def test_vectors_of_another_script_are_refused(extraction, port, tmp_path):  # noqa: F811
+    own = extraction("two")
+    own[0] = tmp_path / "extract_features.py"
+    own[0].write_text((running.ROOT / "extract_features.py").read_text() + "# another version\n")
+    check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), own]),
+                  "the code of extract_features.py is ")
+
+
+def test_answers_of_another_model_are_refused(scripts, tiny_model, port, tmp_path):  # noqa: F811
+    flags = dict(tiny_model.flags, task_name="cola", do_train=True, train_batch_size=4, num_train_epochs=1,
+                 data_dir=tiny.write_task(tmp_path / "data", "cola", train=4), output_dir=tmp_path / "one")
+    assert scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path).code == 0
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    (tmp_path / "two" / "labels.txt").write_text("1\n0\n")
+    (tmp_path / "lines.txt").write_text("the cat\n" * 5)
+    commands = [[running.ROOT / "predict.py", *tiny.flags(model_dir=name, input_file="lines.txt",
+                                                          output_file="answers.jsonl", replica_timeout=30)]
+                for name in ("one", "two")]
+    check_refused(run_on_two_machines(port, tmp_path, commands), "labels.txt is ")
+    assert not (tmp_path / "answers.jsonl").exists()

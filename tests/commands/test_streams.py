@@ -1,0 +1,143 @@
+"""Standard streams that are closed or full, and texts that would control a terminal."""
+
+import shlex
+import subprocess
+import sys
+
+from devices import device, is_device
+from file_server import Server
+import model_directories
+import pytest
+import scripts as runs
+import tiny
+
+BAD = "\x1b[2J\u202e\x9b"
+own_interpreter = pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
+
+
+@pytest.fixture(scope="module")
+def model_dir(tiny_model, tmp_path_factory):
+    return model_directories.write(tmp_path_factory.mktemp("model") / "model", tiny_model, "classification",
+                                   model_directories.linear(2), ["no", "yes"])
+
+
+def in_shell(redirection, cwd, script, *flags):
+    """Runs a command as a shell does, with what redirects its streams; returns `scripts.Finished`."""
+    command = shlex.join([sys.executable, str(runs.ROOT / script), *map(str, flags)])
+    done = subprocess.run(["sh", "-c", f"{command} {redirection}"], cwd=cwd, env=runs.environment(),
+                          capture_output=True, encoding="utf-8", stdin=subprocess.DEVNULL)
+    return runs.Finished(done.returncode, done.stdout, done.stderr)
+
+
+def assert_one_line(done, script, says):
+    assert done.code == 1, done
+    assert done.err.splitlines()[-1] == f"{script}: error: {says}", done.err
+    assert "Traceback" not in done.err and "Exception ignored" not in done.err
+
+
+FULL = "the standard output cannot be written: No space left on device."
+CLOSED = "the standard output is closed. Name a file for it, or /dev/null."
+
+
+@pytest.mark.parametrize(("redirection", "says"), [(">&-", CLOSED), ("> /dev/full", FULL)])
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path, redirection, says):
+    assert_one_line(in_shell(redirection, tmp_path, "download.py", "--list"), "download.py", says)
+
+
+@own_interpreter
+@pytest.mark.parametrize(("redirection", "says"), [(">&-", CLOSED), ("> /dev/full", FULL)])
+@pytest.mark.parametrize(("script", "flags"), [
+    ("predict.py", {}), ("predict.py", {"interactive": True}), ("build_vocab.py", {"help": True}),
+    ("plan_memory.py", {"bert_config_file": "bert_config.json", "lengths": "20", "recompute": "layers",
+                        "output_file": "chart.svg", "gpu_memory_gb": 2, "reserve_gb": 1})])
+def test_every_command_that_prints_says_so(tiny_model, model_dir, tmp_path, script, flags, redirection, says):
+    (tmp_path / "lines.txt").write_text("the cat\na dog\n")
+    if script == "predict.py":
+        flags = dict(flags, model_dir=model_dir)
+        redirection += " < lines.txt"
+    elif "bert_config_file" in flags:
+        flags = dict(flags, bert_config_file=tiny_model.config)
+    assert_one_line(in_shell(redirection, tmp_path, script, *tiny.flags(**flags)), script, says)
+    assert {path.name for path in tmp_path.iterdir()} == {"lines.txt"}
+
+
+@own_interpreter
+def test_closed_streams_that_are_not_needed_change_nothing(model_dir, tmp_path):
+    (tmp_path / "lines.txt").write_text("the cat\n")
+    flags = [f"--model_dir={model_dir}", "--input_file=lines.txt"]
+    done = in_shell("<&- >&-", tmp_path, "predict.py", *flags, "--output_file=answers.jsonl")
+    assert done.code == 0 and "Lines answered: 1." in done.err, done.err
+    assert '"label"' in (tmp_path / "answers.jsonl").read_text()
+    done = in_shell("2>&-", tmp_path, "predict.py", *flags)  # messages do not get among the answers
+    assert done.code == 0 and len(done.out.splitlines()) == 1 and '"label"' in done.out
+    done = in_shell("<&-", tmp_path, "predict.py", flags[0])
+    assert_one_line(done, "predict.py", "the standard input is closed. Name a file for it, or /dev/null.")
+
+
+def test_answers_go_to_devices_which_stay_and_are_named_by_errors(scripts, model_dir, tmp_path):
+    (tmp_path / "lines.txt").write_text("the cat\n")
+    flags = [f"--model_dir={model_dir}", "--input_file=lines.txt"]
+    done = scripts.run("predict.py", *flags, "--output_file=/dev/stdout", cwd=tmp_path)
+    assert done.code == 0 and '"label"' in done.out, done.err
+    null, full = device(tmp_path, "null"), device(tmp_path, "full")
+    (tmp_path / "link").symlink_to(null)
+    for name in (null, "link"):
+        assert scripts.run("predict.py", *flags, f"--output_file={name}", cwd=tmp_path).code == 0
+    done = scripts.run("predict.py", *flags, f"--output_file={full}", cwd=tmp_path)
+    assert_one_line(done, "predict.py", f"{full}: No space left on device")
+    assert is_device(null) and is_device(full) and is_device(tmp_path / "link")
+    assert {path.name for path in tmp_path.iterdir()} - {"null", "full"} == {"lines.txt", "link"}
+
+
+@pytest.mark.parametrize("script", ["extract_features.py", "build_vocab.py", "create_pretraining_data.py"])
+def test_files_of_other_commands(scripts, tiny_model, tmp_path, script):
+    (tmp_path / "text.txt").write_text("the cat sees\na dog eats\n\na man sells\nthe child finds\n")
+    (tmp_path / "link").symlink_to("file")
+    null = device(tmp_path, "null")
+    more = {"build_vocab.py": {"vocab_size": 100},
+            "extract_features.py": {**tiny_model.flags, "layers": "-1"},
+            "create_pretraining_data.py": {"vocab_file": tiny_model.vocab, "max_seq_length": 16}}[script]
+    flags = dict(more, input_file="text.txt")
+    done = scripts.run(script, *tiny.flags(**flags, output_file="link"), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").stat().st_size > 50
+    done = scripts.run(script, *tiny.flags(**flags, output_file=null), cwd=tmp_path)
+    if script == "create_pretraining_data.py":
+        assert done.code == 1 and f"{null} is a device or a FIFO. Name a regular file" in done.err
+    else:
+        assert done.code == 0, done.err
+    assert is_device(null)
+
+
+def test_messages_do_not_control_the_terminal(scripts, tmp_path):
+    done = scripts.run("predict.py", "--model_dir=.", f"--input_file={BAD}", cwd=tmp_path)
+    assert done.code == 1 and r"--input_file=\x1b[2J\u202e\x9b: there is no such file" in done.err
+    assert not set(BAD) - {"[", "2", "J"} & set(done.err)
+
+
+def test_log_lines_do_not_control_the_terminal(scripts, tiny_model, tmp_path):
+    (tmp_path / "train.csv").write_text("text,label\n" + f"the cat,{BAD}\na dog,b\n" * 10, encoding="utf-8")
+    flags = dict(tiny_model.flags, train_file="train.csv", do_train=True, num_train_epochs=1,
+                 output_dir="out")
+    done = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
+    assert r"\x1b[2J\u202e\x9b" in done.err, done.err
+    assert not {"\x1b", "\u202e", "\x9b"} & set(done.err)
+
+
+def test_a_servers_reply_does_not_control_the_terminal(scripts, tmp_path):
+    with Server({}) as server:
+        server.files = type("Files", (dict,), {"__contains__": lambda self, path: True,
+                                               "__getitem__": lambda self, path: b""})()
+        server.answer = lambda handler, data: handler.send_error(403, "no \x1b[2J\x9b")
+        done = scripts.run("download.py", "--data=RTE", f"--base_url={server.address}", cwd=tmp_path,
+                           no_proxy="*")
+    assert done.code == 1 and r"403 no \x1b[2J\x9b" in done.err.splitlines()[-1], done.err
+    assert not {"\x1b", "\x9b"} & set(done.err)
+
+
+def test_half_of_a_surrogate_pair_is_found_in_its_file(scripts, model_dir, tmp_path):
+    (tmp_path / "lines.jsonl").write_text('{"text_a": "the \\ud83d\\ude00"}\n{"text_a": "a \\ud83d dog"}\n')
+    done = scripts.run("predict.py", f"--model_dir={model_dir}", "--input_file=lines.jsonl",
+                       "--output_file=answers.jsonl", cwd=tmp_path)
+    assert done.code == 1 and "lines.jsonl:2" in done.err.splitlines()[-1], done.err
+    assert "rename" not in done.err and "Traceback" not in done.err

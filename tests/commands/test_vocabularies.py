@@ -1,0 +1,160 @@
+"""A vocabulary in another order is refused, from the records of a pre-training to what starts from its
+weights: tokens would get the vectors of others."""
+
+import json
+import random
+import shutil
+
+import model_directories
+import pytest
+import tiny
+
+from bertlib.tasks import output_files
+
+
+def reordered(model, path):
+    """The vocabulary with its words in the opposite order, the special tokens where they were."""
+    words = model.vocab.read_text().splitlines()
+    path.write_text("".join(f"{word}\n" for word in [*words[:5], *words[:4:-1]]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def records(scripts, tiny_model, tmp_path_factory):
+    """Records for a pre-training, beside their manifest."""
+    here = tmp_path_factory.mktemp("records")
+    chance = random.Random(1)
+    documents = ("".join(tiny.sentence(chance) + "\n" for _ in range(6)) for _ in range(6))
+    (here / "text.txt").write_text("\n".join(documents))
+    done = scripts.run("create_pretraining_data.py", *tiny.flags(
+        input_file="text.txt", output_file="a.tfrecord,b.tfrecord", vocab_file=tiny_model.vocab,
+        max_seq_length=tiny.SEQ_LENGTH, max_predictions_per_seq=3, dupe_factor=2), cwd=here)
+    assert done.code == 0, done.err
+    return here
+
+
+@pytest.fixture(scope="module")
+def pretrain(scripts, tiny_model, records):
+    """A function that pre-trains for a step on the second of the files, with some flags."""
+    def run(output, **flags):
+        given = dict(do_train=True, input_file=records / "b.tfrecord", bert_config_file=tiny_model.shallow,
+                     max_seq_length=tiny.SEQ_LENGTH, max_predictions_per_seq=3, train_batch_size=2,
+                     num_train_steps=1, num_warmup_steps=0, output_dir=output)
+        return scripts.run("run_pretraining.py", *tiny.flags(**{**given, **flags}), cwd=records)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def pretrained(pretrain, tmp_path_factory):
+    """The output directory of a pre-training that was told of no vocabulary."""
+    output = tmp_path_factory.mktemp("pretrained") / "output"
+    done = pretrain(output)
+    assert done.code == 0, done.err
+    return done, output
+
+
+def test_the_manifest_names_the_vocabulary(records, tiny_model):
+    manifest = json.loads((records / "a.tfrecord.manifest.json").read_text())
+    assert manifest["vocabulary"] == {"path": str(tiny_model.vocab), "flag": "vocab_file",
+                                      "fingerprint": output_files.of_vocabulary(tiny_model.vocab)}
+
+
+def test_a_pre_training_takes_the_vocabulary_of_its_records(pretrained, records, tiny_model):
+    done, output = pretrained
+    manifest = records / "a.tfrecord.manifest.json"
+    assert (f"--vocab_file not given: using {tiny_model.vocab} (the records were made with it, says "
+            f"{manifest})") in done.err
+    record = json.loads((output / "run.json").read_text())
+    assert record["vocabulary"] == output_files.of_vocabulary(tiny_model.vocab)
+    assert record["do_lower_case"] is True
+    assert (output / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
+
+
+def test_a_pre_training_knows_the_vocabulary_of_records_that_moved(pretrain, records, tiny_model, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(records, moved)
+    manifest = json.loads((moved / "a.tfrecord.manifest.json").read_text())
+    manifest["vocabulary"]["path"] = str(reordered(tiny_model, tmp_path / "other.txt"))
+    (moved / "a.tfrecord.manifest.json").write_text(json.dumps(manifest))
+    done = pretrain(tmp_path / "output", input_file=moved / "*.tfrecord")
+    assert done.code == 0 and "--vocab_file not given" not in done.err, done.err
+    record = json.loads((tmp_path / "output" / "run.json").read_text())
+    assert record["vocabulary"] == output_files.of_vocabulary(tiny_model.vocab)
+    assert not (tmp_path / "output" / "vocab.txt").exists()
+
+
+@pytest.mark.parametrize("flags, said", [
+    (lambda model, path: dict(vocab_file=reordered(model, path)), "--vocab_file={path}: these are not the "
+     "entries, in their order, of the vocabulary that the records were made with, {model}"),
+    (lambda model, path: dict(do_lower_case=False), "--do_lower_case=false, but the records were made with "
+     "do_lower_case=true, says ")])
+def test_a_pre_training_refuses_another_vocabulary(pretrain, tiny_model, tmp_path, flags, said):
+    path = tmp_path / "other.txt"
+    refused = pretrain(tmp_path / "output", **flags(tiny_model, path))
+    assert refused.code == 1 and not (tmp_path / "output").exists()
+    assert said.format(path=path, model=tiny_model.vocab) in refused.err, refused.err
+
+
+def test_records_of_two_vocabularies_are_refused(pretrain, records, tiny_model, tmp_path):
+    shutil.copytree(records, tmp_path / "other")
+    manifest = json.loads((records / "a.tfrecord.manifest.json").read_text())
+    manifest["settings"]["vocabulary"] = "0" * 32
+    (tmp_path / "other" / "a.tfrecord.manifest.json").write_text(json.dumps(manifest))
+    refused = pretrain(tmp_path / "output", input_file=f"{records}/a.tfrecord,{tmp_path}/other/a.tfrecord")
+    assert refused.code == 1 and "were made with two vocabularies. Train on records of one" in refused.err
+
+
+# --- Fine-tuning -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fine_tune(scripts, pretrained, tmp_path):
+    """A function that trains a classifier, from a pre-training, with some flags."""
+    data = tiny.write_task(tmp_path / "data", "mrpc", train=4)
+
+    def run(start=pretrained[1], **flags):
+        given = dict(task_name="mrpc", data_dir=data, do_train=True, train_batch_size=4, num_train_epochs=1,
+                     max_seq_length=tiny.SEQ_LENGTH, output_dir=tmp_path / "classifier",
+                     init_checkpoint=start)
+        return scripts.run("run_classifier.py", *tiny.flags(**{**given, **flags}), cwd=tmp_path)
+
+    return run
+
+
+def test_fine_tuning_refuses_another_vocabulary(fine_tune, pretrained, tiny_model, tmp_path):
+    refused = fine_tune(vocab_file=reordered(tiny_model, tmp_path / "other.txt"))
+    assert refused.code == 1 and not (tmp_path / "classifier").exists()
+    said = (f"--vocab_file={tmp_path}/other.txt: these are not the entries, in their order, of the "
+            "vocabulary with which --init_checkpoint={start} was trained, says {start}/run.json. A token "
+            f"would get the vector of another one. Pass --vocab_file={tiny_model.vocab}.\n")
+    assert said.replace("{start}", str(pretrained[1])) in refused.err
+
+
+def test_fine_tuning_takes_the_vocabulary_that_run_json_names(fine_tune, pretrained, tiny_model, tmp_path):
+    start = shutil.copytree(pretrained[1], tmp_path / "start")
+    (start / "vocab.txt").unlink()
+    done = fine_tune(start)
+    assert done.code == 0 and f"--vocab_file not given: using {tiny_model.vocab}\n" in done.err, done.err
+
+
+# --- What answers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script, flags", [
+    ("predict.py", lambda output: dict(model_dir=output, input_file="texts.txt")),
+    ("export.py", lambda output: dict(model_dir=output)),
+    ("convert_checkpoint.py", lambda output: dict(input=output, output="converted"))])
+def test_a_reordered_vocabulary_beside_the_weights_is_refused(scripts, tiny_model, tmp_path, script, flags):
+    output = model_directories.write(tmp_path / "output", tiny_model, "classification",
+                                     model_directories.linear(2), ["0", "1"])
+    record = json.loads((output / "run.json").read_text())
+    record["vocabulary"] = output_files.of_vocabulary(output / "vocab.txt")
+    (output / "run.json").write_text(json.dumps(record))
+    (tmp_path / "texts.txt").write_text("the cat\n")
+    reordered(tiny_model, output / "vocab.txt")
+    before = sorted(tmp_path.rglob("*"))
+    refused = scripts.run(script, *tiny.flags(**flags(output)), cwd=tmp_path)
+    assert refused.code == 1 and sorted(tmp_path.rglob("*")) == before
+    assert (f"error: {output}/vocab.txt: these are not the entries, in their order, of the vocabulary that "
+            f"the model was trained with, says {output}/run.json.") in refused.err, refused.err

@@ -1,0 +1,78 @@
+"""Versions of exports: each of several at a time gets its own; leftovers of killed ones are removed."""
+
+import concurrent.futures
+import os
+import signal
+import time
+
+import pytest
+
+from bertlib.runtime import saved_model
+
+
+def export(directory, content, wait=0):
+    with saved_model.new_export_dir(str(directory)) as (temporary, final):
+        with open(os.path.join(temporary, "content"), "w") as writer:
+            writer.write(content)
+        time.sleep(wait)
+    return os.fsdecode(final)
+
+
+def in_child(function, *arguments):
+    """Starts a function in a forked child; returns its process id."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            function(*arguments)
+            code = 0
+        finally:
+            os._exit(code)
+    return pid
+
+
+def contents(directory):
+    """{name: content} of the versions; {name: None} of all else."""
+    return {path.name: (path / "content").read_text() if path.name.isdecimal() else None
+            for path in directory.iterdir()}
+
+
+def test_exports_of_one_second_are_versions_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: 1700000000.5)
+    children = [in_child(export, tmp_path / "export", f"{number}", 0.2) for number in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        made = list(threads.map(lambda number: export(tmp_path / "export", f"{number}", 0.2), range(4, 8)))
+    assert all(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 for pid in children)
+    found = contents(tmp_path / "export")
+    assert sorted(found.values()) == [f"{number}" for number in range(8)]
+    assert sorted(map(int, found)) == list(range(1700000000, 1700000008))
+    assert len(set(made)) == 4
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path):
+    directory = tmp_path / "export"
+    pid = in_child(export, directory, "never", 600)
+    while not list(directory.glob("temp-*/content")):
+        time.sleep(0.01)
+    first = export(directory, "first")
+    assert list(directory.glob("temp-*/content"))  # of a process that lives
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    (directory / "temp-1").mkdir()  # without a lock: nobody knows whose
+    second = export(directory, "second")
+    assert contents(directory) == {os.path.basename(first): "first", os.path.basename(second): "second",
+                                   "temp-1": None}
+
+
+def test_an_export_of_another_thread_is_not_taken_for_abandoned(tmp_path):
+    with saved_model.new_export_dir(str(tmp_path)) as (temporary, _):
+        export(tmp_path, "other")
+        assert os.path.isdir(temporary)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_an_export_that_fails_leaves_nothing(tmp_path):
+    with pytest.raises(KeyError), saved_model.new_export_dir(str(tmp_path)) as (temporary, _):
+        os.mkdir(os.path.join(temporary, "variables"))
+        raise KeyError
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,97 @@
+"""An export that takes text gives the tokenizer's tokens in any locale of the process that serves it."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unicodedata
+
+import model_directories
+from model_directories import linear
+import pytest
+from test_export import run_plainly
+import tiny
+
+from bertlib.serving import answers, export_text, model_directory, session
+import tokenization
+
+# Of these languages ICU has lower-case rules of their own, installed in the system or not.
+LOCALES = ("tr_TR.UTF-8", "lt_LT.UTF-8", "az_AZ.UTF-8", "C")
+WORDS = ["I", "İ", "ı", "i\u0307", "DIŞ", "KIRIK", "İSTANBUL", "Į\u0301", "I\u0300", "J\u0303",
+         "Ì", "Í", "Ĩ", "Į\u0307", "Σ", "ΑΣ",
+         "ΑΣ.", "'ΑΣ'", "ΑΣ'Α", "ΣΑ", "ΑΣΣ", "ΑΣ\u0301", "\u0301Σ", "Α\u00adΣ", "ΟΔΟΣ ΟΔΟΣ", "1Σ",
+         "DŽ", "ẞ", "Ⱥ"]
+CHECK = """
+import json, sys
+import tensorflow.compat.v1 as tf
+import test_locales
+from bertlib.serving import export_text
+tf.disable_v2_behavior()
+print(json.dumps([export_text.differences(tokenizer, test_locales.texts(*map(int, sys.argv[1:])))
+                  for tokenizer in test_locales.tokenizers()]))
+"""
+
+
+def texts(end, step):
+    """Words, and each character up to a code point inside of a word and at both places around a sigma."""
+    characters = [chr(code) for code in range(end) if not 0xd800 <= code <= 0xdfff]
+    changed = [character for character in characters if unicodedata.category(character) != "Cn"
+               and (character.lower() != character or unicodedata.category(character) in ("Lm", "Mn", "Sk"))]
+    others = [f"a{character}b" for character in characters if unicodedata.category(character) != "Cn"]
+    sentences = [" ".join(others[start:start + 50]) for start in range(0, len(others), 50 * step)]
+    return [*WORDS, *(f"{before}{character}{after}" for character in changed[::step]
+                      for before, after in (("a", "b"), ("", "Σ"), ("Α", "Σ"), ("ΑΣ", "")))] + sentences
+
+
+def tokenizers():
+    """Tokenizers that know each letter, with and without lower case and accents."""
+    letters = {part for code in range(0x20000) if not 0xd800 <= code <= 0xdfff
+               for part in unicodedata.normalize("NFD", chr(code)) + chr(code) + chr(code).lower()}
+    words = [*tiny.VOCABULARY[:5], *sorted(letters), *sorted(f"##{letter}" for letter in letters)]
+    vocabulary = {word: index for index, word in enumerate(words)}
+    return [tokenization.FullTokenizer(vocabulary, do_lower_case=lower, strip_accents=strip)
+            for lower, strip in ((True, None), (True, False), (False, None))]
+
+
+def differences(locale, end, step):
+    """What `export_text.differences` counts of the tokenizers in a process of that locale."""
+    paths = [str(pathlib.Path(__file__).parents[2]), str(pathlib.Path(__file__).parents[1]),
+             str(pathlib.Path(__file__).parent)]
+    done = subprocess.run([sys.executable, "-c", CHECK, str(end), str(step)], capture_output=True,
+                          env={**os.environ, "LC_ALL": locale, "PYTHONPATH": os.pathsep.join(paths),
+                               "PYTHONUTF8": "1"}, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("locale", [
+    LOCALES[0], *(pytest.param(name, marks=pytest.mark.slow(reason="interpreters that load two packages"))
+                  for name in LOCALES[1:])])
+def test_tokens_in_the_graph_are_the_tokenizers_in_any_locale(locale):
+    for looked_at, number, first in differences(locale, 0x2c00, 8):
+        assert looked_at > 500 and number == 0, first
+
+
+@pytest.mark.slow(reason="all characters that Unicode has, in two locales")
+@pytest.mark.parametrize("locale", LOCALES[:2])
+def test_tokens_of_all_characters_are_the_tokenizers_in_any_locale(locale):
+    for looked_at, number, first in differences(locale, 0x20000, 1):
+        assert looked_at > 10000 and number == 0, first
+
+
+def test_a_model_that_is_served_in_another_locale_gives_the_same_answers(tmp_path, tiny_model):
+    directory = model_directories.write(tmp_path / "model", tiny_model, "classification", linear(3),
+                                        ["no", "yes", "perhaps"])
+    asked = ["THIS IS IN THE RIVER", "A CHILD FINDS IT", "IN", "QUICKLY"]
+    model = model_directory.read(str(directory))
+    path = export_text.write(model, str(tmp_path / "export"))
+    call = [path, "text_a", {"text_a": asked}]
+    [answered] = run_plainly([call], tmp_path, "tensorflow_text", LC_ALL=LOCALES[0])
+    task = answers.TASKS["classification"](model)
+    with session.tf.Graph().as_default():
+        here = session.Model(task.head, model.bert_config, model.checkpoint, task.more_inputs)
+        expected = here([task.windows(text)[0][0] for text in asked])
+        here.close()
+    for index, one in enumerate(expected):
+        assert answered["probabilities"][index] == pytest.approx(one["probabilities"].tolist(), abs=1e-5)

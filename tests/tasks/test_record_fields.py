@@ -1,0 +1,226 @@
+"""What may be in run.json: a damaged record is one sentence, and the bounds are those of the flags."""
+
+import json
+
+from helpers import ROOT
+import model_directories
+import pytest
+import tiny
+
+from bertlib import serving
+from bertlib.tasks import output_files, record_fields
+
+RECORD = {
+    "format": 1, "command": "run_classifier.py", "started": "2026-01-31 12:00:00+01:00", "from_step": 0,
+    "task": "mrpc", "task_type": "classification", "labels": ["0", "1"], "vocabulary": "ab",
+    "do_lower_case": True, "bert_config": {"max_position_embeddings": 512}, "changes": [],
+    "init_checkpoint": {"path": "bert_model.ckpt", "fingerprint": None},
+    "train_data": {"examples": 8, "fingerprint": "cd"}, "files": {"data_dir": None},
+    "versions": {"numpy": "2"}, "model_files": {"vocab.txt": "ef"},
+    "settings": {"max_seq_length": 128, "doc_stride": 0, "other": [1]}}
+
+
+def write(directory, **changes):
+    settings = changes.pop("settings", {})
+    record = {**RECORD, **changes}
+    if isinstance(settings, dict):
+        record["settings"] = {**RECORD["settings"], **settings}
+    else:
+        record["settings"] = settings
+    (directory / "run.json").write_text(json.dumps(record))
+    return record
+
+
+def test_a_record_that_is_right_is_read(tmp_path):
+    assert output_files.read_record(tmp_path) is None
+    record = write(tmp_path)
+    assert output_files.read_record(tmp_path) == record
+    # As versions left it that recorded less.
+    least = {name: RECORD[name] for name in (
+        "format", "task", "labels", "bert_config", "settings", "changes")}
+    (tmp_path / "run.json").write_text(json.dumps(least))
+    assert output_files.read_record(tmp_path) == least
+
+
+@pytest.mark.parametrize("changes, said", [
+    (dict(settings={"max_seq_length": 10**9}), "settings.max_seq_length is 1000000000, and has to be at most "
+     "512, the model's max_position_embeddings"),
+    (dict(settings={"max_seq_length": 0}), "settings.max_seq_length is 0, and has to be a whole number from "
+     "3 to 2147483647"),
+    (dict(settings={"max_seq_length": "128"}), "settings.max_seq_length is '128', and"),
+    (dict(settings={"max_seq_length": True}), "settings.max_seq_length is True, and"),
+    (dict(settings={"doc_stride": -1}), "settings.doc_stride is -1, and"),
+    (dict(settings={"threshold": 1.5}), "settings.threshold is 1.5, and has to be a number between 0 and 1"),
+    (dict(settings={"threshold": float("nan")}), "settings.threshold is nan, and"),
+    (dict(settings={"text_column": 1}), "settings.text_column is 1, and has to be a text, or null"),
+    (dict(settings={"token_column": "1"}), "settings.token_column is '1', and"),
+    (dict(settings={"tag_scheme": "BIO"}), "settings.tag_scheme is 'BIO', and has to be one of IOB2, "),
+    (dict(settings={"header": True}), "settings.header is True, and has to be one of auto, true, false"),
+    (dict(settings={"xnli_language": "../../etc"}), "settings.xnli_language is '../../etc', and"),
+    (dict(settings={"num_replicas": 0}), "settings.num_replicas is 0, and"),
+    (dict(settings=[]), "settings is [], and has to be an object"),
+    (dict(labels=None), "labels is None, and has to be a list of different texts, since the model is for "
+     "classification"),
+    (dict(labels=["0", "0"]), "labels is ['0', '0'], and has to be a list of different texts"),
+    (dict(labels=[0, 1]), "labels is [0, 1], and"),
+    (dict(labels=[]), "labels is [], and"),
+    (dict(labels=["\ud800", "1"]), "labels is ['\\ud800', '1'], and"),
+    (dict(task_type="regression"), "labels is ['0', '1'], and has to be null, since the model is for "
+     "regression"),
+    (dict(task_type="other"), "task_type is 'other', and has to be one of classification, "),
+    (dict(task=7), "task is 7, and has to be a text"),
+    (dict(task="\x1b[31mred"), "task is '\\x1b[31mred', and has to be a text without control characters"),
+    (dict(files=None), "files is None, and"),
+    (dict(command=["run_ner.py"]), "command is ['run_ner.py'], and"),
+    (dict(bert_config=[]), "bert_config is [], and has to be an object"),
+    (dict(bert_config={"max_position_embeddings": "many"}), "bert_config.max_position_embeddings is 'many', "
+     "and has to be a whole number"),
+    (dict(do_lower_case="true"), "do_lower_case is 'true', and has to be true or false, or null"),
+    (dict(vocabulary=5), "vocabulary is 5, and"),
+    (dict(init_checkpoint="path"), "init_checkpoint is 'path', and has to be an object with a path"),
+    (dict(train_data={"examples": 3}), "train_data is {'examples': 3}, and"),
+    (dict(files={"data_dir": 3}), "files is {'data_dir': 3}, and"),
+    (dict(files=["a"]), "files is ['a'], and"),
+    (dict(versions={"numpy": 2}), "versions is {'numpy': 2}, and"),
+    (dict(model_files={"vocab.txt": None}), "model_files is {'vocab.txt': None}, and"),
+    (dict(changes={}), "changes is {}, and has to be a list of objects"),
+    (dict(changes=[3]), "changes is [3], and"),
+    (dict(from_step="0"), "from_step is '0', and"),
+    (dict(planned_steps=-1), "planned_steps is -1, and"),
+    (dict(dev_rows={"rows": 3}), "dev_rows is {'rows': 3}, and"),
+    (dict(task_type="questions", labels=None, settings={"doc_stride": 0}), "settings.doc_stride is 0, and "
+     "has to be at least 1, since the model is for questions"),
+    (dict(task_type="questions", labels=None, settings={"doc_stride": 8, "max_query_length": 125}),
+     "settings.max_query_length is 125, and has to be below 125, so that there is room"),
+])
+def test_a_damaged_record_is_one_sentence(tmp_path, changes, said):
+    write(tmp_path, **changes)
+    with pytest.raises(ValueError) as caught:
+        output_files.read_record(tmp_path)
+    text = str(caught.value)
+    assert text.startswith(f"{tmp_path}/run.json is damaged: {said}") and "\n" not in text
+    assert text.endswith(". Restore it; or remove it, and what trained the checkpoints beside it is no "
+                         "longer known.")
+
+
+def test_a_command_says_it_in_one_line_and_writes_nothing(scripts, tiny_model, tmp_path):
+    labels = ["0", "1"]
+    output = model_directories.write(tmp_path / "output", tiny_model, "classification",
+                                     model_directories.linear(2), labels, max_seq_length=10**9)
+    before = sorted(tmp_path.rglob("*"))
+    for command, flags in (("predict.py", dict(model_dir=output)), ("export.py", dict(model_dir=output)),
+                           ("run_classifier.py", dict(output_dir=output, do_predict=True))):
+        done = scripts.run(command, *tiny.flags(**flags), cwd=tmp_path)
+        assert done.code == 1 and done.err.splitlines()[-1].startswith(
+            f"{command}: error: {output}/run.json is damaged: settings.max_seq_length is 10000000"), done.err
+        assert "Traceback" not in done.err and sorted(tmp_path.rglob("*")) == before
+
+
+# --- The bounds of flags ---------------------------------------------------------------------------------
+
+# Prints of each flag of input, task and weights: its default, and which of some values it takes.
+_PROBE = """
+import json, runpy, sys
+from absl import app, flags
+from bertlib.commands import common_flags
+app.run = lambda main: None
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+common_flags.FLAGS(["command"])
+settings = common_flags.settings()
+
+def takes(name, value):
+    flag, before = common_flags.FLAGS[name], common_flags.FLAGS[name].value
+    try:
+        setattr(common_flags.FLAGS, name, flag.parser.parse(value))
+        return True
+    except (flags.Error, ValueError):
+        return False
+    finally:
+        flag.value = before
+
+print(json.dumps({name: [common_flags.FLAGS[name].default, [takes(name, value) for value in PROBES]]
+                  for name in settings.of_class("input", "task", "weights")}))
+"""
+PROBES = ["-3", "-1", "0", "1", "2", "3", "0.25", "0.5", "0.75", "1.5", "inf", "nan", str(2**31), "zh",
+          "true", "adamw", "linear", "\x07", "", ","]
+# What the record has elsewhere than among its settings; paths too.
+_ELSEWHERE = {"task_name", "task_type", "do_lower_case"}
+_PATHS = ("_file", "_dir", "_checkpoint", "_handle")
+
+
+def as_json(probe, default):
+    """A probe as the record of a flag with that default would have it; None if it would not be that type."""
+    if isinstance(default, bool):
+        return {"true": True}.get(probe)
+    for kind in (int, float):
+        try:
+            return kind(probe)
+        except ValueError:
+            pass
+    return probe
+
+
+@pytest.fixture(scope="module")
+def probed(scripts, tmp_path_factory):
+    probe = tmp_path_factory.mktemp("probe") / "probe.py"
+    probe.write_text(_PROBE.replace("PROBES", repr(PROBES)))
+    return {command: json.loads(scripts.run(probe, f"{ROOT}/{command}.py", cwd=probe.parent).out)
+            for command in ("run_classifier", "run_squad", "run_pretraining", "run_ner")}
+
+
+def test_each_recorded_flag_has_a_rule_with_the_bounds_of_the_flag(probed):
+    names = {name for flags in probed.values() for name in flags
+             if not name.endswith(_PATHS) and name not in _ELSEWHERE}
+    assert names <= set(record_fields.SETTINGS) and len(names) > 25
+    for name in names:
+        found = [flags[name] for flags in probed.values() if name in flags]
+        rule, default = record_fields.SETTINGS[name], found[0][0]
+        assert all(rule.holds(value) for value, _ in found), name
+        numbers = isinstance(default, int | float) or name in ("dev_fraction",)
+        for place, probe in enumerate(PROBES):
+            value = as_json(probe, default) if numbers else probe
+            taken = any(takes[place] for _, takes in found)
+            if numbers and not isinstance(value, int | float) or value is None:
+                continue
+            assert rule.holds(value) == taken, (name, probe)
+
+
+KINDS = {"run_classifier": "multilabel", "run_squad": "questions", "run_ner": "tagging"}
+
+
+def test_what_was_not_recorded_is_what_the_flag_was_by_default(probed):
+    for command, kind in KINDS.items():
+        for name, (default, _) in probed[command].items():
+            assert record_fields.before(name, kind, default) == default, (command, name)
+
+
+# --- What a predictor goes by ----------------------------------------------------------------------------
+
+
+def test_answers_are_as_long_and_as_many_as_in_the_training(tiny_model, tmp_path):
+    head = {"cls/squad/output_weights": (2, tiny.CONFIG["hidden_size"]), "cls/squad/output_bias": (2,)}
+    context = "the old cat sees a new dog and the bird eats bread in the garden"
+
+    def longest(name, **settings):
+        directory = model_directories.write(
+            tmp_path / name, tiny_model, "questions", head, task="SQuAD 1.1", max_query_length=6,
+            doc_stride=4, **settings)
+        with serving.load(str(directory)) as predictor:
+            return max(len(predictor(question, context)["answer"].split())
+                       for question in ("cat", "dog", "bird", "the man", "a fish", "bread"))
+
+    assert longest("short", max_answer_length=1) == 1 < longest("long", max_answer_length=12)
+
+
+@pytest.mark.parametrize("threshold, answered", [(1e6, True), (-1e6, False)])
+def test_no_answer_is_decided_by_the_threshold_of_the_training(tiny_model, tmp_path, threshold, answered):
+    head = {"cls/squad/output_weights": (2, tiny.CONFIG["hidden_size"]), "cls/squad/output_bias": (2,)}
+    directory = model_directories.write(
+        tmp_path / "output", tiny_model, "questions", head, task="SQuAD 2.0", max_query_length=6,
+        doc_stride=4, null_score_diff_threshold=threshold)
+    with serving.load(str(directory)) as predictor:
+        assert bool(predictor("the cat", "the old cat sees a new dog")["answer"]) == answered
+    (directory / "eval_results.json").write_text('{"null_score_diff_threshold": "low"}')
+    with pytest.raises(ValueError, match="null_score_diff_threshold is 'low', and has to be a number"):
+        serving.load(str(directory))
