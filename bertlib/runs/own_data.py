@@ -9,7 +9,7 @@ from bertlib.runs.settings import PHASES
 from bertlib.runtime import checkpoints
 from bertlib.tasks import dev_split, output_files, own_data, targets
 from bertlib.tasks.columns import check_header_flag
-from bertlib.tasks.own_data import TASK
+from bertlib.tasks.own_data import KINDS, TASK
 
 _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))
@@ -53,7 +53,7 @@ def processor_of(settings, suffix=""):
         settings.take_default("output_dir", os.path.join("output", _stem(first) + suffix))
     _settle_phases(settings, there)
     record = run_record.of_weights(settings)
-    run_record.take_settings(settings, *own_data.KINDS, without=("task_name", "dev_fraction"))
+    run_record.take_settings(settings, *KINDS, without=("task_name", "dev_fraction"))
     _check_flags(settings)
     reader = own_data.reader_of(settings.task_type, lambda name, default: getattr(settings, name, default))
     parts, labels, kept = _read(settings, reader, record)
