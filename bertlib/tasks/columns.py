@@ -335,6 +335,8 @@ class TextReader:
         width = len(first)
         texts, labels = ([column - 1 if column > 0 else width + column for column in columns or ()
                           if 1 <= abs(column) <= width] for columns in (self.text, self.label))
+        # -1 may be the column of the labels in the training and that of a text in a file without labels.
+        labels = [place for place in labels if place not in texts]
         kind = header_rows.LabelKind(self._task_type, self._separator, known)
         if self._header:
             for place in labels:

@@ -167,6 +167,13 @@ def test_a_header_of_numbered_columns_is_refused_and_not_answered(ahead, lines):
         rest.splitlines())
 
 
+def test_the_last_column_of_a_file_without_labels_is_no_label():
+    settings = {"text_column": "1", "label_column": "-1"}
+    for ahead in (0, 1000):
+        assert values(read("good day\nx\nx\ny\ny\n", "tsv", settings, fields=("text_a",), ahead=ahead)) == [
+            ("good day",), ("x",), ("x",), ("y",), ("y",)]
+
+
 def test_what_separates_columns_is_found_out_or_said():
     numbered = {"text_column": "1"}
     assert values(read("a;b\nc;d\n", "csv", numbered)) == [("a",), ("c",)]
