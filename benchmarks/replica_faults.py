@@ -40,7 +40,7 @@ sys.path.insert(0, str(ROOT))
 
 import bertlib.commands  # noqa: E402, F401  graph mode
 from bertlib.runs import training  # noqa: E402, F401  the modules that all commands load
-from bertlib.runtime import network_namespace, replica_launcher  # noqa: E402
+from bertlib.runtime import network_namespace, replica_launcher, replica_meeting  # noqa: E402
 
 # 16 steps.
 RECIPE = ["--task_name=MRPC", "--do_train=true", "--train_batch_size=12", "--save_checkpoints_steps=5",
@@ -416,7 +416,9 @@ class Faults:
 
     def after(self, case, process, log, struck, pids):
         """Checks how a run ends after its fault; returns (problems, its message)."""
-        limit = self.timeout + SLACK
+        # Before they have met, the machines that are left wait for the one that is gone: see cluster.md.
+        waits = self.machines and case.moment in ("start", "meeting")
+        limit = self.timeout * (1 + replica_meeting.START_TIMEOUTS * waits) + SLACK
         goes_on = case.restarts and case.fault in ("kill", "stop", "cut", "silence")
         problems = []
         while process.poll() is None:
@@ -521,6 +523,9 @@ def main():
     _libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     faults, done = Faults(arguments, flags), 0
     for case in cases(arguments.first + arguments.faults, arguments.seed):
+        # A machine that was told to end may come back: with restarts, the others would wait for it.
+        ends = case.fault not in ("kill", "stop", "cut", "silence")
+        case = dataclasses.replace(case, restarts=case.restarts and not (arguments.machines and ends))
         if case.number >= arguments.first and re.search(arguments.only, f"{case.fault}@{case.moment}"):
             faults.run(case)
             done += 1

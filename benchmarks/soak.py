@@ -223,8 +223,12 @@ def has_begun(directory):
 
 
 def table(samples):
-    """Returns {what is counted: {place: median of the samples there}}."""
-    found = {}
+    """Returns {what is counted: {place: median of the samples there}}. Samples of the end of a process, which
+    has fewer threads, are left out."""
+    samples, found = list(samples), {}
+    threads = statistics.median(one["threads"] for one in samples)
+    while samples[-1]["threads"] < 0.9 * threads:
+        samples.pop()
     for name in samples[0]:
         values = [one[name] for one in samples]
         width = max(1, round(_WIDTH * len(values)))

@@ -45,7 +45,7 @@ SETTINGS = {
 
 def _arguments(run, output):
     fork = ["fork_classifier.py"] if run.script == START_FORK else []
-    return [*fork, *tiny.flags(**{**run.flags, "output_dir": output})]
+    return [run.script, *fork, *tiny.flags(**{**run.flags, "output_dir": output})]
 
 
 def write_headlines(directory):
@@ -76,7 +76,7 @@ def attack(scripts, chance, here, undisturbed, limit):
       limit: function that starts a watch over a `Running` and returns what stops it.
 
     Returns:
-      (what was done, the last `Finished`, what is wrong or None, the command's arguments).
+      (what was done, the last `Finished`, what is wrong or None, the script and its arguments).
     """
     setting = chance.choice(sorted(SETTINGS))
     run = SETTINGS[setting]
@@ -84,7 +84,7 @@ def attack(scripts, chance, here, undisturbed, limit):
         write_headlines(here / "headlines")
     if setting not in undisturbed:
         began = time.time()
-        finished = scripts.run(run.script, *_arguments(run, "undisturbed"), cwd=here)
+        finished = scripts.run(*_arguments(run, "undisturbed"), cwd=here)
         if finished.code:
             return f"{setting}, undisturbed", finished, "it fails undisturbed", _arguments(run, "undisturbed")
         undisturbed[setting] = time.time() - began, tensors_of(here / "undisturbed")
@@ -93,7 +93,7 @@ def attack(scripts, chance, here, undisturbed, limit):
     moments = [chance.uniform(0.1, 1.05) * seconds for _ in range(chance.randint(1, 3))]
     done = f"{setting}, killed after {', '.join(f'{moment:.2f}' for moment in moments)} s"
     for moment in moments:
-        running = scripts.start(run.script, *_arguments(run, "output"), cwd=here)
+        running = scripts.start(*_arguments(run, "output"), cwd=here)
         end = time.time() + moment
         while time.time() < end and os.path.exists(f"/proc/{running.pid}"):
             time.sleep(0.002)
@@ -103,7 +103,7 @@ def attack(scripts, chance, here, undisturbed, limit):
         if finished.code not in (0, -signal.SIGKILL):
             wrong = f"it fails with {finished.code} before it is killed"
             return done, finished, wrong, _arguments(run, "output")
-    running = scripts.start(run.script, *_arguments(run, "output"), cwd=here)
+    running = scripts.start(*_arguments(run, "output"), cwd=here)
     stop = limit(running)
     finished = running.wait()
     stop()

@@ -190,8 +190,8 @@ def define_own_data_flags():
                            "task_type=multilabel.")
     with section("Your own data, in place of a task", WEIGHTS):
         flags.DEFINE_float("dev_fraction", None, "In place of dev_file: the share of the training file, at "
-                           "most 0.5, to evaluate on and not to train on. It is drawn by the seed, of each "
-                           "label alike.")
+                           "most 0.5, to evaluate on and not to train on: the same share of each label, "
+                           "with any seed. The directory keeps these rows in dev_rows.txt.")
     flags.register_validator("threshold", lambda value: value is not None and 0 < value < 1,
                              "must be a number between 0 and 1")
     flags.register_validator("dev_fraction", lambda value: value is None or 0 < value <= 0.5,

@@ -1,5 +1,6 @@
 """convert_checkpoint.py as a user runs it: what arrives, what comes back, what is refused."""
 
+import contextlib
 import json
 import pathlib
 import re
@@ -14,7 +15,7 @@ import tiny
 
 from bertlib.commands import convert_checkpoint
 from bertlib.runs import head_labels
-from bertlib.runtime import checkpoints
+from bertlib.runtime import checkpoints, locks
 
 WIDTH, WORDS = tiny.CONFIG["hidden_size"], len(tiny.VOCABULARY)
 CLASSIFIER = {"output_weights": (3, WIDTH), "output_bias": (3,)}
@@ -577,3 +578,25 @@ def test_what_cannot_be_converted_is_refused_in_one_message(refusal, tiny_model,
     message = refusal(**given.flags)
     for part in expected:
         assert part.format(**vars(given)) in message
+
+
+def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_model, tmp_path):
+    source = tmp_path / "published"
+    source.mkdir()
+    write_published(source, tiny_model.weights)
+    (tmp_path / "converted").mkdir()
+    kept, held = ".convert_checkpoint.other", ".convert_checkpoint.held"
+    for folder in (tmp_path, tmp_path / "converted"):
+        for name in (".convert_checkpoint.killed", kept, held):
+            (folder / name).mkdir()
+            (folder / name / "model.safetensors").touch()
+        for name in (".convert_checkpoint.killed", held):  # a killed process leaves its lock's file
+            (folder / f"{name}.lock").touch()
+    with contextlib.ExitStack() as stack:
+        for folder in (tmp_path, tmp_path / "converted"):
+            stack.enter_context(locks.file(str(folder / held)))
+        convert(input=source / "bert_model.ckpt", output="converted", to="hugging_face")
+        for folder in (tmp_path, tmp_path / "converted"):
+            assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == {
+                kept, held, f"{held}.lock"}
+    assert (tmp_path / "converted" / "model.safetensors").exists()

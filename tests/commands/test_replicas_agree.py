@@ -82,3 +82,14 @@ def test_answers_of_another_model_are_refused(scripts, tiny_model, port, tmp_pat
                 for name in ("one", "two")]
     check_refused(run_on_two_machines(port, tmp_path, commands), "labels.txt is ")
     assert not (tmp_path / "answers.jsonl").exists()
+
+
+def test_another_module_of_a_forks_script_is_refused(port, tmp_path):  # noqa: F811
+    fork = running.ROOT / "tests" / "tf1" / "forks" / "fork_optimizer"
+    for name in ("one", "two"):
+        shutil.copytree(fork, tmp_path / name)
+    with (tmp_path / "two" / "optimization.py").open("a") as file:
+        file.write("# another version\n")
+    commands = [["-m", "tf1", "--replica_timeout=60", tmp_path / name / "run_replicas.py",
+                 f"--output_dir={tmp_path / 'output'}"] for name in ("one", "two")]
+    check_refused(run_on_two_machines(port, tmp_path, commands), "the code of optimization is ")

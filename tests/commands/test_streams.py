@@ -48,7 +48,7 @@ def test_an_output_that_cannot_be_written_is_one_line(tmp_path, redirection, say
 @pytest.mark.parametrize(("redirection", "says"), [(">&-", CLOSED), ("> /dev/full", FULL)])
 @pytest.mark.parametrize(("script", "flags"), [
     ("predict.py", {}), ("predict.py", {"interactive": True}), ("build_vocab.py", {"help": True}),
-    ("plan_memory.py", {"bert_config_file": "bert_config.json", "lengths": "20", "recompute": "layers",
+    ("plan_memory.py", {"bert_config_file": "bert_config.json", "max_seq_length": "20", "recompute": "layers",
                         "output_file": "chart.svg", "gpu_memory_gb": 2, "reserve_gb": 1})])
 def test_every_command_that_prints_says_so(tiny_model, model_dir, tmp_path, script, flags, redirection, says):
     (tmp_path / "lines.txt").write_text("the cat\na dog\n")
@@ -77,7 +77,7 @@ def test_closed_streams_that_are_not_needed_change_nothing(model_dir, tmp_path):
 def test_answers_go_to_devices_which_stay_and_are_named_by_errors(scripts, model_dir, tmp_path):
     (tmp_path / "lines.txt").write_text("the cat\n")
     flags = [f"--model_dir={model_dir}", "--input_file=lines.txt"]
-    done = scripts.run("predict.py", *flags, "--output_file=/dev/stdout", cwd=tmp_path)
+    done = scripts.run("predict.py", *flags, "--output_file=/proc/self/fd/1", cwd=tmp_path)
     assert done.code == 0 and '"label"' in done.out, done.err
     null, full = device(tmp_path, "null"), device(tmp_path, "full")
     (tmp_path / "link").symlink_to(null)

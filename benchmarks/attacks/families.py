@@ -1,0 +1,39 @@
+"""The kinds of cases that bring an oracle, functions of a `trial.Trial`, and how often each is drawn."""
+
+from attacks import classifying, directories, files_and_servers, later_kills, surroundings, tagging
+
+_FAMILIES = {
+    "rows": (classifying.rows, 22),
+    "lines of text": (files_and_servers.text_lines, 2),
+    "GLUE's files": (files_and_servers.glue_files, 1),
+    "near ties": (tagging.near_ties, 1),
+    "sentences": (tagging.sentences, 5),
+    "words to tag": (tagging.lines, 2),
+    "questions": (tagging.questions, 2),
+    "vectors": (files_and_servers.vectors, 1),
+    "run.json": (directories.records, 8),
+    "vocabularies": (directories.vocabularies, 4),
+    "pre-trained vocabularies": (directories.pretrained_vocabularies, 1),
+    "contradicting flags": (directories.contradictions, 2),
+    "unfinished trainings": (directories.unfinished, 2),
+    "dev rows": (directories.dev_rows, 4),
+    "splits": (directories.splits, 1),
+    "collisions": (directories.collisions, 1),
+    "outputs": (surroundings.outputs, 4),
+    "closed outputs": (surroundings.closed_outputs, 1),
+    "TF_CONFIG": (surroundings.tf_configs, 5),
+    "replicas": (surroundings.replicas, 0.5),
+    "machines": (surroundings.machines, 1),
+    "exports": (surroundings.exports, 2),
+    "two exports": (surroundings.two_exports, 0.5),
+    "conversions": (files_and_servers.conversions, 2),
+    "downloads": (files_and_servers.downloads, 3),
+    "submissions": (files_and_servers.submissions, 1),
+    "commands killed": (later_kills.kill, 1),
+}
+WEIGHTS = {kind: weight for kind, (_, weight) in _FAMILIES.items()}
+
+
+def run(kind, trial):
+    """Runs a case; raises `trial.Bad` for a finding."""
+    _FAMILIES[kind][0](trial)

@@ -1,0 +1,143 @@
+"""SIGKILL at random moments of commands that do not train, of taggers and of replicas.
+
+The same command again must end in the bytes of an undisturbed run and leave no unfinished file; between, no
+file under its final name may differ from the undisturbed run's.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import time
+
+from attacks import kills, world
+from attacks.files_and_servers import _SQUAD_PATHS, _squad
+from attacks.trial import Bad, contents_of, unfinished_in
+from file_server import Server
+
+# TensorFlow puts a random number into it.
+_RANDOM_FILES = ("fingerprint.pb",)
+_TRAINING = dict(world.STEPS, num_train_epochs=4, save_checkpoints_steps=2)
+_NER = dict(world.MODEL, **_TRAINING, train_file="data/tags.conll", dev_file="data/tags.conll",
+            test_file="data/tags.conll", do_train=True, do_eval=True, do_predict=True, token_column=2,
+            tag_column=3, output_dir="out")
+_REPLICAS = dict(world.MODEL, **_TRAINING, train_file="data/single.csv", dev_file="data/single.csv",
+                 output_dir="out", num_replicas=2)
+_ASKED = dict(model_dir="single", input_file="asked.jsonl", batch_size=4)
+# Each: (script, flags, the model taken, what it writes). What it writes: a file, a directory of files,
+# "versions" of exports, or the output directory of a "training".
+SETTINGS = {
+    "predict": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl"), "single", "files"),
+    "predict, .gz": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl.gz"), "single", "files"),
+    "vectors": ("extract_features.py", dict(init_checkpoint="single", input_file="lines.txt", layers="-1",
+                                            max_seq_length=20, output_file="out/vectors.jsonl"),
+                "single", "files"),
+    "export": ("export.py", dict(model_dir="single", output_dir="out", warmup_requests=1), "single",
+               "versions"),
+    "export with text": ("export.py", dict(model_dir="single", output_dir="out", warmup_requests=0,
+                                           text=True), "single", "versions"),
+    "convert": ("convert_checkpoint.py", dict(input="single", output="out"), "single", "files"),
+    "convert, weights only": ("convert_checkpoint.py", dict(input="tags", output="out", weights_only=True),
+                              "tags", "files"),
+    "download": ("download.py", dict(data="squad1.1", output_dir="out"), "single", "files"),
+    "run_ner": ("run_ner.py", _NER, "tags", "training"),
+    "replicas": ("run_classifier.py", _REPLICAS, "single", "training"),
+    "replicas predict": ("predict.py", dict(_ASKED, num_replicas=2, output_file="out/answers.jsonl"),
+                         "single", "files"),
+}
+_WEIGHTS = {"run_ner": 2, "replicas": 1, "replicas predict": 1, "download": 2}
+
+
+def kill(trial):
+    """Kills one of the commands some times."""
+    chance = trial.chance
+    setting = chance.choices(sorted(SETTINGS), [_WEIGHTS.get(name, 3) for name in sorted(SETTINGS)])[0]
+    script, flags, model, written = SETTINGS[setting]
+    trial.note(setting)
+    _inputs(trial, model)
+    with _server(setting) as address:
+        flags = {**flags, "base_url": address}
+        environment = {"no_proxy": "*"}
+        if setting not in trial.memory:
+            began = time.time()
+            trial.expect(trial.run(script, environment=environment, **flags), "right")
+            trial.memory[setting] = time.time() - began, _state(trial.here / "out", written)
+            shutil.rmtree(trial.here / "out")
+            trial.commands.append("rm -r out")
+        seconds, expected = trial.memory[setting]
+        for _ in range(chance.randint(1, 3)):
+            moment = chance.uniform(0.02, 1.05) * seconds
+            code = trial.kill(trial.start(script, environment=environment, **flags), moment)
+            if code not in (0, -9):
+                raise Bad("killed, fails", f"exit code {code} before it was killed")
+            _wait_for_the_rest(trial.here)
+            if written != "training" and (trial.here / "out").exists():
+                _check_whole(_state(trial.here / "out", written), expected)
+        finished = trial.run(script, environment=environment, **flags)
+    if finished.code:
+        raise Bad("killed, fails", finished.err[-700:])
+    found = _state(trial.here / "out", written)
+    if wrong := sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name)):
+        raise Bad("killed, other bits", f"{wrong[:5]} differ from the undisturbed run's")
+    if left := unfinished_in(trial.here):
+        raise Bad("left behind", ", ".join(os.path.relpath(path, trial.here) for path in left))
+
+
+def _inputs(trial, model):
+    """The same inputs in every case, so that the undisturbed run's output serves all of a worker's cases."""
+    trial.world.take(trial.here, model)
+    chance = random.Random(5)
+    (trial.here / "asked.jsonl").write_text("".join(json.dumps({"text": world.words(chance)}) + "\n"
+                                                    for _ in range(600)))
+    (trial.here / "lines.txt").write_text("".join(world.words(chance) + "\n" for _ in range(300)))
+
+
+@contextlib.contextmanager
+def _server(setting):
+    """Gives the address of a server of SQuAD's files, or None."""
+    if setting != "download":
+        yield None
+        return
+    chance = random.Random(5)
+    with Server({path: _squad(chance)[:-1] + b" " * (8 << 20) + b"}" for path in _SQUAD_PATHS}) as server:
+        yield server.address
+
+
+def _wait_for_the_rest(here):
+    """Waits until no process works in a directory: replicas end by themselves when their launcher is gone."""
+    end = time.time() + 60
+    while time.time() < end and any(_works_in(path, here) for path in pathlib.Path("/proc").glob("[0-9]*")):
+        time.sleep(0.1)
+
+
+def _works_in(process, here):
+    with contextlib.suppress(OSError):
+        return os.readlink(process / "cwd") == str(here)
+    return False
+
+
+def _state(directory, written):
+    """{name: content} of what a command wrote."""
+    if written == "training":
+        name, tensors = kills.tensors_of(directory)
+        results = {path.name: path.read_bytes() for pattern in ("*results.txt", "*.conll")
+                   for path in directory.glob(pattern)}
+        return {"checkpoint": name, **tensors, **results}
+    if written == "versions":
+        versions = sorted(path for path in directory.iterdir() if path.name.isdigit())
+        return {} if not versions else {name: content for name, content in contents_of(versions[-1]).items()
+                                        if os.path.basename(name) not in _RANDOM_FILES}
+    return {name: content for name, content in contents_of(directory).items()
+            if not any(map(_is_unfinished, pathlib.Path(name).parts))}
+
+
+def _is_unfinished(part):
+    return part.endswith((".partial", ".tempstate")) or part.startswith((".", "temp-", "tmp"))
+
+
+def _check_whole(found, expected):
+    """Raises `Bad` if a file has its final name and not its final content."""
+    if wrong := sorted(name for name, content in found.items() if expected.get(name) != content):
+        raise Bad("half written", f"after the kill, under final names: {wrong[:5]}")

@@ -1,0 +1,258 @@
+"""A case at work: its directory, random choices and commands, and the checks of any command.
+
+A case ends with success, with a refusal, or with the exception `Bad`, which names the kind of finding.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import scripts as running
+import tiny
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+INSIDE = "benchmarks/attacks/inside.py"
+# More memory than any of the runs needs, and less than would hurt other programs on the machine.
+MEMORY = 12 << 30
+_MESSAGE = re.compile(r"^(?:[\w.]+\.py: (?:error: |interrupted|terminated|stopped)|FATAL Flags parsing)"
+                      r"(?P<text>.*)", re.MULTILINE | re.DOTALL)
+_NAMES_SOMETHING = re.compile(r"--\w|[\w.-]/|\.\w{2,}|'.+'|memory|no space|descriptor|RAM|TF_CONFIG|standard",
+                              re.IGNORECASE)
+_CRASH = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Check failed|Exception ignored|"
+                    r"terminate called|core dumped")
+# C0 without tab and newline, DEL, and C1: a terminal acts on them.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Names of unfinished files and directories.
+_UNFINISHED = re.compile(r"\.partial$|^temp-|^\.convert_checkpoint\.|^\.tmp|\.tmp$|\.tempstate|^tmp")
+# What a command may leave beside its output on purpose.
+_LOCKS = re.compile(r"\.lock$")
+
+
+class Bad(Exception):
+    """A finding: `verdict` is its kind in a few words, `detail` what was seen."""
+
+    def __init__(self, verdict, detail=""):
+        super().__init__(f"{verdict}: {detail}")
+        self.verdict, self.detail = verdict, detail
+
+
+class Fresh:
+    """A script in an interpreter of its own, like `running.Running`."""
+
+    def __init__(self, arguments, cwd, environment):
+        script, *flags = arguments
+        self._files = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115  closed with this object
+        self._process = subprocess.Popen(
+            [sys.executable, ROOT / script, *flags], cwd=cwd, env=running.environment(**environment),
+            stdin=subprocess.DEVNULL, stdout=self._files[0], stderr=self._files[1])
+        self.pid = self._process.pid
+
+    def read(self, name):
+        file = self._files[name == "stderr"]
+        return os.pread(file.fileno(), 10**7, 0).decode("utf-8", "backslashreplace")
+
+    def wait(self):
+        code = self._process.wait()
+        return running.Finished(code, self.read("stdout"), self.read("stderr"))
+
+
+def cpu_seconds(pid):
+    """Returns the CPU seconds that a process has used so far, with those of the children it waited for."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def watch(run, limit, overtime):
+    """Kills a run that takes too long, and appends "still working" or "hang" to a list; returns the function
+    that ends the watch.
+
+    Seconds are of CPU, since others may use the machine; a run that takes none for a while hangs.
+    """
+    ended = threading.Event()
+
+    def look():
+        used, logged, idle = 0, 0, 0
+        while not ended.wait(10):
+            with contextlib.suppress(OSError):  # it ended in between
+                before, used = used, cpu_seconds(run.pid)
+                idle = idle + 1 if used - before < 0.1 else 0
+                logged_before, logged = logged, len(run.read("stderr"))
+                if used > limit or idle == 3:
+                    overtime.append("still working" if logged > logged_before and not idle else "hang")
+                    os.kill(run.pid, signal.SIGKILL)
+                    return
+
+    threading.Thread(target=look, daemon=True).start()
+    return ended.set
+
+
+def crash_in(text):
+    """Returns the end of a traceback or abort in a command's output, str; None if there is none."""
+    if not _CRASH.search(text):
+        return None
+    end = text[_CRASH.search(text).start():].strip().splitlines()
+    places = [line.strip() for line in end if str(ROOT) in line and INSIDE not in line]
+    return "\n".join([*places[-4:], *end[-4:]])[-1500:]
+
+
+def judge_message(finished):
+    """Returns "message", "no message" or "vague" for a run that failed."""
+    found = _MESSAGE.search(finished.err)
+    if not found:
+        return "no message"
+    clear = "interrupted" in finished.err or _NAMES_SOMETHING.search(found["text"])
+    return "message" if clear else "vague"
+
+
+def unfinished_in(directory):
+    """Returns the unfinished files and directories below a directory, sorted paths (str)."""
+    return sorted(os.path.join(folder, name) for folder, names, files in os.walk(directory)
+                  for name in (*names, *files) if _UNFINISHED.search(name))
+
+
+def contents_of(directory):
+    """Returns {relative path: hash of the content} of the regular files below a directory, without locks."""
+    found = {}
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and not _LOCKS.search(name):
+                found[os.path.relpath(path, directory)] = hashlib.sha1(
+                    pathlib.Path(path).read_bytes()).hexdigest()
+    return found
+
+
+class Trial:
+    """One case.
+
+    Attributes:
+      chance: its `random.Random`.
+      here: its directory, pathlib.Path, in which commands run.
+      world: the `world.World` of trained models.
+      commands: lines that repeat what it ran so far.
+      notes: what was done, in words, for the report. command: the script that the case is about.
+      refused: whether a command ended with an error that was allowed.
+      memory: dict that the cases of a worker share.
+    """
+
+    def __init__(self, servers, world, chance, here, limit, memory):
+        self.chance, self.here, self.world, self.memory = chance, here, world, memory
+        self.command, self.refused = "", False
+        self.commands, self.notes = [f"cd {shlex.quote(str(here))}"], []
+        self._servers, self._limit = servers, limit
+        self._read_only = {}
+
+    def note(self, text):
+        self.notes.append(text)
+
+    # --- Files
+
+    def write(self, name, content):
+        """Writes an input, str or bytes; it must be the same when the case ends. Returns the path."""
+        path = self.here / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+        path.write_bytes(content)
+        self._read_only[path] = content
+        return path
+
+    def check_inputs(self):
+        """Raises `Bad` if a command changed what it only reads."""
+        for path, content in self._read_only.items():
+            if not path.is_file() or path.read_bytes() != content:
+                raise Bad("input lost or changed", str(path))
+
+    # --- Commands
+
+    def start(self, script, *arguments, server=0, stdout=None, limits=None, environment=None, **flags):
+        """Starts a command; returns what `finish` takes. See `run`; two servers run two at a time."""
+        environment = environment or {}
+        self.command = script
+        line = [*arguments, *tiny.flags(**{name: value for name, value in flags.items()
+                                           if value is not None})]
+        inside = json.dumps({"limits": {"RLIMIT_AS": MEMORY, **(limits or {})},
+                             **({"stdout": stdout} if stdout else {})})
+        shown = [f"{name}={shlex.quote(value):.300}" for name, value in environment.items()]
+        self.commands.append(" ".join([*shown, "python", str(ROOT / script), shlex.join(map(str, line)),
+                                       {"none": ">&-", "full": ">/dev/full", "closed": "| true"}.get(
+                                           stdout, "")]).strip())
+        started = self._servers[server].start(INSIDE, inside, str(ROOT / script), *line, cwd=self.here,
+                                              **environment)
+        overtime = []
+        return script, started, watch(started, self._limit, overtime), overtime, stdout
+
+    def finish(self, started):
+        """Waits for a command; returns its `Finished`.
+
+        Raises:
+          Bad: it crashed, hangs, failed without a clear message, or wrote control characters.
+        """
+        script, process, stop, overtime, stdout = started
+        finished = process.wait()
+        stop()
+        if overtime:
+            raise Bad(overtime[0], finished.err[-700:])
+        if crash := crash_in(finished.err):
+            raise Bad("traceback", crash)
+        if finished.code < 0:
+            raise Bad("abort by signal", f"{signal.Signals(-finished.code).name}\n{finished.err[-700:]}")
+        if control := _CONTROL.search(finished.err):
+            place = control.start()
+            raise Bad("escape sequence", repr(finished.err[max(0, place - 150):place + 60]))
+        if finished.code:
+            verdict = judge_message(finished)
+            said = finished.err[finished.err.rfind(".py: error: "):].strip()
+            if verdict == "message" and "\n" in said and "FATAL" not in finished.err and (
+                    script != "glue_submission.py"):
+                verdict = "message of several lines"
+            if verdict != "message":
+                raise Bad(verdict, f"exit code {finished.code}\n{finished.err[-700:]}")
+        return finished
+
+    def kill(self, started, moment):
+        """Kills a command at a moment, in seconds from now, unless it ended before; returns its exit code."""
+        _, process, stop, _, _ = started
+        end = time.time() + moment
+        while time.time() < end and os.path.exists(f"/proc/{process.pid}"):
+            time.sleep(0.002)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+        self.commands[-1] += f"  # killed after {moment:.2f} s"
+        code = process.wait().code
+        stop()
+        return code
+
+    def run(self, script, *arguments, **options):
+        """Runs a command to its end; returns its `Finished`.
+
+        Args:
+          script: file name in the repository's root.
+          arguments: what follows as it is.
+          options: flags by name, None for one that is left out; and: stdout: "none", "full" or "closed".
+            limits: {resource limit: value}. environment: {name: value}.
+        """
+        return self.finish(self.start(script, *arguments, **options))
+
+    def expect(self, finished, must):
+        """Returns whether a command succeeded.
+
+        Args:
+          finished: its `Finished`.
+          must: "right" if it must have succeeded, "refused" if it must not, "either".
+        """
+        if finished.code and must == "right":
+            raise Bad("refused though valid", finished.err[-700:])
+        if not finished.code and must == "refused":
+            raise Bad("accepted", finished.err[-700:])
+        self.refused |= bool(finished.code)
+        return not finished.code
