@@ -39,6 +39,7 @@ def define_flags():
                             "cache $TFHUB_CACHE_DIR holds.")
     common_flags.define_classification_flags(PROCESSORS, XnliProcessor.LANGUAGES)
     common_flags.define_own_data_flags()
+    common_flags.define_column_flags()
     common_flags.define_model_flags(max_seq_length=128)
     common_flags.define_tokenizer_flags()
     common_flags.define_training_flags()

@@ -178,14 +178,6 @@ def define_own_data_flags():
                             "both), each also with .gz.")
         flags.DEFINE_string("dev_file", None, "File to evaluate on.")
         flags.DEFINE_string("test_file", None, "File to predict; it may have no labels.")
-        flags.DEFINE_string("text_column", None, "Column of the text, or of two texts, with a comma between: "
-                            "names, or numbers from 1; -1 is the last one. By default the usual names, such "
-                            "as text, or sentence1 and sentence2.")
-        flags.DEFINE_string("label_column", None, "Column of the label, likewise; with task_type=multilabel "
-                            "also several, of 0 and 1, called as the labels.")
-        flags.DEFINE_enum("header", "auto", ["auto", "true", "false"],
-                          "Whether the first row of a .csv or .tsv file names the columns. auto: it does if "
-                          "columns are given by name, or not at all.")
     with section("Your own data, in place of a task", TASK):
         flags.DEFINE_enum("task_type", "classification", ["classification", "regression", "multilabel"],
                           "What a text has: one of several labels, a number, or any number of labels.")
@@ -206,6 +198,29 @@ def define_own_data_flags():
                              "must be a number above 0 and at most 0.5")
     flags.register_validator("label_separator", lambda text: bool(text) and text.isprintable(),
                              "must be a character or more, such as a comma")
+
+
+def define_column_flags(heading="Your own data, in place of a task"):
+    """Defines the flags of the columns of one's own files; see `columns`."""
+    with section(heading, INPUT):
+        flags.DEFINE_string("text_column", None, "Column of the text, or of two texts, with a comma between: "
+                            "names, or numbers from 1; -1 is the last one. By default the usual names, such "
+                            "as text, or sentence1 and sentence2.")
+        flags.DEFINE_string("label_column", None, "Column of the label, likewise; with task_type=multilabel "
+                            "also several, of 0 and 1, called as the labels.")
+        flags.DEFINE_enum("header", "auto", ["auto", "true", "false"],
+                          "Whether the first row of a .csv or .tsv file names the columns. auto: it does if "
+                          "columns are given by name, or not at all.")
+        flags.DEFINE_enum("delimiter", "auto", ["auto", "comma", "semicolon"],
+                          "The character between the columns of a .csv file. auto: semicolons, if the first "
+                          "row has some and no commas, outside of quotes; else commas.")
+
+
+def define_word_column_flags(heading="Task"):
+    """Defines the flags of the columns of CoNLL's files; see `tagging_data`."""
+    with section(heading, INPUT):
+        flags.DEFINE_integer("token_column", 1, "Column of the words, counted from 1; -1 is the last one.")
+        flags.DEFINE_integer("tag_column", -1, "Column of the tags, counted from 1; -1 is the last one.")
 
 
 def define_model_flags(max_seq_length):

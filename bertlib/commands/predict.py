@@ -11,6 +11,7 @@ what comes out.
 
 import contextlib
 import gzip
+import io
 import json
 import os
 import queue
@@ -25,9 +26,8 @@ from bertlib.commands import common_flags
 from bertlib.runs import checks, run_record
 from bertlib.runtime import files, locks, replica_group, terminal, together
 from bertlib.serving import questions
-from bertlib.tasks import output_files, own_data
+from bertlib.tasks import columns, output_files, tables
 
-_HEADER = {"auto": None, "true": True, "false": False}
 # Batches of lines that are sorted by length together, if so many are there.
 _BATCHES = 16
 
@@ -46,27 +46,12 @@ def define_flags():
         flags.DEFINE_string("output_file", "-", "File of the answers; - is the standard output.")
         flags.DEFINE_enum("input_format", None, list(questions.FORMATS), "By default what the ending of the "
                           f"file says, else text: a line is a text, or two with{questions.PAIR}between them.")
-        flags.DEFINE_string("text_column", None, "Columns of the texts, by name, or by number from 1. By "
-                          "default those of the training, if the first line names them, or the first ones.")
-        flags.DEFINE_enum("header", "auto", list(_HEADER), "Whether the first line of columns names them. By "
-                          "default it does if it has the names that texts are looked for by.")
         flags.DEFINE_bool("skip_bad_lines", False, "Answer a line that cannot be used by what is wrong, and "
                           "go on, rather than stop there.")
         flags.DEFINE_bool("interactive", False, "Ask for the texts, one after the other.")
+    common_flags.define_column_flags("Columns, by default those of the training")
+    common_flags.define_word_column_flags("Columns, by default those of the training")
     common_flags.define_replica_flags()
-
-
-def format_of(settings):
-    """Returns --input_format, or what the file's name says."""
-    if settings.input_format:
-        return settings.input_format
-    ending = settings.input_file.removesuffix(".gz").rpartition(".")[2]
-    return {"json": "jsonl"}.get(ending, ending if ending in questions.FORMATS else "text")
-
-
-def columns_of(settings):
-    """Returns --text_column: list of str and int; None if it was not given."""
-    return settings.text_column and own_data.columns_of(settings.text_column)
 
 
 @contextlib.contextmanager
@@ -78,14 +63,25 @@ def opened(settings):
         answers = sys.stdout if files.writes() else stack.enter_context(open(os.devnull, "w"))
         if settings.input_file != "-":
             lines = stack.enter_context(files.opened(settings.input_file, "rb"))
-            if settings.input_file.endswith(".gz"):
+            if tables.is_compressed(settings.input_file):
                 lines = stack.enter_context(gzip.open(lines))
         if settings.output_file != "-":
             files.make_directories(os.path.dirname(settings.output_file) or ".")
             stack.enter_context(locks.file(settings.output_file))
             partial = stack.enter_context(files.replacing(settings.output_file))
-            answers = stack.enter_context(files.opened(partial, "w"))
+            answers = stack.enter_context(_writer(partial, tables.is_compressed(settings.output_file)))
         yield lines, answers
+
+
+@contextlib.contextmanager
+def _writer(path, compressed):
+    """Gives the stream of a file of text, which may be compressed: equal text makes equal files."""
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(files.opened(path, "wb" if compressed else "w"))
+        if compressed:
+            packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=writer, mtime=0))
+            writer = stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8", newline=""))
+        yield writer
 
 
 def groups(items, most, waits=False):
@@ -190,11 +186,15 @@ def run(settings, predictor):
     """
     answered = skipped = 0
     wrong = None
+    given = {name: getattr(settings, name) for name in questions.COLUMN_FLAGS if settings.given(name)}
+    source = predictor.source(given)
     replicas = replica_group.current()
     with opened(settings) as (lines, answers):
-        asked = questions.read(lines, format_of(settings), predictor.fields, predictor.required,
-                               columns_of(settings), predictor.columns, _HEADER[settings.header])
-        read = groups(asked, settings.batch_size * _BATCHES, _is_whole(settings.input_file))
+        name = "standard input" if settings.input_file == "-" else settings.input_file
+        is_whole = _is_whole(settings.input_file)
+        asked = source.read(lines, name, settings.input_format or questions.format_of(settings.input_file),
+                            ahead=columns.AHEAD if is_whole else 0)
+        read = groups(asked, settings.batch_size * _BATCHES, is_whole)
         for group in _told(replicas, _undamaged(read, settings.input_file)):
             written, bad, wrong = answer(predictor, group, settings.skip_bad_lines)
             answers.write("".join(f"{line}\n" for line in written))
@@ -205,7 +205,6 @@ def run(settings, predictor):
     logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {skipped}" if skipped
                  else "")
     if wrong is not None:
-        name = "standard input" if settings.input_file == "-" else settings.input_file
         raise ValueError(f"{name}:{wrong.line}: {wrong.problem} What was before it is answered. "
                          "Correct it, or pass --skip_bad_lines=true.")
 
@@ -223,6 +222,14 @@ def converse(predictor):
             print(terminal.printable(str(error)))
         else:
             print(terminal.printable(json.dumps(found, ensure_ascii=False, indent=2)))
+
+
+def _take_columns(settings):
+    """Takes over the columns of the training that no flag gives. Those of a file with other texts than the
+    training's are its own: its labels, if it has any, and a header row of names."""
+    path = os.path.join(settings.model_dir, output_files.RECORD)
+    without = ("label_column", "header") if settings.given("text_column") else ()
+    run_record.take_over(settings, output_files.read_record(settings.model_dir), path, without)
 
 
 def _of_model_files(directory):
@@ -262,6 +269,7 @@ def main(_):
     check_replicas(settings, group)
     with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,
                       group) as predictor:
+        _take_columns(settings)
         if group:
             run_record.agree(group, settings, model=run_record.of_checkpoint(predictor.checkpoint),
                              **_of_model_files(settings.model_dir))

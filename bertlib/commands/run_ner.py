@@ -42,8 +42,7 @@ def define_flags():
                             "tabs separate, a blank line after each sentence.")
         flags.DEFINE_string("dev_file", None, "File to evaluate on.")
         flags.DEFINE_string("test_file", None, "File to predict; it may have no tags.")
-        flags.DEFINE_integer("token_column", 1, "Column of the words, counted from 1; -1 is the last one.")
-        flags.DEFINE_integer("tag_column", -1, "Column of the tags, counted from 1; -1 is the last one.")
+    common_flags.define_word_column_flags()
     with common_flags.section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development file.")

@@ -8,16 +8,13 @@ from bertlib.runs import checks, dev_rows, head_labels, run_record
 from bertlib.runs.settings import PHASES
 from bertlib.runtime import checkpoints
 from bertlib.tasks import dev_split, output_files, own_data, targets
-from bertlib.tasks.own_data import TASK
+from bertlib.tasks.columns import check_header_flag
+from bertlib.tasks.own_data import KINDS, TASK
 
 _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))
 _FLAGS = (*_FILES.values(), "text_column", "label_column", "label_file", "task_type", "label_separator",
-          "threshold", "header", "dev_fraction")
-# Kinds of heads of the commands that classify, see `output_files.kind_of`.
-KINDS = ("classification", "regression", "multilabel")
-# What --header says: whether the first row names the columns; None if that is to be found out.
-HEADER = {"auto": None, "true": True, "false": False}
+          "threshold", "header", "delimiter", "dev_fraction")
 _MOST_LISTED = 30
 
 
@@ -57,11 +54,8 @@ def processor_of(settings, suffix=""):
     _settle_phases(settings, there)
     record = run_record.of_weights(settings)
     run_record.take_settings(settings, *KINDS, without=("task_name", "dev_fraction"))
-    columns = {name: None if getattr(settings, name) is None else own_data.columns_of(getattr(settings, name))
-               for name in ("text_column", "label_column")}
-    _check_flags(settings, **columns)
-    reader = own_data.Reader(settings.task_type, columns["text_column"], columns["label_column"],
-                             HEADER[settings.header], settings.label_separator)
+    _check_flags(settings)
+    reader = own_data.reader_of(settings.task_type, lambda name, default: getattr(settings, name, default))
     parts, labels, kept = _read(settings, reader, record)
     for name, found in (("text_column", reader.text), ("label_column", reader.label)):
         if getattr(settings, name) is None and found:
@@ -136,9 +130,11 @@ def _settle_phases(settings, there):
             raise ValueError(f"--{_FILES[part]}{other} is required with --{phase}=true.")
 
 
-def _check_flags(settings, text_column, label_column):
+def _check_flags(settings):
     """Raises a ValueError if flags exclude each other."""
     kind = settings.task_type
+    given = own_data.columns_of_settings(lambda name, default: getattr(settings, name, default))
+    text_column, label_column = given["text"], given["label"]
     if settings.data_dir is not None:
         raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks: name your own files with "
                          "--train_file, --dev_file and --test_file.")
@@ -156,10 +152,8 @@ def _check_flags(settings, text_column, label_column):
     if len(label_column or ()) > 1 and kind != "multilabel":
         raise ValueError(f"--label_column={settings.label_column}: only with --task_type=multilabel there "
                          f"are several columns of labels, and this is {kind}.")
-    named = any(isinstance(column, str) for column in (*(text_column or [""]), *(label_column or ())))
-    if settings.header == "false" and named:
-        raise ValueError("--header=false: without a header row columns have no names. Give --text_column and "
-                         "--label_column by number, from 1.")
+    check_header_flag(given["header"], None if text_column is None else [
+        *text_column, *(label_column or ())], "--text_column and --label_column")
 
 
 # --- Files -----------------------------------------------------------------------------------------------
@@ -184,7 +178,7 @@ def _read(settings, reader, record):
         own_data.check_variety(train)
         _check_visible(settings, labels, train)
     if settings.do_eval and not takes_out:
-        parts["dev"] = read("dev_file")
+        parts["dev"] = read("dev_file", known=labels)
     if settings.do_predict:
         parts["test"] = read("test_file", needs_labels=False, known=labels)
     if labels is not None:

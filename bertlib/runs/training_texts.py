@@ -1,23 +1,20 @@
 """The texts that a model was trained on, read again where run.json says that they lie."""
 
-from bertlib.runs import own_data as own_data_flags
 from bertlib.runtime import files
-from bertlib.tasks import classifier_data, own_data, squad_data, tagging_data
+from bertlib.tasks import own_data, squad_data, tables, tagging_data
 
 
 def of_file(path):
     """Yields the lines of a UTF-8 file.
 
     Raises:
-      ValueError: a line is not UTF-8.
+      FileNotFoundError, ValueError: there is none, or a line is not UTF-8.
     """
-    with files.opened(path, "rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                yield line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError:
-                raise ValueError(f"{path}:{number}: the line is not UTF-8. Convert the file to "
-                                 "UTF-8.") from None
+    with tables.opened(path) as stream:
+        for number, line in tables.lines_of(stream):
+            if isinstance(line, tables.Bad):
+                raise ValueError(f"{path}:{number}: {line.problem}")
+            yield line.rstrip("\r\n")
 
 
 def of(model):
@@ -40,13 +37,11 @@ def of(model):
             path, model.setting("token_column"), model.setting("tag_column")).sentences)
     if model.kind == "questions":
         return _texts(squad_data.read_squad_examples(path, is_training=False), "question_text", "context")
-    if model.task != own_data_flags.TASK:
-        return _texts(classifier_data.get_processor(model.task).get_train_examples(path))
-    columns = {name: value and own_data.columns_of(value) for name, value in (
-        (name, model.setting(f"{name}_column")) for name in ("text", "label"))}
-    reader = own_data.Reader(model.kind, **columns, header=own_data_flags.HEADER[model.setting("header")],
-                             separator=model.setting("label_separator"))
-    return _texts(reader.read(path).rows)
+    if model.processor:
+        return _texts(model.processor.get_train_examples(path))
+    if model.task != own_data.TASK:
+        raise ValueError(f"how the data of {model.task} are read is not known.")
+    return _texts(own_data.reader_of(model.kind, model.setting).read(path).rows)
 
 
 def _texts(examples, *names):

@@ -28,6 +28,7 @@ from bertlib.tasks import (
     tagging,
     tagging_data,
 )
+from bertlib.tasks.columns import is_blank
 
 _MASK = "[MASK]"
 _DIGITS = 6
@@ -41,26 +42,34 @@ def _number(value):
 def _text(name, value):
     if not isinstance(value, str):
         raise ValueError(f"{name} is {value!r:.80}, and has to be a text.")
-    if not value.strip():
+    if is_blank(value):
         raise ValueError(f"{name} is empty.")
     return value
 
 
 class _Texts:
-    """One or two texts. What is too long becomes windows if it did in the training, else it is cut."""
+    """One or two texts, as in the training. What is too long becomes windows if it did in the training, else
+    it is cut."""
 
     fields, required = ("text_a", "text_b"), 1
     more_inputs = ()
 
-    def __init__(self, model):
-        self._model = model
+    def __init__(self, model, num_texts=None):
+        """Takes a model; `num_texts` is that of an example, or None if one and two texts are right."""
+        self._model, self._num_texts = model, num_texts
         self._doc_stride = model.setting("doc_stride")
+        if num_texts:
+            self.fields, self.required = self.fields[:num_texts], num_texts
 
     def windows(self, text_a, text_b=None):
-        if text_b and self._model.bert_config.type_vocab_size < 2:
+        if self._num_texts == 2 and text_b is None:
+            raise ValueError("text_b is missing: the model was trained on pairs of texts.")
+        if self._num_texts == 1 and text_b is not None:
+            raise ValueError("text_b: the model was trained on single texts; leave it out.")
+        if text_b is not None and self._model.bert_config.type_vocab_size < 2:
             raise ValueError("text_b: the model tells no second text from the first; it takes one.")
         example = classifier_features.InputExample("asked", _text("text_a", text_a),
-                                                   _text("text_b", text_b) if text_b else None)
+                                                   text_b if text_b is None else _text("text_b", text_b))
         found, _ = classifier_features.windows_of(example, self._model.max_seq_length, self._model.tokenizer,
                                                   self._doc_stride)
         return [{"input_ids": list(self._model.tokenizer.convert_tokens_to_ids(first + second)),
@@ -76,7 +85,7 @@ class Classification(_Texts):
     """{"label", "probabilities": {label: p}}."""
 
     def __init__(self, model):
-        super().__init__(model)
+        super().__init__(model, model.num_texts)
         self._labels = model.labels
         self.head = classifier.Classifier(len(model.labels))
 
@@ -91,7 +100,7 @@ class Multilabel(_Texts):
     """{"labels", those that are likely enough, "probabilities": {label: p}}."""
 
     def __init__(self, model):
-        super().__init__(model)
+        super().__init__(model, model.num_texts)
         self._labels, self._threshold = model.labels, model.setting("threshold")
         self.head = multilabel.MultilabelClassifier(model.labels, self._threshold)
 
@@ -106,6 +115,9 @@ class Regression(_Texts):
     """{"score"}."""
 
     head = regression.Regressor()
+
+    def __init__(self, model):
+        super().__init__(model, model.num_texts)
 
     def answer(self, outputs, context):
         del context
@@ -129,7 +141,7 @@ class Vectors(_Texts):
 class Tagging:
     """{"words", "tags", "entities": [{"type", "text", "start", "end"}]}, start and end counting words.
 
-    What is asked about is a text, of which white space separates the words, or a list of words.
+    What is asked about is a text, of which spaces, tabs and line ends separate the words, or a list of words.
     """
 
     fields, required = ("text",), 1
@@ -140,12 +152,15 @@ class Tagging:
         self.head = tagging.Tagger(len(model.labels), model.setting("crf"))
 
     def windows(self, text):
-        if isinstance(text, list) and all(isinstance(word, str) and word.strip() for word in text):
+        if isinstance(text, list) and all(isinstance(word, str) and tagging_data.words_of(word)
+                                          for word in text):
             words = text
+        elif isinstance(text, str):
+            words = tagging_data.words_of(text)
         else:
-            words = _text("text", text).split()
+            raise ValueError(f"text is {text!r:.80}, and has to be a text or a list of words.")
         if not words:
-            raise ValueError("text has no word.")
+            raise ValueError("text is empty.")
         made, = tagging_data.make_windows(
             [tagging_data.Sentence(words, None, None)], self._model.labels, self._model.tokenizer,
             self._model.max_seq_length, self._model.setting("label_all_pieces"))

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from bertlib.runtime import checkpoints, files
 from bertlib.tasks import output_files, record_fields, tokenizer_files
+from bertlib.tasks.classifier_data import PROCESSORS, get_processor
+from bertlib.tasks.columns import columns_of
 import modeling
 import tokenization
 
@@ -35,6 +37,24 @@ class ModelDirectory(NamedTuple):
     def task(self):
         """The name of the task, such as "mrpc"."""
         return self.record["task"]
+
+    @property
+    def processor(self):
+        """The processor of the known task that it was trained on; None of other data."""
+        if self.kind not in ("classification", "regression") or str(self.task).lower() not in PROCESSORS:
+            return None
+        processor = get_processor(self.task)
+        if processor.language:
+            processor.language = self.setting("xnli_language", processor.language)
+        return processor
+
+    @property
+    def num_texts(self):
+        """The texts of an example of the training, 1 or 2; None if that is not known."""
+        columns = self.setting("text_column")
+        if columns:
+            return len(columns_of(columns))
+        return self.processor.num_texts if self.processor else None
 
     @property
     def max_seq_length(self):

@@ -1,8 +1,8 @@
 """Answers of a trained model: loaded once, then called as often as one likes."""
 
 from bertlib.runtime import together
-from bertlib.serving import answers, session
-from bertlib.tasks import own_data
+from bertlib.serving import answers, questions, session
+from bertlib.tasks import tables
 
 BATCH_SIZE = 32
 
@@ -17,7 +17,6 @@ class Predictor:
       task: a key of `answers.TASKS`.
       fields, required: names of what is asked about, such as ("text_a", "text_b"), and how many of them have
         to be there.
-      columns: those of the training's own data, names (str) or numbers from 1 (int), or none.
       checkpoint: path of the weights.
     """
 
@@ -37,8 +36,7 @@ class Predictor:
         self.task = answers.task_of(directory, task)
         self._answers = answers.TASKS[self.task](directory)
         self.fields, self.required = self._answers.fields, self._answers.required
-        named = directory.setting("text_column")
-        self.columns = own_data.columns_of(named) if named else ()
+        self._directory = directory
         self.checkpoint = directory.checkpoint
         self._batch_size, self._group = batch_size, group
         self._model = session.Model(self._answers.head, directory.bert_config, directory.checkpoint,
@@ -59,6 +57,25 @@ class Predictor:
         """
         found, = self.answer([self.prepare(*texts, **fields)])
         return found
+
+    def source(self, flags=None):
+        """Returns the `questions.Source` of files to answer; `flags` override the columns of the training."""
+        return questions.Source(self._directory, self.fields, self.required, flags)
+
+    def read(self, path, input_format=None, **flags):
+        """Yields the `questions.Question` of each row of a file, as `predict.py` reads it.
+
+        Args:
+          path: the file, which may be compressed.
+          input_format: one of `questions.FORMATS`; by default the format of the file's name.
+          flags: values of `questions.COLUMN_FLAGS`, in place of the training's.
+
+        Raises:
+          ValueError, OSError: the file cannot be used.
+        """
+        source = self.source(flags)
+        with tables.opened(path) as stream:
+            yield from source.read(stream, path, input_format or questions.format_of(path))
 
     def prepare(self, *texts, **fields):
         """Returns what `answer` takes of one question; arguments and errors are those of a call."""

@@ -1,11 +1,20 @@
-"""Lines of text to questions: plain text, tab- or comma-separated values, JSON Lines, as they come."""
+"""Lines to questions: plain text, separated values, JSON Lines or sentences in CoNLL's columns, as they come.
 
-import csv
+Rows and columns are read by `bertlib.tasks.columns`, as in a training.
+"""
+
+import itertools
 import json
 from typing import Any, NamedTuple
 
-FORMATS = ("text", "tsv", "csv", "jsonl")
+from bertlib.serving import answers
+from bertlib.tasks import columns, own_data, tables, tagging_data
+
+FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # between two texts of a line of plain text
+_ENDINGS = {**tables.ENDINGS, ".conll": "conll", ".iob": "conll", ".bio": "conll"}
+# Flags that say where the texts of a file are, see `Source`.
+COLUMN_FLAGS = ("text_column", "label_column", "header", "delimiter", "token_column", "tag_column")
 
 
 class Question(NamedTuple):
@@ -21,167 +30,153 @@ class Question(NamedTuple):
     problem: str | None = None
 
 
-class _Bad(NamedTuple):
-    """A row that cannot be read."""
+def format_of(path):
+    """Returns the format that the ending of a file's name says; "text" if it says none."""
+    name = path.lower().removesuffix(".gz")
+    return next((input_format for ending, input_format in _ENDINGS.items() if name.endswith(ending)), "text")
 
-    problem: str
+
+class Source:
+    """Reads the questions to a model from files and streams, by the columns of its training."""
+
+    def __init__(self, model, fields, required, flags=None):
+        """Says where the texts are.
+
+        Args:
+          model: a `model_directory.ModelDirectory`.
+          fields, required: see `answers`.
+          flags: {name: value} of `COLUMN_FLAGS` that were given, and override the training's.
+
+        Raises:
+          ValueError: they contradict each other.
+        """
+        flags = dict(flags or {})
+        self._fields, self._required, self._labels = list(fields), required, model.labels
+        self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"
+        given = flags.get("text_column") is not None
+        if given:  # a file with other columns than the training's, which may lack labels and a header row
+            flags = {"label_column": None, "header": "auto", **flags}
+
+        def setting(name, default):
+            return flags[name] if name in flags else model.setting(name, default)
+
+        self._token_column, self._tag_column = setting("token_column", 1), setting("tag_column", -1)
+        said = own_data.columns_of_settings(setting)
+        if given:
+            _check_count(flags["text_column"], len(said["text"]), fields, required)
+        columns.check_header_flag(said["header"], said["text"], "--text_column")
+        processor = model.processor
+        names = [*(processor.names_of_texts() if processor else ()), self._fields,
+                 *([self._fields[:required]] if required < len(fields) else ())]
+        self._reader = columns.TextReader(
+            **said, task_type=model.kind if model.kind in own_data.KINDS else "classification",
+            separator=model.setting("label_separator", ","), choices=() if given else names,
+            find_layout=processor and processor.columns_in, takes_lists=self._is_tagger)
+
+    def read(self, stream, name, input_format, ahead=columns.AHEAD):
+        """Yields the `Question` of each line, as soon as it is there.
+
+        Args:
+          stream: binary, iterated by lines.
+          name: of the file, for errors.
+          input_format: one of `FORMATS`. A file of CoNLL's columns is read as a whole first.
+          ahead: rows that may be looked at before the first one is yielded; see `columns.TextReader`.
+
+        Raises:
+          ValueError: the columns are not there, or it is not certain which they are.
+        """
+        if input_format == "text":
+            return self._of_text(stream)
+        if input_format == "conll":
+            if not self._is_tagger:
+                raise ValueError("--input_format=conll: sentences in CoNLL's columns are for a model that "
+                                 f"tags words. This one takes {' and '.join(self._fields)}.")
+            return self._of_conll(stream, name)
+        return self._of_rows(stream, name, input_format, ahead)
+
+    def _of_text(self, stream):
+        for number, line in tables.lines_of(stream):
+            if isinstance(line, tables.Bad):
+                yield Question(number, {}, problem=line.problem)
+                continue
+            text = line.rstrip("\r\n")
+            values = text.split(PAIR, 1) if len(self._fields) > 1 else [text]
+            fields = dict(zip(self._fields, values))
+            problem = None
+            if len(values) < self._required:
+                problem = (f"there is one text; the model takes {' and '.join(self._fields)}, "
+                           f"with{PAIR}between them.")
+            yield Question(number, fields, tuple(values), problem)
+
+    def _of_conll(self, stream, name):
+        found = tagging_data.parse_conll(stream, name, self._token_column, self._tag_column, tagged=None)
+        for sentence in found.sentences:
+            yield Question(sentence.lines[0], {}, (sentence.words,))
+
+    def _of_rows(self, stream, name, input_format, ahead):
+        reader, names = self._reader, {}
+        for row in reader.rows(stream, name, input_format, self._labels, ahead):
+            if row.values is None:
+                yield Question(row.line, {}, problem=row.problem)
+                continue
+            fields, width = row.values, len(row.values)
+            if isinstance(row.values, list):
+                if width not in names:
+                    texts = dict(zip(reader.text_places, self._fields))
+                    names[width] = _names(reader.place.names, texts, width)
+                fields = dict(zip(names[width], row.values))
+            problem = row.problem
+            if problem is None and self._has_second_text(fields):
+                problem = "there is a text_b, and the model was trained on single texts; remove it."
+            yield Question(row.line, fields, row.texts, problem)
+
+    def _has_second_text(self, fields):
+        """Whether the row of a model of single texts was found by the name text_a, and has a text_b."""
+        place, chosen = self._reader.place, self._reader.text_places
+        return self._fields == ["text_a"] and "text_b" in fields and place.names is not None and (
+            [place.name_of(chosen[0])] == self._fields)
 
 
-def read(stream, input_format, fields, required, names=None, columns=(), header=None):
-    """Yields the `Question` of each line, as soon as it is there.
+def _check_count(flag, number, fields, required):
+    """Raises a ValueError if --text_column names more or fewer columns than a task takes."""
+    if not required <= number <= len(fields):
+        raise ValueError(f"--text_column={flag} names {number} column{'s' * (number != 1)}, and the model "
+                         f"takes {' and '.join(fields)}.")
 
-    Args:
-      stream: binary, iterated by lines.
-      input_format: one of `FORMATS`.
-      fields: names of what the task asks about, of which the first `required` have to be there.
-      names: columns of these, each a name (str) or a number (int) from 1, or below 0 from the end; None for
-        `columns`, or columns called as the fields, if they are there, and else for the first columns.
-      columns: the columns that the model was trained on, likewise, or none.
-      header: whether the first row names the columns; None if it does when it has the names looked for.
+
+def _names(header, texts, width):
+    """The names of a row's fields, all different.
+
+    A field is called as in the header, or without one {place: name} `texts`; without a name column_3, say. A
+    name that another field has gets a number: text, text_2.
     """
-    rows = _ROWS[input_format](_decoded(stream))
-    choice = _Columns(fields, required, names, columns, header if input_format in ("tsv", "csv") else False)
-    for line, row in rows:
-        if isinstance(row, _Bad):
-            yield Question(line, {}, problem=row.problem)
-        elif not isinstance(row, list):
-            yield choice.of_object(line, row)
-        elif not choice.takes_header(row):
-            yield choice.of_row(line, row)
-
-
-def _decoded(stream):
-    """Yields (number, text or `_Bad`) of the lines."""
-    for number, line in enumerate(stream, 1):
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            yield number, _Bad(f"byte {line[error.start]:#04x} is not UTF-8. Convert the input to UTF-8.")
-            continue
-        yield number, (text.removeprefix("\ufeff") if number == 1 else text)
-
-
-def _rows_of_text(lines):
-    for number, text in lines:
-        yield number, text if isinstance(text, _Bad) else text.rstrip("\r\n").split(PAIR, 1)
-
-
-def _rows_of_tsv(lines):
-    for number, text in lines:
-        yield number, text if isinstance(text, _Bad) else text.rstrip("\r\n").split("\t")
-
-
-def _rows_of_csv(lines):
-    """A row may go over several lines: its number is the first one's."""
-    number, bad = 0, None
-
-    def texts():
-        nonlocal number, bad
-        for number, text in lines:  # noqa: B007 (the closure's)
-            if isinstance(text, _Bad):
-                bad = text
-                text = "\n"
-            yield text
-
-    reader, first = csv.reader(texts(), strict=True), 1
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            row = None
-            bad = bad or _Bad(f"this is no row of comma-separated values: {error}.")
-        yield first, bad or row
-        first, bad = number + 1, None
-
-
-def _rows_of_json(lines):
-    for number, text in lines:
-        if isinstance(text, _Bad):
-            yield number, text
-            continue
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            yield number, _Bad(f"this is no line of JSON: {error}.")
-            continue
-        yield number, found if isinstance(found, dict) else _Bad(
-            'JSON Lines has an object a line, such as {"text_a": "…"}.')
-
-
-_ROWS = {"text": _rows_of_text, "tsv": _rows_of_tsv, "csv": _rows_of_csv, "jsonl": _rows_of_json}
-
-
-class _Columns:
-    """Which columns hold what is asked about."""
-
-    def __init__(self, fields, required, names, columns, has_header):
-        self._fields, self._required = fields, required
-        numbered = bool(columns) and all(isinstance(name, int) for name in columns)
-        self._names = names or (list(columns) if numbered else None)
-        self._candidates = [list(columns)] * bool(columns) + [list(fields)]
-        self._header, self._has_header = None, has_header
-
-    def takes_header(self, row):
-        """Whether this is the first row, and names the columns."""
-        has_header, self._has_header = self._has_header, False
-        if has_header is None:
-            has_header = self._names_columns(row)
-        if has_header:
-            self._header = row
-        return has_header
-
-    def _names_columns(self, row):
-        """Whether a first row has the names that texts are looked for by."""
-        wanted = [self._names] if self._names else [some[:self._required] for some in self._candidates]
-        return any(all(name in row for name in some if isinstance(name, str)) for some in wanted
-                   if not all(isinstance(name, int) for name in some))
-
-    def of_row(self, line, row):
-        """The `Question` of a row of values."""
-        if self._header is not None:
-            if len(row) != len(self._header):
-                return Question(line, {}, problem=f"{len(row)} columns; the header has {len(self._header)}.")
-            return self.of_object(line, dict(zip(self._header, row)))
-        wanted = self._names or list(range(1, len(self._fields) + 1))
-        named = [name for name in wanted if not isinstance(name, int)]
-        if named:
-            return Question(line, {}, problem=f"there is no column {named[0]!r}: the first line does not "
-                            "name the columns. They can be given by number, from 1.")
-        names = {_place(number, row): field for number, field in zip(wanted, self._fields)}
-        fields = {names.get(place, f"column_{place + 1}"): value for place, value in enumerate(row)}
-        return self._question(line, fields, list(names.values()))
-
-    def of_object(self, line, found):
-        """The `Question` of {name: value}."""
-        if self._names:
-            by_place = dict(enumerate(found))
-            return self._question(line, found, [name if isinstance(name, str) else by_place.get(
-                _place(name, found), f"column {name}") for name in self._names])
-        names = next((some for some in self._candidates if all(name in found
-                                                               for name in some[:self._required])),
-                     self._candidates[-1])
-        return self._question(line, found, names)
-
-    def _question(self, line, found, names):
-        missing = [name for name in names[:self._required] if name not in found]
-        if missing or len(names) < self._required:
-            return Question(line, found, problem=f"there is no {(missing or self._fields[len(names):])[0]}; "
-                            f"there are {', '.join(found) or 'no fields'}.")
-        return Question(line, found, tuple(found[name] for name in names if name in found))
-
-
-def _place(number, row):
-    """The index of a column that is given by its number, from 1 or below 0 from the end."""
-    return number - 1 if number > 0 else len(row) + number
+    found, taken = [], set(header or ())
+    for place in range(width):
+        own = (header[place] if place < len(header) else "") if header is not None else texts.get(place)
+        plain = own or f"column_{place + 1}"
+        choices = itertools.chain([plain], (f"{plain}_{number}" for number in itertools.count(2)))
+        found.append(next(name for name in choices
+                          if name not in found and (name == own or name not in taken)))
+    return found
 
 
 def of_answer(question, answer):
     """Returns the line of an answer, as JSON has it: the answer, then the input's fields.
 
-    A field of an answer's name is written as "input_" and that name.
+    A field of an answer's name is written as "input_" and that name; if the input has a field of that name
+    too, with "input_" once more.
+
+    Raises:
+      ValueError: a number of the answer is NaN or infinite, which JSON has not.
     """
-    fields: dict[str, Any] = {f"input_{name}" if name in answer else name: value
-                              for name, value in question.fields.items()}
-    return json.dumps({**answer, **fields}, ensure_ascii=False)
+    fields: dict[str, Any] = {}
+    for name, value in question.fields.items():
+        new = name
+        while new in answer or new in fields or new != name and new in question.fields:
+            new = f"input_{new}"
+        fields[new] = value
+    try:
+        return json.dumps({**answer, **fields}, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise ValueError(f"the answer to line {question.line} has a number that is not finite: the model's "
+                         "weights are damaged, or its training diverged.") from None

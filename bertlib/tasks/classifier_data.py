@@ -6,7 +6,6 @@ them all, and every complaint it has names the file and the line. How examples b
 in `classifier_features`, whose names are here too.
 """
 
-import contextlib
 import difflib
 import math
 import os
@@ -15,7 +14,7 @@ from typing import ClassVar, NamedTuple
 from absl import logging
 
 from bertlib.runtime import files
-from bertlib.tasks import tables
+from bertlib.tasks import columns, tables
 from bertlib.tasks.classifier_features import (  # noqa: F401  public names of this module that live there
     SEQUENCES,
     InputExample,
@@ -28,24 +27,7 @@ from bertlib.tasks.classifier_features import (  # noqa: F401  public names of t
     file_based_convert_examples_to_features,
     serialize,
 )
-
-
-class _RowError(ValueError):
-    """Something wrong with one row, found where its line is known and its file is not."""
-
-    def __init__(self, line, problem):
-        super().__init__(f"line {line}: {problem}")
-        self.line = line
-        self.problem = problem
-
-
-@contextlib.contextmanager
-def _blaming(path):
-    """Adds the file to row errors."""
-    try:
-        yield
-    except _RowError as error:
-        raise ValueError(f"{path}:{error.line}: {error.problem}") from None
+from bertlib.tasks.tables import RowError, blaming
 
 
 class _Layout(NamedTuple):
@@ -54,8 +36,9 @@ class _Layout(NamedTuple):
 
     `guid` None numbers the examples by row. `header` says that the first row names the columns.
     `label_header` is the name over the labels; it is needed if a test file may come without them, and the
-    columns are numbered. `skips_short_rows` leaves rows with too few columns out. `scores` is the range of a
-    regression's labels, both ends included.
+    columns are numbered. `text_headers` are the names over numbered texts in the published files: by them a
+    file of the task is told from others. `skips_short_rows` leaves rows with too few columns out. `scores` is
+    the range of a regression's labels, both ends included.
     """
 
     text_a: int | str
@@ -65,6 +48,7 @@ class _Layout(NamedTuple):
     language: int | str | None = None
     header: bool = True
     label_header: str | None = None
+    text_headers: tuple = ()
     skips_short_rows: bool = False
     scores: tuple = (-math.inf, math.inf)
 
@@ -76,7 +60,7 @@ class _Layout(NamedTuple):
             if not isinstance(name, str):
                 continue
             if name not in header and not (is_test and field == "label"):
-                raise _RowError(1, f"there is no column {name!r} in the header row; its columns are "
+                raise RowError(1, f"there is no column {name!r} in the header row; its columns are "
                                 f"{', '.join(header)}. Name them there as the task's files do")
             numbers[field] = header.index(name) if name in header else None
         return self._replace(**numbers, skips_short_rows=self.skips_short_rows and not is_test)
@@ -88,6 +72,32 @@ class _Layout(NamedTuple):
         # "The last column" of a cut-off row is some other column: only the header can tell.
         return max(max(used) + 1, len(first_row) if min(used) < 0 else 0)
 
+    @property
+    def texts(self):
+        """The columns of the texts, one or two."""
+        return [column for column in (self.text_a, self.text_b) if column is not None]
+
+    @property
+    def names(self):
+        """The names over the texts in the task's files, a list; None if these have none."""
+        return list(self.text_headers) or (self.texts if isinstance(self.text_a, str) else None)
+
+    def columns_in(self, first, labels, language):
+        """Returns the `columns.FileColumns` of a file that begins with this row; None if it is no such
+        file."""
+        if self.header:
+            if not self.names or not set(self.names) <= set(first):
+                return None
+            numbers = [first.index(name) for name in self.names]
+            if not isinstance(self.text_a, str) and numbers != self.texts:
+                return None
+        elif len(first) < self.width(first) or first[self.label] not in (labels or ()):
+            return None
+        else:
+            numbers = self.texts
+        only = None if self.language is None else (self.language, language)
+        return columns.FileColumns(numbers, self.header, max(*numbers, self.language or 0) + 1, only)
+
     def rows(self, lines, language=None):
         """Yields (index, row) of each data row, index counting the header; checks the widths."""
         width = self.width(lines[0])
@@ -97,7 +107,7 @@ class _Layout(NamedTuple):
             if len(row) < width:
                 if self.skips_short_rows:
                     continue
-                raise _RowError(i + 1, f"expected at least {width} tab-separated columns, found "
+                raise RowError(i + 1, f"expected at least {width} tab-separated columns, found "
                                 f"{len(row)}; complete the row or remove it")
             if self.language is None or row[self.language] == language:
                 yield i, row
@@ -116,19 +126,16 @@ class _Layout(NamedTuple):
             advice = "correct the row or remove it"
             if i == 0:
                 advice += " (this file is read as one without a header row)"
-        raise _RowError(i + 1, f"label {label!r} is not one of {', '.join(labels)}: {advice}")
+        raise RowError(i + 1, f"label {label!r} is not one of {', '.join(labels)}: {advice}")
 
     def _score_of(self, i, row):
-        try:
-            score = float(row[self.label])
-        except ValueError:
-            score = math.nan
-        if not math.isfinite(score):
-            raise _RowError(i + 1, f"score {row[self.label]!r} is no finite number: correct the row or "
+        score = tables.finite_number(row[self.label].strip())
+        if score is None:
+            raise RowError(i + 1, f"score {row[self.label]!r} is no finite number: correct the row or "
                             "remove it")
         low, high = self.scores
         if not low <= score <= high:
-            raise _RowError(i + 1, f"score {row[self.label]} is not from {low:g} to {high:g}: correct the "
+            raise RowError(i + 1, f"score {row[self.label]} is not from {low:g} to {high:g}: correct the "
                             "row or remove it")
         return score
 
@@ -157,6 +164,7 @@ class DataProcessor:
     _FILES: ClassVar = {}
     _LABELS = None
     _LAYOUT = None
+    _FURTHER_LAYOUTS: ClassVar = ()  # of files that have other columns
     _LABEL_ALIASES: ClassVar = {}
     language = None
 
@@ -193,14 +201,14 @@ class DataProcessor:
             # A subclass with its own way to make test examples: these labels may not be theirs.
             return None
         path, lines = self._load_lines(data_dir, "test")
-        with _blaming(path):
+        with blaming(path):
             layout = self._layout("test", lines).numbered(lines[0], is_test=True)
         if layout.label is None:
             return None
         if layout.label_header and lines[0][layout.label:][:1] != [layout.label_header]:
             return None
         labels = self.get_labels()
-        with _blaming(path):
+        with blaming(path):
             return [layout.label_of(i, row, labels, self._LABEL_ALIASES)
                     for i, row in layout.rows(lines, self.language)]
 
@@ -245,7 +253,29 @@ class DataProcessor:
         Raises:
           FileNotFoundError, ValueError: missing, not UTF-8, or not separable into fields.
         """
-        return [row for _, row in tables.split_rows(files.read_text(input_file), input_file, "\t", quotechar)]
+        rows = []
+        with tables.opened(input_file) as stream, blaming(input_file):
+            for line, row in tables.split_rows(tables.lines_of(stream), "\t", quotechar):
+                if isinstance(row, tables.Bad):
+                    raise RowError(line, row.problem)
+                rows.append(row)
+        return rows
+
+    @property
+    def num_texts(self):
+        """The texts of an example, 1 or 2; None if no columns are declared."""
+        return self._LAYOUT and len(self._LAYOUT.texts)
+
+    def names_of_texts(self):
+        """Returns the names that the columns of the texts have in the task's files, a list of lists."""
+        return [layout.names for layout in (self._LAYOUT, *self._FURTHER_LAYOUTS) if layout and layout.names]
+
+    def columns_in(self, first):
+        """Returns the `columns.FileColumns` of a file of this task by its first row, a list of str; None
+        if it looks like none of the task's files."""
+        found = (layout.columns_in(first, self.get_labels(), self.language)
+                 for layout in (self._LAYOUT, *self._FURTHER_LAYOUTS) if layout)
+        return next(filter(None, found), None)
 
     def _layout(self, set_type, lines):
         """Returns the columns of a file, given which it is and its rows (at least one)."""
@@ -270,7 +300,7 @@ class DataProcessor:
     def _load_examples(self, data_dir, split, set_type=None):
         """Returns a declared file's examples, at least one. Guids begin with `set_type`, else the split."""
         path, lines = self._load_lines(data_dir, split)
-        with _blaming(path):
+        with blaming(path):
             examples = self._create_examples(lines, set_type or split)
         if examples:
             if len(examples) < len(lines) - 1 and self._LAYOUT and self._LAYOUT.skips_short_rows:
@@ -315,8 +345,9 @@ class XnliProcessor(DataProcessor):
                         "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}
     _LABELS = ("contradiction", "entailment", "neutral")
     _LABEL_ALIASES: ClassVar = {"contradictory": "contradiction"}
-    _LAYOUT = _Layout(language=0, label=1, text_a=6, text_b=7)
-    _TRANSLATED = _Layout(text_a=0, text_b=1, label=2)
+    _LAYOUT = _Layout(language=0, label=1, text_a=6, text_b=7, text_headers=("sentence1", "sentence2"))
+    _TRANSLATED = _Layout(text_a=0, text_b=1, label=2, text_headers=("premise", "hypo"))
+    _FURTHER_LAYOUTS: ClassVar = (_TRANSLATED,)
 
     def __init__(self):
         self.language = "zh"
@@ -339,7 +370,8 @@ class MnliProcessor(DataProcessor):
     _FILES: ClassVar = {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv",
                         "dev_mismatched": "dev_mismatched.tsv", "test_mismatched": "test_mismatched.tsv"}
     _LABELS = ("contradiction", "entailment", "neutral")
-    _LAYOUT = _Layout(guid=0, text_a=8, text_b=9, label=-1, label_header="gold_label")
+    _LAYOUT = _Layout(guid=0, text_a=8, text_b=9, label=-1, label_header="gold_label",
+                      text_headers=("sentence1", "sentence2"))
 
     def get_dev_examples(self, data_dir):
         """Returns the list of `InputExample`s to evaluate on, guids "dev_matched-<first column>"."""
@@ -373,7 +405,8 @@ class MrpcProcessor(DataProcessor):
     submission: ClassVar = {"MRPC.tsv": ("test", 1725)}
     _FILES: ClassVar = _FILES_OF_GLUE
     _LABELS = ("0", "1")
-    _LAYOUT = _Layout(label=0, text_a=3, text_b=4, label_header="Quality")
+    _LAYOUT = _Layout(label=0, text_a=3, text_b=4, label_header="Quality",
+                      text_headers=("#1 String", "#2 String"))
 
 
 class ColaProcessor(DataProcessor):
@@ -389,7 +422,8 @@ class ColaProcessor(DataProcessor):
     _FILES: ClassVar = _FILES_OF_GLUE
     _LABELS = ("0", "1")
     _LAYOUT = _Layout(label=1, text_a=3, header=False)
-    _UNLABELLED = _Layout(text_a=1)
+    _UNLABELLED = _Layout(text_a=1, text_headers=("sentence",))
+    _FURTHER_LAYOUTS: ClassVar = (_UNLABELLED,)
 
     def _layout(self, set_type, lines):
         if set_type == "test" and len(lines[0]) < self._LAYOUT.width(lines[0]):

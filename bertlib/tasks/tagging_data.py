@@ -17,6 +17,7 @@ import re
 from typing import NamedTuple
 
 from bertlib.runtime import example_encoding, files, record_files, workers
+from bertlib.tasks import tables
 import tokenization
 
 SCHEMES = ("IOB2", "IOB1", "BIOES")
@@ -77,8 +78,14 @@ def read_conll(path, token_column=1, tag_column=-1, tagged=True):
       FileNotFoundError, ValueError: the file is missing, blank or not UTF-8, its columns vary, or a tag is
         none; with the line.
     """
-    lines = _lines_of(path)
-    rows = [_fields(line) for line in lines]
+    with tables.opened(path) as stream:
+        return parse_conll(stream, path, token_column, tag_column, tagged)
+
+
+def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True):
+    """Returns the `ConllFile` of a binary stream of lines; see `read_conll`. `path` is its name."""
+    lines = _lines_of(stream, path)
+    rows = [words_of(line) for line in lines]
     counted = [number for number, row in enumerate(rows) if row and row[0] != _DOCUMENT]
     first = next((number for number in counted if not rows[number][0].startswith("#")), (counted or [0])[0])
     if not counted:
@@ -94,16 +101,20 @@ def read_conll(path, token_column=1, tag_column=-1, tagged=True):
     return found
 
 
-def _lines_of(path):
-    """The lines of a file, without their ends: list of str."""
-    lines = [line.removesuffix("\r") for line in files.read_text(path).split("\n")]
-    return lines[:-1] if not lines[-1] else lines
+def _lines_of(stream, path):
+    """The lines of a stream, without their ends: list of str."""
+    lines = []
+    for number, line in tables.lines_of(stream):
+        if isinstance(line, tables.Bad):
+            raise ValueError(f"{path}:{number}: {line.problem}")
+        lines.append(line.removesuffix("\n").removesuffix("\r"))
+    return lines
 
 
-def _fields(line):
-    """The columns of a line; words may hold what else Unicode calls a space."""
-    stripped = line.strip(" \t")
-    return re.split(r"[ \t]+", stripped) if stripped else []
+def words_of(line):
+    """Returns the columns of a line, or the words of a text: what is between spaces, tabs and line ends. What
+    else Unicode calls a space is part of a word."""
+    return [word for word in re.split(r"[ \t\r\n]+", line) if word]
 
 
 def _index(file, line, column, what):
@@ -167,7 +178,7 @@ def with_predictions(file, predictions):
              for number, tag in zip(sentence.lines, tags, strict=True)}
     lines = []
     for number, line in enumerate(file.lines, 1):
-        tag = added.get(number, "O" if _fields(line)[:1] == [_DOCUMENT] else None)
+        tag = added.get(number, "O" if words_of(line)[:1] == [_DOCUMENT] else None)
         separator = "\t" if "\t" in line else " "
         lines.append(line if tag is None else line.rstrip(" \t") + separator + tag)
     return "".join(f"{line}\n" for line in lines)

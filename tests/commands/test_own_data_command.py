@@ -294,7 +294,7 @@ GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")
     ({}, dict(dev_file="none.csv"), "--dev_file=none.csv: there is no such file."),
     ({}, dict(train_file="/tmp"), "--train_file=/tmp is a directory; name the file"),
     ({}, dict(label_file="none.txt"), "--label_file=none.txt: there is no such file."),
-    ({}, dict(text_column=""), "there is no column '', which --text_column names"),
+    ({}, dict(text_column=""), "--text_column=: a column's name is empty"),
     ({}, dict(task_name="mrpc"), "--train_file is for your own data, and --task_name=mrpc"),
     ({}, dict(data_dir="."), "--data_dir=. is for the known tasks"),
     ({}, dict(xnli_language="de"), "--xnli_language=de: only XNLI has languages"),

@@ -24,7 +24,7 @@ def predict(scripts, model_dir, tmp_path):
     """Runs predict.py on lines in a file; returns (what `scripts.run` does, the answers)."""
     def run(lines, name="lines.txt", **flags):
         (tmp_path / name).write_bytes(lines if isinstance(lines, bytes) else lines.encode())
-        done = scripts.run("predict.py", *tiny.flags(model_dir=model_dir, input_file=name, **flags),
+        done = scripts.run("predict.py", *tiny.flags(**{"model_dir": model_dir, "input_file": name, **flags}),
                            cwd=tmp_path)
         return done, [json.loads(line) for line in done.out.splitlines()]
     return run
@@ -56,8 +56,8 @@ def test_a_bad_line_stops_it_and_the_answers_before_it_are_kept(predict, tmp_pat
     done, answers = predict(lines, "lines.tsv")
     assert done.code == 1
     assert done.err.splitlines()[-1] == (
-        "predict.py: error: lines.tsv:4: text_a is empty. What was before it is answered. Correct it, or "
-        "pass --skip_bad_lines=true.")
+        "predict.py: error: lines.tsv:4: the text is empty; complete the row or remove it. What was before "
+        "it is answered. Correct it, or pass --skip_bad_lines=true.")
     assert [answer["id"] for answer in answers] == ["1", "2"]
     done, _ = predict(lines, "lines.tsv", output_file="answers.jsonl")
     assert done.code == 1
@@ -68,7 +68,7 @@ def test_bad_lines_may_be_skipped(predict):
     done, answers = predict(b"the cat\n\xff\n\na dog\n", skip_bad_lines=True)
     assert done.code == 0, done.err
     assert ["label" in answer for answer in answers] == [True, False, False, True]
-    assert answers[1]["error"].startswith("line 2: byte 0xff is not UTF-8")
+    assert answers[1]["error"].startswith("line 2: byte 0xff at offset 8 is not UTF-8")
     assert answers[2]["error"] == "line 3: text_a is empty."
     assert "Lines answered: 2; lines that could not be used: 2." in done.err
 
@@ -80,6 +80,82 @@ def test_a_compressed_file_is_read_and_a_damaged_one_refused(predict):
     assert [answer["text_a"] for answer in answers] == ["the cat", "a dog"]
     done, _ = predict(content[:-10], "lines.tsv.gz")
     assert done.code == 1 and "lines.tsv.gz: damaged or not gzip" in done.err.splitlines()[-1]
+
+
+def test_compressed_answers_are_those_of_a_plain_file(predict, tmp_path):
+    for name in ("answers.jsonl", "answers.jsonl.gz"):
+        done, _ = predict("the cat\na dog\n", output_file=name)
+        assert done.code == 0, done.err
+    packed = (tmp_path / "answers.jsonl.gz").read_bytes()
+    assert gzip.decompress(packed) == (tmp_path / "answers.jsonl").read_bytes()
+    predict("the cat\na dog\n", output_file="answers.jsonl.gz")
+    assert (tmp_path / "answers.jsonl.gz").read_bytes() == packed
+
+
+def test_a_line_with_half_of_a_surrogate_pair_is_a_bad_line_like_any_other(predict):
+    done, answers = predict('{"text_a": "the \\ud800 cat"}\n{"text_a": "a dog"}\n', "lines.jsonl",
+                            skip_bad_lines=True)
+    assert done.code == 0, done.err
+    assert "half of a surrogate pair" in answers[0]["error"] and answers[1]["text_a"] == "a dog"
+
+
+# --- The columns of the training -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair_dir(tiny_model, tmp_path_factory):
+    return model_directories.write(
+        tmp_path_factory.mktemp("predict") / "pairs", tiny_model, "classification",
+        model_directories.linear(2), ["no", "yes"], task="own data", text_column="first,second",
+        label_column="kind", header="auto")
+
+
+@pytest.fixture(scope="module")
+def mrpc_dir(tiny_model, tmp_path_factory):
+    return model_directories.write(tmp_path_factory.mktemp("predict") / "mrpc", tiny_model, "classification",
+                                   model_directories.linear(2), ["0", "1"], task="mrpc")
+
+
+ROWS = [[str(number), f"the {word}", "a dog", "yes"] for number, word in enumerate(("cat", "bird", "man"))]
+
+
+@pytest.mark.parametrize("name, separator, header", [
+    ("one.csv", ",", "id, first , second,kind"), ("one.CSV", ",", "id,first,second,kind"),
+    ("one.csv", ";", "id;first;second;kind"), ("one.tsv", "\t", "id\tfirst\tsecond\tkind"),
+    ("one.csv", ",", '\ufeffid,"first",second,kind')])
+def test_the_columns_of_a_training_are_found_in_each_spelling_of_a_file(name, separator, header, predict,
+                                                                      pair_dir):
+    lines = "".join(f"{line}\r\n" for line in [header, *map(separator.join, ROWS)])
+    done, answers = predict(lines, name, model_dir=pair_dir)
+    assert done.code == 0, done.err
+    assert "as in the training" in done.err and "--text_column=first,second" in done.err
+    assert [(found["id"], found["first"], found["second"], found["kind"]) for found in answers] == [
+        tuple(row) for row in ROWS]
+    lines = "".join(f"{' ||| '.join(row[1:3])}\n" for row in ROWS)
+    _, plain = predict(lines, model_dir=pair_dir)
+    assert [found["probabilities"] for found in answers] == [found["probabilities"] for found in plain]
+
+
+@pytest.mark.parametrize("lines, name, problem", [
+    ("first,secnd\nthe cat,a dog\n", "one.csv", "one.csv:1: there is no column 'second', which --text_column "
+     "names; the columns are first, secnd"),
+    ("the cat,a dog\n", "one.csv", "the columns are the cat, a dog"),
+    ('{"first": "the cat", "second": null}\n', "one.jsonl", "one.jsonl:1: the text is null, and should "
+     "be a text"),
+    ("the cat\n", "one.txt", "one.txt:1: there is one text; the model takes text_a and text_b")])
+def test_a_pair_model_answers_no_single_texts(lines, name, problem, predict, pair_dir):
+    done, answers = predict(lines, name, model_dir=pair_dir)
+    assert done.code == 1 and not answers and problem in done.err, done.err
+
+
+def test_a_model_of_mrpc_reads_its_test_file(predict, mrpc_dir, tmp_path):
+    tiny.write_task(tmp_path / "mrpc", "mrpc", test=3)
+    rows = [line.split("\t") for line in (tmp_path / "mrpc" / "test.tsv").read_text().splitlines()]
+    done, answers = predict((tmp_path / "mrpc" / "test.tsv").read_bytes(), "test.tsv", model_dir=mrpc_dir)
+    assert done.code == 0, done.err
+    assert [found["#1 String"] for found in answers] == [row[3] for row in rows[1:]]
+    _, plain = predict("".join(f"{row[3]} ||| {row[4]}\n" for row in rows[1:]), model_dir=mrpc_dir)
+    assert [found["probabilities"] for found in answers] == [found["probabilities"] for found in plain]
 
 
 def test_two_runs_do_not_write_one_file(predict, tmp_path):

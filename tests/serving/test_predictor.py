@@ -31,6 +31,23 @@ def test_a_classifier_says_the_likeliest_label_and_all_probabilities(classifier)
     assert found != classifier("the cat sees a dog .") != classifier("the dog eats")
 
 
+@pytest.mark.parametrize("columns, right, wrong, problem", [
+    ("first,second", ("a cat", "a dog"), ("a cat",), "text_b is missing: the model was trained on pairs"),
+    ("body", ("a cat",), ("a cat", "a dog"), "the model was trained on single texts")])
+def test_a_model_takes_as_many_texts_as_it_was_trained_on(columns, right, wrong, problem, tiny_model,
+                                                         tmp_path):
+    path = write(tmp_path / "own", tiny_model, "classification", linear(2), ["no", "yes"], task="own data",
+                 text_column=columns)
+    (tmp_path / "new.csv").write_text(f"id,{columns}\n7,{','.join(right)}\n")
+    with serving.load(str(path)) as predictor:
+        found, = predictor.read(str(tmp_path / "new.csv"))
+        assert found.values == right and predictor(*found.values) == predictor(*right)
+        with pytest.raises(ValueError, match=problem):
+            predictor(*wrong)
+    with serving.load(str(path), task="vectors") as predictor:
+        assert predictor("a cat") != predictor("a cat", "a dog")
+
+
 def test_many_questions_have_the_answers_of_each_by_itself_in_order(classifier):
     texts = [" ".join(tiny.WORDS[start:start + length]) for start in range(5) for length in range(1, 15)]
     together = classifier.answer([classifier.prepare(text) for text in texts])
@@ -57,7 +74,8 @@ def test_threads_get_their_own_answers(classifier):
 
 @pytest.mark.parametrize("texts, problem", [
     (("",), "text_a is empty"), ((" \t",), "text_a is empty"), ((7,), "text_a is 7"),
-    (("a", 7), "text_b is 7")])
+    (("\u200b",), "text_a is empty"), (("a", 7), "text_b is 7"), (("a", ""), "text_b is empty"),
+    (("a", []), "text_b is"), (("a", 0), "text_b is 0")])
 def test_what_is_no_text_is_refused(classifier, texts, problem):
     with pytest.raises(ValueError, match=problem):
         classifier(*texts)
@@ -110,6 +128,9 @@ def test_a_tagger_has_a_tag_for_each_word_however_long_the_text(tiny_model, tmp_
                 first = found["tags"][entity["start"]]
                 assert first == f"{'BS'[entity['end'] - entity['start'] == 1]}-{entity['type']}"
         assert predictor(["the", "cat"]) == predictor("the  cat")
+        # As in CoNLL's columns: what else Unicode calls a space is part of a word.
+        assert predictor("the\u3000cat \u3000\tsees")["words"] == ["the\u3000cat", "\u3000", "sees"]
+        assert predictor("\u3000")["words"] == ["\u3000"]
         with pytest.raises(ValueError, match="empty"):
             predictor(" ")
 

@@ -1,22 +1,39 @@
-"""`bertlib.serving.questions`: lines in four formats."""
+"""`bertlib.serving.questions`: lines in five formats, read by the columns of a training."""
 
 import io
 import json
 
 import pytest
 
-from bertlib.serving import questions
+from bertlib.serving import model_directory, questions
 
 PAIR = ("text_a", "text_b")
+OWN = {"text_column": "question,reply", "label_column": "kind"}
 
 
-def read(text, input_format, fields=PAIR, required=1, names=None, columns=()):
+def source(settings=(), fields=PAIR, required=1, flags=(), kind="classification", task="own data",
+           labels=("x", "y")):
+    record = {"settings": dict(settings), "task": task}
+    model = model_directory.ModelDirectory("out", kind, None, None, None, labels, record)
+    return questions.Source(model, fields, required, dict(flags))
+
+
+def read(text, input_format, *arguments, ahead=1000, **options):
     stream = io.BytesIO(text if isinstance(text, bytes) else text.encode())
-    return list(questions.read(stream, input_format, fields, required, names, columns))
+    return list(source(*arguments, **options).read(stream, "lines", input_format, ahead))
 
 
 def values(found):
     return [question.problem or question.values for question in found]
+
+
+def refusal(*arguments, **options):
+    with pytest.raises(ValueError) as error:
+        read(*arguments, **options)
+    return str(error.value)
+
+
+# --- Plain text ------------------------------------------------------------------------------------------
 
 
 def test_plain_text_is_one_text_a_line_or_two():
@@ -30,43 +47,186 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_text():
     assert values(read("\ufeffone\r\ntwo\r\n", "text")) == [("one",), ("two",)]
 
 
-@pytest.mark.parametrize("input_format, separator", [("tsv", "\t"), ("csv", ",")])
-def test_rows_without_a_header_have_the_texts_first(input_format, separator):
-    found = read(f"a{separator}b{separator}7\n", input_format)
-    assert values(found) == [("a", "b")]
-    assert found[0].fields == {"text_a": "a", "text_b": "b", "column_3": "7"}
+def test_the_sign_between_two_texts_means_that_only_to_models_of_two():
+    assert values(read("a ||| b\n", "text", fields=("text",))) == [("a ||| b",)]
+    assert "there is one text; the model takes text_a and text_b, with ||| between them" in values(
+        read("a\n", "text", required=2))[0]
 
 
-@pytest.mark.parametrize("input_format, separator", [("tsv", "\t"), ("csv", ",")])
+def test_lines_are_read_no_sooner_than_needed():
+    taken = []
+
+    def stream(*lines):
+        for number, line in enumerate(lines, 1):
+            taken.append(number)
+            yield line
+
+    found = source().read(stream(b"a\n", b"b\n", b"c\n"), "lines", "text")
+    assert next(found).values == ("a",) and taken == [1]
+    for input_format, lines, ready in (("tsv", [b"text_a\n", b"a\n", b"b\n"], 2),
+                                       ("csv", [b"text_a\n", b'"a\n', b'"\n', b"c\n"], 3),
+                                       ("jsonl", [b'{"text_a": "a"}\n', b"\n"], 1)):
+        taken.clear()
+        found = source().read(stream(*lines), "lines", input_format, ahead=0)
+        assert next(found).values[0].strip() == "a" and taken[-1] == ready
+
+
+# --- Columns ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("input_format, separator", [("tsv", "\t"), ("csv", ","), ("csv", ";")])
 def test_a_header_names_the_columns_of_the_training(input_format, separator):
-    lines = separator.join(["id", "reply", "question"]) + "\n" + separator.join(["7", "b", "a"]) + "\n"
-    found = read(lines, input_format, columns=("question", "reply"))
+    lines = separator.join(["id", " reply ", "question"]) + "\n" + separator.join(["7", "b", "a"]) + "\n"
+    found = read(lines, input_format, OWN, required=2)
     assert values(found) == [("a", "b")]
     assert found[0].line == 2
     assert found[0].fields == {"id": "7", "reply": "b", "question": "a"}
 
 
-def test_columns_are_taken_by_number_and_by_name():
-    assert values(read("7\tb\ta\n", "tsv", names=[3, 2])) == [("a", "b")]
-    assert values(read("id\tx\ty\n7\tb\ta\n", "tsv", names=["y", "x"])) == [("a", "b")]
-    assert "there is no column 'y'" in values(read("7\tb\ta\n", "tsv", names=["y", "x"]))[0]
+@pytest.mark.parametrize("lines, expected", [
+    ("question\treplies\na\tb\n", "lines:1: there is no column 'reply', which --text_column names; the "
+     "columns are question, replies"),
+    ("question\na\n", "lines:1: there is no column 'reply'"),
+    ("a\tb\n", "lines:1: there is no column 'question', which --text_column names; the columns are a, b"),
+    ("question\treply\treply\na\tb\tc\n", "lines:1: column 'reply' is there 2 times"),
+    ("question\tre\u200bply\na\tb\n", r"the columns are question, 're\u200bply' (or")])
+def test_columns_that_are_not_there_are_an_error_that_lists_those_that_are(lines, expected):
+    assert expected in refusal(lines, "tsv", OWN, required=2)
+
+
+@pytest.mark.parametrize("line", [
+    '{"question": "a"}', '{"question": "a", "replies": "b"}', '{"question": "a", "reply": null}',
+    '{"question": "a", "reply": []}', '{"question": "a", "reply": ""}',
+    '{"question": "a", "reply": "\\u200b"}'])
+def test_a_pair_without_its_second_text_is_a_bad_line_of_json(line):
+    good = '{"question": "a", "reply": 0}'
+    first, second = values(read(f"{line}\n{good}\n", "jsonl", OWN, required=2))
+    assert isinstance(first, str) and second == ("a", "0")
+
+
+def test_names_of_the_fields_do_in_place_of_those_of_the_training():
+    assert values(read("text_b,text_a,id\nb,a,7\n", "csv", OWN, required=2)) == [("a", "b")]
+    assert values(read('{"text_a": "a", "text_b": "b"}\n', "jsonl", OWN, required=2)) == [("a", "b")]
+    assert "there is a text_b" in values(read("text_a,text_b\na,b\n", "csv", {"text_column": "body"},
+                                              fields=("text_a",)))[0]
+
+
+def test_files_of_a_model_whose_columns_are_not_known_have_to_name_them():
+    assert "lines:1: there is no column 'text_a'; the columns are a, b. Pass --text_column" in refusal(
+        "a\tb\n", "tsv")
+    found = read("a\tb\t7\n", "tsv", flags={"text_column": "1,2"})
+    assert values(found) == [("a", "b")]
+    assert found[0].fields == {"text_a": "a", "text_b": "b", "column_3": "7"}
+
+
+def test_flags_are_about_a_file_of_other_columns_than_the_training():
+    trained = {"text_column": "question,reply", "label_column": "kind", "header": "true"}
+    assert values(read("7\tb\ta\n", "tsv", trained, flags={"text_column": "3,2", "header": "false"})) == [
+        ("a", "b")]
+    assert values(read("id\tx\ty\n7\tb\ta\n", "tsv", trained, flags={"text_column": "y,x"})) == [("a", "b")]
+    assert "there is no column 'y'" in refusal("7\tb\ta\n", "tsv", trained, flags={"text_column": "y,x"})
+    numbered = {"text_column": "1,2", "label_column": "3", "header": "false"}
+    assert values(read("p\tq\na\tb\n", "tsv", numbered, flags={"text_column": "p,q"})) == [("a", "b")]
+
+
+@pytest.mark.parametrize("flags, expected", [
+    ({"text_column": ""}, "--text_column=: a column's name is empty"),
+    ({"text_column": "1,1"}, "--text_column=1,1 names a column twice"),
+    ({"text_column": "a,b,c"}, "--text_column=a,b,c names 3 columns, and the model takes text_a and text_b"),
+    ({"header": "false"}, "--header=false: without a header row columns have no names")])
+def test_flags_that_cannot_be_are_refused(flags, expected):
+    assert expected in refusal("a\tb\n", "tsv", OWN, flags=flags)
 
 
 def test_numbers_of_the_training_count_from_the_end_too():
-    assert values(read("7\tb\ta\n", "tsv", columns=(-1, 2))) == [("a", "b")]
-    assert "there is no text_a" in values(read("a\n", "tsv", names=[4]))[0]
+    assert values(read("7\tb\ta\n", "tsv", {"text_column": "-1,2"})) == [("a", "b")]
+    assert "--text_column names column 4, and there are columns 1 to 2" in refusal(
+        "a\tb\n", "tsv", {"text_column": "4"}, fields=("text_a",))
 
 
 @pytest.mark.parametrize("header, expected", [
-    (True, [("c",)]), (False, [("a",), ("c",)]), (None, [("a",), ("c",)])])
+    ("true", [("c",)]), ("false", [("a",), ("c",)]), ("auto", [("a",), ("c",)])])
 def test_whether_the_first_line_is_a_header_may_be_said(header, expected):
-    stream = io.BytesIO(b"x\ta\ny\tc\n")
-    found = list(questions.read(stream, "tsv", PAIR, 1, names=[2], header=header))
+    found = read("x\ta\ny\tc\n", "tsv", flags={"text_column": "2", "header": header})
     assert values(found) == expected
+    assert list(found[-1].fields) == (["x", "a"] if header == "true" else ["column_1", "text_a"])
+
+
+@pytest.mark.parametrize("ahead, lines", [
+    (1000, "was\tkind\na cat sat\tx\nthe dog ran off\tz\n"), (1000, "was\tnumber\na\t7\nb\t8\n"),
+    (0, "text\tkind\n"), (0, "was\tlabel\n")])
+def test_a_header_of_numbered_columns_is_refused_and_not_answered(ahead, lines):
+    settings = {"text_column": "1", "label_column": "2"}
+    labels = ("x", "z")
+    assert "lines:1: the columns are given by number, and this looks like a header row" in refusal(
+        lines, "tsv", settings, fields=("text_a",), labels=labels, ahead=ahead)
+    first, _, rest = lines.partition("\n")
+    assert len(read(lines, "tsv", settings, fields=("text_a",), flags={"header": "false"})) == len(
+        lines.splitlines())
+    assert len(read(lines, "tsv", settings, fields=("text_a",), flags={"header": "true"})) == len(
+        rest.splitlines())
+
+
+def test_the_last_column_of_a_file_without_labels_is_no_label():
+    settings = {"text_column": "1", "label_column": "-1"}
+    for ahead in (0, 1000):
+        assert values(read("good day\nx\nx\ny\ny\n", "tsv", settings, fields=("text_a",), ahead=ahead)) == [
+            ("good day",), ("x",), ("x",), ("y",), ("y",)]
+
+
+def test_what_separates_columns_is_found_out_or_said():
+    numbered = {"text_column": "1"}
+    assert values(read("a;b\nc;d\n", "csv", numbered)) == [("a",), ("c",)]
+    assert values(read('"a;b",c\n', "csv", numbered)) == [("a;b",)]
+    assert values(read("a; b,c\nd,e\n", "csv", numbered)) == [("a; b",), ("d",)]
+    assert "lines:1: the row has commas and semicolons. Pass --delimiter=comma" in refusal(
+        "a;1,5\nb;2,5\n", "csv", numbered)
+    assert values(read("a;1,5\nb;2,5\n", "csv", numbered, flags={"delimiter": "semicolon"})) == [
+        ("a",), ("b",)]
+
+
+# --- Files of known tasks --------------------------------------------------------------------------------
+
+GLUE = {
+    "mrpc": ("index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t1\t2\tone\ttwo\n",
+             "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t1\t2\tone\ttwo\n"),
+    "rte": ("index\tsentence1\tsentence2\n0\tone\ttwo\n",
+            "index\tsentence1\tsentence2\tlabel\n0\tone\ttwo\tentailment\n"),
+    "wnli": ("index\tsentence1\tsentence2\n0\tone\ttwo\n",),
+    "qnli": ("index\tquestion\tsentence\n0\tone\ttwo\n",),
+    "qqp": ("id\tquestion1\tquestion2\n0\tone\ttwo\n",
+            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tone\ttwo\t1\n"),
+    "sts-b": ("index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\n"
+              "0\tg\tf\t2012\t7\ts\ts\tone\ttwo\n",),
+    "mnli": ("index\tpromptID\tpairID\tgenre\tp1\tp2\tp3\tp4\tsentence1\tsentence2\n"
+             "0\t1\t2\tg\ta\tb\tc\td\tone\ttwo\n", "index\tsentence1\tsentence2\n0\tone\ttwo\n"),
+    "xnli": ("premise\thypo\tlabel\none\ttwo\tentailment\n",
+             "language\tgold_label\tb1\tb2\tp1\tp2\tsentence1\tsentence2\n"
+             "ar\tneutral\t1\t2\t3\t4\tno\tno\nzh\tneutral\t1\t2\t3\t4\tone\ttwo\n")}
+SINGLE = {"cola": ("index\tsentence\n0\tone\n", "gj04\t1\t\tone\n"),
+          "sst-2": ("index\tsentence\n0\tone\n", "sentence\tlabel\none\t0\n")}
+
+
+@pytest.mark.parametrize("task, lines", [(task, lines) for task, files in {**GLUE, **SINGLE}.items()
+                                         for lines in files])
+def test_a_model_of_a_known_task_reads_its_own_files(task, lines):
+    fields = PAIR if task in GLUE else PAIR[:1]
+    found = read(lines, "tsv", task=task, fields=fields, required=len(fields), labels=("0", "1"))
+    assert values(found) == [("one", "two")[:len(fields)]]
+
+
+def test_a_row_of_a_known_task_that_is_cut_off_is_bad():
+    lines = GLUE["mrpc"][0] + "1\t2\t3\tone\n2\t3\t4\tone\ttwo\tmore\n"
+    _, cut, longer = read(lines, "tsv", task="mrpc", required=2)
+    assert "expected at least 5 columns, found 4" in cut.problem
+    assert longer.values == ("one", "two") and longer.fields["column_6"] == "more"
+
+
+# --- Rows ------------------------------------------------------------------------------------------------
 
 
 def test_a_row_of_csv_may_go_over_several_lines():
-    found = read('"one\nand more",b\n"say ""x""",d\n', "csv")
+    found = read('"one\nand more",b\n"say ""x""",d\n', "csv", flags={"text_column": "1,2"})
     assert values(found) == [("one\nand more", "b"), ('say "x"', "d")]
     assert [question.line for question in found] == [1, 3]
 
@@ -76,43 +236,84 @@ def test_json_lines_by_field_and_by_the_names_of_the_training():
     found = read(lines, "jsonl")
     assert values(found) == [("a", "b"), ("c",)]
     assert found[0].fields == {"id": 1, "text_a": "a", "text_b": "b"}
-    assert values(read('{"title": "a"}\n', "jsonl", columns=("title",))) == [("a",)]
+    assert values(read('{"title": "a"}\n', "jsonl", {"text_column": "title"})) == [("a",)]
 
 
 @pytest.mark.parametrize("lines, input_format, problem", [
-    (b"a\xff\n", "text", "byte 0xff is not UTF-8"),
-    ("{\n", "jsonl", "no line of JSON"),
-    ("[1]\n", "jsonl", "an object a line"),
-    ('{"other": 1}\n', "jsonl", "there is no text_a; there are other"),
-    ("text_a\ttext_b\nx\n", "tsv", "1 columns; the header has 2"),
-    ('a"b,"c"d\n', "csv", "no row of comma-separated values"),
+    (b"a\xff\n", "text", "byte 0xff at offset 1 is not UTF-8"),
+    ("a\0\n", "text", "there is a NUL character"), ("a\0\tb\n", "tsv", "there is a NUL character"),
+    ("{\n", "jsonl", "no line of JSON"), ("[1]\n", "jsonl", "an object a line"), ("\n", "jsonl", "blank"),
+    ('{"other": 1}\n', "jsonl", "there is no column 'text_a'; the columns are other"),
+    ('{"text_a": "a", "n": NaN}\n', "jsonl", "NaN is no value of JSON"),
+    ('{"text_a": "a", "n": 1e400}\n', "jsonl", "the number 1e400 is too large"),
+    ('{"text_a": "\\ud800"}\n', "jsonl", "half of a surrogate pair"),
+    ('{"text_a": "a", "text_a": "b"}\n', "jsonl", "'text_a' is there twice"),
+    ("x\n", "tsv", "1 columns, but line 1 has 2"), ("\n", "csv", "the line is blank"),
+    ('a"b,"c"d\n', "csv", "a quote is not closed, or stands in the middle"),
+    ("a\rb,c\n", "csv", "a carriage return"),
 ])
 def test_a_bad_line_is_named_and_the_next_one_is_read(lines, input_format, problem):
+    header = {"tsv": b"text_a\ttext_b\n", "csv": b"text_a,text_b\n"}.get(input_format, b"")
     good = {"jsonl": '{"text_a": "x", "text_b": "y"}\n', "tsv": "x\ty\n", "csv": "x,y\n", "text": "x ||| y\n"}
-    both = (lines if isinstance(lines, bytes) else lines.encode()) + good[input_format].encode()
-    found = read(both, input_format)
+    lines = lines if isinstance(lines, bytes) else lines.encode()
+    found = read(header + lines + good[input_format].encode(), input_format)
     assert problem in found[0].problem
-    assert found[0].line == lines.count(b"\n" if isinstance(lines, bytes) else "\n")
+    assert found[0].line == 1 + bool(header)
     assert (found[1].values, found[1].line) == (("x", "y"), found[0].line + 1)
 
 
-def test_what_is_missing_of_a_question_is_named():
-    assert "there is no context" in read("What?\n", "tsv", ("question", "context"), 2)[0].problem
+def test_a_field_may_be_longer_than_a_module_of_python_takes():
+    text = "cat " * 50000
+    for input_format in ("csv", "tsv"):
+        assert values(read(f"text_a\n{text}\n", input_format)) == [(text,)]
 
 
-def test_lines_are_read_no_sooner_than_needed():
-    taken = []
+def test_a_file_of_utf_16_is_refused_line_by_line():
+    found = read("text_a\none\n".encode("utf-16"), "tsv")
+    assert found and all("is not UTF-8" in bad or "NUL" in bad for bad in values(found))
 
-    def stream():
-        for number in range(3):
-            taken.append(number)
-            yield b"text\n"
 
-    assert next(questions.read(stream(), "text", PAIR, 1)).values == ("text",)
-    assert taken == [0]
+def test_blank_lines_at_the_end_are_no_rows():
+    assert values(read("text_a\na\n\n\n", "tsv")) == [("a",)]
+    assert values(read('{"text_a": "a"}\n\n', "jsonl")) == [("a",)]
+    assert read("", "csv") == []
+
+
+def test_sentences_in_columns_are_read_as_by_run_ner():
+    lines = "-DOCSTART- O\n\n1 cats O\n2 eat O\n\n1 a\u3000b B-X\n"
+    tagger = dict(fields=("text",), kind="tagging", task="ner")
+    found = read(lines, "conll", {"token_column": 2, "tag_column": 3}, **tagger)
+    assert [(question.line, question.values) for question in found] == [(3, (["cats", "eat"],)),
+                                                                       (6, (["a\u3000b"],))]
+    assert values(read(lines, "conll", flags={"token_column": 1}, **tagger))[0] == (["1", "2"],)
+    assert "are for a model that tags words" in refusal(lines, "conll")
+    assert "lines:2: 1 columns, but line 1 has 2" in refusal("a O\nb\n", "conll", **tagger)
+
+
+@pytest.mark.parametrize("name, expected", [
+    ("one.CSV", "csv"), ("a.tsv.gz", "tsv"), ("a.JSON.GZ", "jsonl"), ("a.conll", "conll"), ("a.txt", "text"),
+    ("-", "text"), ("csv", "text")])
+def test_the_format_is_that_of_the_ending_in_any_letter_case(name, expected):
+    assert questions.format_of(name) == expected
+
+
+# --- Answers ---------------------------------------------------------------------------------------------
 
 
 def test_an_answer_has_the_fields_of_the_input_and_overwrites_none():
     question = questions.Question(1, {"text_a": "ä", "label": "no"}, ("ä",))
     assert json.loads(questions.of_answer(question, {"label": "yes"})) == {
         "label": "yes", "text_a": "ä", "input_label": "no"}
+    for fields in ({"label": "1", "input_label": "2"}, {"input_label": "2", "label": "1"}):
+        found = json.loads(questions.of_answer(questions.Question(1, fields), {"label": "yes"}))
+        assert found == {"label": "yes", "input_label": "2", "input_input_label": "1"}
+
+
+def test_columns_of_one_name_are_all_in_the_answer():
+    found, = read("text_a,x,x,,x_2\na,1,2,3,4\n", "csv")
+    assert found.fields == {"text_a": "a", "x": "1", "x_3": "2", "column_4": "3", "x_2": "4"}
+
+
+def test_an_answer_that_is_no_json_is_an_error():
+    with pytest.raises(ValueError, match="line 7 has a number that is not finite"):
+        questions.of_answer(questions.Question(7, {"text_a": "a"}), {"score": float("nan")})

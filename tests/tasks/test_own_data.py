@@ -87,6 +87,13 @@ def test_columns_of_a_flag(text, columns):
     assert own_data.columns_of(text) == columns
 
 
+@pytest.mark.parametrize("text, problem", [
+    ("", "a column's name is empty"), ("a,,b", "a column's name is empty"), ("1,1", "names a column twice")])
+def test_columns_that_a_flag_cannot_name_are_refused(text, problem):
+    with pytest.raises(ValueError, match=f"--text_column={text}:? {problem}"):
+        own_data.columns_of(text)
+
+
 # --- Header rows -----------------------------------------------------------------------------------------
 
 
@@ -108,6 +115,55 @@ def test_a_header_taken_for_data_is_noticed_and_the_reverse(header, rows, expect
         assert expected in str(error.value) and f"{path}:1: " in str(error.value)
     else:
         assert len(reader.read(path).rows) == len(rows) - (header is True)
+
+
+ONCE = [["a good cat", "x"], ["the dog runs", "y"], ["so it is", "x"], ["one more time", "z"]]
+NUMBERED = [[f"text {number}", f"{number}"] for number in (3, 4, 5)]
+
+
+@pytest.mark.parametrize("rows, labels", [
+    ([["was", "kind"], *ONCE], [2]), ([["review_body", "kind"], *ONCE], [2]),
+    # The label is not in another row, but of twenty labels there one alone is.
+    ([["a cat", "kind"], *[[f"a dog {n}", "xy"[n % 2]] for n in range(20)], ["a bird", "z"]], [2]),
+    ([["was", "how_good"], *NUMBERED], [2]), ([["the text", "label"], *ONCE], [2]),
+    # Files without labels, or whose column of labels is not known.
+    ([["was"], *[row[:1] for row in ONCE]], None), ([["was", "number"], *NUMBERED], None),
+    ([["sentence", "x"], *ONCE], [2])])
+def test_a_header_is_noticed_where_a_label_occurs_once_and_where_there_are_none(rows, labels, tmp_path):
+    path = written(tmp_path, "test.csv", rows, None)
+    reader = own_data.Reader("classification", [1], labels)
+    with pytest.raises(ValueError, match="test.csv:1: the columns are given by number, and this looks like a "
+                       "header row: .* Pass --header=true if it is one, --header=false if it is an example"):
+        reader.read(path, needs_labels=False)
+    for header, number in ((True, len(rows) - 1), (False, len(rows))):
+        if header is True and labels and rows[0][1] == "x":
+            continue
+        assert len(own_data.Reader("classification", [1], labels, header).read(path, False).rows) == number
+
+
+@pytest.mark.parametrize("needs_labels", [True, False])
+def test_a_header_is_noticed_by_the_labels_that_are_known(needs_labels, tmp_path):
+    path = written(tmp_path, "test.csv", [["was", "kind"], ["cats", "x"], ["dogs", "y"]], None)
+    with pytest.raises(ValueError, match="test.csv:1: .*looks like a header row: was, kind"):
+        own_data.Reader("classification", [1], [2]).read(path, needs_labels, known=["x", "y", "z"])
+
+
+@pytest.mark.parametrize("rows, labels, known", [
+    ([["Great", "z"], *ONCE], [2], None), ([["Great", "x"], *ONCE], [2], None),
+    ([["Great movie, really!", "once"], *ONCE], [2], None),
+    ([["Great!"], *[row[:1] for row in ONCE]], None, None),
+    ([["It is", "once"], ["so", "x"], ["they say", "y"], ["and", "z"]], [2], None),
+    ([["What a film"], *[row[:1] for row in ONCE]], None, None),
+    ([["Great", "once"], *ONCE], [2], ["once", "x", "y", "z"]),
+    ([["a cat", "n/a"], *NUMBERED], None, None), ([["7", "1"], *NUMBERED], [2], None),
+    ([["so", "1"], ["it", "2"]], [2], None),
+    ([["a cat sat on the mat", "once"], ["so", "x"], ["it", "x"], ["is", "y"], ["an", "y"]], [2], None),
+    ([["a cat sat on the mat, 3", "unknown"], ["so", "1"], ["it", "2"]], None, None),
+    ([["no", "42"]], [2], None)])
+def test_a_real_first_row_is_an_example(rows, labels, known, tmp_path):
+    path = written(tmp_path, "train.csv", rows, None)
+    part = own_data.Reader("classification", [1], labels).read(path, labels is not None, known)
+    assert [row.text_a for row in part.rows] == [row[0] for row in rows]
 
 
 @pytest.mark.parametrize("header, first, expected", [
@@ -226,12 +282,12 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
     ("a.jsonl", '{"body": "b", "label": 1}\n', ":1: say with --text_column where the texts are; the columns "
      "are body, label."),
     ("a.csv", "text,label\ra,x\r", ":1: cannot be split at commas: a carriage return (\\r) stands alone"),
-    ("a.csv", "text;label\na;x\n", "the columns are text;label, a single one (a .csv is separated by commas, "
-     "a .tsv by tabs)"),
+    ("a.tsv", "text;label\na;x\n", "the columns are text;label, a single one (a .csv is separated by commas "
+     "or semicolons, a .tsv by tabs)"),
     ("a.jsonl", '{"text": "a", "label": ["x"]}\n', ':1: the label is ["x"], and should be a text. If a text '
      "may have several labels, pass --task_type=multilabel."),
-    ("a.jsonl", '{"text": "a", "label": "x\\ud800"}\n', ":1: the label 'x\\ud800' has half of a surrogate "
-     "pair"),
+    ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "x\\ud800"}\n', ":2: there is half of a "
+     "surrogate pair"),
     ("a.jsonl.gz", b"text\n", "is no gzip file, or is damaged"),
     ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:-9], "is cut off")])
 def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expected, tmp_path):
@@ -266,7 +322,37 @@ def test_columns_that_are_not_there_are_refused_and_those_that_are_listed(text, 
     assert expected in str(error.value)
 
 
-@pytest.mark.parametrize("value", ["much", "nan", "-inf", "1e39", ""])
+def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_path):
+    path = tmp_path / "test.jsonl"
+    rows = [{"text": "a"}, {"text": "b", "label": "x"}, {"text": "c", "label": "y"}]
+    for order, line in ((rows, 1), (rows[::-1], 3)):
+        path.write_text("".join(json.dumps(row) + "\n" for row in order))
+        for label in (None, ["label"]):
+            with pytest.raises(ValueError, match=f"test.jsonl:{line}: there is no 'label', but 'text'"):
+                own_data.Reader("classification", ["text"], label).read(str(path), needs_labels=False)
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_semicolons_separate_columns_where_the_first_row_has_no_comma(separator, tmp_path, caplog):
+    path = tmp_path / "train.csv"
+    path.write_text(f'label{separator} text \nx{separator}"a, b; c"\ny{separator}d\n')
+    with caplog.at_level("INFO"):
+        assert contents(own_data.Reader("classification").read(str(path))) == [
+            ("a, b; c", None, "x"), ("d", None, "y")]
+    assert ("separated by semicolons" in caplog.text) == (separator == ";")
+
+
+@pytest.mark.parametrize("text", ["\u200b", "\ufeff \u00ad", "\u2028", " \x07 "])
+def test_a_text_without_a_visible_character_is_empty(text, tmp_path):
+    path = tmp_path / "train.jsonl"
+    rows = [{"text": "a", "label": "x"}, {"text": text, "label": "y"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match="train.jsonl:2: the text is empty"):
+        own_data.Reader("classification").read(str(path))
+
+
+@pytest.mark.parametrize("value", ["much", "nan", "-inf", "1e39", "", "1e400", "1_000", "\u0663", "1,5",
+                                   "0x10"])
 def test_a_score_that_is_no_finite_number_is_refused(value, tmp_path):
     path = written(tmp_path, "train.csv", [["a", "1"], ["b", value]], ["text", "score"])
     with pytest.raises(ValueError, match=f":3: the score '{value}' is no finite number"):

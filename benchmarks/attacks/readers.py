@@ -1,0 +1,459 @@
+"""Compares what all readers of a user's file see in it: training, evaluation, predict.py, export, Predictor.
+
+    python benchmarks/attacks/readers.py [--count=2000] [--seed=0] [--only=N]
+
+Each case is a random .csv, .tsv, .jsonl or .conll file and the flags of a training on it; in about half of
+the cases one thing is spoiled. The readers have to see the same texts in the same lines, or to refuse the
+same line. They are compared with what was written, too: the examples, and the line that was spoiled. The exit
+code is 1 if they differ.
+"""
+
+import argparse
+import collections
+import csv
+import gzip
+import io
+import json
+import pathlib
+import random
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from bertlib.runs import training_texts  # noqa: E402, I001  after the path
+from bertlib.serving import answers, model_directory, questions  # noqa: E402
+from bertlib.tasks import own_data, tagging_data  # noqa: E402
+import modeling  # noqa: E402
+import tiny  # noqa: E402
+import tokenization  # noqa: E402
+
+LABELS = ("yes", "no", "may be")
+WORDS = ["the", "cat", "sees", "a", "dog", ".", "Straße", "naïve", "日本", "a,b", "x;y", "it's", "|||",
+         "e\u0301", "\u3000", "a\u2028b", "a\u00a0b", "1", "0", "#1", "-", "NaN", "{}", "\u200bz"]
+PLAIN = [word for word in WORDS if not word.startswith("#")]
+USUAL = {1: ["text"], 2: ["sentence1", "sentence2"]}
+NAMES = {1: ["body"], 2: ["First one", "second-text"]}
+
+
+class Case(NamedTuple):
+    """A file and a training on it.
+
+    `examples` are what was written, [(line, texts, label)]; for words, texts are the words and label the
+    tags. `line` is the line that has to be refused, or None. With `in_labels` only readers of labels refuse
+    it.
+    """
+
+    name: str
+    data: bytes
+    settings: dict
+    examples: list
+    spoiled: str = ""
+    line: int | None = None
+    in_labels: bool = False
+
+    @property
+    def is_tagged(self):
+        return self.name.removesuffix(".gz").endswith(".conll")
+
+
+class Seen(NamedTuple):
+    """What a reader saw: [(line, texts)], or the line and the text of its refusal."""
+
+    examples: list
+    line: int | None = None
+    refusal: str = ""
+
+
+# --- Cases -----------------------------------------------------------------------------------------------
+
+
+def case_of(seed, number):
+    """Returns the `Case` of a number."""
+    chance = random.Random(f"{seed}/{number}")
+    kind = chance.choice(["csv", "csv", "semicolons", "tsv", "jsonl", "conll"])
+    case = _words(chance) if kind == "conll" else _objects(chance) if kind == "jsonl" else _rows(chance, kind)
+    if chance.random() < 0.2 and kind != "semicolons":
+        case = case._replace(data=b"\xef\xbb\xbf" + case.data)
+    if chance.random() < 0.15:
+        case = case._replace(name=case.name + ".gz", data=gzip.compress(case.data))
+    if chance.random() < 0.1 and not case.is_tagged:
+        case = case._replace(name=case.name.upper())
+    return case
+
+
+def _sentence(chance, signs=""):
+    words = [chance.choice(WORDS) for _ in range(chance.randint(4, 9))]
+    text = " ".join(["the", *words])
+    return text + chance.choice(["", *signs]) + " end"
+
+
+def _table(chance, signs):
+    """The examples [(texts, label)], the names of all columns, which are texts, and the rows."""
+    number = chance.choice([1, 2])
+    texts = (USUAL if chance.random() < 0.4 else NAMES)[number]
+    extra = chance.sample(["id", "note", " source"], chance.randint(0, 2))
+    columns = [*texts, "label" if texts in USUAL.values() else chance.choice(["kind", "label"]), *extra]
+    label = columns[number]
+    chance.shuffle(columns)
+    examples = [(tuple(_sentence(chance, signs) for _ in texts), LABELS[index % 3] if index < 3 else
+                 chance.choice(LABELS)) for index in range(chance.randint(3, 8))]
+    rows = [{**dict(zip(texts, pair)), label: kind, **{name: f"{name.strip()} {index}" for name in extra}}
+            for index, (pair, kind) in enumerate(examples)]
+    return examples, columns, texts, label, rows
+
+
+def _settings(chance, columns, texts, label, has_header):
+    """The flags of a training on these columns."""
+    numbers = [columns.index(name) + 1 for name in (*texts, label)]
+    if chance.random() < 0.5:
+        numbers[-1] -= len(columns) + 1
+    *of_texts, of_label = numbers
+    if not has_header:
+        return {"text_column": ",".join(map(str, of_texts)), "label_column": str(of_label),
+                "header": chance.choice(["auto", "false"])}
+    if chance.random() < 0.2:
+        return {"text_column": ",".join(map(str, of_texts)), "label_column": str(of_label), "header": "true"}
+    if texts in USUAL.values() and label == "label" and chance.random() < 0.5:
+        return {"header": chance.choice(["auto", "true"])}
+    return {"text_column": ",".join(texts), "label_column": label, "header": chance.choice(["auto", "true"])}
+
+
+def _rows(chance, kind):
+    """A file of separated values."""
+    delimiter = {"csv": ",", "semicolons": ";", "tsv": "\t"}[kind]
+    examples, columns, texts, label, rows = _table(chance, ['"', "\n", ", so"] if kind != "tsv" else ['"'])
+    has_header = kind == "semicolons" or chance.random() < 0.7
+    settings = _settings(chance, columns, texts, label, has_header)
+    head = [name if settings.get("text_column", "1")[0].isdigit() and chance.random() < 0.5 else
+            f"{chance.choice(['', ' '])}{name}{chance.choice(['', '  '])}" for name in columns]
+    lines, places = [], []
+    for row in ([head] if has_header else []) + [[row[name] for name in columns] for row in rows]:
+        places.append(1 + sum(line.count("\n") for line in lines))
+        lines.append(_joined(row, delimiter, chance))
+    if not has_header and kind == "csv":
+        settings["delimiter"] = "comma"
+    written = [(place, *example) for place, example in zip(places[has_header:], examples)]
+    spoil = chance.choice(_SPOILS["rows"]) if chance.random() < 0.5 else None
+    case = Case("train." + ("tsv" if kind == "tsv" else "csv"), b"", settings, written)
+    if spoil:
+        case = spoil(chance, case, lines, places, delimiter, columns, texts, label, has_header)
+    text = "".join(lines)
+    if chance.random() < 0.3 and "\n" not in "".join(line[:-1] for line in lines):
+        text = text.replace("\n", "\r\n")
+    return case._replace(data=case.data or (text + chance.choice(["", "\n", "\n\n"])).encode())
+
+
+def _joined(row, delimiter, chance):
+    """The line of a row."""
+    if delimiter == "\t":
+        return "\t".join(row) + "\n"
+    text = io.StringIO()
+    quoting = csv.QUOTE_ALL if chance.random() < 0.2 else csv.QUOTE_MINIMAL
+    csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=quoting).writerow(row)
+    return text.getvalue()
+
+
+def _objects(chance):
+    """A file of JSON Lines."""
+    examples, columns, texts, label, rows = _table(chance, ['"', "\n", ", so"])
+    settings = _settings(chance, columns, texts, label, True)
+    if settings.get("text_column", "a")[0].isdigit():  # which JSON Lines does not have
+        settings = {"text_column": ",".join(texts), "label_column": label}
+    written = [(line, *example) for line, example in enumerate(examples, 1)]
+    case, place = Case("train.jsonl", b"", settings, written), chance.randrange(len(rows))
+    is_ascii = chance.random() < 0.5
+    lines = [json.dumps({name: row[name] for name in columns}, ensure_ascii=is_ascii) + "\n" for row in rows]
+    if chance.random() < 0.5:
+        what, change, in_labels = chance.choice(_OBJECTS)
+        lines[place] = change(dict(rows[place]), texts, label)
+        case = case._replace(spoiled=what, line=place + 1, in_labels=in_labels)
+    return case._replace(data="".join(lines).encode() + chance.choice([b"", b"\n", b" \n\n"]))
+
+
+def _words(chance):
+    """A file of CoNLL's columns."""
+    columns = chance.choice([["word", "tag"], ["id", "word", "tag"], ["tag", "x", "word"]])
+    separator = chance.choice([" ", "\t", " \t "])
+    lines, written = [], []
+    for _ in range(chance.randint(2, 5)):
+        if chance.random() < 0.2:
+            lines += ["-DOCSTART- O", ""]
+        if chance.random() < 0.2:
+            lines.append("#\u2028 a comment of several words")
+        words = [chance.choice(PLAIN) for _ in range(chance.randint(1, 6))]
+        tags = ["B-X" if chance.random() < 0.4 else "O" for _ in words]
+        written.append((len(lines) + 1, tuple(words), tuple(tags)))
+        for number, (word, tag) in enumerate(zip(words, tags), 1):
+            row = {"word": word, "tag": tag, "id": str(number), "x": "NN"}
+            lines.append(separator.join(row[name] for name in columns))
+        lines += [""] * chance.randint(1, 2)
+    settings = {"token_column": columns.index("word") + 1,
+                "tag_column": columns.index("tag") + 1 - chance.choice([0, len(columns) + 1])}
+    case = Case("train.conll", b"", settings, written)
+    if chance.random() < 0.3:
+        sentence = chance.randrange(1, len(written))
+        place, what = written[sentence][0] - 1, chance.choice(["a column more", "NUL", "not UTF-8"])
+        lines[place] += {"a column more": f"{separator}more", "NUL": "\0", "not UTF-8": "\udcff"}[what]
+        case = case._replace(spoiled=what, line=place + 1)
+    end = chance.choice(["\n", "\r\n"])
+    return case._replace(data="".join(line + end for line in lines).encode("utf-8", "surrogateescape"))
+
+
+# --- What is spoiled -------------------------------------------------------------------------------------
+
+
+def _spoil_text(text, what, in_labels=False):
+    """A function that puts a text in the place of one of the texts of a row, or of its label."""
+    def spoil(chance, case, lines, places, delimiter, columns, texts, label, has_header):
+        row = chance.randrange(has_header, len(lines))
+        example = case.examples[row - has_header]
+        values = dict(zip(texts, example[1])) | {label: example[2]}
+        values[label if in_labels else chance.choice(texts)] = text
+        lines[row] = _joined([values.get(name, "so") for name in columns], delimiter, chance)
+        return case._replace(spoiled=what, line=places[row], in_labels=in_labels)
+    return spoil
+
+
+def _spoil_line(change, what):
+    """A function that changes the line of a row."""
+    def spoil(chance, case, lines, places, delimiter, columns, texts, label, has_header):
+        rows = [row for row in range(has_header, len(lines)) if lines[row].count("\n") == 1 and row]
+        if not rows:
+            return case
+        row = chance.choice(rows)
+        lines[row] = change(lines[row], delimiter)
+        return case._replace(spoiled=what, line=places[row])
+    return spoil
+
+
+def _spoil_header(change, what):
+    """A function that changes a header row whose names are needed."""
+    def spoil(chance, case, lines, places, delimiter, columns, texts, label, has_header):
+        is_numbered = case.settings.get("text_column", "a")[0].isdigit()
+        if not has_header or is_numbered:
+            return case
+        lines[0] = _joined(change(list(columns), texts), delimiter, chance)
+        return case._replace(spoiled=what, line=1)
+    return spoil
+
+
+def _not_utf_8(chance, case, lines, places, delimiter, columns, texts, label, has_header):
+    row = chance.randrange(len(lines))
+    data = [line.encode() for line in lines]
+    data[row] = data[row][:-1] + b"\xff\n"
+    return case._replace(spoiled="not UTF-8", line=places[row] + lines[row].count("\n") - 1,
+                         data=b"".join(data))
+
+
+def _header_for_an_example(chance, case, lines, places, delimiter, columns, texts, label, has_header):
+    """A header row of columns that are given by number."""
+    if has_header:
+        return case
+    lines.insert(0, delimiter.join(columns) + "\n")
+    settings = {**case.settings, "header": "auto"}
+    return case._replace(spoiled="a header that is not said", line=1, settings=settings)
+
+
+def _json(**changes):
+    def change(row, texts, label):
+        for key, value in changes.items():
+            row[texts[-1] if key == "text" else label if key == "label" else key] = value
+        return json.dumps(row) + "\n"
+    return change
+
+
+def _without(which):
+    def change(row, texts, label):
+        del row[texts[-1] if which == "text" else label]
+        return json.dumps(row) + "\n"
+    return change
+
+
+_SPOILS = {"rows": [
+    _spoil_text(" ", "an empty text"), _spoil_text("\u200b\ufeff", "an invisible text"),
+    _spoil_text("", "an empty label", True), _spoil_text("a\u2028b", "a label of two lines", True),
+    _spoil_line(lambda line, delimiter: line[:-1] + f"{delimiter}more\n", "a column more"),
+    _spoil_line(lambda line, delimiter: "\n" + line, "a blank line"),
+    _spoil_line(lambda line, delimiter: line[:-1] + "\0\n", "NUL"),
+    _spoil_header(lambda names, texts: [name + "s" if name == texts[-1] else name for name in names],
+                  "a name misspelled"),
+    _spoil_header(lambda names, texts: [*names, texts[-1]], "a name twice"),
+    _spoil_header(lambda names, texts: [f"\u200b{name}" if name == texts[0] else name for name in names],
+                  "an invisible character in a name"),
+    _not_utf_8, _header_for_an_example]}
+_OBJECTS = [
+    ("null", _json(text=None), False), ("a list", _json(text=[]), False),
+    ("an empty text", _json(text=" "), False),
+    ("no text", _without("text"), False), ("no label", _without("label"), True),
+    ("NaN", _json(more=float("nan")), False), ("no JSON", lambda row, texts, label: "{\n", False),
+    ("no object", lambda row, texts, label: "[1]\n", False), ("a blank line", lambda *_: "\n{}\n", False),
+    ("too large", lambda row, texts, label: json.dumps(row)[:-1] + ', "more": 1e400}\n', False),
+    ("half of a surrogate pair", _json(text="a \ud800"), False), ("a blank label", _json(label=" "), True),
+    ("a name twice", lambda row, texts, label: json.dumps(row)[:-1] + f', "{label}": "a"}}\n', False)]
+
+
+# --- Readers ---------------------------------------------------------------------------------------------
+
+
+class Readers:
+    """All that reads a file of a user."""
+
+    def __init__(self, directory):
+        """Takes a directory for the files."""
+        self._directory = pathlib.Path(directory)
+        vocabulary = self._directory / "vocab.txt"
+        vocabulary.write_text("".join(f"{word}\n" for word in tiny.VOCABULARY), encoding="utf-8")
+        self._tokenizer = tokenization.FullTokenizer(str(vocabulary))
+        self._config = modeling.BertConfig.from_dict(tiny.CONFIG)
+
+    def see(self, case):
+        """Returns {name of a reader: `Seen`}."""
+        path = self._directory / case.name
+        path.write_bytes(case.data)
+        try:
+            return self._words(case, str(path)) if case.is_tagged else self._texts(case, str(path))
+        finally:
+            path.unlink()
+
+    def _model(self, case, path, settings, kind):
+        record = {"task": "own data" if kind == "classification" else "ner", "settings": settings,
+                  "files": {"train_file": path}}
+        labels = sorted(LABELS) if kind == "classification" else ["B-X", "O"]
+        return model_directory.ModelDirectory("out", kind, self._config, None, self._tokenizer, labels,
+                                              {**record, "settings": {"max_seq_length": 64, **settings}})
+
+    def _texts(self, case, path):
+        setting = dict(case.settings)
+        reader = own_data.reader_of("classification", lambda name, default: setting.get(name, default))
+        found = {"training": _seen(lambda: [(row.line, _of(row)) for row in reader.read(path).rows])}
+        # As a training records them.
+        for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
+            if columns:
+                setting[name] = ",".join(map(str, columns))
+        if reader.text is None:
+            setting["text_column"] = ",".join(USUAL[len(case.examples[0][1])])
+        again = own_data.reader_of("classification", lambda name, default: setting.get(name, default))
+        found["evaluation"] = _seen(lambda: [(row.line, _of(row)) for row in again.read(
+            path, known=list(LABELS)).rows])
+        found["test file"] = _seen(lambda: [(row.line, _of(row)) for row in again.read(
+            path, needs_labels=False, known=list(LABELS)).rows])
+        model = self._model(case, path, setting, "classification")
+        task = answers.Classification(model)
+        found["predict"] = self._asked(task, model, path, 1000)
+        found["predict, as lines come"] = self._asked(task, model, path, 0)
+        found["export"] = _seen(lambda: list(training_texts.of(model)))
+        return found
+
+    def _words(self, case, path):
+        columns = [case.settings[name] for name in ("token_column", "tag_column")]
+        found = {"training": _seen(lambda: _sentences(tagging_data.read_conll(path, *columns))),
+                 "test file": _seen(lambda: _sentences(tagging_data.read_conll(path, *columns, tagged=None)))}
+        model = self._model(case, path, case.settings, "tagging")
+        task = answers.Tagging(model)
+        found["predict"] = self._asked(task, model, path, 1000)
+        found["predict, as text"] = _seen(lambda: [
+            (line, tuple(task.windows("\t".join(words))[1])) for line, words in _sentences(
+                tagging_data.read_conll(path, *columns))])
+        found["export"] = _seen(lambda: list(training_texts.of(model)))
+        return found
+
+    def _asked(self, task, model, path, ahead):
+        """What predict.py asks of a predictor, and the predictor takes."""
+        def read():
+            source = questions.Source(model, task.fields, task.required)
+            with (gzip.open if path.lower().endswith(".gz") else open)(path, "rb") as stream:
+                for question in source.read(stream, path, questions.format_of(path), ahead):
+                    if question.problem:
+                        raise ValueError(f"{path}:{question.line}: {question.problem}")
+                    task.windows(*question.values)
+                    values = question.values[0] if isinstance(task, answers.Tagging) else question.values
+                    yield question.line, tuple(values)
+        return _seen(lambda: list(read()))
+
+
+def _of(row):
+    return tuple(text for text in (row.text_a, row.text_b) if text is not None)
+
+
+def _sentences(file):
+    return [(sentence.lines[0], tuple(sentence.words)) for sentence in file.sentences]
+
+
+def _seen(read):
+    try:
+        return Seen(read())
+    except ValueError as error:
+        place = str(error).split(": ", 1)[0].rpartition(":")[2]
+        return Seen([], int(place) if place.isdigit() else 0, str(error))
+
+
+# --- The comparison --------------------------------------------------------------------------------------
+
+
+def differences(case, found):
+    """Returns what is wrong in what the readers saw, a list of str."""
+    written = [(line, texts) for line, texts, _ in case.examples]
+    wrong = []
+    for name, seen in found.items():
+        expected = written
+        if name == "export":
+            expected = [" ".join(texts) for _, texts in written] if case.is_tagged else [
+                text for _, texts in written for text in texts]
+        needs_labels = name not in ("predict", "predict, as lines come", "test file")
+        is_refused = case.line is not None and (needs_labels or not case.in_labels)
+        if is_refused and (not seen.refusal or seen.line != case.line):
+            wrong.append(f"{name}: line {case.line} has to be refused ({case.spoiled}), and it says: "
+                         f"{seen.refusal or 'nothing'}")
+        if case.line is None and (seen.refusal or seen.examples != expected):
+            wrong.append(f"{name}: {seen.refusal or seen.examples}\n    and there is {expected}")
+        if name == "predict" and case.in_labels and (seen.refusal or seen.examples != written):
+            wrong.append(f"{name}: {seen.refusal or seen.examples}\n    and there is {written}")
+    return wrong
+
+
+def compare(numbers, seed, report=print):
+    """Compares the readers on the cases of these numbers.
+
+    Returns:
+      (how many cases had differences, how many cases there were of each kind).
+    """
+    bad, counts = 0, collections.Counter()
+    with tempfile.TemporaryDirectory() as directory:
+        readers = Readers(directory)
+        for number in numbers:
+            case = case_of(seed, number)
+            wrong = differences(case, readers.see(case))
+            counts[case.spoiled or "nothing spoiled"] += 1
+            if wrong:
+                bad += 1
+                about = f"case {number}: {case.name}, {case.settings}, spoiled: {case.spoiled or 'nothing'}"
+                report("\n  ".join([about, *wrong]))
+    return bad, counts
+
+
+def main():
+    """Prints what differs, and the counts."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=2000, help="files")
+    parser.add_argument("--only", type=int, help="number of the case to repeat")
+    arguments = parser.parse_args()
+    numbers, began = range(arguments.count), time.time()
+    if arguments.only is not None:
+        numbers = [arguments.only]
+        print(case_of(arguments.seed, arguments.only))
+    bad, counts = compare(numbers, arguments.seed)
+    for what, count in counts.most_common():
+        print(f"  {count:5} {what}")
+    print(f"{bad} of {len(numbers)} files of seed {arguments.seed} are read differently; "
+          f"{time.time() - began:.0f} s.")
+    sys.exit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Training, evaluation, predict.py, export and the predictor see the same in a file: 300 of the files of
+benchmarks/attacks/readers.py, and what that finds if one of them reads otherwise."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+from bertlib.serving import questions
+from bertlib.tasks import columns, tables, tagging_data
+
+PATH = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "attacks" / "readers.py"
+
+
+@pytest.fixture(scope="module")
+def readers():
+    spec = importlib.util.spec_from_file_location("readers", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_all_readers_see_the_same_examples_or_refuse_the_same_line(readers):
+    reports = []
+    bad, counts = readers.compare(range(300), "test", reports.append)
+    assert not bad, "\n".join(reports)
+    assert sum(counts.values()) == 300 and len(counts) > 15 and 100 < counts["nothing spoiled"] < 200
+
+
+def names_as_they_stand(monkeypatch):
+    """Header names with the spaces around them."""
+    monkeypatch.setattr(columns.Places, "of", lambda place, column, flag: place.names.index(f"{column} ")
+                        if f"{column} " in (place.names or ()) else 0)
+
+
+def commas_alone(monkeypatch):
+    monkeypatch.setattr(tables, "_outside_quotes", lambda lines: ",")
+
+
+def words_of_python(monkeypatch):
+    monkeypatch.setattr(tagging_data, "words_of", str.split)
+
+
+def questions_without_header(monkeypatch):
+    """The first row of a file is answered, whatever it is."""
+    source = questions.Source.__init__
+
+    def init(self, *arguments):
+        source(self, *arguments)
+        self._reader._header = False
+
+    monkeypatch.setattr(questions.Source, "__init__", init)
+
+
+@pytest.mark.parametrize("spoil", [names_as_they_stand, commas_alone, words_of_python,
+                                   questions_without_header])
+def test_a_reader_that_reads_otherwise_is_found(spoil, readers, monkeypatch):
+    spoil(monkeypatch)
+    reports = []
+    bad, _ = readers.compare(range(60), "test", reports.append)
+    assert bad and len(reports) == bad
