@@ -197,7 +197,7 @@ class Trial:
         Raises:
           Bad: it crashed, hangs, failed without a clear message, or wrote control characters.
         """
-        script, process, stop, overtime, stdout = started
+        _, process, stop, overtime, _ = started
         finished = process.wait()
         stop()
         if overtime:
@@ -212,8 +212,9 @@ class Trial:
         if finished.code:
             verdict = judge_message(finished)
             said = finished.err[finished.err.rfind(".py: error: "):].strip()
-            if verdict == "message" and "\n" in said and "FATAL" not in finished.err and (
-                    script != "glue_submission.py"):
+            # Further lines are details, which are indented.
+            if verdict == "message" and re.search(r"\n\S", said) and not re.search(r"\n  \S", said) and (
+                    "FATAL" not in finished.err):
                 verdict = "message of several lines"
             if verdict != "message":
                 raise Bad(verdict, f"exit code {finished.code}\n{finished.err[-700:]}")

@@ -163,6 +163,10 @@ class World:
     def _cut(self, name, step):
         """Leaves the checkpoint of one step alone, as a training does that was killed after it."""
         directory = self.directory / name
+        record = json.loads((directory / "run.json").read_text())
+        if "finished_step" in record:
+            record["finished_step"] = None
+        (directory / "run.json").write_text(json.dumps(record, indent=1))
         for path in directory.glob("model.ckpt-*"):
             if not path.name.startswith(f"model.ckpt-{step}."):
                 path.unlink()

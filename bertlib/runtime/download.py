@@ -387,9 +387,13 @@ def _members(zipped, archive, expected):
 
 
 def _check_members(archive, members):
-    """Raises a DamagedError of files of a zip that overwrite each other, are links, or fill the disk."""
+    """Raises a DamagedError of files of a zip that are missing, overwrite each other, are links, or fill the
+    disk."""
     paths, nothing = {}, "Nothing of this zip is unpacked."
     for info in members:
+        if info.header_offset < 0:
+            raise DamagedError(f"{archive} is damaged: its beginning, which holds {info.filename!r}, is "
+                               "missing.")
         kind = stat.S_IFMT(info.external_attr >> 16)
         if kind not in (0, stat.S_IFREG):
             raise DamagedError(f"{archive}: {info.filename!r} is a link or a special file. {nothing}")

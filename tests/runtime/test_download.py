@@ -279,10 +279,11 @@ def twice(contents):
     (zip_of({"x/a.json": b"a", "y/b.txt": b"b"}), "no folder of it has all of a.json, b.txt; it has x"),
     (zip_of({"a.json": b"a", "b.txt": b""}), "no folder of it has all of"),
     (zip_of(MODEL)[:-100], "is damaged, or no zip"),
+    (zip_of(MODEL)[20:], "is damaged: its beginning, which holds '.*', is missing"),
     (damaged(stored()), "Bad CRC-32 for file 'b.txt'"),
     (b"no zip", "is damaged, or no zip: File is not a zip file"),
 ], ids=["above", "around", "absolute", "backslash", "case", "accent", "twice", "folder", "link", "bomb",
-        "many", "lacks", "empty", "cut", "checksum", "other"])
+        "many", "lacks", "empty", "cut", "beheaded", "checksum", "other"])
 def test_zips_that_are_damaged_or_dangerous_leave_nothing(tmp_path, data, says):
     with pytest.raises(download.DamagedError, match=says):
         unpack(tmp_path, data)
