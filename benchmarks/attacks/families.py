@@ -1,8 +1,33 @@
 """The kinds of cases that bring an oracle, functions of a `trial.Trial`, and how often each is drawn."""
 
-from attacks import classifying, directories, files_and_servers, later_kills, surroundings, tagging
+from attacks import (
+    classifying,
+    directories,
+    files_and_servers,
+    later_kills,
+    readers,
+    surroundings,
+    tagging,
+)
+from attacks.trial import Bad
+
+_FILES = 10  # that the readers are compared on in a case
+
+
+def all_readers(trial):
+    """Files of `readers`, on which the readers of all commands have to agree."""
+    seed, found = trial.chance.randrange(10**6), []
+    trial.command = "readers.py"
+    trial.note(f"{_FILES} files")
+    trial.commands.append(f"python {readers.ROOT / 'benchmarks/attacks/readers.py'} --seed={seed} "
+                          f"--count={_FILES}")
+    readers.compare(range(_FILES), seed, found.append)
+    if found:
+        raise Bad("wrong result", "\n".join(found)[:1500])
+
 
 _FAMILIES = {
+    "readers": (all_readers, 2),
     "rows": (classifying.rows, 22),
     "lines of text": (files_and_servers.text_lines, 2),
     "GLUE's files": (files_and_servers.glue_files, 1),

@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import pathlib
+import re
 
 import numpy as np
 from scipy import stats
@@ -17,6 +18,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 _IDS = {word: index for index, word in enumerate(tiny.VOCABULARY)}
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # which the tokenizer removes
 TOLERANCE = 4e-6  # probabilities are rounded to six decimals, and batches round otherwise
 
 
@@ -75,8 +77,8 @@ def table_in(path):
 
 def ids_of(text_a, text_b=None, length=tiny.SEQ_LENGTH):
     """Returns the ids of one text or two, tuple; the longer text loses its last word until both fit."""
-    first = [_IDS.get(word, 1) for word in text_a.lower().split()]
-    second = [] if text_b is None else [_IDS.get(word, 1) for word in text_b.lower().split()]
+    first, second = ([_IDS.get(word, 1) for word in _CONTROL.sub("", text or "").lower().split()]
+                     for text in (text_a, text_b))
     room = length - (2 if text_b is None else 3)
     while len(first) + len(second) > room:
         (first if len(first) > len(second) else second).pop()

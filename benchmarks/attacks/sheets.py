@@ -403,8 +403,8 @@ def odd_spaces(sheet):
 
 
 def escape_in_text(sheet):
-    sheet.set_text(2, "the \x1b]0;title\x07 cat")
-    sheet.set_text(3, "the \x9b31m cat")
+    sheet.set_text(2, "the \x1b[ 2J \x07 cat")
+    sheet.set_text(3, "the \x9b 31m cat")
     if not sheet.is_json:
         sheet.expect("either")
 

@@ -147,6 +147,7 @@ def read_settings(given, source):
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
+    output_files.check_config(path, modeling.BertConfig.from_dict(settings))
     kind = head_labels.kind_in(settings)
     said = {"id2label": head_labels.names_in(settings, path) is not None, "architectures": kind == "tagging",
             "problem_type": kind not in (None, "tagging")}

@@ -138,6 +138,7 @@ def load_config(settings):
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
     config = modeling.BertConfig.from_dict(found)
+    output_files.check_config(path, config)
     if settings.max_seq_length > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={settings.max_seq_length} is above max_position_embeddings="
                          f"{config.max_position_embeddings} in {path}: the model has no positions beyond. "

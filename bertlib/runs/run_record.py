@@ -23,8 +23,6 @@ import modeling
 import optimization
 import tokenization
 
-# Of a configuration, what may change between two runs: it is no part of the architecture.
-_OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 # Flags of speed that change the bits of the weights, by rounding or by the order of sums: recorded, too.
 _ROUNDING = ("precision", "trim_padding", "gradient_dtype")
 # Flags that the record has in other places than "settings": {name: the record's key}.
@@ -174,8 +172,9 @@ def _differences(found, now, training):
         noted["task"] = wrong.pop("task")  # other data with the same labels
     configs = found["bert_config"], now["bert_config"]
     for name in sorted(set(configs[0]) & set(configs[1])):
-        if configs[0][name] != configs[1][name] and (training or name not in _OF_TRAINING):
-            (noted if name in _OF_TRAINING else wrong)[name] = [config[name] for config in configs]
+        may_change = name in output_files.OF_TRAINING
+        if configs[0][name] != configs[1][name] and (training or not may_change):
+            (noted if may_change else wrong)[name] = [config[name] for config in configs]
     old, new = {"num_replicas": 1, **found["settings"]}, now["settings"]
     if training:
         noted.update({name: [old[name], new[name]] for name in new

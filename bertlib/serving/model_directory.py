@@ -86,6 +86,7 @@ def read(path):
     output_files.check_trained(record, checkpoint)
     output_files.check_vocabulary(path, record)
     bert_config = modeling.BertConfig.from_dict(files.json_object(config))
+    output_files.check_config(config, bert_config)
     return ModelDirectory(path, output_files.kind_of(record), bert_config, checkpoint,
                           _tokenizer(path, record, bert_config), record["labels"], record)
 

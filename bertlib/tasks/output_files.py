@@ -16,6 +16,8 @@ NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
 DEV_ROWS = "dev_rows.txt"
 RECORD = "run.json"
 RECORD_FORMAT = 1
+# Of a configuration, what may change between two runs: it is no part of the architecture.
+OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 _RESTORE = "Restore it; or remove it, and what trained the checkpoints beside it is no longer known."
 # What trained a head, by the command, where an older record does not say its kind.
 _OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions", "run_pretraining.py": "pre-training"}
@@ -93,6 +95,26 @@ def check_vocabulary(directory, record, path=None, pieces=False):
         raise ValueError(f"{path}: these are not the entries, in their order, of the vocabulary that the "
                          f"model was trained with, says {os.path.join(directory, RECORD)}. A token would get "
                          "the vector of another one. Restore the file.")
+
+
+def check_config(path, config):
+    """Checks that the configuration beside a record is that of its training.
+
+    Args:
+      path: the configuration's file.
+      config: the `modeling.BertConfig` in it.
+
+    Raises:
+      ValueError: the model would compute something else than the one that was trained.
+    """
+    directory, name = os.path.split(path)
+    record = read_record(directory) if name == CONFIG else None
+    trained, now = record["bert_config"] if record else {}, config.to_dict()
+    for name in sorted({*trained} & {*now} - {*OF_TRAINING}):
+        if trained[name] != now[name]:
+            raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, and the model was trained with "
+                             f"{json.dumps(trained[name])}, says {os.path.join(directory, RECORD)}. Restore "
+                             "the file.")
 
 
 def check_trained(record, checkpoint):

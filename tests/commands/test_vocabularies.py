@@ -158,3 +158,23 @@ def test_a_reordered_vocabulary_beside_the_weights_is_refused(scripts, tiny_mode
     assert refused.code == 1 and sorted(tmp_path.rglob("*")) == before
     assert (f"error: {output}/vocab.txt: these are not the entries, in their order, of the vocabulary that "
             f"the model was trained with, says {output}/run.json.") in refused.err, refused.err
+
+
+@pytest.mark.parametrize("script, flags", [
+    ("predict.py", lambda output: dict(model_dir=output, input_file="texts.txt")),
+    ("convert_checkpoint.py", lambda output: dict(input=output, output="converted")),
+    ("extract_features.py", lambda output: dict(init_checkpoint=output, input_file="texts.txt",
+                                                output_file="vectors.jsonl", max_seq_length=20))])
+@pytest.mark.parametrize("name, value", [("hidden_act", "relu"), ("num_attention_heads", 4)])
+def test_another_configuration_beside_the_weights_is_refused(scripts, tiny_model, tmp_path, script, flags,
+                                                             name, value):
+    output = model_directories.write(tmp_path / "output", tiny_model, "classification",
+                                     model_directories.linear(2), ["0", "1"])
+    (output / "bert_config.json").write_text(json.dumps({**tiny.CONFIG, name: value}))
+    (tmp_path / "texts.txt").write_text("the cat\n")
+    before = sorted(tmp_path.rglob("*"))
+    refused = scripts.run(script, *tiny.flags(**flags(output)), cwd=tmp_path)
+    assert refused.code == 1 and sorted(tmp_path.rglob("*")) == before
+    assert refused.err.endswith(
+        f"error: {output}/bert_config.json: {name} is {json.dumps(value)}, and the model was trained with "
+        f"{json.dumps(tiny.CONFIG[name])}, says {output}/run.json. Restore the file.\n"), refused.err
