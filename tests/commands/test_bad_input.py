@@ -163,11 +163,6 @@ def data_file_that_is_a_directory(given):
     (given.data / "dev.tsv").mkdir()
 
 
-@case("{data}/test.tsv:2: a field has more than 131,072 characters; look for lost tabs")
-def field_beyond_the_limit(given):
-    given.edit_row("test.tsv", 2, lambda line: line.replace(b" ", b" " + b"a" * 131072, 1))
-
-
 @case("{data}/dev.tsv:2: there is a NUL character; if the file is UTF-16, convert it to UTF-8")
 def nul_in_the_data(given):
     given.edit_row("dev.tsv", 2, lambda line: line.replace(b" ", b"\0", 1))

@@ -204,7 +204,9 @@ def test_predictions_have_label_names(mrpc):
 
 
 def test_a_labelled_test_set_is_scored(mrpc):
-    assert results_of(mrpc.output / "test_eval_results.txt") == results_of(mrpc.output / "eval_results.txt")
+    # The test set equals the development set. "loss" is a mean over batches, and these differ in size.
+    test, dev = (results_of(mrpc.output / f"{name}_results.txt") for name in ("test_eval", "eval"))
+    assert test.pop("loss") > 0 and dev.pop("loss") > 0 and test == dev
 
 
 @pytest.mark.parametrize("name, examples", [("train", 12), ("eval", 10), ("predict", 10)])
@@ -492,7 +494,7 @@ def test_interrupted_it_says_whether_the_same_command_goes_on(phase, goes_on, sc
         time.sleep(0.001)
     os.kill(run.pid, signal.SIGINT)
     finished = run.wait()
-    assert finished.code == 130
+    assert finished.code == 130, finished.err
     assert finished.err.splitlines()[-1] == f"run_classifier.py: interrupted.{goes_on}"
 
 

@@ -49,7 +49,7 @@ COMMANDS = {"predict": ("predict.py", lambda output: dict(model_dir=output, inpu
 
 def run(scripts, command, output, cwd):
     script, flags = COMMANDS[command]
-    (cwd / "texts.txt").write_text("the cat\n")
+    (cwd / "texts.txt").write_text("the cat ||| a dog\n")
     return scripts.run(script, *tiny.flags(**flags(output)), cwd=cwd)
 
 
