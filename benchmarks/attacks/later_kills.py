@@ -27,7 +27,7 @@ _REPLICAS = dict(world.MODEL, **_TRAINING, train_file="data/single.csv", dev_fil
                  output_dir="out", num_replicas=2)
 _ASKED = dict(model_dir="single", input_file="asked.jsonl", batch_size=4)
 # Each: (script, flags, the model taken, what it writes). What it writes: a file, a directory of files,
-# "versions" of exports, or the output directory of a "training".
+# "versions" of exports (or "versions with text"), or the output directory of a "training".
 SETTINGS = {
     "predict": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl"), "single", "files"),
     "predict, .gz": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl.gz"), "single", "files"),
@@ -37,7 +37,7 @@ SETTINGS = {
     "export": ("export.py", dict(model_dir="single", output_dir="out", warmup_requests=1), "single",
                "versions"),
     "export with text": ("export.py", dict(model_dir="single", output_dir="out", warmup_requests=0,
-                                           text=True), "single", "versions"),
+                                           text=True), "single", "versions with text"),
     "convert": ("convert_checkpoint.py", dict(input="single", output="out"), "single", "files"),
     "convert, weights only": ("convert_checkpoint.py", dict(input="tags", output="out", weights_only=True),
                               "tags", "files"),
@@ -132,10 +132,13 @@ def _state(directory, written):
         results = {path.name: path.read_bytes() for pattern in ("*results.txt", "*.conll")
                    for path in directory.glob(pattern)}
         return {"checkpoint": name, **tensors, **results}
-    if written == "versions":
+    if written.startswith("versions"):
         versions = sorted(path for path in directory.iterdir() if path.name.isdigit())
-        return {} if not versions else {name: content for name, content in contents_of(versions[-1]).items()
-                                        if os.path.basename(name) not in _RANDOM_FILES}
+        found = {} if not versions else {name: content for name, content in contents_of(versions[-1]).items()
+                                         if os.path.basename(name) not in _RANDOM_FILES}
+        if found and "text" in written:  # random names of tables, of one length, are in it
+            found["saved_model.pb"] = (versions[-1] / "saved_model.pb").stat().st_size
+        return found
     return {name: content for name, content in contents_of(directory).items()
             if not any(map(_is_unfinished, pathlib.Path(name).parts))}
 
