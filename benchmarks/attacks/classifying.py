@@ -81,7 +81,7 @@ def _predict(trial, trained, sheet):
     if not succeeded:
         _check_before(trial, trained, expected, path, skips)
         return
-    if expected is None:
+    if expected is None and not skips:
         raise Bad("accepted", finished.err[-500:])
     found = read_answers(path)
     if skips:

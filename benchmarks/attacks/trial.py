@@ -26,8 +26,8 @@ INSIDE = "benchmarks/attacks/inside.py"
 MEMORY = 12 << 30
 _MESSAGE = re.compile(r"^(?:[\w.]+\.py: (?:error: |interrupted|terminated|stopped)|FATAL Flags parsing)"
                       r"(?P<text>.*)", re.MULTILINE | re.DOTALL)
-_NAMES_SOMETHING = re.compile(r"--\w|[\w.-]/|\.\w{2,}|'.+'|memory|no space|descriptor|RAM|TF_CONFIG|standard",
-                              re.IGNORECASE)
+_NAMES_SOMETHING = re.compile(r"--\w|[\w.-]/|\.\w{2,}|'.+'|memory|no space|descriptor|RAM|TF_CONFIG|standard|"
+                              r"[Rr]eplicas differ|no such", re.IGNORECASE)
 _CRASH = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Check failed|Exception ignored|"
                     r"terminate called|core dumped")
 # C0 without tab and newline, DEL, and C1: a terminal acts on them.
@@ -49,11 +49,15 @@ class Bad(Exception):
 class Fresh:
     """A script in an interpreter of its own, like `running.Running`."""
 
-    def __init__(self, arguments, cwd, environment):
+    def __init__(self, arguments, cwd, environment, closes=False):
+        """Starts it; `closes` starts it without a standard output."""
         script, *flags = arguments
+        started = [sys.executable, ROOT / script, *flags]
+        if closes:
+            started = ["sh", "-c", 'exec "$@" >&-', "sh", *started]
         self._files = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115  closed with this object
         self._process = subprocess.Popen(
-            [sys.executable, ROOT / script, *flags], cwd=cwd, env=running.environment(**environment),
+            started, cwd=cwd, env=running.environment(**environment),
             stdin=subprocess.DEVNULL, stdout=self._files[0], stderr=self._files[1])
         self.pid = self._process.pid
 
@@ -181,13 +185,16 @@ class Trial:
         line = [*arguments, *tiny.flags(**{name: value for name, value in flags.items()
                                            if value is not None})]
         inside = json.dumps({"limits": {"RLIMIT_AS": MEMORY, **(limits or {})},
-                             **({"stdout": stdout} if stdout else {})})
+                             **({"stdout": stdout} if stdout in ("full", "closed") else {})})
         shown = [f"{name}={shlex.quote(value):.300}" for name, value in environment.items()]
         self.commands.append(" ".join([*shown, "python", str(ROOT / script), shlex.join(map(str, line)),
                                        {"none": ">&-", "full": ">/dev/full", "closed": "| true"}.get(
                                            stdout, "")]).strip())
-        started = self._servers[server].start(INSIDE, inside, str(ROOT / script), *line, cwd=self.here,
-                                              **environment)
+        if stdout == "none":  # Python has no sys.stdout then, which a fork of the server has
+            started = Fresh([INSIDE, inside, str(ROOT / script), *line], self.here, environment, closes=True)
+        else:
+            started = self._servers[server].start(INSIDE, inside, str(ROOT / script), *line, cwd=self.here,
+                                                  **environment)
         overtime = []
         return script, started, watch(started, self._limit, overtime), overtime, stdout
 
@@ -219,6 +226,19 @@ class Trial:
             if verdict != "message":
                 raise Bad(verdict, f"exit code {finished.code}\n{finished.err[-700:]}")
         return finished
+
+    def finish_all(self, started):
+        """Waits for commands that run at the same time; returns the `Finished` of each. Errors are those of
+        `finish`, of the first that has one."""
+        found, bad = [], []
+        for one in started:
+            try:
+                found.append(self.finish(one))
+            except Bad as error:
+                bad.append(error)
+        if bad:
+            raise bad[0]
+        return found
 
     def kill(self, started, moment):
         """Kills a command at a moment, in seconds from now, unless it ended before; returns its exit code."""

@@ -43,7 +43,7 @@ def read_record(directory):
     anything here reads is of the type and within the bounds that `record_fields` says.
 
     Raises:
-      ValueError: the file is damaged, or of a later version.
+      ValueError: the file is damaged, or of a later version, or labels.txt beside it has other labels.
     """
     path = os.path.join(directory, RECORD)
     if not files.exists(path):
@@ -59,6 +59,7 @@ def read_record(directory):
     problem = record_fields.problem(found, kind_of)
     if problem:
         raise ValueError(f"{path} is damaged: {problem}. {_RESTORE}")
+    _check_labels(directory, found)
     return found
 
 
@@ -115,6 +116,15 @@ def check_config(path, config):
             raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, and the model was trained with "
                              f"{json.dumps(trained[name])}, says {os.path.join(directory, RECORD)}. Restore "
                              "the file.")
+
+
+def _check_labels(directory, record):
+    """Raises a ValueError if labels.txt and the record of a directory differ in the labels or their order."""
+    labels = labels_in(directory)
+    if labels is not None and record["labels"] is not None and labels != record["labels"]:
+        raise ValueError(f"{os.path.join(directory, LABELS)} and {os.path.join(directory, RECORD)} differ in "
+                         "the labels or their order: an answer would get the name of another one. Restore "
+                         "the file that was changed.")
 
 
 def check_trained(record, checkpoint):

@@ -13,6 +13,7 @@ import tiny
 
 from bertlib.commands import build_vocab, convert_checkpoint
 from bertlib.runtime import checkpoints, fingerprints, locks
+from bertlib.tasks import output_files
 
 STEPS = 4
 
@@ -348,8 +349,9 @@ def test_squad_and_pretraining_have_records_too(mrpc, scripts, tiny_model, tmp_p
     assert done.code == 0, done.err
     found = json.loads((tmp_path / "pretraining" / "run.json").read_text())
     assert found["task"] == "pre-training" and found["settings"]["num_train_steps"] == 2
-    assert found["vocabulary"] is None and found["task_type"] == "pre-training"
     sample = ROOT / "samples" / "pretraining"
+    assert found["vocabulary"] == output_files.of_vocabulary(sample / "vocab.txt")
+    assert found["task_type"] == "pre-training"
     assert (tmp_path / "pretraining" / "vocab.txt").read_bytes() == (sample / "vocab.txt").read_bytes()
     config = json.loads((sample / "bert_config.json").read_text())
     assert json.loads((tmp_path / "pretraining" / "bert_config.json").read_text()).items() <= config.items()

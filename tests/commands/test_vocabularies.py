@@ -178,3 +178,17 @@ def test_another_configuration_beside_the_weights_is_refused(scripts, tiny_model
     assert refused.err.endswith(
         f"error: {output}/bert_config.json: {name} is {json.dumps(value)}, and the model was trained with "
         f"{json.dumps(tiny.CONFIG[name])}, says {output}/run.json. Restore the file.\n"), refused.err
+
+
+@pytest.mark.parametrize("name, content", [("labels.txt", "1\n0\n"), ("run.json", ["1", "0"])])
+def test_labels_that_differ_between_two_files_are_refused(scripts, tiny_model, tmp_path, name, content):
+    output = model_directories.write(tmp_path / "output", tiny_model, "classification",
+                                     model_directories.linear(2), ["0", "1"])
+    if name == "run.json":
+        content = json.dumps({**json.loads((output / name).read_text()), "labels": content})
+    (output / name).write_text(content)
+    (tmp_path / "texts.txt").write_text("the cat\n")
+    refused = scripts.run("predict.py", *tiny.flags(model_dir=output, input_file="texts.txt"), cwd=tmp_path)
+    assert refused.code == 1 and not refused.out
+    assert (f"error: {output}/labels.txt and {output}/run.json differ in the labels or their order: "
+            ) in refused.err, refused.err
