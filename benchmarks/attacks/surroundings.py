@@ -330,6 +330,7 @@ def exports(trial):
     trial.write("asked.json", json.dumps(asked))
     trial.expect(trial.run("benchmarks/attacks/ask_export.py", "asked.json", "answers.json",
                            environment={"LC_ALL": locale}), "right")
+    trial.command = "export.py"
     found = json.loads((trial.here / "answers.json").read_text())
     check_answers(trial, name, rows, found)
 
