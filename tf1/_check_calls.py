@@ -375,17 +375,17 @@ def variable_ops(constant, names):
 
 
 def argument_specs(node, names):
-    """The field of `inspect.getargspec` that `inspect.getfullargspec` has under another name."""
+    """The field of `inspect.getargspec` that has another name in `inspect.getfullargspec`."""
     function = names.called(node.value) if node.attr == "keywords" else None
     if function in ("inspect.getargspec", "inspect.getfullargspec"):
         instead = written(node).removesuffix("keywords").replace("getargspec", "getfullargspec")
         still_there = function == "inspect.getargspec" and sys.version_info < (3, 11)
-        yield (node, PYTHON3, f"`{written(node)}`: inspect.getfullargspec has it as varkw",
+        yield (node, PYTHON3, f"`{written(node)}`: inspect.getfullargspec calls it varkw",
                f"`{instead}varkw`", still_there)
 
 
 def names_in_graphs(call, names):
-    """Names of ops that TensorFlow made up, not the program."""
+    """Names of ops that TensorFlow chose, not the program."""
     receiver, method = _method(call)
     literal = names.scope.value(call.args[0]) if call.args and method in _BY_NAME else None
     if literal is None or not _is_text(literal):
@@ -395,8 +395,8 @@ def names_in_graphs(call, names):
         yield (call, TENSORFLOW, f"`{written(call)}`: variables have other ops than in TensorFlow 1",
                "`python -m tf1 --reference_variables` where it is run", True)
     elif re.fullmatch(r"[A-Z][A-Za-z0-9]*(_\d+)?", last):
-        yield (call, TENSORFLOW, f"`{written(call)}`: TensorFlow made up this name, and another version may "
-               "make up another", '`tf.identity(x, name="…")` where it is made, and that name here', True)
+        yield (call, TENSORFLOW, f"`{written(call)}`: TensorFlow chose this name, and another version may "
+               "choose another", '`tf.identity(x, name="…")` where it is made, and that name here', True)
 
 
 _EVERY_CALL = (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused,

@@ -11,13 +11,16 @@ import functools
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import metrics_impl
 
+_WRONG_NUMBER = ("A metric has the wrong number of weights: it takes one for each label, each position or "
+                 "each example. Number of weights, shape of labels:")
+
 
 def _for_each_label(weights, labels):
     """Returns a weight for each label of the flattened labels.
 
     Args:
-      weights: [B, T] or [B · T]: a weight for each label; [T]: for each position; [B]: for each example;
-        longer than the labels: the rest is ignored.
+      weights: [B, T] or [B · T], a weight for each label; [T], for each position; or [B], for each example.
+        Where there are more weights than labels, the rest is ignored.
       labels: [B, T], or [B].
 
     Returns:
@@ -32,8 +35,7 @@ def _for_each_label(weights, labels):
         one_row = tf.maximum(positions, 1)
         index = tf.where_v2(fits, label, tf.where_v2(of_positions, label % one_row, label // one_row))
         fits = fits | of_positions | tf.equal(size, examples)
-    refusal = tf.Assert(fits, ["The weights of a metric are neither for its labels, nor for positions, nor "
-                               "for examples. Number of weights, shape of labels:", size, tf.shape(labels)])
+    refusal = tf.Assert(fits, [_WRONG_NUMBER, size, tf.shape(labels)])
     with tf.control_dependencies([refusal]):
         return tf.gather(tf.reshape(weights, [-1]), tf.identity(index))
 

@@ -49,7 +49,8 @@ def install():
         make_session(self, target, graph, limited(config))
 
     @functools.wraps(make_server)
-    def new_server(self, *args, config=None, **keywords):
-        make_server(self, *args, config=limited(config), **keywords)
+    def new_server(self, server_or_cluster_def, job_name=None, task_index=None, protocol=None, config=None,
+                   start=True):
+        make_server(self, server_or_cluster_def, job_name, task_index, protocol, limited(config), start)
 
     session.__init__, server.__init__ = new_session, new_server

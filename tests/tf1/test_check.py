@@ -65,7 +65,7 @@ PYTHON3 = [
     ("def f():\n  yield 1\n  raise StopIteration", "write `return`"),
     ("import inspect\ninspect.getargspec(f).keywords", "write `inspect.getfullargspec(f).varkw`"),
     ("import inspect\ndef f(g):\n  spec = inspect.getfullargspec(g)\n  return spec.keywords",
-     "`spec.keywords`: inspect.getfullargspec has it as varkw; write `spec.varkw`"),
+     "`spec.keywords`: inspect.getfullargspec calls it varkw; write `spec.varkw`"),
     ("thread.isAlive()", "write `thread.is_alive()`"),
     ("if x == 1\n  pass", "Python 3 does not parse this"),
 ]
@@ -89,7 +89,7 @@ PACKAGES = [
      "`'b': loss`: a metric is a pair (value, update op); write `tf.metrics.mean(loss)`"),
     ("import tensorflow as tf\ndef metric_fn(loss):\n  guess = tf.argmax(loss)\n  return {'b': guess}",
      "write `tf.metrics.mean(guess)`"),
-    ("tags = graph.get_tensor_by_name('loss/ReverseSequence_1:0')", "TensorFlow made up this name, and"),
+    ("tags = graph.get_tensor_by_name('loss/ReverseSequence_1:0')", "TensorFlow chose this name, and"),
     ("NAME = 'crf/cond/Merge_1'\ngraph.get_operation_by_name(NAME)", 'write `tf.identity(x, name="…")`'),
     ("graph.get_tensor_by_name('w/read:0')", "variables have other ops than in TensorFlow 1; write `python"),
     ("import tensorflow as tf\ntf.contrib.graph_editor.connect(a, b)", "tf.contrib is gone; write"),

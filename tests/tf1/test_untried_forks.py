@@ -1,4 +1,4 @@
-"""What programs of 2018 do that were run late: op names, graphs edited by hand, thread pools, odd weights."""
+"""Programs of 2018 that look up ops by name, edit graphs, ask for a thousand threads, or have odd weights."""
 
 from absl import logging
 from graphs import normal
