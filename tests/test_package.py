@@ -1,5 +1,7 @@
 """`pip install .`: what the package holds, and that its console commands run where there is no checkout."""
 
+import email.parser
+import json
 import os
 import shutil
 import subprocess
@@ -7,7 +9,8 @@ import sys
 
 from helpers import ROOT
 import pytest
-from test_rooms import FILES, OUR_COMMANDS, PUBLISHED_COMMANDS
+from test_rooms import FILES, MODEL, OUR_COMMANDS, PUBLISHED_COMMANDS
+import tiny
 
 COMMANDS = sorted(f"bert-{name.replace('_', '-')}" for name in OUR_COMMANDS | PUBLISHED_COMMANDS)
 
@@ -31,21 +34,49 @@ def site(tmp_path_factory):
 def test_the_package_holds_all_that_the_commands_need_and_nothing_else(site):
     installed = {str(path.relative_to(site)) for path in site.rglob("*") if path.is_file()}
     installed = {path for path in installed if "__pycache__" not in path and ".dist-info" not in path}
-    expected = {str(path.relative_to(ROOT)) for paths in FILES.values() for path in paths}
+    expected = {str(path.relative_to(ROOT)) for room, paths in FILES.items() for path in paths
+                if room not in OUR_COMMANDS}
+    expected.add("bertlib/py.typed")
     expected |= {f"bertlib/kernels/cpp/{path.name}"
                  for path in (ROOT / "bertlib" / "kernels" / "cpp").iterdir()}
     expected |= {f"bertlib/{path.relative_to(ROOT)}" for path in (ROOT / "samples").rglob("*.*")
                  if path.suffix != ".pyc"}
     assert installed == expected | {f"bin/{command}" for command in COMMANDS}
+    # Beside the packages, only what google-research/bert has there is importable.
+    assert {path.name for path in site.iterdir() if path.suffix not in (".dist-info", "")} == {
+        f"{name}.py" for name in MODEL | PUBLISHED_COMMANDS}
+
+
+@pytest.mark.slow(reason="builds the package")
+def test_the_metadata_are_complete(site):
+    path, = site.glob("*.dist-info/METADATA")
+    found = email.parser.Parser().parsestr(path.read_text(encoding="utf-8"))
+    assert found["License-Expression"] == "Apache-2.0" and found["Author"] == "the contributors"
+    assert (path.parent / "licenses" / "LICENSE").exists()
+    assert "Project-URL" not in found and "Home-page" not in found
+    assert "Typing :: Typed" in found.get_all("Classifier")
+    needed = {}
+    for requirement in found.get_all("Requires-Dist"):
+        name, _, extra = requirement.replace(" ", "").partition(";extra==")
+        needed.setdefault(extra.strip('"'), set()).add(name)
+    extras = {extra: needed.pop(extra) for extra in found.get_all("Provides-Extra")}
+    assert extras == {"beam": {"apache-beam<3,>=2.77"}, "export": {"tensorflow-text==2.21.*"},
+                      "gpu": {"tensorflow[and-cuda]==2.21.*"}, "serving-text": {"tensorflow-text==2.21.*"}}
+    assert needed.keys() == {""} and "tensorflow==2.21.*" in needed[""]
+
+
+def runner(site, folder):
+    """Returns a function of a console command and its flags, which runs in a folder without the checkout."""
+    def run(command, *flags):
+        return subprocess.run([sys.executable, site / "bin" / command, *flags], cwd=folder,
+                              capture_output=True, encoding="utf-8",
+                              env={**os.environ, "PYTHONPATH": str(site)})
+    return run
 
 
 @pytest.mark.slow(reason="starts fresh interpreters")
-def test_console_commands_run_without_the_checkout(site, tmp_path):
-    def run(command, *flags):
-        return subprocess.run([sys.executable, site / "bin" / command, *flags], cwd=tmp_path,
-                              capture_output=True, encoding="utf-8",
-                              env={**os.environ, "PYTHONPATH": str(site)})
-
+def test_published_commands_run_without_the_checkout(site, tmp_path):
+    run = runner(site, tmp_path)
     done = run("bert-run-classifier", "--help")
     assert done.returncode == 0 and done.stdout.startswith("Fine-tunes BERT to classify"), done.stderr
     assert "--task_name" in done.stdout and "--recompute" in done.stdout
@@ -58,3 +89,26 @@ def test_console_commands_run_without_the_checkout(site, tmp_path):
                "--eval_each_checkpoint=false")
     assert done.returncode == 0 and (tmp_path / "output" / "pretraining"
                                      / "eval_results.txt").exists(), done.stderr
+
+
+@pytest.mark.slow(reason="starts fresh interpreters, and replicas")
+def test_commands_of_our_own_run_without_the_checkout(site, tmp_path):
+    run = runner(site, tmp_path)
+    done = run("bert-predict", "--help")
+    assert done.returncode == 0 and done.stdout.startswith("Answers lines by a trained model"), done.stderr
+    assert "--input_file" in done.stdout
+    done = run("bert-export", "--model_dir=nothing")
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("bert-export: error: nothing")
+    (tmp_path / "train.txt").write_text("It O\nsaw O\nRome B-LOC\n\n" * 8, encoding="utf-8")
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "it", "saw", "rome"]
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    (tmp_path / "config.json").write_text(json.dumps({**tiny.CONFIG, "vocab_size": len(tokens)}))
+    # The replicas are the same console command, started again by its path.
+    done = run("bert-run-ner", "--train_file=train.txt", "--vocab_file=vocab.txt", "--do_train=true",
+               "--bert_config_file=config.json", "--max_seq_length=16", "--train_batch_size=8",
+               "--num_train_epochs=2", "--num_replicas=2", "--output_dir=output")
+    assert done.returncode == 0 and (tmp_path / "output" / "checkpoint").exists(), done.stderr[-3000:]
+    assert "replica 0 of 2" in done.stderr
+    (tmp_path / "lines.txt").write_text("It saw Rome\n")
+    done = run("bert-predict", "--model_dir=output", "--input_file=lines.txt")
+    assert done.returncode == 0 and len(json.loads(done.stdout)["tags"]) == 3, done.stderr

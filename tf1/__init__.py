@@ -26,15 +26,17 @@ from tf1._compat import tf as _tf  # first, as its name has it: TensorFlow is lo
 import importlib as _importlib
 import sys as _sys
 
+from tf1 import _metric_weights, _reference_variables, _session_threads
 from tf1 import _modules as _modules
-from tf1 import _reference_variables
 from tf1._contrib import contrib as contrib
 from tf1._examples import parse_example as parse_example
 from tf1._names import app, data, estimator, io, layers, logging, nn, train  # noqa: F401
 from tf1._namespace import Namespace as _Namespace
 from tf1._reference_variables import assign as assign
 
+_metric_weights.install()
 _reference_variables.install()
+_session_threads.install()
 compat = _Namespace("tf.compat", dict(v1=_sys.modules[__name__]), lambda: _tf.compat)
 _OWN = ("app", "assign", "compat", "contrib", "data", "disable_v2_behavior", "estimator", "io", "layers",
         "logging", "nn", "parse_example", "train")

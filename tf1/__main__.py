@@ -30,7 +30,7 @@ def _parser():
         prog="python -m tf1", description="Runs a script that was written for TensorFlow 1.x, unchanged.",
         usage="python -m tf1 [--also=PACKAGES] [--reference_variables] [--num_replicas=N]\n"
               "                     (SCRIPT | -m MODULE) [ARGUMENTS …]\n"
-              "       python -m tf1 --check PATH\n"
+              "       python -m tf1 --check PATH …\n"
               "       python -m tf1 --names [--ours]")
     parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the script, whose flags follow it. Its "
                         "`import tensorflow as tf` gives it tf1, in its own modules too")
@@ -54,8 +54,8 @@ def _parser():
                         "the network ports of the replicas. By default the ports are closed, or a warning "
                         "says that they are open. true: leave them open, as a script needs that uses the "
                         "network. false: refuse to run if they cannot be closed")
-    parser.add_argument("--check", metavar="PATH", help="read a program's files without running them, and "
-                        "list the lines that will not run and what to write instead")
+    parser.add_argument("--check", nargs="+", metavar="PATH", help="read a program's files without running "
+                        "them, and list the lines that will not run and what to write instead")
     parser.add_argument("--names", action="store_true", help="list every name that a program gets from `tf`")
     parser.add_argument("--ours", action="store_true", help="of these only what TensorFlow itself no longer "
                         "has, or has otherwise")
@@ -105,7 +105,7 @@ def main():
     elif options.check is not None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
         try:
-            sys.exit(_check.check(options.check))
+            sys.exit(_check.check(*options.check))
         except FileNotFoundError as error:
             parser.error(str(error))
     elif options.names:

@@ -1,6 +1,7 @@
 """python -m tf1 --check: reads a program of TensorFlow 1.x, and says which lines will not run, and why."""
 
 import collections
+import dataclasses
 import os
 import pathlib
 import re
@@ -45,9 +46,9 @@ def _content(path):
         return None, error.strerror
 
 
-def _texts(paths, unread):
-    """{path: (code, findings of its bytes)}; adds what cannot be read to `unread`."""
-    texts, seen = {}, set()
+def _texts(paths, unread, seen):
+    """{path: (code, findings of its bytes)}; adds what cannot be read to `unread`, and files to `seen`."""
+    texts = {}
     for path in paths:
         content, why = _content(path)
         real = os.path.realpath(path)
@@ -59,11 +60,11 @@ def _texts(paths, unread):
     return texts
 
 
-def check(path):
-    """Reads a file or a folder and prints what will not run.
+def check(*roots):
+    """Reads files and folders and prints what will not run.
 
     Args:
-      path: str.
+      roots: strs, each a file or a folder with a program of its own.
 
     Returns:
       0 if nothing was found, 1 if something was; notes do not count.
@@ -72,17 +73,41 @@ def check(path):
       FileNotFoundError: there is no such file or folder.
     """
     sys.stdout.reconfigure(errors="backslashreplace")
-    root = pathlib.Path(path)
-    if not root.exists():
-        raise FileNotFoundError(f"there is no file or folder {path}")
+    roots = [pathlib.Path(root) for root in roots]
+    for root in roots:
+        if not root.exists():
+            raise FileNotFoundError(f"there is no file or folder {root}")
+    total, seen = _Total(), set()
+    for root in roots:
+        _check_program(root, total, seen)
+    for path, why in total.unread:
+        print(f"{path}: not read: {why}")
+    print(_summary(total))
+    return 1 if total.lines else 0
+
+
+@dataclasses.dataclass
+class _Total:
+    """What was found in all files: numbers, but for the files that were not read and why."""
+
+    read: int = 0
+    lines: int = 0
+    files: int = 0
+    notes: int = 0
+    notebooks: int = 0
+    unread: list = dataclasses.field(default_factory=list)
+    kinds: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+
+
+def _check_program(root, total, seen):
+    """Prints what will not run in a file or folder, and adds it to a _Total; files in `seen` are left out."""
     if root.is_dir():
         paths, notebooks, unread = _check_modules.python_files(root)
     else:
         paths, notebooks, unread = [root], 0, []
-    texts = _texts(paths, unread)
+    texts = _texts(paths, unread, seen)
     fork = _check_modules.Fork(root if root.is_dir() else root.parent,
                                {path: text for path, (text, _) in texts.items()})
-    counts, lines, files, notes = collections.Counter(), 0, 0, 0
     for path, (text, of_bytes) in texts.items():
         try:
             found = sorted({*of_bytes, *findings(path, text, fork)})
@@ -92,25 +117,25 @@ def check(path):
         for finding in found:
             print(f"{path}:{finding}")
         wrong = [finding for finding in found if not finding.note]
-        counts.update(finding.kind for finding in wrong)
-        lines += len({finding.line for finding in wrong})
-        files += bool(wrong)
-        notes += len(found) - len(wrong)
-    for path, why in unread:
-        print(f"{path}: not read: {why}")
-    print(_summary(len(texts), lines, files, counts, notes, notebooks, len(unread)))
-    return 1 if lines else 0
+        total.kinds.update(finding.kind for finding in wrong)
+        total.lines += len({finding.line for finding in wrong})
+        total.files += bool(wrong)
+        total.notes += len(found) - len(wrong)
+    total.read += len(texts)
+    total.notebooks += notebooks
+    total.unread += unread
 
 
-def _summary(read, lines, files, counts, notes, notebooks, unread):
+def _summary(total):
     """The last line of what is printed."""
-    kinds = ", ".join(f"{kind} {count}" for kind, count in counts.most_common())
-    of_files = _number(read, "file")
-    found = (f"{_number(lines, 'line')} in {files} of {of_files} will not run ({kinds})" if lines
-             else f"Nothing found in {of_files}")
+    kinds = ", ".join(f"{kind} {count}" for kind, count in total.kinds.most_common())
+    of_files = _number(total.read, "file")
+    found = (f"{_number(total.lines, 'line')} in {total.files} of {of_files} will not run ({kinds})"
+             if total.lines else f"Nothing found in {of_files}")
     more = [text for count, text in (
-        (notes, _number(notes, "note")), (notebooks, f"{_number(notebooks, 'notebook')} not read"),
-        (unread, f"{_number(unread, 'other file')} not read")) if count]
+        (total.notes, _number(total.notes, "note")),
+        (total.notebooks, f"{_number(total.notebooks, 'notebook')} not read"),
+        (len(total.unread), f"{_number(len(total.unread), 'other file')} not read")) if count]
     return "; ".join([found, *more]) + "."
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 import sys
 
 import numpy as np
@@ -20,6 +21,7 @@ _TENSORS = {f"tf.{name}" for name in ("argmax", "cast", "equal", "reduce_mean", 
 # Functions of tf.logging: the levels of these names.
 _LOGS = {"debug": "DEBUG", "error": "ERROR", "fatal": "FATAL", "info": "INFO", "warn": "WARN",
          "warning": "WARN"}
+_BY_NAME = {"get_tensor_by_name", "get_operation_by_name"}
 _DIGESTS = {f"hashlib.{name}" for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")}
 
 
@@ -372,9 +374,34 @@ def variable_ops(constant, names):
                "`python -m tf1 --reference_variables` where it is run", True)
 
 
+def argument_specs(node, names):
+    """The field of `inspect.getargspec` that has another name in `inspect.getfullargspec`."""
+    function = names.called(node.value) if node.attr == "keywords" else None
+    if function in ("inspect.getargspec", "inspect.getfullargspec"):
+        instead = written(node).removesuffix("keywords").replace("getargspec", "getfullargspec")
+        still_there = function == "inspect.getargspec" and sys.version_info < (3, 11)
+        yield (node, PYTHON3, f"`{written(node)}`: inspect.getfullargspec calls it varkw",
+               f"`{instead}varkw`", still_there)
+
+
+def names_in_graphs(call, names):
+    """Names of ops that TensorFlow chose, not the program."""
+    receiver, method = _method(call)
+    literal = names.scope.value(call.args[0]) if call.args and method in _BY_NAME else None
+    if literal is None or not _is_text(literal):
+        return
+    last = re.sub(r":\d+$", "", literal.value).split("/")[-1]
+    if last in ("read", "Assign"):
+        yield (call, TENSORFLOW, f"`{written(call)}`: variables have other ops than in TensorFlow 1",
+               "`python -m tf1 --reference_variables` where it is run", True)
+    elif re.fullmatch(r"[A-Z][A-Za-z0-9]*(_\d+)?", last):
+        yield (call, TENSORFLOW, f"`{written(call)}`: TensorFlow chose this name, and another version may "
+               "choose another", '`tf.identity(x, name="…")` where it is made, and that name here', True)
+
+
 _EVERY_CALL = (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused,
-               levels)
+               levels, names_in_graphs)
 RULES = {ast.Call: _EVERY_CALL, ast.Subscript: (lists_no_more, divisions, prints, tables),
-         ast.BinOp: (lists_no_more, prints), ast.Attribute: (prints,), ast.Expr: (prints,),
+         ast.BinOp: (lists_no_more, prints), ast.Attribute: (prints, argument_specs), ast.Expr: (prints,),
          ast.Compare: (literals,), ast.Constant: (variable_ops,), ast.Raise: (raised,),
          ast.FunctionDef: (generators, metrics)}

@@ -14,6 +14,7 @@ from tf1 import (
     _contrib_distribute,
     _contrib_estimator,
     _contrib_framework,
+    _contrib_graph_editor,
     _contrib_layers,
     _contrib_lookup,
     _contrib_metrics,
@@ -128,6 +129,7 @@ _MODULES = {
                                   "load_checkpoint", "load_variable"),
                       **own_names(tf, "CriticalSection", "argsort", "is_non_decreasing", "is_numeric_tensor",
                                   "is_strictly_increasing", "is_tensor", "sort")),
+    "graph_editor": own_names(_contrib_graph_editor, *_contrib_graph_editor.NAMES),
     "layers": dict(**_SCOPED_LAYERS, **own_names(
         _contrib_layers, "apply_regularization", "collect_named_outputs", "get_variable_collections",
         "l1_l2_regularizer", "l1_regularizer", "l2_regularizer", "optimize_loss", "sum_regularizer"),

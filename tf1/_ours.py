@@ -7,10 +7,12 @@ import pathlib
 import sys
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
-MODULES = {"build_vocab", "convert_checkpoint", "create_pretraining_data", "download", "export",
-           "extract_features", "glue_submission", "modeling", "optimization", "plan_memory", "predict",
-           "run_classifier", "run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad",
-           "tokenization"}
+PUBLISHED = {"create_pretraining_data", "extract_features", "modeling", "optimization", "run_classifier",
+             "run_classifier_with_tfhub", "run_pretraining", "run_squad", "tokenization"}
+# The other commands are files of a checkout; a package installs none of their names beside `bertlib`.
+_IN_CHECKOUT = {"build_vocab", "convert_checkpoint", "download", "export", "glue_submission", "plan_memory",
+                "predict", "run_ner"}
+MODULES = PUBLISHED | (_IN_CHECKOUT if (_ROOT / "pyproject.toml").is_file() else set())
 
 
 def is_ours(path):

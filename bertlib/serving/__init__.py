@@ -4,14 +4,18 @@
     predictor("It rains.", "There is rain.")["label"]
 """
 
+import os
+
 from bertlib.kernels import choice
+from bertlib.runtime.replica_group import Group
 from bertlib.runtime.training_step import TrainingStep
 from bertlib.serving import model_directory
 from bertlib.serving.answers import TASKS  # noqa: F401 (a public name of this room)
 from bertlib.serving.predictor import BATCH_SIZE, Predictor
 
 
-def load(model_dir, task=None, precision="fp32", batch_size=BATCH_SIZE, group=None):
+def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: str = "fp32",
+         batch_size: int = BATCH_SIZE, group: Group | None = None) -> Predictor:
     """Loads a model that answers.
 
     Args:
@@ -27,6 +31,6 @@ def load(model_dir, task=None, precision="fp32", batch_size=BATCH_SIZE, group=No
     Raises:
       ValueError, OSError: there is no such model, it does not do that task, or its files are damaged.
     """
-    directory = model_directory.read(model_dir)
+    directory = model_directory.read(os.fspath(model_dir))
     step = TrainingStep(precision=precision, compile_kernels=choice.pays(directory.bert_config.hidden_size))
     return Predictor(directory, task, step, batch_size, group)

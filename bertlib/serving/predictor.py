@@ -1,7 +1,13 @@
 """Answers of a trained model: loaded once, then called as often as one likes."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from bertlib.runtime import together
+from bertlib.runtime.replica_group import Group
+from bertlib.runtime.training_step import TrainingStep
 from bertlib.serving import answers, questions, session
+from bertlib.serving.model_directory import ModelDirectory
 from bertlib.tasks import tables
 
 BATCH_SIZE = 32
@@ -20,7 +26,13 @@ class Predictor:
       checkpoint: path of the weights.
     """
 
-    def __init__(self, directory, task=None, step=None, batch_size=BATCH_SIZE, group=None):
+    task: str
+    fields: tuple[str, ...]
+    required: int
+    checkpoint: str
+
+    def __init__(self, directory: ModelDirectory, task: str | None = None, step: TrainingStep | None = None,
+                 batch_size: int = BATCH_SIZE, group: Group | None = None) -> None:
         """Loads the weights.
 
         Args:
@@ -42,7 +54,7 @@ class Predictor:
         self._model = session.Model(self._answers.head, directory.bert_config, directory.checkpoint,
                                     self._answers.more_inputs, step)
 
-    def __call__(self, *texts, **fields):
+    def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:
         """Answers one question.
 
         Args:
@@ -58,11 +70,12 @@ class Predictor:
         found, = self.answer([self.prepare(*texts, **fields)])
         return found
 
-    def source(self, flags=None):
+    def source(self, flags: dict[str, Any] | None = None) -> questions.Source:
         """Returns the `questions.Source` of files to answer; `flags` override the columns of the training."""
         return questions.Source(self._directory, self.fields, self.required, flags)
 
-    def read(self, path, input_format=None, **flags):
+    def read(self, path: str, input_format: str | None = None,
+             **flags: Any) -> Iterator[questions.Question]:
         """Yields the `questions.Question` of each row of a file, as `predict.py` reads it.
 
         Args:
@@ -77,11 +90,11 @@ class Predictor:
         with tables.opened(path) as stream:
             yield from source.read(stream, path, input_format or questions.format_of(path))
 
-    def prepare(self, *texts, **fields):
+    def prepare(self, *texts: Any, **fields: Any) -> tuple[list, Any]:
         """Returns what `answer` takes of one question; arguments and errors are those of a call."""
         return self._answers.windows(*texts, **fields)
 
-    def answer(self, prepared):
+    def answer(self, prepared: list[tuple[list, Any]]) -> list[dict[str, Any]]:
         """Answers several questions, in batches of similar length.
 
         Args:
@@ -103,12 +116,12 @@ class Predictor:
             outputs[index].append(found[place])
         return [self._answers.answer(output, context) for output, (_, context) in zip(outputs, prepared)]
 
-    def close(self):
+    def close(self) -> None:
         """Gives the memory back."""
         self._model.close()
 
-    def __enter__(self):
+    def __enter__(self) -> "Predictor":
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: Any) -> None:
         self.close()

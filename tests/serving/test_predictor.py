@@ -1,6 +1,8 @@
 """`bertlib.serving.load`: the answers of a model of each kind, from Python."""
 
+import inspect
 import threading
+import typing
 
 from model_directories import TAGS, linear, write
 import numpy as np
@@ -196,3 +198,16 @@ def test_what_is_no_model_is_refused(tmp_path, pretrained):
         serving.load(str(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match="no output directory of a training"):
         serving.load(str(tmp_path))
+
+
+def test_the_interface_has_types(classifier, tmp_path):
+    public = [method for name, method in vars(serving.Predictor).items()
+              if inspect.isfunction(method) and (name in ("__init__", "__call__") or name[0] != "_")]
+    for function in [serving.load, *public]:
+        hints = typing.get_type_hints(function)
+        assert set(inspect.signature(function).parameters) - {"self"} == set(hints) - {"return"}, function
+        assert "return" in hints, function
+    for name in ("task", "required", "checkpoint"):
+        assert isinstance(getattr(classifier, name), typing.get_type_hints(serving.Predictor)[name])
+    with pytest.raises(NotADirectoryError, match="there is no such directory"):
+        serving.load(tmp_path / "nothing")

@@ -63,6 +63,9 @@ PYTHON3 = [
     ("import json\njson.loads(x, encoding='utf-8')", "json has no encoding="),
     ("x.cuda(async=True)", "async is a keyword since 3.7"),
     ("def f():\n  yield 1\n  raise StopIteration", "write `return`"),
+    ("import inspect\ninspect.getargspec(f).keywords", "write `inspect.getfullargspec(f).varkw`"),
+    ("import inspect\ndef f(g):\n  spec = inspect.getfullargspec(g)\n  return spec.keywords",
+     "`spec.keywords`: inspect.getfullargspec calls it varkw; write `spec.varkw`"),
     ("thread.isAlive()", "write `thread.is_alive()`"),
     ("if x == 1\n  pass", "Python 3 does not parse this"),
 ]
@@ -86,6 +89,10 @@ PACKAGES = [
      "`'b': loss`: a metric is a pair (value, update op); write `tf.metrics.mean(loss)`"),
     ("import tensorflow as tf\ndef metric_fn(loss):\n  guess = tf.argmax(loss)\n  return {'b': guess}",
      "write `tf.metrics.mean(guess)`"),
+    ("tags = graph.get_tensor_by_name('loss/ReverseSequence_1:0')", "TensorFlow chose this name, and"),
+    ("NAME = 'crf/cond/Merge_1'\ngraph.get_operation_by_name(NAME)", 'write `tf.identity(x, name="…")`'),
+    ("graph.get_tensor_by_name('w/read:0')", "variables have other ops than in TensorFlow 1; write `python"),
+    ("import tensorflow as tf\ntf.contrib.graph_editor.connect(a, b)", "tf.contrib is gone; write"),
     ("import tensorflow as tf\ntf.contrib.learn.DNNClassifier()", "tf.contrib is gone; write tf.estimator"),
     ("import tensorflow as tf\ndef f():\n  return tf.nothing.like_it", "tf1 has no tf.nothing"),
     ("import tensorflow as tf\ntf.random.set_seed(1)", "write `tf.compat.v2.random.set_seed`"),
@@ -209,6 +216,12 @@ FLAGS.anything
 tf.contrib.tpu.RunConfig(cluster=None); tf.estimator.RunConfig(train_distribute=None)
 strategy = tf.contrib.distribute.MirroredStrategy(num_gpus=2)
 tf.estimator.RunConfig(train_distribute=strategy, eval_distribute=tf.distribute.MirroredStrategy(["a", "b"]))
+import tensorflow.contrib.graph_editor as ge
+ge.copy_with_input_replacements(ge.sgv(ge.get_backward_walk_ops([y.op])), {})
+import inspect
+inspect.getfullargspec(f).varkw; keywords.keywords; functools.partial(f).keywords
+graph.get_tensor_by_name("input_ids:0"); graph.get_tensor_by_name("loss/probabilities:0")
+graph.get_tensor_by_name(name + ":0")
 print("x", file=sys.stderr)
 '''
 print "in a string"
@@ -386,3 +399,24 @@ def test_the_command_prints_and_exits(name, code, out, error, tmp_path, capsys, 
     if code == 1:
         assert printed.out.startswith(f"{tmp_path}/run.py:2: `print 'x'`: print is a function; write "
                                       "`print('x')`\n")
+
+
+def test_several_paths_are_read_as_several_programs(tmp_path, capsys, monkeypatch):
+    for name, text in (("a/run", "import helper\nprint 'x'\n"), ("a/helper", ""), ("b/run", "xrange(1)\n")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.py").write_text(text)
+    # A file that two of the paths hold is told once.
+    paths = [str(tmp_path / path) for path in ("a", "b/run.py", "b")]
+    monkeypatch.setattr(sys, "argv", ["tf1", "--check", *paths])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit, match="1"):
+        program.main()
+    first, second, summary = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{tmp_path}/a/run.py:2: `print 'x'`") and "helper" not in first
+    assert second.startswith(f"{tmp_path}/b/run.py:1: `xrange`")
+    assert summary == "2 lines in 2 of 3 files will not run (Python 2 2)."
+    monkeypatch.setattr(sys, "argv", ["tf1", "--check", *paths, str(tmp_path / "c")])
+    with pytest.raises(SystemExit, match="2"):
+        program.main()
+    printed = capsys.readouterr()
+    assert not printed.out and f"there is no file or folder {tmp_path}/c" in printed.err

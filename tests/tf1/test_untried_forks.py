@@ -1,0 +1,173 @@
+"""Programs of 2018 that look up ops by name, edit graphs, ask for a thousand threads, or have odd weights."""
+
+from absl import logging
+from graphs import normal
+import numpy as np
+import pytest
+
+import tf1 as tf
+
+N = 3
+
+# --- Names of crf_decode's results -----------------------------------------------------------------------
+
+
+def decoded(length, declared):
+    """The tags and scores of crf_decode on two sequences, in a new scope of the default graph."""
+    with tf.name_scope("loss"):
+        scores = tf.placeholder_with_default(normal(2, length, N), [None, declared, N])
+        return tf.contrib.crf.crf_decode(scores, tf.constant(normal(N, N)), tf.constant([1, length]))
+
+
+@pytest.mark.parametrize("length, declared, names", [
+    (4, 4, ["loss/ReverseSequence_1", "loss/Max"]), (4, None, ["loss/cond/Merge", "loss/cond/Merge_1"]),
+    (1, 1, ["loss/Cast", "loss/Max"])], ids=["known", "unknown", "one"])
+def test_decoded_tags_have_the_op_names_of_tensorflow_1(length, declared, names):
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        found = decoded(length, declared)
+        assert [tensor.op.name for tensor in found] == names
+        # A program that restores the graph reads them so.
+        read = tf.train.export_meta_graph(clear_extraneous_savers=True)
+        expected = session.run(found)
+        with tf.Graph().as_default() as graph, tf.Session() as other:
+            tf.train.import_meta_graph(read)
+            again = other.run([graph.get_tensor_by_name(f"{name}:0") for name in names])
+        for before, after in zip(expected, again):
+            np.testing.assert_array_equal(before, after)
+
+
+def test_ops_after_a_decoding_are_numbered_as_in_tensorflow_1():
+    with tf.Graph().as_default():
+        scores, transitions = tf.constant(normal(2, 4, N)), tf.constant(normal(N, N))
+        found = [tf.contrib.crf.crf_decode(scores, transitions, [4, 2])[0] for _ in range(2)]
+        assert [tags.op.name for tags in found] == ["ReverseSequence_1", "ReverseSequence_3"]
+        assert tf.argmax(scores, -1).op.name == "ArgMax_2" and tf.reduce_max(scores).op.name == "Max_2"
+
+
+# --- tf.contrib.graph_editor -----------------------------------------------------------------------------
+
+
+def layers(x, count):
+    """Outputs of dense layers with dropout, each of the one before."""
+    found = []
+    for _ in range(count):
+        x = tf.nn.dropout(tf.layers.dense(x, 8, tf.tanh), 0.5)
+        found.append(x)
+    return found
+
+
+def recomputed_gradients(loss, variables, checkpoint):
+    """Gradients for which a program computes the part before a checkpoint a second time, by graph_editor.
+
+    It copies the ops behind the checkpoint and those before it; these wait for gradients of the former.
+    """
+    ge = tf.contrib.graph_editor
+    forward = ge.get_forward_walk_ops([variable.op for variable in variables],
+                                      within_ops=ge.get_backward_walk_ops(loss.op))
+    forward = [op for op in forward if op.inputs and op.type != "ReadVariableOp"]
+    cut = tf.stop_gradient(checkpoint)
+
+    def copied(seed, stops):
+        ops = [op for op in ge.get_backward_walk_ops(seed, stop_at_ts=stops) if op in forward]
+        view, info = ge.copy_with_input_replacements(ge.sgv(ops), {})
+        assert len(view.ops) == len(ops) and info.transformed(seed) is info._transformed_ops[seed]
+        return info
+
+    behind = copied(loss.op, [checkpoint])
+    assert ge.reroute_ts([cut], [checkpoint], can_modify=behind._transformed_ops.values()) == 1
+    from_end = tf.gradients(behind.transformed(loss.op)._outputs[0], [cut, *variables])
+    before = copied(checkpoint.op, [])
+    for op in before._transformed_ops.values():
+        ge.add_control_inputs(op, [from_end[0].op])
+    from_cut = tf.gradients(before.transformed(checkpoint), variables, grad_ys=from_end[0])
+    return [first if second is None else second if first is None else first + second
+            for first, second in zip(from_end[1:], from_cut)], before
+
+
+def test_a_program_recomputes_by_editing_the_graph():
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.get_or_create_global_step()
+        x = tf.placeholder_with_default(normal(5, 8), [None, 8])
+        outputs = layers(x, 4)
+        loss, variables = tf.reduce_sum(outputs[-1] ** 2), tf.trainable_variables()
+        found, before = recomputed_gradients(loss, variables, outputs[1])
+        # The layers before the checkpoint exist twice, and the second time they wait.
+        assert sum(op.type == "Tanh" for op in before._transformed_ops) == 2
+        session.run(tf.global_variables_initializer())
+        for recomputed, plain in zip(*session.run([found, tf.gradients(loss, variables)])):
+            assert np.abs(plain).max() > 0
+            np.testing.assert_allclose(recomputed, plain, rtol=1e-5, atol=1e-7)
+
+
+def test_ops_and_tensors_are_chosen_by_name_and_place():
+    ge = tf.contrib.graph_editor
+    with tf.Graph().as_default():
+        a = tf.constant(1.0, name="a")
+        b = tf.add(a, 1.0, name="b")
+        c = tf.multiply(b, b, name="c")
+        assert set(ge.get_backward_walk_ops(c, inclusive=False)) == {a.op, b.op, b.op.inputs[1].op}
+        assert ge.get_backward_walk_ops(c, stop_at_ts=[b]) == [c.op]
+        assert ge.get_forward_walk_ops([a.op], inclusive=False) == [b.op, c.op]
+        assert ge.get_forward_walk_ops(a, within_ops=[a.op, b.op]) == [a.op, b.op]
+        assert ge.filter_ts_from_regex([c.op, b.op], "b$") == [b] and ge.select_ops("[ac]") == [a.op, c.op]
+        with pytest.raises(NotImplementedError, match="cond/Merge is control flow, which is not copied"):
+            tf.cond(a > 0.0, lambda: a + 1.0, lambda: a)
+            ge.copy_with_input_replacements(ge.sgv(ge.select_ops("cond/")), {})
+
+
+# --- Threads of sessions ---------------------------------------------------------------------------------
+
+
+def test_a_session_has_no_more_threads_than_are_of_use(monkeypatch):
+    messages = []
+
+    def note(level, text, count, *values):
+        assert level == logging.WARNING and count == 1  # one line for all sessions
+        messages.append(text % values)
+    monkeypatch.setattr(logging, "log_first_n", note)
+    asked = tf.ConfigProto(intra_op_parallelism_threads=1024, inter_op_parallelism_threads=1000,
+                           allow_soft_placement=True)
+    for kind in (tf.Session, tf.InteractiveSession):
+        with tf.Graph().as_default():
+            session = kind(config=asked)
+            used = session._config
+            session.close()
+        assert 0 < used.intra_op_parallelism_threads <= 64 and 0 < used.inter_op_parallelism_threads <= 64
+        assert used.allow_soft_placement and asked.intra_op_parallelism_threads == 1024
+    assert messages[0].startswith("tf.ConfigProto(intra_op_parallelism_threads=1024, inter_op_parallelism_th")
+    small = tf.ConfigProto(intra_op_parallelism_threads=3)
+    with tf.Graph().as_default(), tf.Session(config=small) as session:
+        assert session._config.intra_op_parallelism_threads == 3 and len(messages) == 2
+
+
+# --- Weights of metrics ----------------------------------------------------------------------------------
+
+LABELS = np.array([[0, 1, 2], [1, 1, 2]])
+PREDICTED = np.array([[0, 1, 1], [1, 2, 2]])
+
+
+def matrix(weights, shape=(None, 3)):
+    """The confusion matrix of LABELS and PREDICTED by the function that forks take from TensorFlow."""
+    from tensorflow.python.ops.metrics_impl import _streaming_confusion_matrix  # as forks do
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        labels, predicted = (tf.placeholder_with_default(values, shape) for values in (LABELS, PREDICTED))
+        weights = tf.placeholder_with_default(np.float32(weights), [None] * np.ndim(weights))
+        update = _streaming_confusion_matrix(labels, predicted, 3, weights)[1]
+        session.run(tf.local_variables_initializer())
+        return session.run(update)
+
+
+@pytest.mark.parametrize("weights, for_each", [
+    ([1, 2, 3, 4, 5, 6], [[1, 2, 3], [4, 5, 6]]), ([[1, 2, 3], [4, 5, 6]], [[1, 2, 3], [4, 5, 6]]),
+    ([1, 2, 3, 4, 5, 6, 7, 8], [[1, 2, 3], [4, 5, 6]]), ([1, 2, 3], [[1, 2, 3], [1, 2, 3]]),
+    ([1, 2], [[1, 1, 1], [2, 2, 2]])], ids=["labels", "two dimensions", "too many", "positions", "examples"])
+def test_weights_of_another_length_than_the_labels_count(weights, for_each):
+    expected = np.zeros([3, 3])
+    np.add.at(expected, (LABELS, PREDICTED), for_each)
+    np.testing.assert_array_equal(matrix(weights), expected)
+
+
+def test_weights_that_fit_nothing_are_refused():
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"shape of labels:\] \[4\] \[2 3\]"):
+        matrix([1, 2, 3, 4])

@@ -1,0 +1,224 @@
+"""tf.contrib.graph_editor: what recomputing gradients need of it, such as OpenAI's `memory_saving_gradients`.
+
+Ops can be walked, copied and given other inputs. A copy belongs to the graph of its original; control flow
+(`tf.while_loop`, `tf.cond`) is not copied.
+"""
+
+import collections
+import re
+
+import tensorflow.compat.v1 as tf
+
+_CONTROL_FLOW = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}
+_CONTROL_FLOW |= {f"Ref{name}" for name in _CONTROL_FLOW}
+
+NAMES = ("SubGraphView", "add_control_inputs", "copy_with_input_replacements", "filter_ts",
+         "filter_ts_from_regex", "get_backward_walk_ops", "get_forward_walk_ops", "reroute_ts", "select_ops",
+         "sgv")
+
+
+# --- Choosing ops and tensors ----------------------------------------------------------------------------
+
+
+def _ops(things):
+    """The ops of ops and tensors: an iterable of them, or one."""
+    things = [things] if isinstance(things, tf.Operation) or hasattr(things, "op") else things
+    return [thing if isinstance(thing, tf.Operation) else thing.op for thing in things]
+
+
+def _walk(seeds, neighbours, inclusive, within_ops, within_ops_fn):
+    """Returns the ops that can be reached, each once, those of the seeds first."""
+    def is_within(op):
+        return (within_ops is None or op in within_ops) and (within_ops_fn is None or within_ops_fn(op))
+
+    within_ops = None if within_ops is None else set(within_ops)
+    seeds = _ops(seeds)
+    found = dict.fromkeys(filter(is_within, seeds))
+    waiting = collections.deque(found)
+    while waiting:
+        for op in filter(is_within, neighbours(waiting.popleft())):
+            if op not in found:
+                found[op] = None
+                waiting.append(op)
+    return [op for op in found if inclusive or op not in seeds]
+
+
+def get_backward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_fn=None, stop_at_ts=(),
+                          control_inputs=False):
+    """Returns the ops that compute the inputs of ops, directly or not.
+
+    Args:
+      seed_ops: ops or tensors to begin with.
+      inclusive: whether these are among the returned ones.
+      within_ops, within_ops_fn: only ops of this list, and for which this function is true, are walked over.
+      stop_at_ts: tensors whose ops are not reached through them.
+      control_inputs: whether control inputs count.
+    """
+    stops = set(stop_at_ts)
+
+    def neighbours(op):
+        return [tensor.op for tensor in op.inputs if tensor not in stops] + (
+            list(op.control_inputs) if control_inputs else [])
+    return _walk(seed_ops, neighbours, inclusive, within_ops, within_ops_fn)
+
+
+def get_forward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_fn=None, stop_at_ts=(),
+                         control_outputs=None):
+    """Returns the ops that use the outputs of ops, directly or not; see `get_backward_walk_ops`.
+
+    Raises:
+      NotImplementedError: `control_outputs` is given.
+    """
+    if control_outputs:
+        raise NotImplementedError("tf.contrib.graph_editor.get_forward_walk_ops: control_outputs= is not "
+                                  "provided.")
+    stops = set(stop_at_ts)
+
+    def neighbours(op):
+        return [user for tensor in op.outputs if tensor not in stops for user in tensor.consumers()]
+    return _walk(seed_ops, neighbours, inclusive, within_ops, within_ops_fn)
+
+
+def filter_ts(ops, positive_filter=True):
+    """Returns the inputs and outputs of ops, each once.
+
+    Args:
+      ops: the ops.
+      positive_filter: function of a tensor that says whether to take it; True for all.
+    """
+    every = dict.fromkeys(tensor for op in _ops(ops) for tensor in (*op.inputs, *op.outputs))
+    return [tensor for tensor in every if positive_filter is True or positive_filter(tensor)]
+
+
+def filter_ts_from_regex(ops, regex):
+    """Returns the inputs and outputs of ops in whose op's name a regular expression is found."""
+    return filter_ts(ops, lambda tensor: re.search(regex, tensor.op.name))
+
+
+def select_ops(*patterns, graph=None):
+    """Returns the ops of a graph whose name matches one of some regular expressions from its start."""
+    ops = (graph or tf.get_default_graph()).get_operations()
+    return [op for op in ops if any(re.match(pattern, op.name) for pattern in patterns)]
+
+
+# --- Copies ----------------------------------------------------------------------------------------------
+
+
+class SubGraphView(object):
+    """Some ops of a graph.
+
+    Attributes:
+      ops: list of them, each once.
+    """
+
+    def __init__(self, inside_ops=()):
+        self.ops = list(dict.fromkeys(_ops(inside_ops)))
+
+
+def sgv(*things):
+    """Returns a `SubGraphView` of ops, tensors and lists of them."""
+    return SubGraphView([op for thing in things for op in _ops(thing)])
+
+
+class _Copies(object):
+    """What became of the ops and tensors that were copied.
+
+    Attributes:
+      _transformed_ops, _transformed_ts: {original: copy}; programs read them.
+    """
+
+    def __init__(self):
+        self._transformed_ops, self._transformed_ts = {}, {}
+
+    def transformed(self, original):
+        """Returns the copy of an op or tensor, or None."""
+        return self._transformed_ops.get(original, self._transformed_ts.get(original))
+
+
+def copy_with_input_replacements(sgv, replacement_ts, dst_graph=None, dst_scope="", src_scope="",
+                                 reuse_dst_scope=False):
+    """Copies ops into their own graph.
+
+    Args:
+      sgv: a `SubGraphView` or list of ops.
+      replacement_ts: {tensor: what its copied users take in its place}.
+      dst_graph: the graph of the ops, or None.
+      dst_scope: name scope of the copies.
+      src_scope, reuse_dst_scope: not supported.
+
+    Returns:
+      (SubGraphView of the copies, an object whose `transformed(op or tensor)` is the copy).
+
+    Raises:
+      NotImplementedError: another graph, a scope to leave out, or control flow is to be copied.
+    """
+    ops = sgv.ops if isinstance(sgv, SubGraphView) else _ops(sgv)
+    loops = sorted(op.name for op in ops if op.type in _CONTROL_FLOW)
+    if src_scope or reuse_dst_scope or loops or dst_graph not in (None, *(op.graph for op in ops)):
+        raise NotImplementedError(
+            "tf.contrib.graph_editor.copy_with_input_replacements: "
+            + (f"{loops[0]} is control flow, which is not copied." if loops else
+               "another graph, src_scope and reuse_dst_scope are not provided."))
+    copies = _Copies()
+    in_order = {op: place for place, op in enumerate(ops[0].graph.get_operations())} if ops else {}
+    for op in sorted(ops, key=in_order.get):  # a graph lists an op after its inputs
+        copy = _copied(op, dst_scope, copies, replacement_ts)
+        copies._transformed_ops[op] = copy
+        copies._transformed_ts.update(zip(op.outputs, copy.outputs))
+    return SubGraphView(copies._transformed_ops.values()), copies
+
+
+def _copied(op, scope, copies, replacements):
+    """The copy of one op, whose inputs are copied already."""
+    inputs = [replacements[tensor] if tensor in replacements else copies._transformed_ts.get(tensor, tensor)
+              for tensor in op.inputs]
+    before = [copies._transformed_ops.get(other, other) for other in op.control_inputs]
+    name = f"{scope}/{op.name}" if scope else op.name
+    with op.graph.as_default(), tf.control_dependencies(None), tf.control_dependencies(before):
+        copy = op.graph.create_op(op.type, inputs, [tensor.dtype for tensor in op.outputs], name=name,
+                                  attrs=dict(op.node_def.attr), op_def=op.op_def)
+    copy._set_device(op.device)
+    for old, new in zip(op.outputs, copy.outputs):
+        new.set_shape(old.shape)
+    return copy
+
+
+# --- Changes ---------------------------------------------------------------------------------------------
+
+
+def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
+    """Gives the users of tensors others in their place.
+
+    Args:
+      ts0: the new tensors.
+      ts1: tensors that are used so far.
+      can_modify, cannot_modify: the only users to change; users to leave as they are.
+
+    Returns:
+      the number of inputs that were changed.
+    """
+    allowed = None if can_modify is None else set(_ops(can_modify))
+    kept, count = set(_ops(cannot_modify or [])), 0
+    for new, old in zip(list(ts0), list(ts1)):
+        for user in dict.fromkeys(old.consumers()):
+            if user in kept or user is new.op or allowed is not None and user not in allowed:
+                continue
+            for index, tensor in enumerate(user.inputs):
+                if tensor is old:
+                    user._update_input(index, new)
+                    count += 1
+    return count
+
+
+def add_control_inputs(op, cops):
+    """Has an op wait for others as well.
+
+    Args:
+      op: an op.
+      cops: the ops or tensors that it is to wait for.
+    """
+    op._add_control_inputs([other for other in _ops(cops) if other not in op.control_inputs])
+
+
+if not hasattr(tf.Operation, "_outputs"):  # such programs read it
+    tf.Operation._outputs = property(lambda self: self.outputs)
