@@ -57,7 +57,7 @@ class Questions:
         starts, ends = self._logits
         for feature in self.features:
             row = feature.unique_id % len(starts)
-            yield squad_predictions.RawResult(feature.unique_id, starts[row].copy(), ends[row].copy())
+            yield squad_answers.RawResult(feature.unique_id, starts[row].copy(), ends[row].copy())
 
 
 def listed(questions):
