@@ -14,6 +14,7 @@ https://arxiv.org/abs/1810.04805, section 4.3.
 """
 
 import collections
+import functools
 import itertools
 import math
 from typing import NamedTuple
@@ -28,6 +29,8 @@ RawResult = collections.namedtuple("RawResult", ["unique_id", "start_logits", "e
 
 # The null odds of a question for which no text was found. They are above any threshold.
 NO_ANSWER_ODDS = 1000000.0
+
+_REMEMBERED_WORDS = 1 << 16
 
 
 class Answer(NamedTuple):
@@ -112,6 +115,8 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
       ValueError: a window has no result, its logits are NaN, or the features are out of order.
     """
     tokenizer = basic_tokenizer or tokenization.BasicTokenizer(do_lower_case=do_lower_case)
+    # The same words are in many spans of a context.
+    tokenize_word = functools.lru_cache(maxsize=_REMEMBERED_WORDS)(tokenizer.tokenize)
     for example, windows in _by_example(examples, _with_logits(features, results)):
         prelim_predictions = _prelim_predictions(windows, n_best_size, max_answer_length)
         null_prediction = None
@@ -120,7 +125,8 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
             prelim_predictions.append(null_prediction)
         # The sort is stable: of equal scores the first one found stays first, and the null answer last.
         prelim_predictions.sort(key=lambda prediction: prediction.score, reverse=True)
-        nbest = _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenizer, verbose_logging)
+        nbest = _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_word,
+                       verbose_logging)
         if not version_2_with_negative:
             yield Prediction(example.qas_id, nbest, nbest[0])
             continue
@@ -207,7 +213,7 @@ def _null_prediction(windows):
                key=lambda prediction: prediction.score, default=_PrelimPrediction(None, 0, 0, 0.0, 0.0))
 
 
-def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenizer, verbose_logging):
+def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_word, verbose_logging):
     """Returns the list of `Answer`, each with another text, from best to worst.
 
     Args:
@@ -221,7 +227,7 @@ def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenizer,
             break
         final_text, start, end = "", None, None
         if prediction.start_index > 0:  # not the null answer
-            final_text, start, end = _find_text(example, prediction, tokenizer, verbose_logging)
+            final_text, start, end = _find_text(example, prediction, tokenize_word, verbose_logging)
             # Other spans may have the same text, and a SentencePiece token may have no character.
             if final_text in seen_texts or not final_text:
                 continue
@@ -257,7 +263,7 @@ def _compute_softmax(scores):
 # --- The text in the spelling of the context -------------------------------------------------------------
 
 
-def _find_text(example, prediction, tokenizer, verbose_logging):
+def _find_text(example, prediction, tokenize_word, verbose_logging):
     """Returns the text of a `_PrelimPrediction` and its place in the context: (text, start, end).
 
     The place is (None, None) if the example has no offsets; see `Answer`.
@@ -268,8 +274,9 @@ def _find_text(example, prediction, tokenizer, verbose_logging):
     orig_text = " ".join(words)
     token_spans = getattr(feature, "token_spans", None)
     if token_spans is None:
-        tok_text = " ".join(feature.tokens[start_index:end_index + 1]).replace(" ##", "").replace("##", "")
-        start, end = _align(" ".join(tok_text.split()), orig_text, tokenizer, verbose_logging)
+        pred_text = " ".join(feature.tokens[start_index:end_index + 1]).replace(" ##", "").replace("##", "")
+        tok_text = " ".join(token for word in words for token in tokenize_word(word))
+        start, end = _align(" ".join(pred_text.split()), orig_text, tok_text, verbose_logging)
     else:  # the tokenizer noted where in a word each token starts and ends
         start = token_spans[start_index][0]
         end = len(orig_text) - len(words[-1]) + token_spans[end_index][1]
@@ -308,13 +315,16 @@ def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
     For scripts that import it; `select_answers` does the same.
     """
     tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
-    start, end = _align(pred_text, orig_text, tokenizer, verbose_logging)
+    start, end = _align(pred_text, orig_text, " ".join(tokenizer.tokenize(orig_text)), verbose_logging)
     return orig_text[start:end]
 
 
-def _align(pred_text, orig_text, tokenizer, verbose_logging):
-    """Returns the place of a predicted text in the original, (start, end); see `get_final_text`."""
-    tok_text = " ".join(tokenizer.tokenize(orig_text))
+def _align(pred_text, orig_text, tok_text, verbose_logging):
+    """Returns the place of a predicted text in the original, (start, end); see `get_final_text`.
+
+    Args:
+      tok_text: the original text tokenized, its tokens joined by spaces.
+    """
     orig_positions, tok_positions = _non_space_positions(orig_text), _non_space_positions(tok_text)
     first = tok_text.find(pred_text)
     last = first + len(pred_text) - 1

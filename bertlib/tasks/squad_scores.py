@@ -18,14 +18,14 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text):
-    """Returns the text in lower case, without ASCII punctuation, articles and superfluous white space."""
+    """Returns the text in lower case, without ASCII punctuation, articles and repeated white space."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
 def score_answers(gold, texts, version_2_with_negative=False):
-    """Scores each question: {qas_id: (exact match, F1)}, the best over its right answers, each from 0 to 1.
+    """Returns {qas_id: (exact match, F1)}, each from 0 to 1, the best over the right answers of the question.
 
-    Exact match compares normalized texts, F1 the bags of their words. A question without an answer in `texts`
+    Exact match compares normalized texts, F1 compares how often each word is in them. A question without an answer in `texts`
     scores 0. With `version_2_with_negative`, a question without a right answer has "" as its only one.
 
     Args:
@@ -51,7 +51,8 @@ def score_answers(gold, texts, version_2_with_negative=False):
 
 
 def _f1(words, right_words, empty_may_be_right):
-    """Harmonic mean of words' precision and recall. Two empty texts have 0 in SQuAD 1.1 and 1 in 2.0."""
+    """Returns the harmonic mean of precision and recall of the words. Two empty texts score 0 in SQuAD 1.1
+    and 1 in 2.0."""
     if empty_may_be_right and not (words and right_words):
         return float(words == right_words)
     common = sum((collections.Counter(words) & collections.Counter(right_words)).values())
@@ -64,10 +65,10 @@ def _f1(words, right_words, empty_may_be_right):
 def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
     """Returns the figures of the official evaluation scripts, in percent: {name: number}.
 
-    SQuAD 1.1 has exact_match and f1. 2.0 has exact, f1 and total; the same of the questions with (HasAns_…)
-    and without (NoAns_…) an answer; and with null odds best_exact, best_exact_thresh, best_f1 and
-    best_f1_thresh: the figures if answers were withheld above another threshold than that of `texts`, which
-    has no answers to offer above its own.
+    For SQuAD 1.1 these are exact_match and f1. For 2.0 they are exact, f1 and total, then the same for the
+    questions with an answer (HasAns_…) and without one (NoAns_…). With null odds there are also best_exact,
+    best_exact_thresh, best_f1 and best_f1_thresh: the highest figures at any other null threshold, and that
+    threshold. A text that the threshold in use made empty stays empty at all of them.
 
     Args:
       gold: see `squad_data.read_gold`.
@@ -100,8 +101,10 @@ def mean_scores(scores):
 
 
 def _official_threshold(scores, texts, null_odds, has_answer):
-    """The best mean score in percent and its threshold, found as the official script does: question by
-    question from the lowest odds on, starting with no answer to any."""
+    """Returns the best mean score in percent and its threshold, as the official script finds them.
+
+    It starts without any answer and adds the answers one by one, from the lowest null odds to the highest.
+    """
     total = best = sum(not has_answer[qas_id] for qas_id in scores)
     threshold = 0.0
     for qas_id in sorted(null_odds, key=null_odds.get):
@@ -113,13 +116,13 @@ def _official_threshold(scores, texts, null_odds, has_answer):
 
 
 def find_null_threshold(gold, predictions):
-    """Returns the `null_score_diff_threshold` for which the mean F1 is highest, the least of them.
+    """Returns the lowest `null_score_diff_threshold` with the highest mean F1.
 
-    Unlike the official script's best_f1_thresh it considers the answers that the threshold in use withholds,
-    and only what a threshold can do: questions with the same odds all get their answer or none does.
+    The official script's best_f1_thresh differs in two ways. It does not know the answers that the threshold
+    in use withholds. And it may answer one of two questions with the same null odds, which no threshold does.
 
     Args:
-      gold: see `squad_data.read_gold`; of the same questions.
+      gold: see `squad_data.read_gold`; the right answers to the same questions.
       predictions: list of `Prediction` with null odds.
     """
     answered = score_answers(gold, {prediction.qas_id: prediction.answer.text for prediction in predictions},
@@ -134,8 +137,8 @@ def find_null_threshold(gold, predictions):
 
 
 def one_sided(gold, texts):
-    """Returns what is to be said, in words, if all answers are empty though some questions have one, or none
-    is though some have none; else None. Scores do not show it.
+    """Returns a warning if all answers are empty though some questions have one, or if no answer is empty
+    though some questions have none; else None. The scores do not show it.
 
     Args:
       gold: {qas_id: list of right answers}.
