@@ -7,6 +7,7 @@ search for the answers, the result files, the scores and the report. Exits with 
 of the CPU seconds of the process.
 """
 
+import argparse
 import os
 import sys
 import time
@@ -35,5 +36,7 @@ def measured(write_answers):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    _, sys.argv[1:] = parser.parse_known_args()
     run_squad.write_answers = measured(run_squad.write_answers)
-    launch.run(run_squad.main, description=__doc__)
+    launch.run(run_squad.main)

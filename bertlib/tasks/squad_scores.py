@@ -25,8 +25,9 @@ def normalize_answer(text):
 def score_answers(gold, texts, version_2_with_negative=False):
     """Returns {qas_id: (exact match, F1)}, each from 0 to 1, the best over the right answers of the question.
 
-    Exact match compares normalized texts, F1 compares how often each word is in them. A question without an answer in `texts`
-    scores 0. With `version_2_with_negative`, a question without a right answer has "" as its only one.
+    Exact match compares normalized texts, F1 compares how often each word is in them. A question without an
+    answer in `texts` scores 0. With `version_2_with_negative`, a question without a right answer has "" as
+    its only one.
 
     Args:
       gold: see `squad_data.read_gold`.
