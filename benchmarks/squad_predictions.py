@@ -36,7 +36,8 @@ def measured(write_answers):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     _, sys.argv[1:] = parser.parse_known_args()
     run_squad.write_answers = measured(run_squad.write_answers)
     launch.run(run_squad.main)
