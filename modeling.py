@@ -561,9 +561,12 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
     """
     batch_size, seq_length, input_width = get_shape_list(input_tensor, expected_rank=3)
     encoder = _Encoder(
-        hidden_size, num_hidden_layers, num_attention_heads, intermediate_size, intermediate_act_fn,
-        hidden_dropout_prob, attention_probs_dropout_prob, initializer_range, recompute, recompute_segment,
-        first_token_only, packing, batch_size, seq_length, kernels or choice.choose(True, input_tensor.dtype))
+        hidden_size=hidden_size, num_layers=num_hidden_layers, num_heads=num_attention_heads,
+        intermediate_size=intermediate_size, activation=intermediate_act_fn,
+        hidden_dropout_prob=hidden_dropout_prob, attention_dropout_prob=attention_probs_dropout_prob,
+        initializer_range=initializer_range, recompute=recompute, recompute_segment=recompute_segment,
+        first_token_only=first_token_only, packing=packing, batch_size=batch_size, seq_length=seq_length,
+        kernels=kernels or choice.choose(True, input_tensor.dtype))
     _check_encoder(encoder, input_width)
 
     mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]

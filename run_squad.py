@@ -22,12 +22,18 @@ from bertlib.commands import common_flags, launch
 from bertlib.runs import checks, head_labels, run_record, training
 from bertlib.runs.settings import INPUT, SPEED, TASK
 from bertlib.runtime import files, input_pipeline
-from bertlib.tasks import squad_predictions, squad_report
+from bertlib.tasks import squad_answers, squad_predictions, squad_report, squad_scores
 from bertlib.tasks.squad import (  # noqa: F401  public names of this script that live there
     create_model,
     head_shapes,
     input_fn_builder,
     model_fn_builder,
+)
+from bertlib.tasks.squad_answers import (  # noqa: F401  likewise
+    RawResult,
+    _compute_softmax,
+    _get_best_indexes,
+    get_final_text,
 )
 from bertlib.tasks.squad_data import (  # noqa: F401  likewise
     FeatureWriter,
@@ -42,13 +48,7 @@ from bertlib.tasks.squad_data import (  # noqa: F401  likewise
     read_gold,
     read_squad_examples,
 )
-from bertlib.tasks.squad_predictions import (  # noqa: F401  likewise
-    RawResult,
-    _compute_softmax,
-    _get_best_indexes,
-    get_final_text,
-    write_predictions,
-)
+from bertlib.tasks.squad_predictions import write_predictions  # noqa: F401  likewise
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
@@ -252,18 +252,18 @@ def write_answers(settings, examples, features, results, gold, basic_tokenizer=N
       features: iterable of their `InputFeatures`.
       results: iterable of their `RawResult`.
       gold: see `squad_data.read_gold`, or None.
-      basic_tokenizer: see `squad_predictions.select_answers`.
+      basic_tokenizer: see `squad_answers.select_answers`.
     """
     def path(name):
         return os.path.join(settings.results_dir, name)
 
     version_2, threshold = settings.version_2_with_negative, settings.null_score_diff_threshold
-    answers = squad_predictions.select_answers(examples, features, results, settings.n_best_size,
-                                               settings.max_answer_length, settings.do_lower_case, version_2,
-                                               settings.verbose_logging, basic_tokenizer)
+    answers = squad_answers.select_answers(examples, features, results, settings.n_best_size,
+                                           settings.max_answer_length, settings.do_lower_case, version_2,
+                                           settings.verbose_logging, basic_tokenizer)
     predictions = squad_predictions.write_nbest(answers, path("nbest_predictions.json"))
     if settings.find_null_threshold:
-        threshold = squad_predictions.find_null_threshold(gold, predictions)
+        threshold = squad_scores.find_null_threshold(gold, predictions)
         logging.info("Best --null_score_diff_threshold on %s: %s.", settings.predict_file, threshold)
     texts = squad_predictions.write_answers(predictions, path("predictions.json"),
                                             path("null_odds.json") if version_2 else None,
@@ -272,8 +272,8 @@ def write_answers(settings, examples, features, results, gold, basic_tokenizer=N
     logging.info("Answers: %s; to look at: %s.", path("predictions.json"), path("predictions.html"))
     if gold is not None:
         odds = squad_predictions.null_odds(predictions) if version_2 else None
-        scores = squad_predictions.evaluate(gold, texts, version_2, odds)
-        one_sided = squad_predictions.one_sided(gold, texts) if version_2 else None
+        scores = squad_scores.evaluate(gold, texts, version_2, odds)
+        one_sided = squad_scores.one_sided(gold, texts) if version_2 else None
         if one_sided:
             logging.warning("%s", one_sided)
         if version_2:

@@ -30,7 +30,7 @@ import tensorflow.compat.v1 as tf
 import bertlib.commands  # noqa: F401  graph mode
 from bertlib.runs import checks
 from bertlib.runtime import files, input_pipeline
-from bertlib.tasks import squad_data, squad_predictions
+from bertlib.tasks import squad_answers, squad_data, squad_predictions, squad_scores
 import tokenization
 
 ROOT = sys.path[0]
@@ -81,17 +81,17 @@ class Task:
 
         texts = content("predictions.json")
         if not self.version_2:
-            return squad_predictions.evaluate(self.gold, texts)
+            return squad_scores.evaluate(self.gold, texts)
         odds = content("null_odds.json")
-        nothing = squad_predictions.Answer("", 0.0, 0.0, 0.0)
+        nothing = squad_answers.Answer("", 0.0, 0.0, 0.0)
         best = {qas_id: next((entry["text"] for entry in entries if entry["text"]), "")
                 for qas_id, entries in content("nbest_predictions.json").items()}
-        predictions = [squad_predictions.Prediction(qas_id, None, nothing._replace(text=text), nothing,
-                                                    odds[qas_id])
+        predictions = [squad_answers.Prediction(qas_id, None, nothing._replace(text=text), nothing,
+                                                odds[qas_id])
                        for qas_id, text in best.items()]
-        figures = squad_predictions.evaluate(self.gold, texts, True)
-        threshold = squad_predictions.find_null_threshold(self.gold, predictions)
-        tuned = squad_predictions.evaluate(
+        figures = squad_scores.evaluate(self.gold, texts, True)
+        threshold = squad_scores.find_null_threshold(self.gold, predictions)
+        tuned = squad_scores.evaluate(
             self.gold, {prediction.qas_id: prediction.final_answer(threshold).text
                         for prediction in predictions}, True)
         return {**{name: value for name, value in figures.items() if not name.endswith("total")},
@@ -179,7 +179,7 @@ def run_seed(task, python, seed, output_dir, start):
             tf.train.latest_checkpoint(output_dir)).get_tensor("global_step").item()
         cpu, found = run_peer(python, output_dir, task.recipe, seed, steps, dropout=True)
         features = task.features()
-        results = [squad_predictions.RawResult(feature.unique_id, start, end) for feature, start, end in zip(
+        results = [squad_answers.RawResult(feature.unique_id, start, end) for feature, start, end in zip(
             features, found["start_logits"], found["end_logits"], strict=True)]
         paths = [os.path.join(output_dir, name) for name in ("predictions.json", "nbest_predictions.json",
                                                              "null_odds.json")]

@@ -1,4 +1,4 @@
-"""Plain n-best selection, by loops over pairs and characters: what `squad_predictions` has to equal."""
+"""Plain n-best selection, by loops over pairs and characters: what `squad_answers` has to equal."""
 
 import collections
 import json
@@ -10,7 +10,7 @@ Candidate = collections.namedtuple("Candidate", ["window", "start", "end", "star
 
 
 def final_text(predicted, original, do_lower_case):
-    """`squad_predictions.get_final_text`, by way of maps between positions with and without spaces."""
+    """`squad_answers.get_final_text`, by way of maps between positions with and without spaces."""
     normalized = " ".join(tokenization.BasicTokenizer(do_lower_case).tokenize(original))
     start = normalized.find(predicted)
     end = start + len(predicted) - 1

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from helpers import DATA
 import numpy as np
 
-from bertlib.tasks import squad_predictions
+from bertlib.tasks import squad_answers
 
 
 class SquadRecording:
@@ -33,7 +33,7 @@ class SquadRecording:
 
     def results(self, version):
         logits = [self._arrays[f"{version}/{side}_thousandths"] / 1000 for side in ("start", "end")]
-        return [squad_predictions.RawResult(feature.unique_id, *map(list, rows))
+        return [squad_answers.RawResult(feature.unique_id, *map(list, rows))
                 for feature, *rows in zip(self.features, *(side.tolist() for side in logits))]
 
 

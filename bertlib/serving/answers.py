@@ -23,8 +23,8 @@ from bertlib.tasks import (
     record_fields,
     regression,
     squad,
+    squad_answers,
     squad_data,
-    squad_predictions,
     tagging,
     tagging_data,
 )
@@ -203,10 +203,10 @@ class Questions:
 
     def answer(self, outputs, context):
         example, features = context
-        results = [squad_predictions.RawResult(feature.unique_id, output["start_logits"],
-                                               output["end_logits"])
+        results = [squad_answers.RawResult(feature.unique_id, output["start_logits"],
+                                           output["end_logits"])
                    for feature, output in zip(features, outputs)]
-        found, = squad_predictions.select_answers(
+        found, = squad_answers.select_answers(
             [example], features, results, self._model.setting("n_best_size"),
             self._model.setting("max_answer_length"), self._model.do_lower_case, self._version_2,
             basic_tokenizer=getattr(self._model.tokenizer, "basic_tokenizer", None))

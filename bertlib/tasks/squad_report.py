@@ -5,7 +5,7 @@ import html
 import itertools
 
 from bertlib.runtime import files
-from bertlib.tasks import squad_predictions
+from bertlib.tasks import squad_scores
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --predicted: #ffd54f; --right: #2e9e5b; --partly: #d99a00;
@@ -45,7 +45,7 @@ def write_report(path, examples, predictions, gold=None, null_score_diff_thresho
     if gold is not None:
         texts = {prediction.qas_id: answer.text for prediction, answer in zip(predictions, answers)}
         version_2_with_negative = any(prediction.null_odds is not None for prediction in predictions)
-        scores = squad_predictions.score_answers(gold, texts, version_2_with_negative)
+        scores = squad_scores.score_answers(gold, texts, version_2_with_negative)
 
     def rank(row):
         _, prediction, answer = row
@@ -66,7 +66,7 @@ def _summary(answers, scores):
             ("without an answer predicted", sum(not answer.text for answer in answers))]
     bar = ""
     if scores:
-        exact, f1 = squad_predictions.mean_scores(scores.values())
+        exact, f1 = squad_scores.mean_scores(scores.values())
         classes = collections.Counter(_class(score) for score in scores.values())
         rows += [("exact match", f"{exact:.2f} %"), ("F1", f"{f1:.2f} %"),
                  *((name, classes[name]) for name in _CLASSES)]

@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.tasks import squad_data, squad_predictions
+from bertlib.tasks import squad_data, squad_scores
 
 LENGTHS = dict(max_seq_length=32, doc_stride=8, max_query_length=8)
 FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "predictions.html",
@@ -83,7 +83,7 @@ def test_it_writes_the_published_files_and_scores_them(trained):
     odds = json.loads((trained.output / "null_odds.json").read_text()) if version_2 else None
     scores = json.loads((trained.output / "eval_results.json").read_text())
     threshold = scores.pop("null_score_diff_threshold", None)
-    assert scores == squad_predictions.evaluate(squad_data.read_gold(trained.dev), answers, version_2, odds)
+    assert scores == squad_scores.evaluate(squad_data.read_gold(trained.dev), answers, version_2, odds)
     assert (threshold == 0.0) == version_2
     offsets = json.loads((trained.output / "answer_offsets.json").read_text())
     paragraphs = json.loads(trained.dev.read_text())["data"][0]["paragraphs"]

@@ -7,7 +7,7 @@ import pytest
 from test_sentencepiece import train
 import tiny
 
-from bertlib.tasks import squad_data, squad_predictions
+from bertlib.tasks import squad_answers, squad_data
 import tokenization
 
 # Contexts, and in each the answers to find: within words, across them, and where characters change their
@@ -54,8 +54,8 @@ def test_answers_come_back_with_their_places(spm_model_file, squad_file, lower, 
         sure = 9.0 if feature.start_position else -9.0
         logits = [np.where(np.arange(length) == place, sure, -20.0)
                   for place in (feature.start_position, feature.end_position)]
-        results.append(squad_predictions.RawResult(feature.unique_id, *logits))
-    found = {prediction.qas_id: prediction.answer for prediction in squad_predictions.select_answers(
+        results.append(squad_answers.RawResult(feature.unique_id, *logits))
+    found = {prediction.qas_id: prediction.answer for prediction in squad_answers.select_answers(
         examples, features, results, 3, 60, lower)}
     for i, (context, answers) in enumerate(CONTEXTS.items()):
         for j, text in enumerate(answers):

@@ -1,4 +1,4 @@
-"""From logits to answers, their files, scores and report: `squad_predictions` and `squad_report`."""
+"""From logits to answers, their files, scores and report."""
 
 import html.parser
 import itertools
@@ -17,8 +17,8 @@ import pytest
 from squad_recording import SquadRecording, example
 from texts import texts
 
-from bertlib.tasks import squad_data, squad_predictions, squad_report
-from bertlib.tasks.squad_predictions import Answer, Prediction, RawResult
+from bertlib.tasks import squad_answers, squad_data, squad_predictions, squad_report, squad_scores
+from bertlib.tasks.squad_answers import Answer, Prediction, RawResult
 
 LIMITS = dict(n_best_size=20, max_answer_length=30, do_lower_case=True)
 VERSIONS = {"v1": False, "v2": True}
@@ -39,7 +39,7 @@ def window(example_index, words, first=0, unique_id=0, question=2):
 
 
 def select(examples, features, results, version_2_with_negative=False, **limits):
-    return list(squad_predictions.select_answers(examples, features, results, **{**LIMITS, **limits},
+    return list(squad_answers.select_answers(examples, features, results, **{**LIMITS, **limits},
                                                  version_2_with_negative=version_2_with_negative))
 
 
@@ -66,7 +66,7 @@ def test_files_are_the_recorded_ones_byte_for_byte(recording, tmp_path, version,
 
 def test_final_texts_are_the_recorded_ones(recording):
     for case in json.loads(recording.text("final_text")):
-        assert squad_predictions.get_final_text(case["pred"], case["orig"], True) == case["final"]
+        assert squad_answers.get_final_text(case["pred"], case["orig"], True) == case["final"]
 
 
 @settings(max_examples=300, deadline=None, database=None, derandomize=True,
@@ -77,7 +77,7 @@ def test_final_text_is_that_of_the_plain_way(original, do_lower_case, data):
     start = data.draw(st.integers(0, len(words)))
     predicted = data.draw(st.just(words[start:start + data.draw(st.integers(0, 20))])
                           | st.sampled_from(["", " ", "a", "the"]))
-    assert (squad_predictions.get_final_text(predicted, original, do_lower_case)
+    assert (squad_answers.get_final_text(predicted, original, do_lower_case)
             == plain_squad.final_text(predicted, original, do_lower_case))
 
 
@@ -119,8 +119,7 @@ def random_questions(rng):
 
 
 @pytest.mark.parametrize("with_null", [False, True])
-def test_equal_logits_and_odd_windows_give_what_the_plain_way_gives(with_null, monkeypatch):
-    monkeypatch.setattr(squad_predictions, "_WINDOWS", 4)
+def test_equal_logits_and_odd_windows_give_what_the_plain_way_gives(with_null):
     rng = np.random.default_rng(0)
     for _ in range(150):
         examples, features, results = random_questions(rng)
@@ -159,13 +158,13 @@ def test_missing_logits_of_padding_change_nothing(recording):
 
 
 def test_best_indexes_of_equal_logits_are_the_first():
-    assert squad_predictions._get_best_indexes([1.0, 3.0, 2.0, 3.0, 2.0], 4) == [1, 3, 2, 4]
-    assert squad_predictions._get_best_indexes([1.0], 4) == [0]
+    assert squad_answers._get_best_indexes([1.0, 3.0, 2.0, 3.0, 2.0], 4) == [1, 3, 2, 4]
+    assert squad_answers._get_best_indexes([1.0], 4) == [0]
 
 
 def test_softmax():
-    assert squad_predictions._compute_softmax([]) == []
-    assert squad_predictions._compute_softmax([1000.0, 1000.0 + math.log(3.0)]) == pytest.approx([0.25, 0.75])
+    assert squad_answers._compute_softmax([]) == []
+    assert squad_answers._compute_softmax([1000.0, 1000.0 + math.log(3.0)]) == pytest.approx([0.25, 0.75])
 
 
 # --- No answer -------------------------------------------------------------------------------------------
@@ -182,9 +181,9 @@ def null_only():
 def test_an_nbest_list_without_a_text_is_no_crash():
     first, second = select(*null_only(), version_2_with_negative=True)
     assert first == Prediction("q0", [Answer("", 2.0, 1.0, 1.0)], Answer("", 2.0, 1.0, 1.0),
-                               Answer("", 2.0, 1.0, 1.0), squad_predictions.NO_ANSWER_ODDS)
+                               Answer("", 2.0, 1.0, 1.0), squad_answers.NO_ANSWER_ODDS)
     assert second.nbest == [Answer("", 0.0, 0.0,
-                                   1.0)] and second.null_odds == squad_predictions.NO_ANSWER_ODDS
+                                   1.0)] and second.null_odds == squad_answers.NO_ANSWER_ODDS
     assert [prediction.final_answer(1e9).text for prediction in (first, second)] == ["", ""]
 
 
@@ -206,7 +205,7 @@ class Logits(np.ndarray):
 
 
 def test_logits_are_let_go_example_by_example():
-    count = 4 * squad_predictions._WINDOWS
+    count = 100
     alive, most = weakref.WeakSet(), 0
 
     def results():
@@ -225,12 +224,12 @@ def test_logits_are_let_go_example_by_example():
     examples = [example(f"q{index}", "?", "Cat") for index in range(count)]
     features = (window(index, ["cat"], unique_id=index) for index in range(count))
     yielded = 0
-    for prediction in squad_predictions.select_answers(examples, features, results(), **LIMITS):
+    for prediction in squad_answers.select_answers(examples, features, results(), **LIMITS):
         assert prediction.answer.text == "Cat"
         yielded += 1
         most = max(most, len(alive))
     assert yielded == count
-    assert most <= 2 * 2 * squad_predictions._WINDOWS
+    assert most <= 2 * 2  # two logits each of two windows: one in use, and the one behind it
 
 
 @pytest.mark.parametrize("damage, message", [
@@ -253,7 +252,7 @@ def test_a_file_is_there_whole_or_not_at_all(recording, tmp_path):
     path = tmp_path / "nbest.json"
     path.write_text("before")
     with pytest.raises(ValueError):
-        squad_predictions.write_nbest(squad_predictions.select_answers(
+        squad_predictions.write_nbest(squad_answers.select_answers(
             recording.examples, recording.features, recording.results("v1")[:-1], **LIMITS), str(path))
     assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
 
@@ -331,9 +330,9 @@ def test_offsets_file(tmp_path):
 def test_an_answer_that_cannot_be_found_again_is_logged_if_wanted(monkeypatch):
     logged = []
     monkeypatch.setattr(logging, "info", lambda message, *arguments: logged.append(message % arguments))
-    assert squad_predictions.get_final_text("dog", "The cat", True, verbose_logging=True) == "The cat"
+    assert squad_answers.get_final_text("dog", "The cat", True, verbose_logging=True) == "The cat"
     assert "'dog'" in logged[0] and "'The cat'" in logged[0]
-    squad_predictions.get_final_text("dog", "The cat", True)
+    squad_answers.get_final_text("dog", "The cat", True)
     assert len(logged) == 1
 
 
@@ -351,15 +350,15 @@ def scored():
 def test_squad_1_scores_are_those_of_an_independent_implementation(scored):
     # Texts that normalize to nothing are left out: torchmetrics treats them as 2.0 does.
     gold = {qas_id: answers for qas_id, answers in scored["gold"].items()
-            if answers and all(squad_predictions.normalize_answer(text) for text, _ in answers)}
+            if answers and all(squad_scores.normalize_answer(text) for text, _ in answers)}
     assert len(gold) == 50
-    figures = squad_predictions.evaluate(gold, scored["texts"])
+    figures = squad_scores.evaluate(gold, scored["texts"])
     assert figures == pytest.approx(scored["torchmetrics_v1"],
                                     abs=1e-4) and 40 < figures["exact_match"] < figures["f1"]
 
 
 def test_squad_2_scores_are_those_of_an_independent_implementation(scored):
-    figures = squad_predictions.evaluate(scored["gold"], scored["texts"], True, scored["null_odds"])
+    figures = squad_scores.evaluate(scored["gold"], scored["texts"], True, scored["null_odds"])
     assert figures == pytest.approx(scored["squad_metrics_v2"], abs=1e-9)
     assert list(figures) == ["exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total",
                              "NoAns_exact", "NoAns_f1",
@@ -379,13 +378,13 @@ def test_squad_2_scores_are_those_of_an_independent_implementation(scored):
 ])
 def test_score_of_an_answer(text, rights, version_2, score):
     gold = {"q": [(right, 0) for right in rights]}
-    assert squad_predictions.score_answers(gold, {"q": text}, version_2)["q"] == pytest.approx(score)
+    assert squad_scores.score_answers(gold, {"q": text}, version_2)["q"] == pytest.approx(score)
 
 
 def test_a_question_without_a_prediction_scores_0(monkeypatch):
     warned = []
     monkeypatch.setattr(logging, "warning", lambda message, *arguments: warned.append(message % arguments))
-    assert squad_predictions.evaluate({"a": [("x", 0)], "b": [("x", 0)]},
+    assert squad_scores.evaluate({"a": [("x", 0)], "b": [("x", 0)]},
                                       {"a": "x"}) == {"exact_match": 50.0, "f1": 50.0}
     assert "1 of 2 questions" in warned[0] and "such as b" in warned[0]
 
@@ -402,15 +401,15 @@ def test_no_threshold_is_better_than_the_one_found(scored):
 
         def f1(threshold, predictions=predictions, gold=gold):
             final = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
-            return squad_predictions.evaluate(gold, final, True)["f1"]
+            return squad_scores.evaluate(gold, final, True)["f1"]
 
-        found = squad_predictions.find_null_threshold(gold, predictions)
+        found = squad_scores.find_null_threshold(gold, predictions)
         assert f1(found) == pytest.approx(max(f1(threshold) for threshold in np.arange(-4.5, 5.0, 0.5)))
 
 
 def test_threshold_withholds_all_answers_where_that_is_best():
     predictions = [Prediction("q", None, Answer("cat", 0.0, 0.0, 0.5), Answer("", 0.0, 0.0, 0.5), -7.0)]
-    assert predictions[0].final_answer(squad_predictions.find_null_threshold(
+    assert predictions[0].final_answer(squad_scores.find_null_threshold(
         {"q": []}, predictions)).text == ""
 
 
@@ -531,10 +530,10 @@ def test_report_of_the_recording(recording, tmp_path):
     (["", "b", ""], None), (["a", "b", ""], None)])
 def test_it_is_said_if_nothing_is_told_apart(answers, message):
     gold = {"1": [("a", 0)], "2": [("b", 0)], "3": []}
-    said = squad_predictions.one_sided(gold, dict(zip(gold, answers)))
+    said = squad_scores.one_sided(gold, dict(zip(gold, answers)))
     assert said is None if message is None else said.startswith(message)
 
 
 def test_answers_as_empty_as_the_right_ones_are_right():
-    assert squad_predictions.one_sided({"1": []}, {"1": ""}) is None
-    assert squad_predictions.one_sided({"1": [("a", 0)]}, {"1": "a"}) is None
+    assert squad_scores.one_sided({"1": []}, {"1": ""}) is None
+    assert squad_scores.one_sided({"1": [("a", 0)]}, {"1": "a"}) is None

@@ -1,0 +1,340 @@
+"""The search for SQuAD answers: from start and end logits to the n best texts of each question.
+
+    for prediction in select_answers(examples, features, results, n_best_size=20, max_answer_length=30,
+                                     do_lower_case=True):
+        print(prediction.qas_id, prediction.final_answer().text)
+
+The search has four steps, each a function: `_prelim_predictions` lists the spans of tokens that can be an
+answer, `_find_text` gives a span its text in the spelling of the context, `_nbest` lists the best texts, and
+`select_answers` chooses among them. `squad_predictions` writes the files, `squad_scores` scores the texts.
+
+SQuAD 1.1: Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250; 2.0, with questions that have no answer:
+Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822. Null score: Devlin et al. 2018,
+https://arxiv.org/abs/1810.04805, section 4.3.
+"""
+
+import collections
+import functools
+import itertools
+import math
+from typing import NamedTuple
+
+from absl import logging
+import numpy as np
+
+import tokenization
+
+# The logits of a window: the unique_id of its features, and a start and an end logit for each token.
+RawResult = collections.namedtuple("RawResult", ["unique_id", "start_logits", "end_logits"])
+
+# The null odds of a question for which no text was found. They are above any threshold.
+NO_ANSWER_ODDS = 1000000.0
+
+_REMEMBERED_WORDS = 1 << 16
+
+
+class Answer(NamedTuple):
+    """An entry of the n-best list.
+
+    `example.context[start:end]` is the text, except for white space. Both are None if the text is empty or
+    the example has no offsets.
+    """
+    text: str
+    start_logit: float
+    end_logit: float
+    probability: float
+    start: int | None = None
+    end: int | None = None
+
+
+class Prediction(NamedTuple):
+    """The answers to a question; the last two fields are None without `version_2_with_negative`.
+
+    `answer` is the best entry that has a text, or the null answer if no entry has one. `null_answer` is the
+    entry without a text. `null_odds` is the null score minus the score of `answer`.
+    """
+    qas_id: str
+    nbest: list
+    answer: Answer
+    null_answer: Answer | None = None
+    null_odds: float | None = None
+
+    def final_answer(self, null_score_diff_threshold=0.0):
+        """Returns the null answer if the null odds are above the threshold, else the best answer."""
+        is_null = self.null_odds is not None and self.null_odds > null_score_diff_threshold
+        return self.null_answer if is_null else self.answer
+
+
+class _Window(NamedTuple):
+    """The features of a window, and a start and an end logit for each token."""
+    feature: object
+    start_logits: list
+    end_logits: list
+
+
+class _PrelimPrediction(NamedTuple):
+    """A span of tokens in a window, from `start_index` to `end_index`, that one included.
+
+    Both are 0, the position of [CLS], for the null answer.
+    """
+    feature: object
+    start_index: int
+    end_index: int
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self):
+        """The sum of both logits, by which predictions are ranked."""
+        return self.start_logit + self.end_logit
+
+
+# --- The search ------------------------------------------------------------------------------------------
+
+
+def select_answers(examples, features, results, n_best_size, max_answer_length, do_lower_case,
+                   version_2_with_negative=False, verbose_logging=False, basic_tokenizer=None):
+    """Yields a `Prediction` for each example, in order, as soon as the results of its windows are there.
+
+    Args:
+      examples: list of `SquadExample`.
+      features: iterable of `InputFeatures`, in the order of their examples.
+      results: iterable of `RawResult`, best in the order of the features: a result that comes before its
+        turn is kept in memory. Logits may be arrays or lists, and shorter than `max_seq_length` if only
+        padding is missing.
+      n_best_size: number of best start positions and of best end positions that are taken from each window,
+        and number of entries in an n-best list.
+      max_answer_length: length of the longest answer, in tokens.
+      do_lower_case: whether the features were made from lower-cased text.
+      version_2_with_negative: whether questions may have no answer. The n-best list then always has an
+        entry without a text, scored by the logits of [CLS] in the window where their sum is lowest.
+      verbose_logging: whether to log the texts that cannot be found again in the context.
+      basic_tokenizer: the tokenizer that made the words of the features; by default a `BasicTokenizer`.
+
+    Raises:
+      ValueError: a window has no result, its logits are NaN, or the features are out of order.
+    """
+    tokenizer = basic_tokenizer or tokenization.BasicTokenizer(do_lower_case=do_lower_case)
+    # The same words are in many spans of a context.
+    tokenize_word = functools.lru_cache(maxsize=_REMEMBERED_WORDS)(tokenizer.tokenize)
+    for example, windows in _by_example(examples, _with_logits(features, results)):
+        prelim_predictions = _prelim_predictions(windows, n_best_size, max_answer_length)
+        null_prediction = None
+        if version_2_with_negative:
+            null_prediction = _null_prediction(windows)
+            prelim_predictions.append(null_prediction)
+        # The sort is stable: of equal scores the first one found stays first, and the null answer last.
+        prelim_predictions.sort(key=lambda prediction: prediction.score, reverse=True)
+        nbest = _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_word,
+                       verbose_logging)
+        if not version_2_with_negative:
+            yield Prediction(example.qas_id, nbest, nbest[0])
+            continue
+        null_answer = next(answer for answer in nbest if not answer.text)
+        answer = next((answer for answer in nbest if answer.text), null_answer)
+        null_odds = NO_ANSWER_ODDS
+        if answer.text:
+            null_odds = null_prediction.score - answer.start_logit - answer.end_logit
+        yield Prediction(example.qas_id, nbest, answer, null_answer, null_odds)
+
+
+def _with_logits(features, results):
+    """Yields a `_Window` for each of the features."""
+    results = iter(results)
+    early = {}
+    for feature in features:
+        while feature.unique_id not in early:
+            result = next(results, None)
+            if result is None:
+                raise ValueError(f"There are no logits for the window with unique_id {feature.unique_id} "
+                                 f"(example {feature.example_index}): "
+                                 "predict all features, and pass each once.")
+            early[result.unique_id] = result
+        result = early.pop(feature.unique_id)
+        yield _Window(feature, _floats(result, "start_logits"), _floats(result, "end_logits"))
+
+
+def _floats(result, name):
+    """Returns the logits of this name as a list of float, in which Python searches faster than in arrays."""
+    logits = np.asarray(getattr(result, name), float)
+    if np.isnan(logits).any():
+        raise ValueError(f"The {name} of the window with unique_id {result.unique_id} are NaN: the model's "
+                         "weights are not usable. Start from an earlier checkpoint.")
+    return logits.tolist()
+
+
+def _by_example(examples, windows):
+    """Yields (example, list of its windows). The list is empty if the context has no word."""
+    expected = 0
+    for index, group in itertools.groupby(windows, key=lambda window: window.feature.example_index):
+        if not expected <= index < len(examples):
+            raise ValueError(f"Features of example {index} where those of example {expected} or a later one "
+                             f"of the {len(examples)} are due: sort the features by example_index.")
+        yield from ((example, []) for example in examples[expected:index])
+        yield examples[index], list(group)
+        expected = index + 1
+    yield from ((example, []) for example in examples[expected:])
+
+
+def _prelim_predictions(windows, n_best_size, max_answer_length):
+    """Returns a `_PrelimPrediction` for each span of tokens that can be an answer, window by window."""
+    prelim_predictions = []
+    for feature, start_logits, end_logits in windows:
+        end_indexes = _get_best_indexes(end_logits, n_best_size)
+        for start_index in _get_best_indexes(start_logits, n_best_size):
+            # An answer starts in the context, not in the question, in a special token or in the padding.
+            if start_index not in feature.token_to_orig_map:
+                continue
+            # Windows overlap: an answer is taken from the window with the most context around its start.
+            if not feature.token_is_max_context.get(start_index, False):
+                continue
+            for end_index in end_indexes:
+                # An answer ends before the padding,
+                if end_index >= len(feature.tokens):
+                    continue
+                # in the context,
+                if end_index not in feature.token_to_orig_map:
+                    continue
+                # not before its start,
+                if end_index < start_index:
+                    continue
+                # and it has at most `max_answer_length` tokens.
+                if end_index - start_index + 1 > max_answer_length:
+                    continue
+                prelim_predictions.append(_PrelimPrediction(
+                    feature, start_index, end_index, start_logits[start_index], end_logits[end_index]))
+    return prelim_predictions
+
+
+def _null_prediction(windows):
+    """Returns the null answer of the window with the lowest null score, the first of equal ones."""
+    return min((_PrelimPrediction(feature, 0, 0, start_logits[0], end_logits[0])
+                for feature, start_logits, end_logits in windows),
+               key=lambda prediction: prediction.score, default=_PrelimPrediction(None, 0, 0, 0.0, 0.0))
+
+
+def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_word, verbose_logging):
+    """Returns the list of `Answer`, each with another text, from best to worst.
+
+    Args:
+      prelim_predictions: list of `_PrelimPrediction`, from best to worst.
+      null_prediction: the null answer, which the list gets as its last entry if it was not among the best;
+        None for SQuAD 1.1.
+    """
+    nbest, seen_texts = [], set()
+    for prediction in prelim_predictions:
+        if len(nbest) >= n_best_size:
+            break
+        final_text, start, end = "", None, None
+        if prediction.start_index > 0:  # not the null answer
+            final_text, start, end = _find_text(example, prediction, tokenize_word, verbose_logging)
+            # Other spans may have the same text, and a SentencePiece token may have no character.
+            if final_text in seen_texts or not final_text:
+                continue
+        seen_texts.add(final_text)
+        nbest.append(Answer(final_text, prediction.start_logit, prediction.end_logit, 0.0, start, end))
+    if null_prediction is not None and "" not in seen_texts:
+        nbest.append(Answer("", null_prediction.start_logit, null_prediction.end_logit, 0.0))
+    if not nbest:
+        nbest.append(Answer("empty", 0.0, 0.0, 0.0))  # as published
+    probabilities = _compute_softmax([answer.start_logit + answer.end_logit for answer in nbest])
+    return [answer._replace(probability=probability) for answer, probability in zip(nbest, probabilities)]
+
+
+def _get_best_indexes(logits, n_best_size):
+    """Returns the positions of the greatest logits, from greatest to least, the first among equals.
+
+    Args:
+      logits: list of float.
+    """
+    return sorted(range(len(logits)), key=logits.__getitem__, reverse=True)[:n_best_size]
+
+
+def _compute_softmax(scores):
+    """Returns exp(score) / Σ exp(score) of each score: list of float."""
+    if not scores:
+        return []
+    greatest = max(scores)
+    exponentials = [math.exp(score - greatest) for score in scores]
+    total = sum(exponentials)
+    return [exponential / total for exponential in exponentials]
+
+
+# --- The text in the spelling of the context -------------------------------------------------------------
+
+
+def _find_text(example, prediction, tokenize_word, verbose_logging):
+    """Returns the text of a `_PrelimPrediction` and its place in the context: (text, start, end).
+
+    The place is (None, None) if the example has no offsets; see `Answer`.
+    """
+    feature, start_index, end_index = prediction[:3]
+    first_word, last_word = (feature.token_to_orig_map[index] for index in (start_index, end_index))
+    words = example.doc_tokens[first_word:last_word + 1]
+    orig_text = " ".join(words)
+    token_spans = getattr(feature, "token_spans", None)
+    if token_spans is None:
+        pred_text = " ".join(feature.tokens[start_index:end_index + 1]).replace(" ##", "").replace("##", "")
+        tok_text = " ".join(token for word in words for token in tokenize_word(word))
+        start, end = _align(" ".join(pred_text.split()), orig_text, tok_text, verbose_logging)
+    else:  # the tokenizer noted where in a word each token starts and ends
+        start = token_spans[start_index][0]
+        end = len(orig_text) - len(words[-1]) + token_spans[end_index][1]
+    word_offsets = getattr(example, "word_offsets", None)
+    if word_offsets is None:
+        return orig_text[start:end], None, None
+    word_offsets = word_offsets[first_word:last_word + 1]
+    return (orig_text[start:end], _place_in_context(start, words, word_offsets),
+            _place_in_context(end, words, word_offsets))
+
+
+def _place_in_context(index, words, word_offsets):
+    """Returns where in the context the character is that has this index in the words joined by spaces."""
+    for word, offset in zip(words, word_offsets):
+        if index <= len(word):  # the end of a word is the index of the space behind it
+            return offset + index
+        index -= len(word) + 1
+    raise IndexError(f"The words {words} have no character {index}.")
+
+
+def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
+    """Returns the part of the original text that belongs to a predicted text.
+
+    Tokens have no case, no accents and not the original spacing, and the original words are longer than the
+    tokens: the model says "steve smith", the words are "Steve Smith's", the answer is "Steve Smith".
+    Therefore the original is tokenized too, which gives "steve smith ' s". The prediction is found in it, and
+    its place is carried over by counting the characters that are not spaces. Both texts must have the same
+    number of them: if tokenization dropped a character or made two of one, all of the original is returned.
+
+    Args:
+      pred_text: str, words joined by spaces.
+      orig_text: str, the words of the context that the tokens come from.
+      do_lower_case: whether the tokens are lower-cased and without accents.
+      verbose_logging: whether to log why all of the original is returned.
+
+    For scripts that import it; `select_answers` does the same.
+    """
+    tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
+    start, end = _align(pred_text, orig_text, " ".join(tokenizer.tokenize(orig_text)), verbose_logging)
+    return orig_text[start:end]
+
+
+def _align(pred_text, orig_text, tok_text, verbose_logging):
+    """Returns the place of a predicted text in the original, (start, end); see `get_final_text`.
+
+    Args:
+      tok_text: the original text tokenized, its tokens joined by spaces.
+    """
+    orig_positions, tok_positions = _non_space_positions(orig_text), _non_space_positions(tok_text)
+    first = tok_text.find(pred_text)
+    last = first + len(pred_text) - 1
+    if len(orig_positions) == len(tok_positions) and first in tok_positions and last in tok_positions:
+        return (orig_positions[tok_positions.index(first)], orig_positions[tok_positions.index(last)] + 1)
+    if verbose_logging:
+        logging.info("Cannot find %r in %r (tokenized: %r): all of it is the answer.", pred_text, orig_text,
+                     tok_text)
+    return 0, len(orig_text)
+
+
+def _non_space_positions(text):
+    return [index for index, character in enumerate(text) if character != " "]

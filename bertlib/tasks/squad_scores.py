@@ -1,0 +1,156 @@
+"""The scores of SQuAD answers: exact match, F1 and the null threshold, as the official scripts compute them.
+
+    evaluate(squad_data.read_gold("dev-v1.1.json"), texts)        # {"exact_match": 80.8, "f1": 88.5}
+
+SQuAD 1.1: Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250; 2.0: Rajpurkar et al. 2018,
+https://arxiv.org/abs/1806.03822.
+"""
+
+import collections
+import re
+import string
+
+from absl import logging
+import numpy as np
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize_answer(text):
+    """Returns the text in lower case, without ASCII punctuation, articles and repeated white space."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
+
+
+def score_answers(gold, texts, version_2_with_negative=False):
+    """Returns {qas_id: (exact match, F1)}, each from 0 to 1, the best over the right answers of the question.
+
+    Exact match compares normalized texts, F1 compares how often each word is in them. A question without an
+    answer in `texts` scores 0. With `version_2_with_negative`, a question without a right answer has "" as
+    its only one.
+
+    Args:
+      gold: see `squad_data.read_gold`.
+      texts: {qas_id: text}.
+    """
+    missing = [qas_id for qas_id in gold if qas_id not in texts]
+    if missing:
+        logging.warning("%d of %d questions have no prediction and score 0, such as %s.", len(missing),
+                        len(gold), missing[0])
+    scores = dict.fromkeys(gold, (0.0, 0.0))
+    for qas_id, answers in gold.items():
+        if qas_id not in texts:
+            continue
+        rights = [normalize_answer(text) for text, _ in answers]
+        if version_2_with_negative:
+            rights = list(filter(None, rights)) or [""]
+        text = normalize_answer(texts[qas_id])
+        scores[qas_id] = (float(text in rights),
+                          max((_f1(text.split(), right.split(), version_2_with_negative) for right in rights),
+                              default=0.0))
+    return scores
+
+
+def _f1(words, right_words, empty_may_be_right):
+    """Returns the harmonic mean of precision and recall of the words. Two empty texts score 0 in SQuAD 1.1
+    and 1 in 2.0."""
+    if empty_may_be_right and not (words and right_words):
+        return float(words == right_words)
+    common = sum((collections.Counter(words) & collections.Counter(right_words)).values())
+    if not common:
+        return 0.0
+    precision, recall = common / len(words), common / len(right_words)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
+    """Returns the figures of the official evaluation scripts, in percent: {name: number}.
+
+    For SQuAD 1.1 these are exact_match and f1. For 2.0 they are exact, f1 and total, then the same for the
+    questions with an answer (HasAns_…) and without one (NoAns_…). With null odds there are also best_exact,
+    best_exact_thresh, best_f1 and best_f1_thresh: the highest figures at any other null threshold, and that
+    threshold. A text that the threshold in use made empty stays empty at all of them.
+
+    Args:
+      gold: see `squad_data.read_gold`.
+      texts: {qas_id: text}.
+      version_2_with_negative: whether it is SQuAD 2.0.
+      null_odds: {qas_id: number}, or None.
+    """
+    scores = score_answers(gold, texts, version_2_with_negative)
+    if not version_2_with_negative:
+        return dict(zip(("exact_match", "f1"), mean_scores(scores.values())))
+    has_answer = {qas_id: bool(answers) for qas_id, answers in gold.items()}
+    figures = {}
+    for prefix, chosen in (("", list(scores)),
+                           ("HasAns_", [qas_id for qas_id in scores if has_answer[qas_id]]),
+                           ("NoAns_", [qas_id for qas_id in scores if not has_answer[qas_id]])):
+        if chosen:
+            means = mean_scores([scores[qas_id] for qas_id in chosen])
+            figures.update(zip((f"{prefix}exact", f"{prefix}f1", f"{prefix}total"), (*means, len(chosen))))
+    if null_odds is not None:
+        for column, name in enumerate(("exact", "f1")):
+            column_scores = {qas_id: score[column] for qas_id, score in scores.items()}
+            best, threshold = _official_threshold(column_scores, texts, null_odds, has_answer)
+            figures.update({f"best_{name}": best, f"best_{name}_thresh": threshold})
+    return figures
+
+
+def mean_scores(scores):
+    """Returns the mean exact match and F1 of (exact match, F1) pairs, in percent."""
+    return [100.0 * sum(column) / len(scores) for column in zip(*scores)] or [0.0, 0.0]
+
+
+def _official_threshold(scores, texts, null_odds, has_answer):
+    """Returns the best mean score in percent and its threshold, as the official script finds them.
+
+    It starts without any answer and adds the answers one by one, from the lowest null odds to the highest.
+    """
+    total = best = sum(not has_answer[qas_id] for qas_id in scores)
+    threshold = 0.0
+    for qas_id in sorted(null_odds, key=null_odds.get):
+        if qas_id in scores:
+            total += scores[qas_id] if has_answer[qas_id] else -bool(texts.get(qas_id))
+            if total > best:
+                best, threshold = total, null_odds[qas_id]
+    return 100.0 * best / len(scores), threshold
+
+
+def find_null_threshold(gold, predictions):
+    """Returns the lowest `null_score_diff_threshold` with the highest mean F1.
+
+    The official script's best_f1_thresh differs in two ways. It does not know the answers that the threshold
+    in use withholds. And it may answer one of two questions with the same null odds, which no threshold does.
+
+    Args:
+      gold: see `squad_data.read_gold`; the right answers to the same questions.
+      predictions: list of `Prediction` with null odds.
+    """
+    answered = score_answers(gold, {prediction.qas_id: prediction.answer.text for prediction in predictions},
+                             True)
+    withheld = score_answers(gold, dict.fromkeys(answered, ""), True)
+    scored = [prediction for prediction in predictions if prediction.qas_id in gold]
+    odds, group = np.unique([prediction.null_odds for prediction in scored], return_inverse=True)
+    gains = [answered[prediction.qas_id][1] - withheld[prediction.qas_id][1] for prediction in scored]
+    totals = np.cumsum(np.bincount(group, gains))
+    best = totals.argmax()
+    return float(odds[best] if totals[best] > 0 else odds[0] - 1)
+
+
+def one_sided(gold, texts):
+    """Returns a warning if all answers are empty though some questions have one, or if no answer is empty
+    though some questions have none; else None. The scores do not show it.
+
+    Args:
+      gold: {qas_id: list of right answers}.
+      texts: {qas_id: answer}.
+    """
+    unanswerable = sum(not gold[qas_id] for qas_id in texts if qas_id in gold)
+    empty = sum(not text for text in texts.values())
+    if empty == len(texts) and unanswerable < len(texts):
+        return (f"All {empty} answers are empty, as {unanswerable} of the right ones are: nothing was told "
+                "apart, and the scores are those of never answering.")
+    if not empty and unanswerable:
+        return (f"None of the {len(texts)} answers is empty, though {unanswerable} of the right ones are: "
+                "nothing was told apart, and the scores are those of always answering.")
+    return None
