@@ -207,7 +207,9 @@ def test_the_installed_model_from_training_to_answers(scripts, tmp_path):
     assert done.code == 0, done.err
     lines = (runs.ROOT / "samples" / "MRPC" / "train.tsv").read_text(encoding="utf-8").splitlines()[1:201]
     (tmp_path / "pairs.tsv").write_text("".join("\t".join(line.split("\t")[3:5]) + "\n" for line in lines))
-    done = scripts.run("predict.py", "--model_dir=out", "--input_file=pairs.tsv", cwd=tmp_path)
+    done = scripts.run("predict.py", "--model_dir=out", "--input_file=pairs.tsv", "--text_column=1,2",
+                       cwd=tmp_path)
+    assert done.code == 0, done.err
     expected = [json.loads(line) for line in done.out.splitlines()]
     assert scripts.run("export.py", "--model_dir=out", "--text", cwd=tmp_path).code == 0
     version, = (tmp_path / "out" / "export_text").iterdir()

@@ -76,6 +76,8 @@ def test_answers_of_another_model_are_refused(scripts, tiny_model, port, tmp_pat
     assert scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path).code == 0
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     (tmp_path / "two" / "labels.txt").write_text("1\n0\n")
+    record = json.loads((tmp_path / "two" / "run.json").read_text())
+    (tmp_path / "two" / "run.json").write_text(json.dumps({**record, "labels": ["1", "0"]}))
     (tmp_path / "lines.txt").write_text("the cat\n" * 5)
     commands = [[running.ROOT / "predict.py", *tiny.flags(model_dir=name, input_file="lines.txt",
                                                           output_file="answers.jsonl", replica_timeout=30)]
