@@ -137,6 +137,7 @@ def test_other_labels_are_refused(mrpc, tmp_path, phase):
     output = mrpc.copy(tmp_path)
     record = json.loads((output / "run.json").read_text())
     (output / "run.json").write_text(json.dumps({**record, "labels": ["1", "0"]}))
+    (output / "labels.txt").write_text("1\n0\n")
     before = contents(output)
     refused = mrpc.run(output, **{"do_train": None, phase: True})
     assert refused.code == 1 and 'labels: ["1", "0"] -> ["0", "1"]. Use another' in refused.err
