@@ -179,7 +179,8 @@ def main(_):
             write[settings.output_format](settings.output_file, rows, indexes)
     if group:
         group.barrier()  # replica 0 has written then
-    logging.info("Vectors: %s, %d bytes.", settings.output_file, files.size(settings.output_file))
+    if files.writes():  # other machines may have no such path
+        logging.info("Vectors: %s, %d bytes.", settings.output_file, files.size(settings.output_file))
 
 
 if __name__ == "__main__":
