@@ -203,7 +203,7 @@ def _spoil_download(chance, kind, files, path):
         "empty": b"", "HTML": _HTML, "{}": b"{}", "no zip": data[len(data) // 2:], "not JSON": data[:-40],
         "escapes": zip_of({**_RTE, "RTE/../../../../evil.tsv": b"x"}),
         "absolute": zip_of({**_RTE, "/tmp/evil.tsv": b"x"}),
-        "clash": zip_of({**_RTE, "other/train.tsv": b"another"}),
+        "clash": zip_of({**_RTE, "RTE/TRAIN.tsv": b"another"}),
         "bomb": zip_of({**_RTE, "RTE/train.tsv": b"\0" * (600 << 20)}) if kind == "bomb" else b"",
         "files missing": zip_of({"RTE/train.tsv": b"x"}),
         "damaged zip": data[:60] + bytes([data[60] ^ 255, data[61] ^ 255]) + data[62:],

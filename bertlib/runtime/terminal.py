@@ -39,8 +39,13 @@ def open_closed_streams():
 def guard_output():
     """Makes errors of the standard output a `StreamError`, unless another stream was put in its place."""
     stream = sys.stdout
-    if stream is sys.__stdout__ and stream is not None:
-        sys.stdout = _text(_Output(stream.fileno()), stream.encoding, stream.errors, stream.line_buffering)
+    if stream is not sys.__stdout__ or stream is None:
+        return
+    try:
+        output = _Output(stream.fileno())
+    except OSError:  # the process closed the file descriptor after its start
+        output = _Output(os.open(os.devnull, os.O_WRONLY), is_closed=True)
+    sys.stdout = _text(output, stream.encoding, stream.errors, stream.line_buffering)
 
 
 def _text(raw, encoding, errors="strict", line_buffering=False):
