@@ -11,7 +11,6 @@ what comes out.
 
 import contextlib
 import gzip
-import io
 import json
 import os
 import queue
@@ -69,19 +68,9 @@ def opened(settings):
             files.make_directories(os.path.dirname(settings.output_file) or ".")
             stack.enter_context(locks.file(settings.output_file))
             partial = stack.enter_context(files.replacing(settings.output_file))
-            answers = stack.enter_context(_writer(partial, tables.is_compressed(settings.output_file)))
+            compressed = tables.is_compressed(settings.output_file)
+            answers = stack.enter_context(tables.text_writer(partial, compressed))
         yield lines, answers
-
-
-@contextlib.contextmanager
-def _writer(path, compressed):
-    """Gives the stream of a file of text, which may be compressed: equal text makes equal files."""
-    with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(files.opened(path, "wb" if compressed else "w"))
-        if compressed:
-            packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=writer, mtime=0))
-            writer = stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8", newline=""))
-        yield writer
 
 
 def groups(items, most, waits=False):

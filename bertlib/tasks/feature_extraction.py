@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.runtime import checkpoints, estimator, files, input_pipeline, record_files, together
-from bertlib.tasks import head
+from bertlib.tasks import head, tables
 from bertlib.tasks.classifier_data import _truncate_seq_pair
 
 POOLING = ("none", "cls", "mean")
@@ -205,14 +205,14 @@ def write_jsonl(path, rows, layer_indexes):
         {"linex_index": 0, "layers": [{"index": -1, "values": [0.123456, …]}, …]}
 
     Args:
-      path: the file.
+      path: the file; it is compressed if its name ends with .gz.
       rows: iterable of what `extract` yields.
       layer_indexes: list of int.
     """
     def layers(values):
         return [{"index": index, "values": numbers} for index, numbers in zip(layer_indexes, values)]
 
-    with files.replacing(path) as partial, files.opened(partial, "w") as writer:
+    with files.replacing(path) as partial, tables.text_writer(partial, tables.is_compressed(path)) as writer:
         for feature, values in rows:
             # The product is exact, and so this is round(x, 6) of each number.
             values = np.round(values.astype(np.float64), _DECIMALS).tolist()

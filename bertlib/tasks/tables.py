@@ -7,6 +7,7 @@ last line is. A row that cannot be read is a `Bad` among the others.
 import contextlib
 import csv
 import gzip
+import io
 import itertools
 import json
 import math
@@ -282,3 +283,14 @@ def _outside_quotes(lines):
     """The text of lines without its quoted parts."""
     text = "".join(text for _, text in lines if not isinstance(text, Bad))
     return re.sub(r'"[^"]*("|$)', "", text)
+
+
+@contextlib.contextmanager
+def text_writer(path, compressed):
+    """Gives the stream of a text file, compressed if `compressed` is true. Equal texts make equal files."""
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(files.opened(path, "wb" if compressed else "w"))
+        if compressed:
+            packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=writer, mtime=0))
+            writer = stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8", newline=""))
+        yield writer

@@ -1,5 +1,6 @@
 """`extract_features.py`: recorded vectors, published and other layouts, order, streaming, bad input."""
 
+import gzip
 import json
 import shutil
 import types
@@ -117,6 +118,8 @@ def test_numbers_are_rounded_as_published(tmp_path):
          "layers": [{"index": index, "values": [round(float(number), 6) for number in values[place, index]]}
                     for index in (0, 1)]} for place, token in enumerate("abc")]}
     assert (tmp_path / "x").read_text() == json.dumps(expected) + "\n"
+    feature_extraction.write_jsonl(str(tmp_path / "x.jsonl.gz"), [(feature, values)], [0, 1])
+    assert gzip.decompress((tmp_path / "x.jsonl.gz").read_bytes()) == (tmp_path / "x").read_bytes()
 
 
 def assert_npz(path, published, dtype, tolerance):
