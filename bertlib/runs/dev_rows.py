@@ -12,8 +12,8 @@ from bertlib.tasks import dev_split, output_files, own_data
 
 
 class DevRows(NamedTuple):
-    """What a directory keeps of a development set: the `content` of dev_rows.txt, a str, and what run.json
-    `recorded` of it: {"rows": in the development set, "of": in the training file, "fingerprint"}."""
+    """The stored development set of a directory: the `content` of dev_rows.txt, a str, and its entry in
+    run.json, `recorded`: {"rows": in the development set, "of": in the training file, "fingerprint"}."""
 
     content: str
     recorded: dict

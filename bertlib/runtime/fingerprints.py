@@ -6,7 +6,7 @@ import numpy as np
 
 from bertlib.runtime import files
 
-# Of large files that many bytes, in blocks that are spread evenly, are looked at.
+# The fingerprint of a large file reads `_SAMPLED_BYTES` bytes, in evenly spread blocks.
 _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
 

@@ -16,7 +16,7 @@ NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
 DEV_ROWS = "dev_rows.txt"
 RECORD = "run.json"
 RECORD_FORMAT = 1
-# Of a configuration, what may change between two runs: it is no part of the architecture.
+# Settings of a configuration that may differ between two runs: they are no part of the architecture.
 OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 _RESTORE = "Restore it; or remove it, and what trained the checkpoints beside it is no longer known."
 # What trained a head, by the command, where an older record does not say its kind.

@@ -1,5 +1,5 @@
-"""What may be in run.json: the type and the bounds of each field and each setting, and the value of a setting
-that an older version did not record.
+"""The rules for run.json: the type and the bounds of each field and each setting, and the value of a
+setting that an older version did not record.
 
 The bounds of settings are those of the flags; tests/tasks/test_record_fields.py compares them. A model's
 configuration bounds the length.
@@ -23,7 +23,7 @@ _SHOWN = 60
 
 
 class Rule(NamedTuple):
-    """What a value has to be: `holds` says whether a value is that, `words` are for a message."""
+    """A rule for a value: `holds(value)` tells whether the value obeys it; `words` are for a message."""
 
     holds: Callable[[Any], bool]
     words: str
@@ -124,7 +124,7 @@ SETTINGS = {
     "gradient_dtype": _one_of("fp32", "bf16"), "gradient_accumulation_steps": _or_null(_whole(0)),
     "tokens_per_micro_batch": _whole(0), "num_replicas": _whole(1),
 }
-# What versions went by that did not record a setting, of all heads and of some.
+# Values of settings in versions that did not record them, for all heads and for some.
 _BEFORE = {
     "doc_stride": 0, "protect_special_tokens": False, "label_all_pieces": False, "token_column": 1,
     "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0], "text_column": None, "label_column": None,
