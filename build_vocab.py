@@ -1,5 +1,7 @@
 """Learns a WordPiece vocabulary from text. `python build_vocab.py --help` says how."""
-from bertlib.commands import build_vocab, launch
+from bertlib.command_line import launch
+
+from bertlib.commands import build_vocab
 
 if __name__ == "__main__":
     launch.start(build_vocab)

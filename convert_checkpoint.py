@@ -1,5 +1,7 @@
 """Converts checkpoints of TensorFlow and Hugging Face. `python convert_checkpoint.py --help` says how."""
-from bertlib.commands import convert_checkpoint, launch
+from bertlib.command_line import launch
+
+from bertlib.commands import convert_checkpoint
 
 if __name__ == "__main__":
     launch.start(convert_checkpoint)

@@ -17,10 +17,12 @@ import sys
 
 from absl import flags, logging
 
-from bertlib.commands import common_flags, launch, replicas
+from bertlib.command_line import common_flags, launch, process_role
+
+from bertlib.data import example_encoding, record_files
 from bertlib.runs import checks, vocabularies
-from bertlib.runtime import example_encoding, files, network_namespace, record_files
-from bertlib.tasks import corpus, pretraining_data, pretraining_stream
+from bertlib.system import files, network_namespace
+from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
@@ -364,7 +366,7 @@ def cluster_of(settings):
                          "place of. How many workers a runner has is one of --beam_options, such as "
                          "direct_num_workers. Leave one of the two flags out.")
     # Imported here: it is for this flag alone.
-    from bertlib.tasks import pretraining_beam
+    from bertlib.tasks.pretraining import pretraining_beam
 
     try:
         return pretraining_beam.Cluster(settings.beam_runner, settings.beam_options)
@@ -379,7 +381,8 @@ def close_ports(settings):
     if cluster is None or not cluster.opens_ports:
         return
     with network_namespace.closed(
-            settings.open_ports, replicas.path_arguments(), "The gRPC servers of Apache Beam's local runner",
+            settings.open_ports, process_role.path_arguments(),
+            "The gRPC servers of Apache Beam's local runner",
             lambda text: logging.warning("%s", text)) as namespace:
         if namespace is not None:
             # The threads that TensorFlow has started keep this process itself out of the namespace.

@@ -1,5 +1,7 @@
 """Exports a trained model as a SavedModel. `python export.py --help` says how."""
-from bertlib.commands import export, launch
+from bertlib.command_line import launch
+
+from bertlib.commands import export
 
 if __name__ == "__main__":
     launch.start(export)

@@ -17,13 +17,16 @@ import os
 from absl import flags, logging
 import numpy as np
 
-from bertlib.commands import common_flags, launch
+from bertlib.command_line import common_flags, launch
+
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.estimator.training_step import TrainingStep
+from bertlib.replicas import replica_group
 from bertlib.runs import checks, run_record
-from bertlib.runtime import checkpoints, files, locks, replica_group
-from bertlib.runtime.training_step import TrainingStep
-from bertlib.tasks import feature_extraction
-from bertlib.tasks.classifier_data import _truncate_seq_pair  # noqa: F401  a public name of this script that lives there
-from bertlib.tasks.feature_extraction import (  # noqa: F401  likewise
+from bertlib.system import files, locks
+from bertlib.tasks.classification.classifier_data import _truncate_seq_pair  # noqa: F401  a public name of this script that lives there
+from bertlib.tasks.vectors import feature_extraction
+from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  likewise
     InputExample,
     InputFeatures,
     convert_examples_to_features,
@@ -114,10 +117,11 @@ def layer_indexes(settings, config):
 
 def check_weights(settings, config):
     """Checks that --init_checkpoint fits the model and can be read."""
-    found, expected = checkpoints.open_checkpoint(settings.init_checkpoint), modeling.variable_shapes(config)
-    checkpoints.check_types(found, expected)
-    checkpoints.check_fits(found, expected, optional=[name for name in expected if "/pooler/" in name])
-    checkpoints.check_readable(found, expected)
+    found = checkpoint_formats.open_checkpoint(settings.init_checkpoint)
+    expected = modeling.variable_shapes(config)
+    checkpoint_formats.check_types(found, expected)
+    checkpoint_formats.check_fits(found, expected, optional=[name for name in expected if "/pooler/" in name])
+    checkpoint_formats.check_readable(found, expected)
 
 
 def survey(settings, config, generate_features):

@@ -1,5 +1,7 @@
 """Checks predictions for GLUE and zips them. `python glue_submission.py --help` says how."""
-from bertlib.commands import glue_submission, launch
+from bertlib.command_line import launch
+
+from bertlib.commands import glue_submission
 
 if __name__ == "__main__":
     launch.start(glue_submission)

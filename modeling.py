@@ -18,11 +18,12 @@ import json
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.estimator.training_step import RECOMPUTE
+from bertlib.graph import randomness, recompute_grad
 from bertlib.kernels import choice
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
 from bertlib.kernels.packing import Packing
-from bertlib.runtime import files, randomness, recompute_grad
-from bertlib.runtime.training_step import RECOMPUTE
+from bertlib.system import files
 
 # Added to the score of a masked position: far below any real score, and no infinity to turn into NaN.
 _MASKED_SCORE = -10000.0

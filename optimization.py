@@ -11,15 +11,15 @@ import re
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.kernels import choice
-from bertlib.runtime import collectives
-from bertlib.runtime.graph_keys import (
+from bertlib.graph import collectives
+from bertlib.graph.graph_keys import (
     GRADIENT_ACCUMULATION,
     LOGGED_SCALARS,
     MICRO_BATCH_INDEX,
     OPTIONAL_IN_CHECKPOINT,
     SKIPPED_IN_A_ROW,
 )
+from bertlib.kernels import choice
 
 # Elements of a variable from which on an update by an op in C++ is worth it.
 _WORTH_ONE_PASS = 2**16

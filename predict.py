@@ -1,5 +1,7 @@
 """Answers lines of text by a trained model. `python predict.py --help` says how."""
-from bertlib.commands import launch, predict
+from bertlib.command_line import launch
+
+from bertlib.commands import predict
 
 if __name__ == "__main__":
     launch.start(predict)

@@ -18,16 +18,18 @@ import functools
 
 from absl import flags
 
-from bertlib.commands import common_flags, launch
-from bertlib.runs import checks, classification, training
-from bertlib.runs.classification import (  # noqa: F401  names of this script that live there
+from bertlib.command_line import common_flags, launch
+
+from bertlib.runs import checks, estimator_setup
+from bertlib.runs.classification import classification_run
+from bertlib.runs.classification.classification_run import (  # noqa: F401  names of this script that live there
     labels_of,
     read_examples,
     train_steps,
 )
-from bertlib.runs.classification_parts import Parts
+from bertlib.runs.classification.classification_splits import Parts
 from bertlib.tasks import head as task_head
-from bertlib.tasks.classifier import (  # noqa: F401  public names of this script that live there
+from bertlib.tasks.classification.classification_head import (  # noqa: F401  public names of this script that live there
     create_model,
     file_based_input_fn_builder,
     head_shapes,
@@ -35,7 +37,7 @@ from bertlib.tasks.classifier import (  # noqa: F401  public names of this scrip
     metric_fn,
     model_fn_builder,
 )
-from bertlib.tasks.classifier_data import (  # noqa: F401  public names of this script that live there
+from bertlib.tasks.classification.classifier_data import (  # noqa: F401  public names of this script that live there
     PROCESSORS,
     ColaProcessor,
     DataProcessor,
@@ -83,7 +85,7 @@ def resolve_flags(settings):
     Raises:
       ValueError, NotADirectoryError: a flag has no default for this task, or cannot be right.
     """
-    processor = classification.processor_of(settings)
+    processor = classification_run.processor_of(settings)
     checks.resolve_model_flags(settings)
     return processor
 
@@ -95,11 +97,11 @@ def main(_):
     processor = resolve_flags(settings)
     bert_config = checks.load_config(settings)
     tokenizer = checks.load_tokenizer(settings, bert_config)
-    target = classification.target_of(processor)
-    head = classification.head_of(target)
+    target = classification_run.target_of(processor)
+    head = classification_run.head_of(target)
     checks.check_output_dir(settings)
-    classification.refuse_overwriting(settings, processor)
-    init_checkpoint = classification.starting_checkpoint(settings, target)
+    classification_run.refuse_overwriting(settings, processor)
+    init_checkpoint = classification_run.starting_checkpoint(settings, target)
     checks.check_starting_weights(settings, bert_config, head.shapes(bert_config), settings.do_train,
                                   init_checkpoint)
     examples, test_has_labels = read_examples(settings, processor)
@@ -112,10 +114,10 @@ def main(_):
         task_head.model_fn_builder, parts.head_for_training(head), bert_config, init_checkpoint,
         settings.learning_rate, num_train_steps, int(num_train_steps * settings.warmup_proportion),
         settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
-    model = training.Model(bert_config, build_model_fn, classification.fields_of(target),
-                           padding_is_removable=True)
-    classification.run(settings, model, processor, parts, target, tokenizer,
-                       command="run_classifier.py", config=bert_config)
+    model = estimator_setup.Model(bert_config, build_model_fn, classification_run.fields_of(target),
+                                  padding_is_removable=True)
+    classification_run.run(settings, model, processor, parts, target, tokenizer,
+                           command="run_classifier.py", config=bert_config)
 
 
 if __name__ == "__main__":

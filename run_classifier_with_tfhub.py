@@ -14,12 +14,16 @@ import types
 
 from absl import flags, logging
 
-from bertlib.commands import common_flags, launch
-from bertlib.runs import checks, classification, classification_parts, run_record, training
+from bertlib.command_line import common_flags, launch
+
+from bertlib.checkpoints import checkpoint_formats, hub_module
+from bertlib.runs import checks, estimator_setup, run_record
+from bertlib.runs.classification import classification_run, classification_splits
 from bertlib.runs.settings import WEIGHTS
-from bertlib.runtime import checkpoints, files, hub_module
-from bertlib.tasks import classifier, head, hub_encoder
-from bertlib.tasks.classifier_data import PROCESSORS, XnliProcessor
+from bertlib.system import files
+from bertlib.tasks import head, hub_encoder
+from bertlib.tasks.classification import classification_head
+from bertlib.tasks.classification.classifier_data import PROCESSORS, XnliProcessor
 import tokenization
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
@@ -70,7 +74,7 @@ def create_model(is_training, input_ids, input_mask, segment_ids, labels, num_la
       float32.
     """
     encoder = hub_encoder.HubEncoder(bert_hub_module_handle, is_training, input_ids, input_mask, segment_ids)
-    return classifier.classify(encoder.get_pooled_output(), labels, num_labels, is_training)
+    return classification_head.classify(encoder.get_pooled_output(), labels, num_labels, is_training)
 
 
 def model_fn_builder(num_labels, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
@@ -78,7 +82,7 @@ def model_fn_builder(num_labels, learning_rate, num_train_steps, num_warmup_step
     """Returns a model_fn for `estimator.Estimator`; see `create_model` and `head.model_fn_builder`.
     `task_head` is what goes on top; None for a classifier of `num_labels` classes."""
     return head.model_fn_builder(
-        task_head or classifier.Classifier(num_labels), None, None, learning_rate, num_train_steps,
+        task_head or classification_head.Classifier(num_labels), None, None, learning_rate, num_train_steps,
         num_warmup_steps, use_tpu, use_one_hot_embeddings=False, step=step,
         build_encoder=functools.partial(hub_encoder.HubEncoder, bert_hub_module_handle))
 
@@ -105,7 +109,7 @@ def resolve_flags(settings):
     Raises:
       ValueError, OSError: a flag has no default for this task, or cannot be right.
     """
-    processor = classification.processor_of(settings, suffix="_with_tfhub")
+    processor = classification_run.processor_of(settings, suffix="_with_tfhub")
     if not settings.bert_hub_module_handle:
         raise ValueError("--bert_hub_module_handle is required: the directory of a hub module.")
     for name, values in _NOT_FOR_MODULES.items():
@@ -171,7 +175,7 @@ def check_length(settings, module):
     settings.trim_padding = False
 
 
-class _Model(training.Model):
+class _Model(estimator_setup.Model):
     """A model of which nothing is known but its graph: what it needs is always simulated."""
 
     def bound(self, step):
@@ -186,31 +190,31 @@ def main(_):
     module = hub_encoder.describe(spec, settings.do_train)
     check_length(settings, module)
     tokenizer = settle_tokenizer(settings, module)
-    target = classification.target_of(processor)
-    task_head, num_outputs = classification.head_of(target), target.size
+    target = classification_run.target_of(processor)
+    task_head, num_outputs = classification_run.head_of(target), target.size
     checks.check_output_dir(settings)
     read = files_of(spec)
-    classification.refuse_overwriting(settings, processor, bert_hub_module_handle=read)
-    if checkpoints.latest_checkpoint(settings.output_dir):
+    classification_run.refuse_overwriting(settings, processor, bert_hub_module_handle=read)
+    if checkpoint_formats.latest_checkpoint(settings.output_dir):
         head_shapes = {"output_weights": (num_outputs, module.width), "output_bias": (num_outputs,)}
         checks.check_output_checkpoint(settings, {**module.shapes, **head_shapes}, settings.do_train)
     elif not settings.do_train:
         logging.warning("--output_dir=%s has no checkpoint, and nothing is trained: the classifier's weights "
                         "are random.", settings.output_dir)
-    examples, test_has_labels = classification.read_examples(settings, processor)
+    examples, test_has_labels = classification_run.read_examples(settings, processor)
 
-    parts = classification_parts.Parts(settings, examples, target, tokenizer, test_has_labels)
+    parts = classification_splits.Parts(settings, examples, target, tokenizer, test_has_labels)
     task_head = parts.head_for_training(task_head)
-    num_train_steps = classification.train_steps(settings, parts.training)
+    num_train_steps = classification_run.train_steps(settings, parts.training)
     build_model_fn = functools.partial(
         model_fn_builder, num_outputs, settings.learning_rate, num_train_steps,
         int(num_train_steps * settings.warmup_proportion), settings.use_tpu, spec, task_head=task_head)
     # In run.json: the same module is the one with the same files, wherever it is.
     fingerprint = {"hub_module": run_record.of_files(read)["fingerprint"]}
-    model = _Model(None, build_model_fn, classification.fields_of(target))
-    classification.run(settings, model, processor, parts, target, tokenizer,
-                       command="run_classifier_with_tfhub.py",
-                       config=types.SimpleNamespace(to_dict=lambda: fingerprint))
+    model = _Model(None, build_model_fn, classification_run.fields_of(target))
+    classification_run.run(settings, model, processor, parts, target, tokenizer,
+                           command="run_classifier_with_tfhub.py",
+                           config=types.SimpleNamespace(to_dict=lambda: fingerprint))
 
 
 def files_of(spec):

@@ -18,12 +18,23 @@ import os
 
 from absl import flags, logging
 
-from bertlib.commands import common_flags, launch
-from bertlib.runs import checks, head_labels, learning_curve, results, run_record, training, vocabularies
+from bertlib.command_line import common_flags, launch
+
+from bertlib.data import record_files
+from bertlib.replicas import replica_group
+from bertlib.runs import (
+    checks,
+    estimator_setup,
+    head_labels,
+    learning_curve,
+    results,
+    run_record,
+    vocabularies,
+)
 from bertlib.runs.settings import INPUT, SPEED, WEIGHTS
-from bertlib.runtime import files, locks, record_files, replica_group
-from bertlib.tasks import corpus, pretraining_data, pretraining_stream
-from bertlib.tasks.pretraining import (  # noqa: F401  public names of this script that live there
+from bertlib.system import files, locks
+from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
+from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public names of this script that live there
     BATCH_TOTALS,
     _decode_record,
     gather_indexes,
@@ -223,9 +234,11 @@ def main(_):
         settings, settings.num_train_steps, command="run_pretraining.py", task="pre-training", config=config,
         task_type="pre-training", vocabulary=vocabulary,
         train_data=run_record.of_files(paths_of["input_file"]) if settings.do_train else None)
-    trainer, _ = training.create_estimator(settings,
-                                           training.Model(config, build_model_fn, fields, BATCH_TOTALS),
-                                           settings.eval_batch_size, num_train_steps=settings.num_train_steps)
+    trainer, _ = estimator_setup.create_estimator(settings,
+                                                  estimator_setup.Model(config, build_model_fn, fields,
+                                                                        BATCH_TOTALS),
+                                                  settings.eval_batch_size,
+                                                  num_train_steps=settings.num_train_steps)
     lengths = settings.max_seq_length, settings.max_predictions_per_seq
     sizes = dict(vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size)
 
@@ -233,7 +246,7 @@ def main(_):
         return trainer.evaluate(input_fn_builder(paths_of["eval_file"], *lengths, is_training=False, **sizes),
                                 settings.max_eval_steps)
 
-    with training.writing(settings, record):
+    with estimator_setup.writing(settings, record):
         if settings.do_train:
             shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
             listeners = [learning_curve.LearningCurve(settings.output_dir, evaluate, "Words predicted "

@@ -18,24 +18,20 @@ import os
 from absl import flags, logging
 import numpy as np
 
-from bertlib.commands import common_flags, launch
-from bertlib.runs import checks, head_labels, run_record, training
+from bertlib.command_line import common_flags, launch
+
+from bertlib.data import input_pipeline
+from bertlib.runs import checks, estimator_setup, head_labels, run_record
 from bertlib.runs.settings import INPUT, SPEED, TASK
-from bertlib.runtime import files, input_pipeline
-from bertlib.tasks import squad_answers, squad_predictions, squad_report, squad_scores
-from bertlib.tasks.squad import (  # noqa: F401  public names of this script that live there
-    create_model,
-    head_shapes,
-    input_fn_builder,
-    model_fn_builder,
-)
-from bertlib.tasks.squad_answers import (  # noqa: F401  likewise
+from bertlib.system import files
+from bertlib.tasks.squad import squad_answers, squad_predictions, squad_report, squad_scores
+from bertlib.tasks.squad.squad_answers import (  # noqa: F401  likewise
     RawResult,
     _compute_softmax,
     _get_best_indexes,
     get_final_text,
 )
-from bertlib.tasks.squad_data import (  # noqa: F401  likewise
+from bertlib.tasks.squad.squad_data import (  # noqa: F401  likewise
     FeatureWriter,
     InputFeatures,
     SquadExample,
@@ -48,7 +44,13 @@ from bertlib.tasks.squad_data import (  # noqa: F401  likewise
     read_gold,
     read_squad_examples,
 )
-from bertlib.tasks.squad_predictions import write_predictions  # noqa: F401  likewise
+from bertlib.tasks.squad.squad_head import (  # noqa: F401  public names of this script that live there
+    create_model,
+    head_shapes,
+    input_fn_builder,
+    model_fn_builder,
+)
+from bertlib.tasks.squad.squad_predictions import write_predictions  # noqa: F401  likewise
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
@@ -202,15 +204,17 @@ def main(_):
         model_fn_builder, bert_config, init_checkpoint, settings.learning_rate, num_train_steps,
         int(num_train_steps * settings.warmup_proportion), settings.use_tpu,
         use_one_hot_embeddings=settings.use_tpu)
-    model = training.Model(bert_config, build_model_fn, functools.partial(feature_fields, is_training=True),
-                           trims_training=False)
+    model = estimator_setup.Model(bert_config, build_model_fn,
+                                  functools.partial(feature_fields, is_training=True),
+                                  trims_training=False)
     record = run_record.RunRecord(
         settings, num_train_steps, command="run_squad.py", config=bert_config, tokenizer=tokenizer,
         task_type="questions", task=f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
         train_data=run_record.of_files([settings.train_file]) if settings.do_train else None,
-        trim_padding=training.trims_training(settings, model))
-    reader, step = training.create_estimator(settings, model, predict_batch_size=settings.predict_batch_size,
-                                             num_train_steps=num_train_steps)
+        trim_padding=estimator_setup.trims_training(settings, model))
+    reader, step = estimator_setup.create_estimator(settings, model,
+                                                    predict_batch_size=settings.predict_batch_size,
+                                                    num_train_steps=num_train_steps)
     lengths = settings.max_seq_length, settings.doc_stride, settings.max_query_length
 
     def input_fn(part, is_training):
@@ -223,7 +227,7 @@ def main(_):
                                 trim=step.trim if is_training else settings.trim_padding is not False,
                                 unequal_micro_batches=is_training and step.unequal_micro_batches)
 
-    with training.writing(settings, record):
+    with estimator_setup.writing(settings, record):
         if settings.do_train:
             logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,
                          settings.train_batch_size)

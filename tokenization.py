@@ -22,7 +22,7 @@ import os
 import re
 import unicodedata
 
-from bertlib.runtime import files
+from bertlib.system import files
 
 # What the scripts put around and in place of text; without them no example can be built.
 REQUIRED_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")

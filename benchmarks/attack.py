@@ -25,7 +25,7 @@ import traceback
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT), str(ROOT / "tests")]
 
-import bertlib.commands  # noqa: E402, F401, I001  after the path, and first: it loads TensorFlow quietly
+import bertlib.command_line  # noqa: E402, F401, I001  after the path, and first: it loads TensorFlow quietly
 from attacks import families, spoiled, trial, world  # noqa: E402
 import scripts as running  # noqa: E402
 

@@ -22,7 +22,7 @@ from absl import logging
 from hypothesis import HealthCheck, given, settings
 
 from bertlib.runs import checks
-from bertlib.tasks import classifier_data
+from bertlib.tasks.classification import classifier_data
 import tokenization
 
 LABELS = ["0", "1"]

@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import tensorflow.compat.v1 as tf
 
 from bertlib.runs import checks
-from bertlib.tasks import classifier_data
+from bertlib.tasks.classification import classifier_data
 import run_classifier
 import tokenization
 

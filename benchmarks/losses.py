@@ -16,11 +16,13 @@ from absl import app, flags
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-import bertlib.commands  # noqa: F401  graph mode
+import bertlib.command_line  # noqa: F401  graph mode
+
+from bertlib.data import input_pipeline
+from bertlib.estimator import estimator
 from bertlib.runs import checks
-from bertlib.runtime import estimator, input_pipeline
-from bertlib.tasks import classifier as classifier_task
-from bertlib.tasks import classifier_data
+from bertlib.tasks.classification import classification_head as classifier_task
+from bertlib.tasks.classification import classifier_data
 import modeling
 import run_classifier
 import tokenization

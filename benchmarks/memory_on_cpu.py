@@ -1,5 +1,4 @@
-"""Does a training step take the memory that bertlib/runtime/memory_planner.py predicts? Predicts and measures
-it on the CPU.
+"""Compares the memory of a training step on the CPU with the prediction of the memory planner.
 
     python benchmarks/memory_on_cpu.py                   three configurations: 5 GB of RAM, 300 CPU seconds
 
@@ -23,7 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import memory_planner
+from bertlib.estimator import memory_planner
 import modeling
 import optimization
 

@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from absl import logging
 
 from bertlib.runs import checks
-from bertlib.tasks import pretraining_data, pretraining_stream
+from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
 import tokenization
 
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))

@@ -15,7 +15,8 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import launch
+from bertlib.command_line import launch
+
 import modeling
 
 

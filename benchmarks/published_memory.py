@@ -17,8 +17,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import tensorflow.compat.v1 as tf
 
 from bertlib.commands.plan_memory import MODELS
-from bertlib.runtime import memory_planner
-from bertlib.runtime.training_step import GB
+from bertlib.estimator import memory_planner
+from bertlib.estimator.training_step import GB
 import modeling
 
 

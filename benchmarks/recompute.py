@@ -30,7 +30,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client import pywrap_tf_session
 
-from bertlib.runtime import run_config
+from bertlib.estimator import run_config
 import modeling
 import optimization
 

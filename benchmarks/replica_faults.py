@@ -38,9 +38,11 @@ import types
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-import bertlib.commands  # noqa: E402, F401  graph mode
-from bertlib.runs import training  # noqa: E402, F401  the modules that all commands load
-from bertlib.runtime import network_namespace, replica_launcher, replica_meeting  # noqa: E402
+import bertlib.command_line  # noqa: E402, F401  graph mode
+
+from bertlib.replicas import replica_launcher, replica_meeting  # noqa: E402
+from bertlib.runs import estimator_setup  # noqa: E402, F401  the modules that all commands load
+from bertlib.system import network_namespace  # noqa: E402
 
 # 16 steps.
 RECIPE = ["--task_name=MRPC", "--do_train=true", "--train_batch_size=12", "--save_checkpoints_steps=5",

@@ -27,10 +27,12 @@ from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-import bertlib.commands  # noqa: F401  graph mode
+import bertlib.command_line  # noqa: F401  graph mode
+
+from bertlib.data import input_pipeline
 from bertlib.runs import checks
-from bertlib.runtime import files, input_pipeline
-from bertlib.tasks import squad_answers, squad_data, squad_predictions, squad_scores
+from bertlib.system import files
+from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_scores
 import tokenization
 
 ROOT = sys.path[0]

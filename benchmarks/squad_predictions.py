@@ -13,7 +13,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from bertlib.commands import launch
+from bertlib.command_line import launch
+
 import run_squad
 
 ALLOWED_SHARE = 0.1

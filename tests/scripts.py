@@ -153,8 +153,9 @@ def _run(script):
 
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
-    from bertlib.commands import launch  # noqa: F401
-    from bertlib.runs import training  # noqa: F401
+    from bertlib.command_line import launch  # noqa: F401
+
+    from bertlib.runs import estimator_setup  # noqa: F401
 
     if _serve():
         _run(sys.argv[0])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from helpers import DATA
 import numpy as np
 
-from bertlib.tasks import squad_answers
+from bertlib.tasks.squad import squad_answers
 
 
 class SquadRecording:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import randomness
+from bertlib.graph import randomness
 import modeling
 import optimization
 

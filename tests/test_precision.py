@@ -13,10 +13,12 @@ from scripts import run_fresh
 import tensorflow.compat.v1 as tf
 import tiny
 
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.estimator import memory_planner
+from bertlib.estimator.estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
+from bertlib.graph import randomness
 from bertlib.kernels import native, one_dnn
 from bertlib.runs import checks
-from bertlib.runtime import checkpoints, memory_planner, randomness
-from bertlib.runtime.estimator import Estimator, EstimatorSpec, NanLossError, RunConfig
 import modeling
 import optimization
 
@@ -402,7 +404,7 @@ def test_twenty_skipped_steps_in_a_row_end_training(tmp_path):
         train(tmp_path, 50, bad=range(3, 50))
     # Saved every 4 steps, but not when training ended.
     found, before = tensors_of(tmp_path / "model.ckpt-19"), tensors_of(tmp_path / "model.ckpt-3")
-    assert checkpoints.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-19")
+    assert checkpoint_formats.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-19")
     np.testing.assert_array_equal(found["weights"], before["weights"])
     # It goes on once the cause is gone.
     train(tmp_path, 24)
@@ -425,7 +427,8 @@ def test_a_training_goes_on_with_and_without_scaling(tmp_path):
         "loss_scale/value": 2**15, "loss_scale/good_steps": 2, "loss_scale/skipped_steps": 0,
         "loss_scale/skipped_in_a_row": 0}
     # It is no weight of the model.
-    names = checkpoints.weight_names(checkpoints.open_checkpoint(str(tmp_path / "changed/model.ckpt-4")))
+    names = checkpoint_formats.weight_names(
+        checkpoint_formats.open_checkpoint(str(tmp_path / "changed/model.ckpt-4")))
     assert names == ["weights"]
 
 

@@ -13,7 +13,7 @@ import sentencepiece
 from texts import CASES, texts
 import tiny
 
-from bertlib.tasks import classifier_data
+from bertlib.tasks.classification import classifier_data
 import tokenization
 
 SENTENCES = [

@@ -3,7 +3,8 @@
 from absl import flags
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import launch
+from bertlib.command_line import launch
+
 import modeling
 import run_classifier
 

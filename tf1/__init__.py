@@ -7,7 +7,7 @@ tensorflow.contrib import crf` or `from tensorflow.python.estimator.run_config i
 too once this one is imported.
 
 So that a run repeats, `tf.nn.dropout`, `tf.layers.dropout` and a `Dataset.shuffle` without a seed are keyed
-by seed, step and place (see `bertlib.runtime.randomness`), and `parallel_interleave` is never sloppy.
+by seed, step and place (see `bertlib.graph.randomness`), and `parallel_interleave` is never sloppy.
 
     python -m tf1 run_my_task.py --flags…
 

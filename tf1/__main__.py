@@ -6,7 +6,7 @@ import signal
 import sys
 import types
 
-from bertlib.runtime import replica_launcher
+from bertlib.replicas import replica_launcher
 import tf1
 from tf1 import _check, _launching, _ours, _running
 from tf1._namespace import Namespace

@@ -4,7 +4,7 @@ vectors. Variables, loss and metrics have the names and values of TensorFlow 1.1
 import tensorflow.compat.v1 as tf
 from tensorflow.python.saved_model.model_utils import export_output
 
-from bertlib.runtime import estimator
+from bertlib.estimator import estimator
 from tf1 import _keyed_random
 
 _OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,

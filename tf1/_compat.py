@@ -5,7 +5,7 @@ import logging
 import os
 import warnings
 
-from bertlib.runtime import quiet_tensorflow
+from bertlib.system import quiet_tensorflow
 
 # tf.layers, tf.keras and tf.nn.rnn_cell are those of tf-keras, because Keras 3 left them out. Read when Keras
 # is first used.

@@ -1,9 +1,9 @@
-"""tf.contrib.crf: the functions of `bertlib.runtime.crf` under their names of TensorFlow 1."""
+"""tf.contrib.crf: the functions of `bertlib.graph.crf` under their names of TensorFlow 1."""
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import crf
-from bertlib.runtime.crf import (  # noqa: F401  the names of this module
+from bertlib.graph import crf
+from bertlib.graph.crf import (  # noqa: F401  the names of this module
     crf_binary_score,
     crf_log_likelihood,
     crf_log_norm,

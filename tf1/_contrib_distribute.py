@@ -5,7 +5,7 @@ import contextlib
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import replica_group
+from bertlib.replicas import replica_group
 from tf1._namespace import Namespace
 
 

@@ -5,7 +5,8 @@ import tempfile
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoint_files, estimator
+from bertlib.checkpoints import checkpoint_files
+from bertlib.estimator import estimator
 
 
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):

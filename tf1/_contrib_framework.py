@@ -12,7 +12,7 @@ from tensorflow.python.framework import smart_cond as _smart_cond
 from tensorflow.python.util import deprecation
 from tensorflow.python.util import nest as _nest
 
-from bertlib.runtime import checkpoint_files
+from bertlib.checkpoints import checkpoint_files
 from tf1._namespace import Namespace
 
 # --- Scopes of arguments -----------------------------------------------------------------------------------

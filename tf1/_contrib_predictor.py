@@ -5,7 +5,7 @@ import tempfile
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoint_files
+from bertlib.checkpoints import checkpoint_files
 
 
 class Predictor(object):

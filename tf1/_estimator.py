@@ -13,7 +13,8 @@ from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import estimator, randomness
+from bertlib.estimator import estimator
+from bertlib.graph import randomness
 from tf1 import _contrib_summary
 
 # --- Warm start, serving ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import tempfile
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import replica_group
+from bertlib.replicas import replica_group
 from tf1._namespace import Namespace
 
 _own = {}  # {path: where this process has what it wrote there}

@@ -10,7 +10,9 @@ import importlib.machinery
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import collectives, replica_group, together
+from bertlib.estimator import replica_sync
+from bertlib.graph import collectives
+from bertlib.replicas import replica_group
 from tf1 import _replicas
 from tf1._namespace import Namespace
 
@@ -151,7 +153,7 @@ class BroadcastGlobalVariablesHook(tf.train.SessionRunHook):
         """
         del device
         group = _group()
-        self._hook = together.SameStart(group, root_rank) if group else tf.train.SessionRunHook()
+        self._hook = replica_sync.SameStart(group, root_rank) if group else tf.train.SessionRunHook()
 
     def begin(self):
         self._hook.begin()

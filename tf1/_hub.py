@@ -1,5 +1,5 @@
 """`tensorflow_hub` as programs of TensorFlow 1 use it: `hub.Module` and what makes such modules, over
-`bertlib.runtime.hub_module`.
+`bertlib.checkpoints.hub_module`.
 
 `import tensorflow_hub as hub` finds it after `import tf1`. If the package is installed, its other names, such
 as `hub.load` and `hub.KerasLayer`, are its own; later versions of it have no `hub.Module`.
@@ -8,7 +8,7 @@ as `hub.load` and `hub.KerasLayer`, are its own; later versions of it have no `h
 import importlib
 import importlib.util
 
-from bertlib.runtime import hub_export, hub_module
+from bertlib.checkpoints import hub_export, hub_module
 from tf1._namespace import Namespace
 
 Module, ModuleSpec, load_module_spec = hub_module.Module, hub_module.Spec, hub_module.load

@@ -1,10 +1,10 @@
-"""Dropout and shuffling that depend on seed, step and place only (see `bertlib.runtime.randomness`)."""
+"""Dropout and shuffling that depend on seed, step and place only (see `bertlib.graph.randomness`)."""
 
 import functools
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import randomness
+from bertlib.graph import randomness
 
 
 def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None):

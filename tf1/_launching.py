@@ -6,7 +6,8 @@ import sys
 
 from absl import logging
 
-from bertlib.runtime import cluster, network_namespace, replica_group, replica_launcher
+from bertlib.replicas import cluster, replica_group, replica_launcher
+from bertlib.system import network_namespace
 import tf1
 from tf1 import _horovod, _replicas
 

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as _tf
 from tensorflow.python.saved_model.model_utils import export_output as _export_output
 from tf_keras.src.layers.rnn import legacy_cell_wrappers as _cell_wrappers
 
-from bertlib.runtime import estimator as _estimator
+from bertlib.estimator import estimator as _estimator
 from tf1 import _canned, _contrib_others, _examples, _keyed_random
 from tf1 import _estimator as _tf1_estimator
 from tf1._namespace import Namespace as _Namespace

@@ -14,7 +14,8 @@ import threading
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import collectives, replica_group
+from bertlib.graph import collectives
+from bertlib.replicas import replica_group
 from tf1 import _contrib_distribute, _followers
 from tf1._namespace import Namespace
 

@@ -11,7 +11,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client import session as sessions
 
-from bertlib.runtime import workers
+from bertlib.system import workers
 
 _LARGEST = 64  # threads of a pool that is left as it is, on a machine with fewer cores
 _FIELDS = ("intra_op_parallelism_threads", "inter_op_parallelism_threads")

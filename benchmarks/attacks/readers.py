@@ -25,11 +25,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from bertlib.runs import training_texts  # noqa: E402, I001  after the path
-from bertlib.serving import answers, model_directory, questions  # noqa: E402
-from bertlib.tasks import own_data, tagging_data  # noqa: E402
-import modeling  # noqa: E402
 import tiny  # noqa: E402
+
+from bertlib.output_directory import model_directory  # noqa: E402
+from bertlib.runs.classification import training_texts  # noqa: E402
+from bertlib.serving import answers, questions  # noqa: E402
+from bertlib.tasks.classification import row_examples  # noqa: E402
+from bertlib.tasks.tagging import tagging_data  # noqa: E402
+import modeling  # noqa: E402
 import tokenization  # noqa: E402
 
 LABELS = ("yes", "no", "may be")
@@ -329,7 +332,7 @@ class Readers:
 
     def _texts(self, case, path):
         setting = dict(case.settings)
-        reader = own_data.reader_of("classification", lambda name, default: setting.get(name, default))
+        reader = row_examples.reader_of("classification", lambda name, default: setting.get(name, default))
         found = {"training": _seen(lambda: [(row.line, _of(row)) for row in reader.read(path).rows])}
         # As a training records them.
         for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
@@ -337,7 +340,7 @@ class Readers:
                 setting[name] = ",".join(map(str, columns))
         if reader.text is None:
             setting["text_column"] = ",".join(USUAL[len(case.examples[0][1])])
-        again = own_data.reader_of("classification", lambda name, default: setting.get(name, default))
+        again = row_examples.reader_of("classification", lambda name, default: setting.get(name, default))
         found["evaluation"] = _seen(lambda: [(row.line, _of(row)) for row in again.read(
             path, known=list(LABELS)).rows])
         found["test file"] = _seen(lambda: [(row.line, _of(row)) for row in again.read(

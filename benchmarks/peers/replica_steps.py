@@ -28,9 +28,10 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import launch
-from bertlib.runtime import collectives, graph_keys
-from bertlib.runtime.training_step import TrainingStep
+from bertlib.command_line import launch
+
+from bertlib.estimator.training_step import TrainingStep
+from bertlib.graph import collectives, graph_keys
 import modeling
 import optimization
 import run_classifier

@@ -12,8 +12,9 @@ import numpy as np
 from stopwatch import measure
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import launch
-from bertlib.runtime.training_step import TrainingStep
+from bertlib.command_line import launch
+
+from bertlib.estimator.training_step import TrainingStep
 import modeling
 import optimization
 import run_classifier

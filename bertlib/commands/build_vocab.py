@@ -16,10 +16,11 @@ import os
 from absl import flags, logging
 import tokenizers
 
-from bertlib.commands import common_flags
+from bertlib.command_line import common_flags
+
 from bertlib.runs import checks
-from bertlib.runtime import files, locks
-from bertlib.tasks import corpus
+from bertlib.system import files, locks
+from bertlib.tasks.pretraining import corpus
 import tokenization
 
 # Longer words are unknown, whatever the vocabulary.

@@ -18,10 +18,12 @@ import tempfile
 from absl import flags, logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands import common_flags
-from bertlib.runs import checks, head_labels, model_files, run_record
-from bertlib.runtime import checkpoints, files, locks
-from bertlib.tasks import output_files, tokenizer_files
+from bertlib.command_line import common_flags
+
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.output_directory import model_files, output_files, tokenizer_files
+from bertlib.runs import checks, head_labels, run_record
+from bertlib.system import files, locks
 import modeling
 import tokenization
 
@@ -90,7 +92,7 @@ def open_input(given):
         if not getattr(given, name):
             raise ValueError(f"--{name} is required.")
     try:
-        source = checkpoints.open_checkpoint(given.input)
+        source = checkpoint_formats.open_checkpoint(given.input)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"--input={given.input}: {error}") from error
     if given.to is None:
@@ -304,12 +306,12 @@ def translate(given, source):
     heads = {name for head in _ARCHITECTURES.values() for name in head} & set(source.shapes)
     shapes = {name: (*source.shapes[name][:1], settings["hidden_size"]) for name in heads
               if name.endswith("_weights")}
-    checkpoints.check_types(source, [*encoder, *heads])
+    checkpoint_formats.check_types(source, [*encoder, *heads])
     # Question answering and masked LM do not need the pooler, and Hugging Face's have none.
-    checkpoints.check_fits(source, {**encoder, **shapes},
-                           optional={name for name in encoder if "/pooler/" in name})
+    checkpoint_formats.check_fits(source, {**encoder, **shapes},
+                                  optional={name for name in encoder if "/pooler/" in name})
     names = sorted(name for name in {*encoder, *heads} if name in source.shapes)
-    others = sorted(set(checkpoints.weight_names(source)) - set(names))
+    others = sorted(set(checkpoint_formats.weight_names(source)) - set(names))
     if others:
         more = len(others) - _MOST_NAMES_SHOWN
         logging.warning("Left out, as no part of a published BERT: %s%s.",
@@ -340,8 +342,8 @@ def strip(given, source):
     if head and head.labels and head_labels.names_are_of_training(head):
         texts[output_files.LABELS] = model_files.labels_text(head.labels)
     # Other numbers than floats count as the state of a training, but those of the encoder cannot be that.
-    checkpoints.check_types(source, [name for name in source.shapes if name.startswith("bert/")])
-    return sorted(checkpoints.weight_names(source)), texts
+    checkpoint_formats.check_types(source, [name for name in source.shapes if name.startswith("bert/")])
+    return sorted(checkpoint_formats.weight_names(source)), texts
 
 
 def write(output, kind, source, names, texts):
@@ -383,9 +385,9 @@ def _write_by_way_of(aside, output, kind, source, names, texts, before):
     """`write`, by way of an empty directory, which is removed; `before` was in the way when it was made."""
     try:
         if kind == "tensorflow":
-            checkpoints.write_tensorflow(os.path.join(aside, _TENSORFLOW_WEIGHTS), source, names)
+            checkpoint_formats.write_tensorflow(os.path.join(aside, _TENSORFLOW_WEIGHTS), source, names)
         else:
-            checkpoints.write_safetensors(os.path.join(aside, _HUGGING_FACE_WEIGHTS), source, names)
+            checkpoint_formats.write_safetensors(os.path.join(aside, _HUGGING_FACE_WEIGHTS), source, names)
         for name, content in texts.items():
             with open(os.path.join(aside, name), "wb") as writer:
                 writer.write(content)
@@ -418,7 +420,7 @@ def main(_):
         {"output": [os.path.join(given.output, name) for name in in_the_way(given.output, given.to)]})
     if not names:
         raise ValueError(f"--input={given.input}: {source.path} holds no weights.")
-    checkpoints.check_readable(source, names)
+    checkpoint_formats.check_readable(source, names)
     narrow = sum(source.dtype_read(name) != source.dtypes[name] for name in names)
     if narrow:
         logging.warning("%d tensors of 16 bits are written as float32: the same values, twice the size.",

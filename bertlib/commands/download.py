@@ -11,9 +11,10 @@ import os
 
 from absl import flags, logging
 
-from bertlib.commands import common_flags
-from bertlib.runtime import download, files
-from bertlib.tasks import published
+from bertlib.command_line import common_flags
+
+from bertlib.commands import published_files
+from bertlib.system import files, http_download
 
 GOES_ON = True
 
@@ -34,7 +35,7 @@ def define_flags():
 def listing():
     """Returns what --list prints: names and addresses, a line for each address."""
     lines = []
-    for flag, known in (("model", published.MODELS), ("data", published.DATA)):
+    for flag, known in (("model", published_files.MODELS), ("data", published_files.DATA)):
         lines.append(f"--{flag}")
         for name, entry in known.items():
             lines += [f"  {name if not index else '':34} {source.address}"
@@ -48,14 +49,14 @@ def wanted(settings):
     Raises:
       ValueError: they ask for nothing, for what there is not, or for a place that cannot be.
     """
-    if settings.base_url is not None and (wrong := download.address_problem(settings.base_url)):
+    if settings.base_url is not None and (wrong := http_download.address_problem(settings.base_url)):
         raise ValueError(f"--base_url={settings.base_url}: {wrong}.")
     if files.is_remote(settings.output_dir):
         raise ValueError(f"--output_dir={settings.output_dir} must be a local directory.")
     found = {}
-    for flag, known in (("model", published.MODELS), ("data", published.DATA)):
+    for flag, known in (("model", published_files.MODELS), ("data", published_files.DATA)):
         try:
-            found.update(published.find(getattr(settings, flag) or [], known))
+            found.update(published_files.find(getattr(settings, flag) or [], known))
         except ValueError as error:
             raise ValueError(f"--{flag}: {error} --list prints the known names.") from error
     if not found:
@@ -72,8 +73,8 @@ def main(_):
     entries = wanted(settings)
     for name, entry in entries.items():
         try:
-            made = published.obtain(entry, settings.output_dir, settings.base_url)
-        except download.ServerError as error:
+            made = published_files.obtain(entry, settings.output_dir, settings.base_url)
+        except http_download.ServerError as error:
             raise OSError(f"{error} A mirror is named by --base_url.") from error
         logging.info("%s: %s.", name, "done" if made else "already there")
     for variable, directory in dict.fromkeys((entry.variable, entry.directory) for entry in entries.values()):

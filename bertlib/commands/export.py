@@ -12,10 +12,13 @@ import os
 
 from absl import flags, logging
 
-from bertlib.commands import common_flags
-from bertlib.runs import exports, training_texts
-from bertlib.runtime import files
-from bertlib.serving import answers, export, export_text, model_directory, warmup
+from bertlib.command_line import common_flags
+
+from bertlib.output_directory import model_directory
+from bertlib.runs import final_export
+from bertlib.runs.classification import training_texts
+from bertlib.serving import answers, export_model, export_text, warmup
+from bertlib.system import files
 
 TEXT_DIRECTORY = "export_text"
 
@@ -47,11 +50,11 @@ def main(_):
         raise ValueError("--compare_file is about the tokens of --text: pass both, or none.")
     if settings.compare_file is not None and not files.exists(settings.compare_file):
         raise FileNotFoundError(f"--compare_file={settings.compare_file}: there is no such file.")
-    name = TEXT_DIRECTORY if settings.text else exports.DIRECTORY
+    name = TEXT_DIRECTORY if settings.text else final_export.DIRECTORY
     directory = settings.output_dir or os.path.join(settings.model_dir, name)
     model = model_directory.read(settings.model_dir)
-    write = export_text.write if settings.text else export.write
-    exports.log(write(model, directory, settings.task, settings.warmup_requests), model)
+    write = export_text.write if settings.text else export_model.write
+    final_export.log(write(model, directory, settings.task, settings.warmup_requests), model)
     if settings.text:
         _compare(settings, model)
 

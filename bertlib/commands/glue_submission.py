@@ -12,9 +12,10 @@ import os
 
 from absl import flags, logging
 
-from bertlib.commands import common_flags
-from bertlib.runtime import files
-from bertlib.tasks import glue
+from bertlib.command_line import common_flags
+
+from bertlib.system import files
+from bertlib.tasks.classification import glue
 
 TAKES_PATHS = True
 

@@ -13,11 +13,15 @@ import time
 
 from absl import flags, logging
 
-from bertlib.commands import common_flags
-from bertlib.runs import charts, checks, training
-from bertlib.runtime import files, memory_planner, terminal
-from bertlib.runtime.training_step import GB, TrainingStep
-from bertlib.tasks import classifier, classifier_data, head, squad, squad_data
+from bertlib.command_line import common_flags
+
+from bertlib.estimator import memory_planner
+from bertlib.estimator.training_step import GB, TrainingStep
+from bertlib.runs import charts, checks, estimator_setup
+from bertlib.system import files, terminal
+from bertlib.tasks import head
+from bertlib.tasks.classification import classification_head, classifier_data
+from bertlib.tasks.squad import squad_data, squad_head
 import modeling
 import optimization
 
@@ -106,12 +110,12 @@ def describe(settings):
 
 def task_model(config, task):
     """Returns the `training.Model` of a classifier with two classes, or of "squad"."""
-    heads = {"classifier": (classifier.Classifier(2), classifier_data.feature_fields),
-             "squad": (squad.Span(), functools.partial(squad_data.feature_fields, is_training=True))}
+    heads = {"classifier": (classification_head.Classifier(2), classifier_data.feature_fields),
+             "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True))}
     its_head, fields = heads[task]
     build_model_fn = functools.partial(head.model_fn_builder, its_head, config, None, 5e-5, 100, 10, False,
                                        False)
-    return training.Model(config, build_model_fn, fields)
+    return estimator_setup.Model(config, build_model_fn, fields)
 
 
 def needs(model, step):

@@ -20,12 +20,16 @@ import zlib
 
 from absl import flags, logging
 
+from bertlib.command_line import common_flags
+
 from bertlib import serving
-from bertlib.commands import common_flags
+from bertlib.estimator import replica_sync
+from bertlib.output_directory import output_files
+from bertlib.replicas import replica_group
+from bertlib.rows import columns, tables
 from bertlib.runs import checks, run_record
-from bertlib.runtime import files, locks, replica_group, terminal, together
 from bertlib.serving import questions
-from bertlib.tasks import columns, output_files, tables
+from bertlib.system import files, locks, terminal
 
 # Batches of lines that are sorted by length together, if so many are there.
 _BATCHES = 16
@@ -162,7 +166,8 @@ def _undamaged(found, name):
 
 def _told(replicas, groups_read):
     """Yields the lists of `questions.Question` that replica 0 reads, on all replicas; see `together.told`."""
-    for group in together.told(replicas, ([tuple(question) for question in group] for group in groups_read)):
+    for group in replica_sync.told(replicas,
+                                   ([tuple(question) for question in group] for group in groups_read)):
         yield [questions.Question(*question) for question in group]
 
 

@@ -16,11 +16,15 @@ from typing import NamedTuple
 
 from absl import flags, logging
 
-from bertlib.commands import common_flags, launch
-from bertlib.runs import checks, head_labels, results, run_record, training
+from bertlib.command_line import common_flags, launch
+
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.data import input_pipeline
+from bertlib.output_directory import output_files, record_fields
+from bertlib.runs import checks, estimator_setup, head_labels, results, run_record
 from bertlib.runs.settings import INPUT, SPEED, TASK
-from bertlib.runtime import checkpoints, files, input_pipeline
-from bertlib.tasks import output_files, record_fields, tagging, tagging_data
+from bertlib.system import files
+from bertlib.tasks.tagging import tagging_data, tagging_head
 
 # The phase that needs a part, and what its file in --data_dir may be called.
 _PARTS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("dev", "valid")),
@@ -222,7 +226,7 @@ def train_steps(settings, windows):
     Raises:
       ValueError: there is none, and a training is asked for.
     """
-    return training.steps_of_epochs(settings, len(windows.get("train", ())), "sentences")
+    return estimator_setup.steps_of_epochs(settings, len(windows.get("train", ())), "sentences")
 
 
 def main(_):
@@ -237,7 +241,7 @@ def main(_):
     checks.refuse_overwriting(settings, {name: [path] for name, path in read.items() if path},
                               checks.overwritten_by(settings, _RESULT_FILES, [_RECORDS["train"]]))
     data = read_data(settings)
-    head_shapes = tagging.head_shapes(bert_config, len(data.labels), settings.crf)
+    head_shapes = tagging_head.head_shapes(bert_config, len(data.labels), settings.crf)
     init_checkpoint = head_labels.starting_checkpoint(
         settings, head_labels.Head("tagging", data.labels, len(data.labels), settings.crf))
     checks.check_starting_weights(settings, bert_config, head_shapes, settings.do_train, init_checkpoint)
@@ -245,21 +249,23 @@ def main(_):
 
     num_train_steps = train_steps(settings, windows)
     build_model_fn = functools.partial(
-        tagging.model_fn_builder, bert_config, len(data.labels), init_checkpoint=init_checkpoint,
+        tagging_head.model_fn_builder, bert_config, len(data.labels), init_checkpoint=init_checkpoint,
         learning_rate=settings.learning_rate, num_train_steps=num_train_steps,
         num_warmup_steps=int(num_train_steps * settings.warmup_proportion), use_tpu=settings.use_tpu,
         use_one_hot_embeddings=settings.use_tpu)
     # Beside the encoder the chain's loops take next to no memory.
-    model = training.Model(bert_config, functools.partial(build_model_fn, settings.crf),
-                           tagging_data.feature_fields, tagging.BATCH_TOTALS, padding_is_removable=True,
-                           simulated_model_fn=functools.partial(build_model_fn, False))
+    model = estimator_setup.Model(bert_config, functools.partial(build_model_fn, settings.crf),
+                                  tagging_data.feature_fields, tagging_head.BATCH_TOTALS,
+                                  padding_is_removable=True,
+                                  simulated_model_fn=functools.partial(build_model_fn, False))
     record = run_record.RunRecord(
         settings, num_train_steps, command="run_ner.py", config=bert_config, tokenizer=tokenizer, task="ner",
         task_type="tagging", labels=data.labels, tag_scheme=data.scheme,
         train_data=run_record.of_files([settings.train_file]) if settings.do_train else None,
-        trim_padding=training.trims_training(settings, model))
-    tagger, step = training.create_estimator(settings, model, predict_batch_size=settings.predict_batch_size,
-                                             num_train_steps=num_train_steps)
+        trim_padding=estimator_setup.trims_training(settings, model))
+    tagger, step = estimator_setup.create_estimator(settings, model,
+                                                    predict_batch_size=settings.predict_batch_size,
+                                                    num_train_steps=num_train_steps)
 
     run(settings, tagger, step, data, windows, num_train_steps, record)
 
@@ -279,12 +285,12 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
         """Writes the part's features; returns the input_fn that reads them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, _RECORDS[part])
         tagging_data.write_windows(windows[part], settings.max_seq_length, path)
-        return tagging.input_fn_builder(
+        return tagging_head.input_fn_builder(
             path, settings.max_seq_length, is_training, drop_remainder=is_training,
             trim=step.trim if is_training else settings.trim_padding is not False,
             unequal_micro_batches=is_training and step.unequal_micro_batches)
 
-    with training.writing(settings, record):
+    with estimator_setup.writing(settings, record):
         if settings.do_train:
             logging.info("Training on %d sentences, %d steps of %d.", len(data.parts["train"].sentences),
                          num_train_steps, settings.train_batch_size)
@@ -300,7 +306,7 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                 report(settings, data, part, predicted, {
                     "eval_loss": sum(row["loss"] for row in rows) / sum(
                         sum(window.tag_mask) for window in windows[part]),
-                    "global_step": checkpoints.step_in(tagger.latest_checkpoint())})
+                    "global_step": checkpoint_formats.step_in(tagger.latest_checkpoint())})
 
 
 def predictions_of(rows, data, file):

@@ -16,10 +16,10 @@ activations: beside layers in float16, what is in float32 is in C++, AdamW of la
 from absl import logging
 import tensorflow.compat.v1 as tf
 
+from bertlib.graph import graph_keys
 from bertlib.kernels import formulas, native, native_formulas
 from bertlib.kernels.inference import Inference
 from bertlib.kernels.training import Training
-from bertlib.runtime import graph_keys
 
 
 def pays(hidden_size):

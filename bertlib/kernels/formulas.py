@@ -11,8 +11,8 @@ import math
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.graph import randomness
 from bertlib.kernels import products
-from bertlib.runtime import randomness
 
 LAYER_NORM_EPSILON = 1e-12
 

@@ -5,10 +5,10 @@ They are for float32 and bfloat16, and for CPUs. They can be called where `nativ
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.graph import randomness
+from bertlib.graph.custom_gradient import with_own_gradient
 from bertlib.kernels import native
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON
-from bertlib.runtime import randomness
-from bertlib.runtime.own_gradient import with_own_gradient
 
 
 def dropout_mask(shape, probability, site):

@@ -6,7 +6,7 @@ So everything else can be computed for the real tokens alone.
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime.own_gradient import with_own_gradient
+from bertlib.graph.custom_gradient import with_own_gradient
 
 # The number of rows is a multiple of this, as far as there are positions, so that few different shapes occur.
 _ROW_STEP = 128

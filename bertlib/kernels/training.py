@@ -4,9 +4,9 @@ import math
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.graph import randomness
+from bertlib.graph.custom_gradient import with_own_gradient
 from bertlib.kernels import one_dnn, products
-from bertlib.runtime import randomness
-from bertlib.runtime.own_gradient import with_own_gradient
 
 
 class Training(object):

@@ -9,11 +9,12 @@ import re
 from absl import logging
 import tensorflow.compat.v1 as tf
 
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.kernels import one_dnn
-from bertlib.runs import model_files, vocabularies
-from bertlib.runtime import checkpoint_files, checkpoints, files
-from bertlib.runtime.files import json_object
-from bertlib.tasks import output_files, tokenizer_files
+from bertlib.output_directory import model_files, output_files, tokenizer_files
+from bertlib.runs import vocabularies
+from bertlib.system import files
+from bertlib.system.files import json_object
 import modeling
 import optimization
 import tokenization
@@ -75,7 +76,7 @@ def take_model_files(settings):
     """Fills in the configuration and the vocabulary, from --output_dir if nothing is trained, or beside
     --init_checkpoint; returns what was not found, a list of {name of a file: its flag}."""
     start, missing = settings.init_checkpoint, []
-    directories = [_trained_directory(settings), start and checkpoints.directory_of(start)]
+    directories = [_trained_directory(settings), start and checkpoint_formats.directory_of(start)]
     for candidates in _MODEL_FILES:
         if any(getattr(settings, name) is not None for name in candidates.values()):
             continue
@@ -94,7 +95,7 @@ def take_model_files(settings):
 def _trained_directory(settings):
     """--output_dir, if nothing is to be trained and it holds a checkpoint and the model's configuration."""
     directory = None if "output_dir" not in settings or settings.do_train else settings.output_dir
-    if directory and checkpoints.latest_checkpoint(directory) and tf.gfile.Exists(
+    if directory and checkpoint_formats.latest_checkpoint(directory) and tf.gfile.Exists(
             os.path.join(directory, output_files.CONFIG)):
         return directory
     return None
@@ -103,7 +104,7 @@ def _trained_directory(settings):
 def open_starting_weights(settings):
     """Opens --init_checkpoint; returns the `checkpoints.Checkpoint`."""
     try:
-        return checkpoints.open_checkpoint(settings.init_checkpoint)
+        return checkpoint_formats.open_checkpoint(settings.init_checkpoint)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"--init_checkpoint={settings.init_checkpoint}: {error}") from error
 
@@ -151,7 +152,7 @@ def _sizes_of_starting_weights(settings):
     if "init_checkpoint" not in settings or not settings.init_checkpoint:
         return []
     try:
-        shapes = checkpoints.open_checkpoint(settings.init_checkpoint).shapes
+        shapes = checkpoint_formats.open_checkpoint(settings.init_checkpoint).shapes
     except (ValueError, OSError):
         return []
     words = shapes.get("bert/embeddings/word_embeddings", ())
@@ -426,16 +427,17 @@ def check_starting_weights(settings, config, head_shapes, training=True, start=N
       ValueError, FileNotFoundError: one does not.
     """
     encoder = modeling.variable_shapes(config)
-    if checkpoints.latest_checkpoint(settings.output_dir):
+    if checkpoint_formats.latest_checkpoint(settings.output_dir):
         check_output_checkpoint(settings, {**encoder, **head_shapes}, training)
     elif settings.init_checkpoint:
-        found = open_starting_weights(settings) if start is None else checkpoints.open_checkpoint(start)
-        checkpoints.check_types(found, {**encoder, **head_shapes})
+        found = (open_starting_weights(settings) if start is None
+                 else checkpoint_formats.open_checkpoint(start))
+        checkpoint_formats.check_types(found, {**encoder, **head_shapes})
         # Published and Hugging Face checkpoints may come without a pooler; then it starts at random, as heads
         # do.
         optional = {name for name in encoder if "/pooler/" in name} | set(head_shapes)
-        checkpoints.check_fits(found, {**encoder, **head_shapes}, optional)
-        checkpoints.check_readable(found, {**encoder, **head_shapes})
+        checkpoint_formats.check_fits(found, {**encoder, **head_shapes}, optional)
+        checkpoint_formats.check_readable(found, {**encoder, **head_shapes})
     else:
         logging.warning("No --init_checkpoint: the weights start at random.")
 
@@ -450,9 +452,9 @@ def check_output_checkpoint(settings, model, training=True):
     Raises:
       ValueError: it does not.
     """
-    newest = checkpoints.latest_checkpoint(settings.output_dir)
-    found = checkpoints.open_checkpoint(newest)
-    checkpoints.check_types(found, model)
+    newest = checkpoint_formats.latest_checkpoint(settings.output_dir)
+    found = checkpoint_formats.open_checkpoint(newest)
+    checkpoint_formats.check_types(found, model)
     trained_with = optimization.optimizer_of(found.shapes)
     if training and trained_with not in (None, settings.optimizer):
         start = "" if "bert_hub_module_handle" in settings else (
@@ -465,13 +467,13 @@ def check_output_checkpoint(settings, model, training=True):
     # A head that does not look at the pooler leaves it untrained, and so without slots.
     optional = {name for name in state if "/pooler/" in name}
     try:
-        checkpoints.check_fits(found, model)  # first and by itself: its differences say what is wrong
-        checkpoints.check_fits(found, {**model, **state}, optional)
+        checkpoint_formats.check_fits(found, model)  # first and by itself: its differences say what is wrong
+        checkpoint_formats.check_fits(found, {**model, **state}, optional)
     except ValueError as error:
         raise ValueError(f"--output_dir={settings.output_dir} holds checkpoints that do not fit this "
                          "run; probably they are another model's. Use another directory, or remove "
                          f"them.\n{error}") from error
-    checkpoints.check_readable(found, found.shapes)
+    checkpoint_formats.check_readable(found, found.shapes)
 
 
 # --- What is read is not overwritten ---------------------------------------------------------------------
@@ -526,7 +528,7 @@ def overwritten_by(settings, result_names, training_names):
     if settings.do_train:
         names = (*_TRAINING_FILES, *training_names)
         found["output_dir"] += (os.path.join(directory, name) for name in names)
-        if not checkpoints.latest_checkpoint(directory):
+        if not checkpoint_formats.latest_checkpoint(directory):
             # A training that starts writes its checkpoints from step 0 on, whatever has their names.
             found["output_dir"] += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
     flag = "output_dir" if settings.results_dir == directory else "results_dir"
@@ -548,7 +550,7 @@ def _model_files(settings):
 def files_of_checkpoint(path):
     """Returns the local files of a checkpoint that a flag names: its prefix, a directory, or a file."""
     if os.path.isdir(path):
-        newest = checkpoints.latest_checkpoint(path) or checkpoints.only_checkpoint(path)
+        newest = checkpoint_formats.latest_checkpoint(path) or checkpoint_formats.only_checkpoint(path)
         if newest:
             return files_of_checkpoint(newest)
         return checkpoint_files.in_directory(path, ".safetensors", ".safetensors.index.json")

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from absl import logging
 
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.output_directory import output_files
 from bertlib.runs import checks, run_record
-from bertlib.runtime import checkpoints, files
-from bertlib.tasks import output_files
+from bertlib.system import files
 
 _CONFIG = {"hugging_face": "config.json", "tensorflow": "bert_config.json"}
 # Kinds of heads, in words.
@@ -83,7 +84,7 @@ def of_checkpoint(found, wanted=None):
     others = [kind for kind, names in _VARIABLES.items() if set(names) & set(found.shapes)]
     if _LINEAR[0] not in found.shapes or wanted in others:
         return Head(wanted if wanted in others else others[0]) if others else None
-    directory, shape = checkpoints.directory_of(found.path), found.shapes[_LINEAR[0]]
+    directory, shape = checkpoint_formats.directory_of(found.path), found.shapes[_LINEAR[0]]
     bare = Head(None, None, shape[0] if shape else None, CRF in found.shapes)
     record = None if found.kind == "hugging_face" else output_files.read_record(directory)
     if run_record.is_of_training(found):
@@ -111,7 +112,7 @@ def names_are_of_training(head):
 def labels_of_weights(settings):
     """Returns the labels of the head whose weights a run without training uses (list of str), or None if they
     are not known."""
-    newest = checkpoints.latest_checkpoint(settings.output_dir)
+    newest = checkpoint_formats.latest_checkpoint(settings.output_dir)
     if newest or not settings.init_checkpoint:
         return output_files.labels_in(settings.output_dir)
     head = of_checkpoint(checks.open_starting_weights(settings))
@@ -137,7 +138,7 @@ def starting_checkpoint(settings, wanted):
       ValueError: without a training the head is another one.
     """
     path = settings.init_checkpoint
-    if not path or checkpoints.latest_checkpoint(settings.output_dir):  # from there weights come then
+    if not path or checkpoint_formats.latest_checkpoint(settings.output_dir):  # from there weights come then
         return path
     found = checks.open_starting_weights(settings)
     head = of_checkpoint(found, wanted.kind)
@@ -152,7 +153,7 @@ def starting_checkpoint(settings, wanted):
     (logging.info if usual else logging.warning)(
         "%s: the %s at random, the encoder from there.", different[0].upper() + different[1:],
         "classifier starts" if wanted.kind == "classification" else "head starts")
-    return checkpoints.without(found, [*_LINEAR, CRF])
+    return checkpoint_formats.without(found, [*_LINEAR, CRF])
 
 
 def _difference(settings, head, wanted):
@@ -211,4 +212,4 @@ def _in_order(path, found, head, wanted):
         return path
     logging.info("The %s in %s has the labels in the order %s: taken in the task's, %s.", _noun(wanted), path,
                  ", ".join(head.labels), ", ".join(wanted.labels))
-    return checkpoints.reordered(found, {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})
+    return checkpoint_formats.reordered(found, {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})

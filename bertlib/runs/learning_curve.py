@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.runs import charts
-from bertlib.runtime import files
+from bertlib.system import files
 
 
 class LearningCurve(tf.train.CheckpointSaverListener):

@@ -5,7 +5,7 @@ import os
 from absl import logging
 import numpy as np
 
-from bertlib.runtime import files
+from bertlib.system import files
 
 
 def write_results(directory, file_name, results):

@@ -14,11 +14,13 @@ from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.runs import model_files
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+from bertlib.output_directory import model_files, output_files
+from bertlib.replicas import replica_group
 from bertlib.runs.settings import INPUT, MACHINE, PATHS, TASK, WEIGHTS
-from bertlib.runtime import checkpoint_files, checkpoints, files, own_code, replica_group
-from bertlib.runtime.fingerprints import of_files, of_texts
-from bertlib.tasks import classifier_data, output_files
+from bertlib.system import code_fingerprint, files
+from bertlib.system.fingerprints import of_files, of_texts
+from bertlib.tasks.classification import classifier_data
 import modeling
 import optimization
 import tokenization
@@ -47,7 +49,7 @@ def of_examples(examples):
 def of_checkpoint(path):
     """Returns the fingerprint of a checkpoint, or None if it is not there any more."""
     try:
-        found = checkpoints.open_checkpoint(path)
+        found = checkpoint_formats.open_checkpoint(path)
         if found.kind == "hugging_face":
             alone = found.path.endswith(".safetensors")
             paths = [found.path] if alone else checkpoint_files.in_directory(found.path, ".safetensors")
@@ -131,7 +133,7 @@ def agree(group, settings, **data):
     of_machine = settings.of_class(MACHINE)
     given = {f"--{name}": getattr(settings, name) for name in settings.names()
              if name not in of_machine and not name.endswith(PATHS)}
-    own_code.agree(group)
+    code_fingerprint.agree(group)
     group.agree({name: short(value) for name, value in
                  {**given, **data, **_versions(), "the code": _of_code()}.items()},
                 "Start all with the same flags, data and code.")
@@ -144,7 +146,7 @@ def _versions():
 def _of_code():
     """Returns the fingerprint of this project's files; scripts are compared by `own_code.agree`."""
     paths = [pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization)]
-    return of_texts([own_code.of_package(), *(path.read_text(encoding="utf-8") for path in paths)])
+    return of_texts([code_fingerprint.of_package(), *(path.read_text(encoding="utf-8") for path in paths)])
 
 
 def _absolute(path):
@@ -234,17 +236,17 @@ def directory_of_weights(settings):
     --init_checkpoint lies; None if there is none."""
     if "do_train" in settings and settings.do_train:
         return None
-    if "output_dir" in settings and settings.output_dir and checkpoints.latest_checkpoint(
+    if "output_dir" in settings and settings.output_dir and checkpoint_formats.latest_checkpoint(
             settings.output_dir):
         return settings.output_dir
     start = settings.init_checkpoint
-    return checkpoints.directory_of(start) if start and is_of_training(start) else None
+    return checkpoint_formats.directory_of(start) if start and is_of_training(start) else None
 
 
 def is_of_training(path):
     """Whether a path names a checkpoint that a training saved: one that the files beside it are about."""
     try:
-        found = checkpoints.open_checkpoint(path)
+        found = checkpoint_formats.open_checkpoint(path)
     except (OSError, ValueError):
         return False  # which other checks complain about
     # Published ones, and conversions, may lie in the directory of a training too.
@@ -273,7 +275,7 @@ def take_settings(settings, *kinds, without=()):
     if found is not None and output_files.kind_of(found) in kinds:
         take_over(settings, found, os.path.join(directory, output_files.RECORD), without)
         goes_first = "output_dir" in settings and directory == settings.output_dir
-        output_files.check_trained(found, checkpoints.latest_checkpoint(directory) if goes_first
+        output_files.check_trained(found, checkpoint_formats.latest_checkpoint(directory) if goes_first
                                    else settings.init_checkpoint)
 
 
@@ -387,7 +389,7 @@ class RunRecord:
 
     def _compare(self):
         """Compares with what is in the directory now: the record, then the files beside it."""
-        newest = checkpoints.latest_checkpoint(self._directory)
+        newest = checkpoint_formats.latest_checkpoint(self._directory)
         self._seen, self._new = (newest, output_files.read_record(self._directory)), None
         self._goes_on = goes_on = self._compare_record(newest, self._seen[1] if newest else None)
         before = self._seen[1] or {}
@@ -406,7 +408,7 @@ class RunRecord:
         if not newest:
             self._new = self._now if self._trains else None
             return self._trains
-        step = checkpoints.step_in(newest) if self._trains else None
+        step = checkpoint_formats.step_in(newest) if self._trains else None
         trains = self._trains and step < self._last_step
         if found is None:
             logging.info("%s has no %s: what trained its checkpoints is not known, and not compared with "
@@ -446,7 +448,7 @@ class RunRecord:
         """
         if not self._trains:
             return
-        newest = checkpoints.latest_checkpoint(self._directory)
+        newest = checkpoint_formats.latest_checkpoint(self._directory)
         if (newest, output_files.read_record(self._directory)) != self._seen:
             self._compare()
         changed, stale, kept = self._files
@@ -469,8 +471,8 @@ def _write(directory, record):
 def finish(directory):
     """Writes down that the training in a directory ended by itself, at the step of its newest checkpoint; one
     that is killed or terminated does not come here."""
-    record, step = output_files.read_record(directory), checkpoints.step_in(
-        checkpoints.latest_checkpoint(directory))
+    record, step = output_files.read_record(directory), checkpoint_formats.step_in(
+        checkpoint_formats.latest_checkpoint(directory))
     if record is not None and "planned_steps" in record and record.get("finished_step") != step:
         _write(directory, {**record, "finished_step": step})
 

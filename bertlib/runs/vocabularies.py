@@ -6,9 +6,11 @@ with the same in another order, is refused.
 
 import os
 
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.output_directory import output_files
 from bertlib.runs import run_record
-from bertlib.runtime import checkpoints, files
-from bertlib.tasks import output_files, pretraining_stream
+from bertlib.system import files
+from bertlib.tasks.pretraining import pretraining_stream
 import tokenization
 
 _FLAGS = ("vocab_file", "spm_model_file")
@@ -26,11 +28,11 @@ def _record_of_start(settings):
     """Returns (path of run.json, the record) of the training that --init_checkpoint comes from; two times
     None if there is none, or if its weights are not used."""
     start = settings.init_checkpoint if "init_checkpoint" in settings else None
-    goes_on = "output_dir" in settings and settings.output_dir and checkpoints.latest_checkpoint(
+    goes_on = "output_dir" in settings and settings.output_dir and checkpoint_formats.latest_checkpoint(
         settings.output_dir)
     if not start or goes_on or not run_record.is_of_training(start):
         return None, None
-    directory = checkpoints.directory_of(start)
+    directory = checkpoint_formats.directory_of(start)
     record = output_files.read_record(directory)
     return (os.path.join(directory, output_files.RECORD), record) if record else (None, None)
 

@@ -21,7 +21,7 @@ import os
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoint_files
+from bertlib.checkpoints import checkpoint_files
 
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 # They differ from process to process, or say nothing about what the pipeline gives.

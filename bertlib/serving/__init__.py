@@ -6,10 +6,10 @@
 
 import os
 
+from bertlib.estimator.training_step import TrainingStep
 from bertlib.kernels import choice
-from bertlib.runtime.replica_group import Group
-from bertlib.runtime.training_step import TrainingStep
-from bertlib.serving import model_directory
+from bertlib.output_directory import model_directory
+from bertlib.replicas.replica_group import Group
 from bertlib.serving.answers import TASKS  # noqa: F401 (a public name of this room)
 from bertlib.serving.predictor import BATCH_SIZE, Predictor
 

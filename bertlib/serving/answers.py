@@ -12,23 +12,20 @@ A task's class has
 
 import os
 
-from bertlib.runtime import files
-from bertlib.tasks import (
-    classifier,
+from bertlib.output_directory import record_fields
+from bertlib.rows.columns import is_blank
+from bertlib.system import files
+from bertlib.tasks import window_pooling
+from bertlib.tasks.classification import (
+    classification_head,
     classifier_features,
-    feature_extraction,
-    multilabel,
-    pooling,
-    pretraining,
-    record_fields,
-    regression,
-    squad,
-    squad_answers,
-    squad_data,
-    tagging,
-    tagging_data,
+    multilabel_head,
+    regression_head,
 )
-from bertlib.tasks.columns import is_blank
+from bertlib.tasks.pretraining import pretraining_head
+from bertlib.tasks.squad import squad_answers, squad_data, squad_head
+from bertlib.tasks.tagging import tagging_data, tagging_head
+from bertlib.tasks.vectors import feature_extraction
 
 _MASK = "[MASK]"
 _DIGITS = 6
@@ -78,7 +75,7 @@ class _Texts:
 
     def pooled(self, outputs):
         """The mean of the windows' outputs, {name: array or number}."""
-        return pooling.pooled(outputs, [len(outputs)])[0]
+        return window_pooling.pooled(outputs, [len(outputs)])[0]
 
 
 class Classification(_Texts):
@@ -87,7 +84,7 @@ class Classification(_Texts):
     def __init__(self, model):
         super().__init__(model, model.num_texts)
         self._labels = model.labels
-        self.head = classifier.Classifier(len(model.labels))
+        self.head = classification_head.Classifier(len(model.labels))
 
     def answer(self, outputs, context):
         del context
@@ -102,7 +99,7 @@ class Multilabel(_Texts):
     def __init__(self, model):
         super().__init__(model, model.num_texts)
         self._labels, self._threshold = model.labels, model.setting("threshold")
-        self.head = multilabel.MultilabelClassifier(model.labels, self._threshold)
+        self.head = multilabel_head.MultilabelClassifier(model.labels, self._threshold)
 
     def answer(self, outputs, context):
         del context
@@ -114,7 +111,7 @@ class Multilabel(_Texts):
 class Regression(_Texts):
     """{"score"}."""
 
-    head = regression.Regressor()
+    head = regression_head.Regressor()
 
     def __init__(self, model):
         super().__init__(model, model.num_texts)
@@ -149,7 +146,7 @@ class Tagging:
 
     def __init__(self, model):
         self._model = model
-        self.head = tagging.Tagger(len(model.labels), model.setting("crf"))
+        self.head = tagging_head.Tagger(len(model.labels), model.setting("crf"))
 
     def windows(self, text):
         if isinstance(text, list) and all(isinstance(word, str) and tagging_data.words_of(word)
@@ -182,7 +179,7 @@ class Questions:
 
     fields, required = ("question", "context"), 2
     more_inputs = ()
-    head = squad.Span()
+    head = squad_head.Span()
 
     def __init__(self, model):
         self._model = model
@@ -240,7 +237,7 @@ class MaskedWords:
     fields, required = ("text",), 1
     more_inputs = ("masked_lm_positions",)
     _NUM_WORDS = 5
-    head = pretraining.MaskedWords(_NUM_WORDS)
+    head = pretraining_head.MaskedWords(_NUM_WORDS)
 
     def __init__(self, model):
         self._tokenizer, self._length = model.tokenizer, model.max_seq_length

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.serving import answers, export
+from bertlib.serving import answers, export_model
 import tokenization
 
 TASKS = ("classification", "multilabel", "regression", "tagging", "vectors")
@@ -254,9 +254,11 @@ def _of_texts(model, task):
     def requests(names):
         return lambda number: [{name: [text] for name in names} for text in _texts(model, number)]
 
-    return {export.DEFAULT_SIGNATURE: export.Signature(two, export.outputs_of(model, task, pairs),
-                                                       requests(two)),
-            "text_a": export.Signature(one, export.outputs_of(model, task, single), requests(one))}
+    return {export_model.DEFAULT_SIGNATURE: export_model.Signature(two, export_model.outputs_of(model, task,
+                                                                                                pairs),
+                                                                   requests(two)),
+            "text_a": export_model.Signature(one, export_model.outputs_of(model, task, single),
+                                             requests(one))}
 
 
 def _of_words(model, task):
@@ -266,10 +268,10 @@ def _of_words(model, task):
     words = {"words": tf.placeholder(tf.string, [None, None], "words")}
     split = tf.strings.split(text["text"], result_type="RaggedTensor")
     given = tf.RaggedTensor.from_tensor(words["words"], padding="")
-    return {export.DEFAULT_SIGNATURE: export.Signature(
+    return {export_model.DEFAULT_SIGNATURE: export_model.Signature(
                 text, {"words": split.to_tensor(), **_tags(model, task, tokens, split)},
                 lambda number: [{"text": [text]} for text in _texts(model, number)]),
-            "words": export.Signature(
+            "words": export_model.Signature(
                 words, _tags(model, task, tokens, given, tf.shape(words["words"])[1]),
                 lambda number: [{"words": [text.split()]} for text in _texts(model, number)])}
 
@@ -288,10 +290,10 @@ def _tags(model, task, tokens, words, width=None):
     places = tf.cumsum(sizes, axis=1, exclusive=True) + 1
     is_seen = (sizes > 0) & (places + sizes <= room + 1)
     longest = tf.shape(features["input_ids"])[1]
-    if export.more_inputs(model, task):
+    if export_model.more_inputs(model, task):
         firsts = tf.one_hot(tf.where_v2(is_seen, places, -1), longest, dtype=tf.int32)
         features["word_mask"] = tf.reduce_sum(firsts, axis=1)
-    tags = export.outputs_of(model, task, features)["tags"]
+    tags = export_model.outputs_of(model, task, features)["tags"]
     found = tf.gather(tags, tf.where_v2(is_seen, places, 0), batch_dims=1)
     found = tf.where_v2(is_seen, found, "")
     if width is not None:
@@ -314,4 +316,4 @@ def write(model, directory, task=None, warmup_requests=1):
                          "predict.py gives them. An export without --text takes its ids.")
     library()
     build = _of_words if task == "tagging" else _of_texts
-    return export.save(model, task, directory, lambda: build(model, task), warmup_requests)
+    return export_model.save(model, task, directory, lambda: build(model, task), warmup_requests)

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from bertlib.runtime import together
-from bertlib.runtime.replica_group import Group
-from bertlib.runtime.training_step import TrainingStep
+from bertlib.estimator import replica_sync
+from bertlib.estimator.training_step import TrainingStep
+from bertlib.output_directory.model_directory import ModelDirectory
+from bertlib.replicas.replica_group import Group
+from bertlib.rows import tables
 from bertlib.serving import answers, questions, session
-from bertlib.serving.model_directory import ModelDirectory
-from bertlib.tasks import tables
 
 BATCH_SIZE = 32
 
@@ -106,7 +106,7 @@ class Predictor:
         rows = [(index, row) for index, (windows, _) in enumerate(prepared) for row in windows]
         order = sorted(range(len(rows)), key=lambda place: len(rows[place][1]["input_ids"]))
         batches = [order[start:start + self._batch_size] for start in range(0, len(order), self._batch_size)]
-        computed = together.shared_out(
+        computed = replica_sync.shared_out(
             self._group, lambda places: self._model([rows[place][1] for place in places]), batches)
         found = {}
         for places, results in zip(batches, computed):

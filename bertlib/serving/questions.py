@@ -1,14 +1,16 @@
 """Lines to questions: plain text, separated values, JSON Lines or sentences in CoNLL's columns, as they come.
 
-Rows and columns are read by `bertlib.tasks.columns`, as in a training.
+Rows and columns are read by `bertlib.rows.columns`, as in a training.
 """
 
 import itertools
 import json
 from typing import Any, NamedTuple
 
+from bertlib.rows import columns, tables
 from bertlib.serving import answers
-from bertlib.tasks import columns, own_data, tables, tagging_data
+from bertlib.tasks.classification import row_examples
+from bertlib.tasks.tagging import tagging_data
 
 FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # between two texts of a line of plain text
@@ -61,7 +63,7 @@ class Source:
             return flags[name] if name in flags else model.setting(name, default)
 
         self._token_column, self._tag_column = setting("token_column", 1), setting("tag_column", -1)
-        said = own_data.columns_of_settings(setting)
+        said = row_examples.columns_of_settings(setting)
         if given:
             _check_count(flags["text_column"], len(said["text"]), fields, required)
         columns.check_header_flag(said["header"], said["text"], "--text_column")
@@ -69,7 +71,7 @@ class Source:
         names = [*(processor.names_of_texts() if processor else ()), self._fields,
                  *([self._fields[:required]] if required < len(fields) else ())]
         self._reader = columns.TextReader(
-            **said, task_type=model.kind if model.kind in own_data.KINDS else "classification",
+            **said, task_type=model.kind if model.kind in row_examples.KINDS else "classification",
             separator=model.setting("label_separator", ","), choices=() if given else names,
             find_layout=processor and processor.columns_in, takes_lists=self._is_tagger)
 

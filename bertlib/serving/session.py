@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoints
-from bertlib.runtime.training_step import TrainingStep
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.estimator.training_step import TrainingStep
 from bertlib.tasks import head as task_head
 import modeling
 
@@ -39,13 +39,13 @@ def check_weights(head, bert_config, path):
     Raises:
       ValueError, OSError: it has not, or it cannot be read.
     """
-    found = checkpoints.open_checkpoint(path)
+    found = checkpoint_formats.open_checkpoint(path)
     expected = {**modeling.variable_shapes(bert_config), **head.shapes(bert_config)}
-    checkpoints.check_types(found, expected)
+    checkpoint_formats.check_types(found, expected)
     # A head that does not look at the pooler may come without one.
     optional = [] if head.first_token_only else [name for name in expected if "/pooler/" in name]
-    checkpoints.check_fits(found, expected, optional)
-    checkpoints.check_readable(found, expected)
+    checkpoint_formats.check_fits(found, expected, optional)
+    checkpoint_formats.check_readable(found, expected)
     return found
 
 
@@ -76,7 +76,7 @@ class Model:
             self._feeds = {name: tf.placeholder(tf.int32, [None, None], name) for name in self.inputs}
             self._answers = build(head, bert_config, self._feeds, step or TrainingStep())
             scaffold = tf.train.Scaffold(
-                init_fn=checkpoints.initializer_from(checkpoint, tf.trainable_variables()))
+                init_fn=checkpoint_formats.initializer_from(checkpoint, tf.trainable_variables()))
             scaffold.finalize()
             self._session = tf.Session(graph=graph)
             with self._session.as_default():

@@ -10,7 +10,7 @@ needed of these is so little that it is written here byte by byte, as in `exampl
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import example_encoding, record_files
+from bertlib.data import example_encoding, record_files
 
 FILE = "tf_serving_warmup_requests"
 # TensorFlow Serving reads no more.

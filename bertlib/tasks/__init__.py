@@ -1,4 +1,4 @@
-"""What BERT is trained for: text to features, heads, answers, scores. Modules' names begin with the task's.
+"""The tasks that BERT is trained for, from text to features, heads, answers and scores.
 
 These modules are made for this project's `modeling`, `optimization` and `tokenization`, which have common
 names: a script's own modules of these names would be imported in their place.

@@ -22,8 +22,11 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import checkpoints, collectives, estimator, input_pipeline
-from bertlib.runtime.training_step import TrainingStep
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.data import input_pipeline
+from bertlib.estimator import estimator
+from bertlib.estimator.training_step import TrainingStep
+from bertlib.graph import collectives
 import modeling
 import optimization
 
@@ -99,7 +102,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         model = build_encoder(is_training, *inputs) if build_encoder else encoder(
             bert_config, is_training, *inputs, use_one_hot_embeddings, step, head.first_token_only)
         outputs = head.build(bert_config, model, features, mode, micro_batches * collectives.replicas())
-        scaffold = checkpoints.starting_scaffold(init_checkpoint)
+        scaffold = checkpoint_formats.starting_scaffold(init_checkpoint)
         if is_training:
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
             loss = outputs.loss if outputs.divided_by_total else outputs.loss * weight

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import hub_module
+from bertlib.checkpoints import hub_module
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
 _POOLED, _SEQUENCE = "pooled_output", "sequence_output"

@@ -13,7 +13,7 @@ import pytest
 from safetensors import numpy as safetensors
 import tiny
 
-from bertlib.runtime import record_files
+from bertlib.data import record_files
 import run_classifier
 
 

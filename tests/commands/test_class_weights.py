@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
-from bertlib.runs import class_weights
-from bertlib.tasks import targets
+from bertlib.runs.classification import class_weights
+from bertlib.tasks.classification import targets
 
 TARGET = targets.OneLabel(["no", "yes", "a:b"])  # in another order than sorted
 

@@ -4,8 +4,8 @@ from absl import logging
 import numpy as np
 import pytest
 
-from bertlib.runs import classification_parts
-from bertlib.tasks import classifier_features, targets
+from bertlib.runs.classification import classification_splits
+from bertlib.tasks.classification import classifier_features, targets
 
 
 @pytest.mark.parametrize("lengths, said", [
@@ -16,7 +16,7 @@ from bertlib.tasks import classifier_features, targets
      "They were cut. With a larger --max_seq_length, or in windows by --doc_stride, more of them is looked "
      "at: --doc_stride=3, say.")])
 def test_lengths_in_words(lengths, said):
-    found = classification_parts.lengths_in_words("dev", lengths, 6, len(lengths), 0)
+    found = classification_splits.lengths_in_words("dev", lengths, 6, len(lengths), 0)
     assert found == f"Lengths of dev: {said}"
 
 
@@ -24,7 +24,7 @@ def test_lengths_in_words(lengths, said):
     ([1, 1, 1, 1], [0, 1, 2]), ([1, 1, 1, 1, 0, 0], [0, 1, 4]), ([0, 0, 0, 1], [0, 1, 3]), ([1, 0], [0, 1]),
     ([0, 1, 1], [0, 1, 2]), ([], [])])
 def test_one_is_right_and_one_wrong_if_there_are_such(right, expected):
-    assert classification_parts.chosen([bool(value) for value in right]) == expected
+    assert classification_splits.chosen([bool(value) for value in right]) == expected
 
 
 def shown(monkeypatch, target, numbers, labels, has_labels=True, text="a\tb " + 60 * "long "):
@@ -33,7 +33,7 @@ def shown(monkeypatch, target, numbers, labels, has_labels=True, text="a\tb " + 
     monkeypatch.setattr(logging, "info", lambda text, *values: lines.append(text % values))
     examples = [classifier_features.InputExample("dev-0", text, "c", label) for label in labels]
     predictions = [{target.output: np.array(row, np.float32)} for row in numbers]
-    classification_parts.show("dev_mismatched", examples, predictions, target, has_labels)
+    classification_splits.show("dev_mismatched", examples, predictions, target, has_labels)
     start = f'Example of dev mismatched: "a b {8 * "long "}long…" / "c" -> '
     assert all(line.startswith(start) for line in lines)
     return [line.removeprefix(start) for line in lines]

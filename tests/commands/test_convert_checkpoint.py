@@ -13,9 +13,10 @@ from safetensors import numpy as safetensors
 import tensorflow.compat.v1 as tf
 import tiny
 
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.commands import convert_checkpoint
 from bertlib.runs import head_labels
-from bertlib.runtime import checkpoints, locks
+from bertlib.system import locks
 
 WIDTH, WORDS = tiny.CONFIG["hidden_size"], len(tiny.VOCABULARY)
 CLASSIFIER = {"output_weights": (3, WIDTH), "output_bias": (3,)}
@@ -195,7 +196,8 @@ def write_trained(directory, arrays, **record):
 def test_the_record_of_a_training_says_what_head_it_is(tmp_path, kind, labels, architecture, problem):
     arrays = random_arrays({"output_weights": (2 if labels else 1, WIDTH),
                             "output_bias": (2 if labels else 1,)})
-    source = checkpoints.open_checkpoint(write_trained(tmp_path, arrays, task_type=kind, labels=labels))
+    source = checkpoint_formats.open_checkpoint(write_trained(tmp_path, arrays, task_type=kind,
+                                                              labels=labels))
     found = convert_checkpoint.hugging_face_config(tiny.CONFIG, source, sorted(source.shapes))
     names = labels or ["LABEL_0"]
     assert found["architectures"] == [f"BertFor{architecture}"] and found.get("problem_type") == problem
@@ -212,12 +214,12 @@ def test_a_taggers_directory_there_and_back_and_its_crf(convert, tmp_path):
     assert_same(safetensors.load_file(tmp_path / "theirs" / "model.safetensors"),
                 their_arrays({**tiny.weights(), **head}))
     convert(input=tmp_path / "theirs", output=tmp_path / "back")
-    back = checkpoints.open_checkpoint(tmp_path / "back")
+    back = checkpoint_formats.open_checkpoint(tmp_path / "back")
     path = str(tmp_path / "back" / "bert_config.json")
     assert head_labels.of_checkpoint(back) == head_labels.Head("tagging", ["B-X", "O"], 2, False, path)
     convert(input=directory, output=tmp_path / "alone", weights_only=True)
     assert (tmp_path / "alone" / "labels.txt").read_text() == "B-X\nO\n"
-    alone = head_labels.of_checkpoint(checkpoints.open_checkpoint(tmp_path / "alone"))
+    alone = head_labels.of_checkpoint(checkpoint_formats.open_checkpoint(tmp_path / "alone"))
     assert alone == head_labels.Head("tagging", ["B-X", "O"], 2, True,
                                      str(tmp_path / "alone" / "labels.txt"))
 
@@ -382,7 +384,7 @@ def test_a_failure_half_way_leaves_everything_as_it_was(tiny_model, tmp_path, ki
         out.mkdir(parents=True)
         for name in ("bert_model.ckpt.index", "model.safetensors", "vocab.txt"):
             (out / name).write_text("old")
-    whole = checkpoints.open_checkpoint(tiny_model.checkpoint)
+    whole = checkpoint_formats.open_checkpoint(tiny_model.checkpoint)
     names = sorted(whole.shapes)
 
     def read(name):
@@ -391,7 +393,7 @@ def test_a_failure_half_way_leaves_everything_as_it_was(tiny_model, tmp_path, ki
         return whole.read(name)
 
     before = snapshot(tmp_path)
-    source = checkpoints.Checkpoint("gone", whole.shapes, read, whole.dtypes)
+    source = checkpoint_formats.Checkpoint("gone", whole.shapes, read, whole.dtypes)
     with pytest.raises((ValueError, tf.errors.OpError), match="cannot be read"):
         convert_checkpoint.write(str(out), kind, source, names, {"vocab.txt": b"new"})
     assert snapshot(tmp_path) == before

@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.tasks import dev_split, own_data
+from bertlib.tasks.classification import dev_split, row_examples
 
 # 60 texts of their own, a word of three places; the words are in the vocabulary.
 WORDS = ["cat", "dog", "bird", "fish", "man", "child", "house", "paper", "bread", "stone", "river", "song",
@@ -27,8 +27,8 @@ def write_csv(path, rows):
 
 
 def part_of(rows):
-    return own_data.Part("", [own_data.Row(line, text, None, label)
-                              for line, (text, label) in enumerate(rows, 2)], True)
+    return row_examples.Part("", [row_examples.Row(line, text, None, label)
+                                  for line, (text, label) in enumerate(rows, 2)], True)
 
 
 def records_in(path):

@@ -12,10 +12,11 @@ import scripts as runs
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.runs import checks, training_texts
-from bertlib.runtime import record_files
-from bertlib.serving import model_directory
-from bertlib.tasks import pretraining_data
+from bertlib.data import record_files
+from bertlib.output_directory import model_directory
+from bertlib.runs import checks
+from bertlib.runs.classification import training_texts
+from bertlib.tasks.pretraining import pretraining_data
 
 
 def signatures_of(path):

@@ -11,8 +11,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.runtime import estimator
-from bertlib.tasks import feature_extraction
+from bertlib.estimator import estimator
+from bertlib.tasks.vectors import feature_extraction
 import extract_features
 import modeling
 import tokenization

@@ -10,7 +10,7 @@ from scipy import stats
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.tasks import glue
+from bertlib.tasks.classification import glue
 
 
 def write(path, *rows):

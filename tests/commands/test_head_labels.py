@@ -9,8 +9,8 @@ import pytest
 from safetensors import numpy as safetensors
 import tiny
 
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.runs import head_labels
-from bertlib.runtime import checkpoints
 
 LABELS = tiny.LABELS["mnli"]
 HEAD = {"output_weights": np.arange(48, dtype=np.float32).reshape(3, 16) / 48 - 0.5,
@@ -45,7 +45,7 @@ def starting(path, output, labels=LABELS, do_train=False):
     """The opened checkpoint that a classifier starts from."""
     given = types.SimpleNamespace(init_checkpoint=str(path), output_dir=str(output), do_train=do_train)
     wanted = head_labels.Head("classification", labels, len(labels))
-    return checkpoints.open_checkpoint(head_labels.starting_checkpoint(given, wanted))
+    return checkpoint_formats.open_checkpoint(head_labels.starting_checkpoint(given, wanted))
 
 
 @pytest.mark.parametrize("names, rows", [
@@ -58,7 +58,7 @@ def test_the_head_is_put_into_the_tasks_order_by_name(model, tmp_path, names, ro
     for name, values in HEAD.items():
         np.testing.assert_array_equal(found.read(name), values[rows])
     name = "bert/pooler/dense/bias"
-    np.testing.assert_array_equal(found.read(name), checkpoints.open_checkpoint(model).read(name))
+    np.testing.assert_array_equal(found.read(name), checkpoint_formats.open_checkpoint(model).read(name))
 
 
 @pytest.mark.parametrize("names", [["no", "maybe", "yes"], ["neutral", "neutral", "contradiction"],
@@ -122,7 +122,7 @@ def trained(directory, tiny_model, arrays, **record):
 def started(path, output, wanted, do_train=True):
     """The head that a task starts with, {name: array}."""
     given = types.SimpleNamespace(init_checkpoint=str(path), output_dir=str(output), do_train=do_train)
-    found = checkpoints.open_checkpoint(head_labels.starting_checkpoint(given, WANTED[wanted]))
+    found = checkpoint_formats.open_checkpoint(head_labels.starting_checkpoint(given, WANTED[wanted]))
     return {name: found.read(name) for name in (*HEAD, *CRF, *SQUAD) if name in found.shapes}
 
 
@@ -217,7 +217,7 @@ def test_the_kind_of_a_hugging_face_head(model, config, kind):
     path = model / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": None, **config,
                                 "id2label": by_id("B-X", "I-X", "O")}))
-    head = head_labels.of_checkpoint(checkpoints.open_checkpoint(model))
+    head = head_labels.of_checkpoint(checkpoint_formats.open_checkpoint(model))
     assert head == head_labels.Head(kind, ["B-X", "I-X", "O"], 3, False, str(path))
 
 

@@ -10,8 +10,8 @@ from test_rooms import OUR_COMMANDS, PUBLISHED_COMMANDS
 PROBE = """
 import runpy, sys
 from absl import app, flags
-from bertlib.commands import common_flags
-from bertlib.runs import training
+from bertlib.command_line import common_flags
+from bertlib.runs import estimator_setup
 app.define_help_flags()
 before = set(flags.FLAGS)
 app.run = lambda main: print("\\n".join(name for name in flags.FLAGS if name not in before))

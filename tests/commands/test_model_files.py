@@ -9,9 +9,9 @@ from absl import flags
 import pytest
 import tiny
 
-from bertlib.runs import checks, model_files, run_record
+from bertlib.output_directory import model_files, output_files
+from bertlib.runs import checks, run_record
 from bertlib.runs.settings import INPUT, TASK, WEIGHTS, Settings
-from bertlib.tasks import output_files
 import modeling
 
 CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)

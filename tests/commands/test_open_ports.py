@@ -23,8 +23,8 @@ COMMAND = """
 import os, sys
 sys.path.insert(0, {root!r})
 from absl import flags
-from bertlib.commands import common_flags, launch
-from bertlib.runtime import replica_group
+from bertlib.command_line import common_flags, launch
+from bertlib.replicas import replica_group
 
 flags.DEFINE_string("results_dir", None, "")
 flags.DEFINE_multi_integer("numbers", [1, 2], "")
@@ -113,7 +113,7 @@ def test_a_machine_that_forbids_namespaces_is_warned_of_once(command, tmp_path):
     ([], CLOSED, False), (["--open_ports=true"], OPEN, False), (["--open_ports=false"], CLOSED, False)])
 def test_a_script_of_tensorflow_1(options, out, warned, command, tmp_path):
     network_namespaces.require_namespaces()
-    command.write_text("import os\nimport tensorflow as tf\nfrom bertlib.runtime import replica_group\n"
+    command.write_text("import os\nimport tensorflow as tf\nfrom bertlib.replicas import replica_group\n"
                        "group = replica_group.current()\n"
                        "namespaces = group.all_gather(os.readlink('/proc/self/ns/net'))\n"
                        "print(len(set(namespaces)), namespaces[0] == os.environ['OUTSIDE'])\n")

@@ -11,9 +11,10 @@ import pytest
 from test_run_squad import write_squad
 import tiny
 
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.commands import build_vocab, convert_checkpoint
-from bertlib.runtime import checkpoints, fingerprints, locks
-from bertlib.tasks import output_files
+from bertlib.output_directory import output_files
+from bertlib.system import fingerprints, locks
 
 STEPS = 4
 
@@ -458,7 +459,7 @@ def test_two_at_once_do_not_mix_their_models(scripts, tiny_model, tmp_path, monk
     assert contents(tmp_path) == before
 
     # Another process wrote there after it was seen to be free.
-    source = checkpoints.open_checkpoint(tiny_model.checkpoint)
+    source = checkpoint_formats.open_checkpoint(tiny_model.checkpoint)
 
     def write_meanwhile(path, *_):
         (tmp_path / "new").mkdir()

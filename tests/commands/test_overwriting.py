@@ -8,7 +8,7 @@ import shutil
 import pytest
 import tiny
 
-from bertlib.runtime import files
+from bertlib.system import files
 
 TEXT = "the cat sees a dog .\na man eats bread .\n\nthe child likes the old house .\na bird sings .\n"
 

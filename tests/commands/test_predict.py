@@ -10,7 +10,7 @@ import pytest
 import scripts as runs
 import tiny
 
-from bertlib.runtime import locks
+from bertlib.system import locks
 
 
 @pytest.fixture(scope="module")

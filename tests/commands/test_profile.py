@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 import tiny
 
-from bertlib.runtime import session_hooks
+from bertlib.estimator import session_hooks
 
 PICOSECONDS = 10**12
 

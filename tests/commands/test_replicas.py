@@ -20,8 +20,8 @@ COMMAND = """
 import json, os, signal, sys, time
 sys.path.insert(0, {root!r})
 from absl import flags
-from bertlib.commands import common_flags, launch
-from bertlib.runtime import replica_group
+from bertlib.command_line import common_flags, launch
+from bertlib.replicas import replica_group
 
 flags.DEFINE_string("act", "", "What to do, in Python.")
 flags.DEFINE_bool("do_eval", False, "")

@@ -11,7 +11,7 @@ from test_run_pretraining import FIELDS, LENGTH, PREDICTIONS, rows
 from test_run_squad import LENGTHS, write_squad
 import tiny
 
-from bertlib.runtime import record_files
+from bertlib.data import record_files
 
 pytestmark = pytest.mark.slow(reason="starts a launcher with two fresh interpreters, and a run without")
 
@@ -83,9 +83,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 import optimization
-from bertlib.commands import common_flags, launch
-from bertlib.runtime.estimator import Estimator, EstimatorSpec
-from bertlib.runtime.run_config import RunConfig
+from bertlib.command_line import common_flags, launch
+from bertlib.estimator.estimator import Estimator, EstimatorSpec
+from bertlib.estimator.run_config import RunConfig
 
 FLAGS = flags.FLAGS
 flags.DEFINE_multi_integer("bad_step", [-1], "Steps with a gradient that is not finite in the last part.")

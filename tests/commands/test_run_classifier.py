@@ -17,7 +17,7 @@ import scripts as running
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.tasks import classifier
+from bertlib.tasks.classification import classification_head
 import run_classifier
 import tokenization
 
@@ -375,7 +375,7 @@ def test_it_is_said_if_all_predictions_are_one_class(scripts, tiny_model, tmp_pa
     ([[2, 1], [0, 3]], False), ([[0, 2], [0, 3]], True), ([[0, 0, 1], [0, 0, 0], [0, 0, 0]], True),
     ([[0, 1, 1], [0, 0, 0], [0, 0, 0]], False), ([[5]], False)])
 def test_which_predictions_are_one_class(matrix, said):
-    assert (classifier.one_class(matrix, list("abc")[:len(matrix)]) is not None) == said
+    assert (classification_head.one_class(matrix, list("abc")[:len(matrix)]) is not None) == said
 
 
 @pytest.mark.parametrize("labels", [[], None, ["0", "1", "0"]])
@@ -545,7 +545,7 @@ def resumed(scripts, training, tmp_path_factory):
 
 
 def test_killed_and_started_again_it_ends_in_the_same_weights(resumed, uninterrupted):
-    """Once through the script. At all moments of a save, and between two: tests/runtime/test_estimator.py."""
+    """Once through the script. tests/estimator/test_estimator.py does it at all moments of a save."""
     assert_same_tensors(tensors_of(resumed.output / f"model.ckpt-{LAST_STEP}"),
                         tensors_of(uninterrupted.output / f"model.ckpt-{LAST_STEP}"))
     expected = steps_of(uninterrupted.finished.err)

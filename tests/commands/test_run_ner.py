@@ -12,7 +12,7 @@ from seqeval import metrics
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.tasks import tagging_data
+from bertlib.tasks.tagging import tagging_data
 
 TYPES = {**dict.fromkeys(["cat", "dog", "bird"], "ANIMAL"),
          **dict.fromkeys(["paper", "song", "bread"], "THING")}

@@ -11,9 +11,9 @@ from scripts import ROOT
 import tensorflow.compat.v1 as tf
 import tiny
 
+from bertlib.data import record_files
 from bertlib.runs import charts, learning_curve
-from bertlib.runtime import record_files
-from bertlib.tasks import pretraining_data
+from bertlib.tasks.pretraining import pretraining_data
 import modeling
 import run_pretraining
 import tokenization

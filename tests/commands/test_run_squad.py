@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.tasks import squad_data, squad_scores
+from bertlib.tasks.squad import squad_data, squad_scores
 
 LENGTHS = dict(max_seq_length=32, doc_stride=8, max_query_length=8)
 FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "predictions.html",

@@ -7,7 +7,7 @@ import pytest
 from test_sentencepiece import train
 import tiny
 
-from bertlib.tasks import squad_answers, squad_data
+from bertlib.tasks.squad import squad_answers, squad_data
 import tokenization
 
 # Contexts, and in each the answers to find: within words, across them, and where characters change their

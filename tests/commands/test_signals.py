@@ -162,7 +162,7 @@ def run_python(code, here):
 def test_ctrl_c_while_modules_are_loaded_is_answered_in_one_line(tmp_path):
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow" / "__init__.py").write_text(SLOW)
-    done = run_python("from bertlib.commands import launch\n", tmp_path)
+    done = run_python("from bertlib.command_line import launch\n", tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "command.py: interrupted.\n")
 
 
@@ -175,7 +175,7 @@ def _alike(*values):
     ("KeyboardInterrupt", "command.py: interrupted.\n"),
     _alike("stopping.Stopped", "command.py: terminated.\n"), _alike("ZeroDivisionError", "SystemError")])
 def test_what_interrupted_code_makes_of_a_signal_is_answered_alike(error, said, tmp_path):
-    done = run_python("from bertlib.commands import launch\nfrom bertlib.runtime import stopping\n"
+    done = run_python("from bertlib.command_line import launch\nfrom bertlib.system import stopping\n"
                       "def main(_):\n  try:\n"
                       f"    raise {error}\n  except BaseException as error:\n"
                       "    raise SystemError from error\n"
@@ -187,7 +187,7 @@ def test_what_interrupted_code_makes_of_a_signal_is_answered_alike(error, said, 
 @pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
 @pytest.mark.parametrize("error, code", [("KeyboardInterrupt", 130), ("stopping.Stopped", 143)])
 def test_a_signal_in_a_function_that_tensorflow_calls_is_answered_alike(error, code, tmp_path):
-    done = run_python("from bertlib.commands import launch\nfrom bertlib.runtime import stopping\n"
+    done = run_python("from bertlib.command_line import launch\nfrom bertlib.system import stopping\n"
                       "import tensorflow.compat.v1 as tf\n"
                       f"def interrupted():\n  raise {error}\n"
                       "def main(_):\n  with tf.Session() as session:\n"
@@ -205,5 +205,5 @@ def test_a_script_of_somebody_else_keeps_its_traceback(tmp_path):
         "from types import SimpleNamespace as N\nERROR = 0\nlogging = N(set_verbosity=print, ERROR=0)\n"
         "disable_v2_behavior = enable_resource_variables = dict\n")
     slow = SLOW.replace("\n", "\n  ")
-    done = run_python(f"import bertlib.commands\ndef train():\n  {slow}\ntrain()\n", tmp_path)
+    done = run_python(f"import bertlib.command_line\ndef train():\n  {slow}\ntrain()\n", tmp_path)
     assert "Traceback" in done.stderr and "in train" in done.stderr and "interrupted." not in done.stderr

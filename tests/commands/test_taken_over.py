@@ -17,7 +17,7 @@ TRAINING_COMMANDS = ("run_classifier", "run_classifier_with_tfhub", "run_squad",
 _CLASSES = """
 import json, runpy, sys
 from absl import app
-from bertlib.commands import common_flags
+from bertlib.command_line import common_flags
 app.run = lambda main: None
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -13,8 +13,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.runtime import input_pipeline, randomness
-from bertlib.tasks.classifier_data import SEQUENCES
+from bertlib.data import input_pipeline
+from bertlib.graph import randomness
+from bertlib.tasks.classification.classifier_data import SEQUENCES
 import modeling
 import run_classifier
 
@@ -176,11 +177,11 @@ def test_the_mean_gradient_of_the_micro_batches_is_that_of_the_batch():
 # --- The scripts -----------------------------------------------------------------------------------------
 
 # run_classifier.py, without the dropout that no flag and no configuration turns off.
-WITHOUT_DROPOUT = """from bertlib.commands import launch
-from bertlib.tasks import classifier
+WITHOUT_DROPOUT = """from bertlib.command_line import launch
+from bertlib.tasks.classification import classification_head
 import run_classifier
 
-classifier._HEAD_DROPOUT = 0.0
+classification_head._HEAD_DROPOUT = 0.0
 launch.run(run_classifier.main)
 """
 

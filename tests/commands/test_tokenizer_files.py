@@ -8,9 +8,9 @@ from absl import flags
 import pytest
 import tokenizers
 
+from bertlib.output_directory import tokenizer_files
 from bertlib.runs import checks
 from bertlib.runs.settings import Settings
-from bertlib.tasks import tokenizer_files
 
 TEXTS = ["Ein Café über Ångström, İstanbul!", "Zoe\u0308 saw 中国人 and 한국어 in TOKYO, 東京-Tower.",
          "naïve [MASK] x" + "a" * 30, "हिन्दी ÉÈ ß ﬁ"]

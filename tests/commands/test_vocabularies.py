@@ -9,7 +9,7 @@ import model_directories
 import pytest
 import tiny
 
-from bertlib.tasks import output_files
+from bertlib.output_directory import output_files
 
 
 def reordered(model, path):

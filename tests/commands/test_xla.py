@@ -12,8 +12,8 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.client import pywrap_tf_session
 import tiny
 
-from bertlib.runtime import run_config
-from bertlib.runtime.recompute_grad import recompute_grad
+from bertlib.estimator import run_config
+from bertlib.graph.recompute_grad import recompute_grad
 import modeling
 
 ROWS, FEW, WIDTH, LAYERS = 1 << 17, 50, 16, 4

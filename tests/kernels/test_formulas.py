@@ -16,10 +16,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import op_def_registry
 
+from bertlib.graph import randomness
+from bertlib.graph.recompute_grad import recompute_grad
 from bertlib.kernels import choice, one_dnn
 from bertlib.kernels import native as native_kernels
-from bertlib.runtime import randomness
-from bertlib.runtime.recompute_grad import recompute_grad
 import optimization
 
 KEEP_PROBABILITY = 0.75

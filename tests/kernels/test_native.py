@@ -24,7 +24,7 @@ INPUTS = [-1.0, 0.5, 2.0]
 # Asks for the ops as a script does, in one process or two, after the test's statements; prints gelu.
 PROBE = f"""
 import json, logging, os, pathlib, sys, tempfile
-import bertlib.commands  # noqa: F401
+import bertlib.command_line  # noqa: F401
 import tensorflow.compat.v1 as tf
 from bertlib.kernels import native as native_kernels
 

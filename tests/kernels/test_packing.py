@@ -7,8 +7,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
+from bertlib.graph import randomness
 from bertlib.kernels import packing
-from bertlib.runtime import randomness
 import modeling
 
 CONFIG = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_dropout_prob": 0.0,

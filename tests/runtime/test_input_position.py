@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import estimator
+from bertlib.estimator import estimator
 
 # --- Inputs ----------------------------------------------------------------------------------------------
 

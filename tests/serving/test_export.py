@@ -16,9 +16,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.runtime import record_files
-from bertlib.serving import answers, export, export_text, model_directory, session, warmup
-from bertlib.tasks import pretraining, squad
+from bertlib.data import record_files
+from bertlib.output_directory import model_directory
+from bertlib.serving import answers, export_model, export_text, session, warmup
+from bertlib.tasks.pretraining import pretraining_head
+from bertlib.tasks.squad import squad_head
 import modeling
 import tf1
 import tokenization
@@ -35,8 +37,9 @@ MODELS = {
     "regression": ("regression", linear(1), None, {}),
     "tagging": ("tagging", linear(5), TAGS, {}),
     "tagging_crf": ("tagging", {**linear(5), "crf/transitions": (5, 5)}, TAGS, {"crf": True}),
-    "questions": ("questions", squad.head_shapes(CONFIG), None, {"doc_stride": 8, "max_query_length": 8}),
-    "pre-training": ("pre-training", pretraining.head_shapes(CONFIG), None, {})}
+    "questions": ("questions", squad_head.head_shapes(CONFIG), None,
+                  {"doc_stride": 8, "max_query_length": 8}),
+    "pre-training": ("pre-training", pretraining_head.head_shapes(CONFIG), None, {})}
 QUICK = ("classification", "tagging_crf")
 
 
@@ -88,7 +91,7 @@ class Exported:
 
     def __init__(self, name, directory, tiny_model):
         self.model = written(directory / name, tiny_model, name)
-        self.task, self.path = task_of(name), export.write(self.model, str(directory / name / "export"))
+        self.task, self.path = task_of(name), export_model.write(self.model, str(directory / name / "export"))
         task, chance = answers.TASKS[self.task](self.model), random.Random(name)
         self.texts = [asked(name, chance) for _ in range(EXAMPLES)]
         self.rows = [row for texts in self.texts for row in task.windows(*texts)[0]][:EXAMPLES]
@@ -98,7 +101,7 @@ class Exported:
             model.close()
 
     def calls(self):
-        more = export.more_inputs(self.model, self.task)
+        more = export_model.more_inputs(self.model, self.task)
         every = (*session.ENCODER_INPUTS, *more)
         inputs = {name: padded(self.rows, name) for name in every}
         examples = [serialized(row, every if index % 2 else ("input_ids", *more))
@@ -313,7 +316,7 @@ def model(tmp_path, tiny_model):
 
 def test_each_export_is_a_version_of_its_own_and_whole_or_not_there(model, tmp_path, monkeypatch):
     directory = tmp_path / "export"
-    versions = [export.write(model, str(directory), warmup_requests=number) for number in (0, 2)]
+    versions = [export_model.write(model, str(directory), warmup_requests=number) for number in (0, 2)]
     assert [os.path.dirname(path) for path in versions] == [str(directory)] * 2
     assert int(os.path.basename(versions[0])) < int(os.path.basename(versions[1]))
     logs = [os.path.join(path, "assets.extra", warmup.FILE) for path in versions]
@@ -325,7 +328,7 @@ def test_each_export_is_a_version_of_its_own_and_whole_or_not_there(model, tmp_p
 
     monkeypatch.setattr(warmup, "write", fail)
     with pytest.raises(OSError, match="no space"):
-        export.write(model, str(directory))
+        export_model.write(model, str(directory))
     assert sorted(directory.iterdir()) == before
 
 
@@ -336,14 +339,14 @@ def test_each_export_is_a_version_of_its_own_and_whole_or_not_there(model, tmp_p
 def test_what_cannot_be_exported_is_refused(model, tmp_path, asked_for, message):
     asked_for["directory"] = str(tmp_path / asked_for.get("directory", "export"))
     with pytest.raises((ValueError, OSError), match=message):
-        export.write(model, **asked_for)
+        export_model.write(model, **asked_for)
     assert not (tmp_path / "export").exists()
 
 
 def test_a_model_that_does_not_fit_its_configuration_is_refused(model, tmp_path):
     model.bert_config.num_hidden_layers += 1
     with pytest.raises(ValueError, match="layer_2"):
-        export.write(model, str(tmp_path / "export"))
+        export_model.write(model, str(tmp_path / "export"))
     assert not (tmp_path / "export").exists()
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bertlib.runtime import saved_model
+from bertlib.estimator import saved_model
 
 
 def export(directory, content, wait=0):

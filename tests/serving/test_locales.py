@@ -13,7 +13,8 @@ import pytest
 from test_export import run_plainly
 import tiny
 
-from bertlib.serving import answers, export_text, model_directory, session
+from bertlib.output_directory import model_directory
+from bertlib.serving import answers, export_text, session
 import tokenization
 
 # Of these languages ICU has lower-case rules of their own, installed in the system or not.

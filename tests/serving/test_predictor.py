@@ -10,7 +10,7 @@ import pytest
 import tiny
 
 from bertlib import serving
-from bertlib.tasks import pretraining
+from bertlib.tasks.pretraining import pretraining_head
 import modeling
 
 CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)
@@ -163,7 +163,7 @@ def test_an_answer_is_a_part_of_the_context(tiny_model, tmp_path, version):
 @pytest.fixture(scope="module")
 def pretrained(tiny_model, tmp_path_factory):
     return write(tmp_path_factory.mktemp("serving") / "pretrained", tiny_model, "pre-training",
-                 pretraining.head_shapes(CONFIG))
+                 pretraining_head.head_shapes(CONFIG))
 
 
 def test_masked_words_have_the_likeliest_words(pretrained):

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from bertlib.serving import model_directory, questions
+from bertlib.output_directory import model_directory
+from bertlib.serving import questions
 
 PAIR = ("text_a", "text_b")
 OWN = {"text_column": "question,reply", "label_column": "kind"}

@@ -6,8 +6,9 @@ import pathlib
 
 import pytest
 
+from bertlib.rows import columns, tables
 from bertlib.serving import questions
-from bertlib.tasks import columns, tables, tagging_data
+from bertlib.tasks.tagging import tagging_data
 
 PATH = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "attacks" / "readers.py"
 

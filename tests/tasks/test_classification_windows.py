@@ -8,8 +8,14 @@ import pytest
 from sklearn import metrics as sklearn_metrics
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import record_files
-from bertlib.tasks import classifier, classifier_features, head, multilabel, pooling, regression
+from bertlib.data import record_files
+from bertlib.tasks import head, window_pooling
+from bertlib.tasks.classification import (
+    classification_head,
+    classifier_features,
+    multilabel_head,
+    regression_head,
+)
 import tokenization
 
 VOCABULARY = {word: index for index, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh"])}
@@ -92,7 +98,7 @@ def test_predictions_of_a_text_are_the_means_of_its_windows():
     counts = [1, 3, 2, 1]
     rows = [{"probabilities": generator.random_sample(3).astype(np.float32),
              "scores": np.float32(generator.standard_normal())} for _ in range(sum(counts))]
-    found = pooling.pooled(rows, counts)
+    found = window_pooling.pooled(rows, counts)
     start = 0
     for row, count in zip(found, counts, strict=True):
         for name in ("probabilities", "scores"):
@@ -101,7 +107,7 @@ def test_predictions_of_a_text_are_the_means_of_its_windows():
             assert row[name].dtype == np.float32 and row[name].tobytes() == mean.tobytes()
             assert count > 1 or row[name].tobytes() == values[0].tobytes()
         start += count
-    assert pooling.pooled([], []) == []
+    assert window_pooling.pooled([], []) == []
 
 
 # --- Metrics of pooled predictions -----------------------------------------------------------------------
@@ -114,10 +120,10 @@ def test_metrics_of_probabilities_are_those_of_the_logits(classes):
     logits = 2 * generator.standard_normal((30, classes)) + np.eye(classes)[labels]
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     rows = [{"probabilities": row.astype(np.float32)} for row in probabilities]
-    found = head.values_of(classifier.Classifier(classes).metrics_of(rows, labels.tolist()))
+    found = head.values_of(classification_head.Classifier(classes).metrics_of(rows, labels.tolist()))
     with tf.Graph().as_default(), tf.Session() as session:
         losses = -np.log(probabilities[np.arange(30), labels])
-        metrics = classifier.metric_fn(*map(tf.constant, (
+        metrics = classification_head.metric_fn(*map(tf.constant, (
             losses.astype(np.float32), labels.astype(np.int32), logits.astype(np.float32),
             np.ones(30, np.float32))))
         session.run(tf.local_variables_initializer())
@@ -131,13 +137,13 @@ def test_metrics_of_probabilities_are_those_of_the_logits(classes):
 
 def test_a_probability_of_0_has_a_finite_loss():
     rows = [{"probabilities": np.array([0, 1], np.float32)}]
-    found = head.values_of(classifier.Classifier(2).metrics_of(rows, [0]))
+    found = head.values_of(classification_head.Classifier(2).metrics_of(rows, [0]))
     assert 80 < found["eval_loss"] < 100
 
 
 def test_metrics_of_scores():
     rows = [{"scores": np.float32(score)} for score in (1, 2, 4)]
-    found = head.values_of(regression.Regressor().metrics_of(rows, [1.0, 4.0, 3.0]))
+    found = head.values_of(regression_head.Regressor().metrics_of(rows, [1.0, 4.0, 3.0]))
     np.testing.assert_allclose(found["eval_loss"], 5 / 3, rtol=1e-6)
     np.testing.assert_allclose(found["eval_spearman"], 0.5, rtol=1e-6)
 
@@ -146,7 +152,7 @@ def test_metrics_of_several_labels():
     labels = np.array([[1, 0], [1, 1], [0, 0]])
     probabilities = np.array([[0.9, 0.6], [0.8, 0.7], [0.2, 0.1]])
     rows = [{"probabilities": row.astype(np.float32)} for row in probabilities]
-    found = head.values_of(multilabel.MultilabelClassifier(["a", "b"]).metrics_of(rows, labels.tolist()))
+    found = head.values_of(multilabel_head.MultilabelClassifier(["a", "b"]).metrics_of(rows, labels.tolist()))
     np.testing.assert_allclose(found["eval_f1_micro"], sklearn_metrics.f1_score(
         labels, probabilities > 0.5, average="micro"), rtol=1e-6)
     losses = [sklearn_metrics.log_loss(labels[:, column], probabilities[:, column]) for column in (0, 1)]

@@ -9,7 +9,7 @@ from helpers import DATA
 import pytest
 import tensorflow as tf
 
-from bertlib.tasks import classifier_data
+from bertlib.tasks.classification import classifier_data
 import tokenization
 
 GOLDEN = DATA / "mrpc_features.json"

@@ -5,9 +5,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.runtime import estimator, input_pipeline
-from bertlib.runtime.training_step import TrainingStep
-from bertlib.tasks import classifier, head
+from bertlib.data import input_pipeline
+from bertlib.estimator import estimator
+from bertlib.estimator.training_step import TrainingStep
+from bertlib.tasks import head
+from bertlib.tasks.classification import classification_head
 import modeling
 
 WEIGHTS, SMOOTHING = [0.5, 1.25, 2.0], 0.1
@@ -29,7 +31,7 @@ def built(mode, **arguments):
     labels = generator.randint(0, 3, 7).astype(np.int32)
     with tf.Graph().as_default() as graph, tf.Session() as session:
         pooled = generator.standard_normal((7, 4))
-        outputs = classifier.Classifier(3, **arguments).build(
+        outputs = classification_head.Classifier(3, **arguments).build(
             None, FixedModel(pooled), {"label_ids": tf.constant(labels)}, mode, 1)
         session.run(tf.global_variables_initializer())
         weights = tf.trainable_variables()[0]
@@ -40,7 +42,7 @@ def built(mode, **arguments):
 
 @pytest.fixture(autouse=True)
 def without_dropout(monkeypatch):
-    monkeypatch.setattr(classifier, "_HEAD_DROPOUT", 0.0)
+    monkeypatch.setattr(classification_head, "_HEAD_DROPOUT", 0.0)
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
@@ -67,7 +69,7 @@ def test_without_them_the_graph_is_the_published_one():
         {}, dict(class_weights=None, label_smoothing=0.0), dict(label_smoothing=SMOOTHING))]
     assert graphs[0] == graphs[1] != graphs[2]
     with tf.Graph().as_default() as graph:
-        classifier.classify(tf.constant(np.zeros((7, 4), np.float32)), tf.constant([0] * 7), 3, True)
+        classification_head.classify(tf.constant(np.zeros((7, 4), np.float32)), tf.constant([0] * 7), 3, True)
     published = [node.op for node in graph.as_graph_def().node]
     # What is evaluated besides: which examples are real.
     assert [node.op for node in graphs[0].node][:len(published)] == published
@@ -84,7 +86,8 @@ def trained(directory, **changes):
     step = TrainingStep(train_batch_size=8, max_seq_length=12, trim=True, **changes)
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1, "hidden_dropout_prob": 0.0,
                                             "attention_probs_dropout_prob": 0.0})
-    model_fn = head.model_fn_builder(classifier.Classifier(3, WEIGHTS, SMOOTHING), config, None, 0.01, 2, 0,
+    model_fn = head.model_fn_builder(classification_head.Classifier(3, WEIGHTS, SMOOTHING), config, None,
+                                     0.01, 2, 0,
                                      False, False, step)
 
     def input_fn(params):

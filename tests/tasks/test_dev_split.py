@@ -6,19 +6,20 @@ import unicodedata
 
 import pytest
 
-from bertlib.tasks import dev_split, own_data, text_keys
+from bertlib.rows import text_keys
+from bertlib.tasks.classification import dev_split, row_examples
 
 
 def part_of(labels):
-    rows = [own_data.Row(index + 1, f"text {index}", None, label) for index, label in enumerate(labels)]
-    return own_data.Part("train.csv", rows, True)
+    rows = [row_examples.Row(index + 1, f"text {index}", None, label) for index, label in enumerate(labels)]
+    return row_examples.Part("train.csv", rows, True)
 
 
 def part_of_texts(*texts):
     """Rows of texts, or of pairs, with the labels x and y in turn."""
     pairs = [text if isinstance(text, tuple) else (text, None) for text in texts]
-    return own_data.Part("train.csv", [own_data.Row(index + 1, *pair, "xy"[index % 2])
-                                       for index, pair in enumerate(pairs)], True)
+    return row_examples.Part("train.csv", [row_examples.Row(index + 1, *pair, "xy"[index % 2])
+                                           for index, pair in enumerate(pairs)], True)
 
 
 def contents(rows):
@@ -82,14 +83,15 @@ def test_several_labels_are_split_by_the_rarest():
 
 
 def test_the_same_texts_are_on_one_side_and_those_of_two_labels_stay():
-    rows = [own_data.Row(line, f"text {line // 3 % 20}", None, "xy"[line // 3 % 2]) for line in range(120)]
-    rows += [own_data.Row(200 + line, "same", None, "xyz"[line]) for line in range(3)]
-    train, dev, _ = dev_split.split(own_data.Part("train.csv", rows, True), 0.3)
+    rows = [row_examples.Row(line, f"text {line // 3 % 20}", None,
+                             "xy"[line // 3 % 2]) for line in range(120)]
+    rows += [row_examples.Row(200 + line, "same", None, "xyz"[line]) for line in range(3)]
+    train, dev, _ = dev_split.split(row_examples.Part("train.csv", rows, True), 0.3)
     assert len(dev.rows) == 36 and not {row.text_a for row in dev.rows} & {row.text_a for row in train.rows}
     assert collections.Counter(row.label for row in dev.rows) == {"x": 18, "y": 18}
     assert {row.line for row in train.rows} >= {200, 201, 202}
-    pairs = [own_data.Row(line, "same", f"text {line}", "xy"[line % 2]) for line in range(10)]
-    assert len(dev_split.split(own_data.Part("train.csv", pairs, True), 0.2).dev.rows) == 2
+    pairs = [row_examples.Row(line, "same", f"text {line}", "xy"[line % 2]) for line in range(10)]
+    assert len(dev_split.split(row_examples.Part("train.csv", pairs, True), 0.2).dev.rows) == 2
 
 
 VARIANTS = [str.upper, str.title, lambda text: f"  {text}", lambda text: text.replace(" ", "\u00a0 "),
@@ -101,19 +103,19 @@ VARIANTS = [str.upper, str.title, lambda text: f"  {text}", lambda text: text.re
 def test_near_duplicates_are_on_one_side(variant):
     """Each of 40 texts is there in two spellings that say the same."""
     texts = [f"café weiß {chr(0x390)} {number}" for number in range(40)]
-    rows = [own_data.Row(index + 1, text, None, "xy"[index % 40 % 2])
+    rows = [row_examples.Row(index + 1, text, None, "xy"[index % 40 % 2])
             for index, text in enumerate([*texts, *map(variant, texts)])]
     assert len({row.text_a for row in rows}) == 80
-    train, dev, _ = dev_split.split(own_data.Part("train.csv", rows, True), 0.25)
+    train, dev, _ = dev_split.split(row_examples.Part("train.csv", rows, True), 0.25)
     on_dev, on_train = ({(row.line - 1) % 40 for row in side.rows} for side in (dev, train))
     assert len(dev.rows) == 20 and not on_dev & on_train
 
 
 def test_swapped_pairs_are_on_one_side():
     pairs = [(f"left {number}", f"right {number}") for number in range(40)]
-    rows = [own_data.Row(index + 1, *pair, "xy"[index % 40 % 2])
+    rows = [row_examples.Row(index + 1, *pair, "xy"[index % 40 % 2])
             for index, pair in enumerate([*pairs, *((second, first) for first, second in pairs)])]
-    train, dev, _ = dev_split.split(own_data.Part("train.csv", rows, True), 0.25)
+    train, dev, _ = dev_split.split(row_examples.Part("train.csv", rows, True), 0.25)
     on_dev, on_train = ({(row.line - 1) % 40 for row in side.rows} for side in (dev, train))
     assert len(dev.rows) == 20 and not on_dev & on_train
 
@@ -148,18 +150,19 @@ def test_the_rule_of_earlier_versions_is_kept():
 
 # --- Storing and finding ---------------------------------------------------------------------------------
 
-ROWS = [own_data.Row(2, "a cat", None, "x"), own_data.Row(3, "a \ud800 dog", "zwei\nZeilen", ("b", "a")),
-        own_data.Row(5, "7", None, 0.1)]
+ROWS = [row_examples.Row(2, "a cat", None, "x"),
+        row_examples.Row(3, "a \ud800 dog", "zwei\nZeilen", ("b", "a")),
+        row_examples.Row(5, "7", None, 0.1)]
 
 
 def found_in(rows, stored_rows=ROWS):
-    text = dev_split.stored(own_data.Part("train.csv", stored_rows, True))
-    part = own_data.Part("new.csv", rows, True)
+    text = dev_split.stored(row_examples.Part("train.csv", stored_rows, True))
+    part = row_examples.Part("new.csv", rows, True)
     return dev_split.split_as_stored(part, dev_split.read_stored(text, "dev_rows.txt"), "dev_rows.txt")
 
 
 def test_stored_rows_are_a_line_each_and_tell_rows_apart():
-    text = dev_split.stored(own_data.Part("train.csv", ROWS, True))
+    text = dev_split.stored(row_examples.Part("train.csv", ROWS, True))
     comment, header, *lines = text.splitlines()
     assert comment.startswith("# ") and header == "line\tdigest"
     assert [line.split("\t")[0] for line in lines] == ["2", "3", "5"]
@@ -172,7 +175,7 @@ def test_stored_rows_are_a_line_each_and_tell_rows_apart():
 
 
 def test_stored_rows_are_found_wherever_they_are():
-    more = [own_data.Row(1, "a bird", None, "x"), own_data.Row(7, "7", None, 0.2)]
+    more = [row_examples.Row(1, "a bird", None, "x"), row_examples.Row(7, "7", None, 0.2)]
     rows = [more[0], ROWS[2]._replace(line=2), ROWS[0]._replace(line=3), ROWS[1]._replace(line=4)]
     train, dev, unused = found_in(rows)
     assert contents(dev.rows) == contents(ROWS) and train.rows == more[:1] and not unused
@@ -180,8 +183,9 @@ def test_stored_rows_are_found_wherever_they_are():
 
 
 def test_later_rows_with_the_texts_of_stored_ones_are_on_neither_side():
-    later = [own_data.Row(8, "A  Cat", None, "y"), own_data.Row(9, "a cat", None, "x"),
-             own_data.Row(10, "zwei Zeilen", "a \ud800 dog", ("a",)), own_data.Row(11, "a cats", None, "x")]
+    later = [row_examples.Row(8, "A  Cat", None, "y"), row_examples.Row(9, "a cat", None, "x"),
+             row_examples.Row(10, "zwei Zeilen", "a \ud800 dog", ("a",)),
+             row_examples.Row(11, "a cats", None, "x")]
     train, dev, unused = found_in([*ROWS, *later])
     assert dev.rows == ROWS and unused == later[:3] and train.rows == later[3:]
 
@@ -206,7 +210,7 @@ def test_a_stored_row_that_is_missing_or_was_changed_is_an_error(rows):
     lambda text: text.replace("digest", "row"), lambda text: text.replace("\n2\t", "\n2 "),
     lambda text: text.replace("\n2\t", "\nx\t"), lambda text: "\n".join(text.split("\n")[:2]) + "\n"])
 def test_damaged_rows_are_refused(damage):
-    text = dev_split.stored(own_data.Part("train.csv", ROWS, True))
+    text = dev_split.stored(row_examples.Part("train.csv", ROWS, True))
     assert len(dev_split.read_stored(text, "dev_rows.txt")) == 3
     with pytest.raises(ValueError, match="^dev_rows.txt is damaged"):
         dev_split.read_stored(damage(text), "dev_rows.txt")

@@ -19,9 +19,10 @@ import pytest
 from test_tokenization import released_vocab
 from texts import CASES, texts
 
-from bertlib.runtime import example_encoding, files, record_files, workers
-from bertlib.runtime.example_encoding import Field
-from bertlib.tasks import classifier_data
+from bertlib.data import example_encoding, record_files
+from bertlib.data.example_encoding import Field
+from bertlib.system import files, workers
+from bertlib.tasks.classification import classifier_data
 import tokenization
 
 LABELS = ["0", "1"]
@@ -321,7 +322,7 @@ def is_running(pid):
 @pytest.mark.parametrize("number, seconds", [(signal.SIGINT, 60), (signal.SIGKILL, 0.3)])
 def test_workers_end_with_their_process(number, seconds):
     # What a shell script starts in the background ignores Ctrl-C, and so would this if the tests are.
-    code = ("import signal, time; from bertlib.runtime import workers; signal.signal(signal.SIGINT, "
+    code = ("import signal, time; from bertlib.system import workers; signal.signal(signal.SIGINT, "
             f"signal.default_int_handler); print(list(workers.ordered_map(time.sleep, [{seconds}] * 400, 2, "
             "chunk_size=1)))")
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE,
@@ -350,7 +351,7 @@ def test_workers_end_with_their_process(number, seconds):
 
 
 def test_workers_do_without_tensorflow():
-    code = ("import sys; from bertlib.tasks import classifier_data; "
+    code = ("import sys; from bertlib.tasks.classification import classifier_data; "
             "assert not {'tensorflow', 'numpy'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

@@ -4,7 +4,7 @@ import zipfile
 
 import pytest
 
-from bertlib.tasks import classifier_data, glue
+from bertlib.tasks.classification import classifier_data, glue
 
 # Task: header of the training and the development file, a row, header of the test file, a row, and what the
 # first row is: texts and label.

@@ -5,8 +5,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.runtime import estimator, input_pipeline
-from bertlib.runtime.training_step import TrainingStep
+from bertlib.data import input_pipeline
+from bertlib.estimator import estimator
+from bertlib.estimator.training_step import TrainingStep
 from bertlib.tasks import head
 import modeling
 

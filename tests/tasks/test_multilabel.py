@@ -7,15 +7,15 @@ from sklearn import metrics as sklearn_metrics
 import tensorflow.compat.v1 as tf
 from test_regression import FixedModel, Words, evaluated
 
-from bertlib.runtime import estimator
-from bertlib.tasks import classifier, classifier_features, multilabel, targets
+from bertlib.estimator import estimator
+from bertlib.tasks.classification import classification_head, classifier_features, multilabel_head, targets
 import modeling
 
 NAMES = ["blue", "green", "red"]
 
 
 def metrics(threshold=0.5, names=NAMES):
-    return lambda *arrays: multilabel.metric_fn(*arrays, names, threshold)
+    return lambda *arrays: multilabel_head.metric_fn(*arrays, names, threshold)
 
 
 def decided(examples, ties=False):
@@ -62,13 +62,13 @@ def test_a_label_that_all_or_no_examples_have_has_no_area_and_f1_is_then_0_for_n
 def test_the_loss_is_the_mean_binary_cross_entropy_and_variables_are_called_as_a_classifiers(graph):
     pooled = np.random.RandomState(0).standard_normal((4, 5))
     labels = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]], np.int32)
-    head = multilabel.MultilabelClassifier(NAMES)
+    head = multilabel_head.MultilabelClassifier(NAMES)
     outputs = head.build(None, FixedModel(pooled), {"label_ids": tf.constant(labels)},
                          estimator.ModeKeys.EVAL, 1)
     variables = {variable.op.name: variable for variable in tf.trainable_variables()}
     shapes = {name: tuple(variable.shape.as_list()) for name, variable in variables.items()}
     config = modeling.BertConfig(9, hidden_size=5)
-    assert shapes == head.shapes(config) == classifier.Classifier(3).shapes(config)
+    assert shapes == head.shapes(config) == classification_head.Classifier(3).shapes(config)
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         variables["output_bias"].load([1.5, 0, -1], session)
@@ -90,7 +90,7 @@ def test_labels_are_read_as_a_0_or_1_for_each(tmp_path, graph):
                 for index, label in enumerate([("red",), (), ("red", "blue")])]
     path = str(tmp_path / "eval.tf_record")
     classifier_features.file_based_convert_examples_to_features(examples, target, 8, Words(), path)
-    input_fn = classifier.file_based_input_fn_builder(path, 8, False, False, target=target)
+    input_fn = classification_head.file_based_input_fn_builder(path, 8, False, False, target=target)
     batch = tf.data.make_one_shot_iterator(input_fn({"batch_size": 3})).get_next()
     with tf.Session() as session:
         assert session.run(batch)["label_ids"].tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 1]]

@@ -14,9 +14,9 @@ from helpers import ROOT
 import pytest
 from test_pretraining_data import contents, corpus, stream, tokenizer_of, write
 
-from bertlib.tasks import pretraining_beam, pretraining_stream
-from bertlib.tasks.corpus import blocks_of, number_of_blocks
-from bertlib.tasks.pretraining_data import Recipe
+from bertlib.tasks.pretraining import pretraining_beam, pretraining_stream
+from bertlib.tasks.pretraining.corpus import blocks_of, number_of_blocks
+from bertlib.tasks.pretraining.pretraining_data import Recipe
 
 SMALL = {"max_seq_length": 32, "dupe_factor": 2}
 

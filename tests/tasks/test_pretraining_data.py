@@ -22,10 +22,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 from test_tokenization import released_vocab
 
-from bertlib.runtime import record_files
-from bertlib.tasks import pretraining_data, pretraining_stream
-from bertlib.tasks.corpus import blocks_of, find_input_files, read_documents, survey
-from bertlib.tasks.pretraining_data import Recipe
+from bertlib.data import record_files
+from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
+from bertlib.tasks.pretraining.corpus import blocks_of, find_input_files, read_documents, survey
+from bertlib.tasks.pretraining.pretraining_data import Recipe
 import create_pretraining_data
 import tokenization
 
@@ -617,7 +617,8 @@ def test_output_that_cannot_be_written(tmp_path):
 
 
 def test_workers_do_without_tensorflow():
-    code = "import sys; from bertlib.tasks import pretraining_stream; assert 'tensorflow' not in sys.modules"
+    code = ("import sys; from bertlib.tasks.pretraining import pretraining_stream; "
+            "assert 'tensorflow' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 from file_server import Server, zip_of
 import pytest
 
-from bertlib.tasks import published
-from bertlib.tasks.classifier_data import PROCESSORS
+from bertlib.commands import published_files
+from bertlib.tasks.classification.classifier_data import PROCESSORS
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
 # Rows of the training part, with \r\n as in the corpus; and what else Unicode takes for the end of a line.
@@ -32,13 +32,13 @@ def write(folder, contents):
 
 def test_mrpc_comes_out_as_glue_distributes_it(tmp_path):
     write(tmp_path, parts())
-    published.join_mrpc(str(tmp_path))
+    published_files.join_mrpc(str(tmp_path))
     assert {name: (tmp_path / name).read_bytes().decode() for name in MRPC} == MRPC
 
 
 def test_files_that_are_there_are_left(tmp_path):
     write(tmp_path, {**parts(), "dev.tsv": b"mine"})
-    published.join_mrpc(str(tmp_path))
+    published_files.join_mrpc(str(tmp_path))
     assert (tmp_path / "dev.tsv").read_bytes() == b"mine"
     assert (tmp_path / "train.tsv").read_bytes().decode() == MRPC["train.tsv"]
 
@@ -50,7 +50,7 @@ def test_files_that_are_there_are_left(tmp_path):
 def test_parts_that_do_not_fit_make_nothing(tmp_path, changed, says):
     write(tmp_path, {**parts(), **changed})
     with pytest.raises(ValueError, match=says):
-        published.join_mrpc(str(tmp_path))
+        published_files.join_mrpc(str(tmp_path))
     assert not set(MRPC) & {path.name for path in tmp_path.iterdir()}
 
 
@@ -63,11 +63,11 @@ def contents_of(source):
 
 @pytest.mark.parametrize("task", sorted(PROCESSORS))
 def test_a_data_set_has_the_files_that_its_task_reads(task, tmp_path, monkeypatch):
-    (name, entry), = published.find([task], published.DATA).items()
+    (name, entry), = published_files.find([task], published_files.DATA).items()
     monkeypatch.setenv("no_proxy", "*")
     with Server({urlsplit(source.address).path: contents_of(source) for source in entry.sources}) as server:
-        assert published.obtain(entry, str(tmp_path), server.address)
-        assert not published.obtain(entry, str(tmp_path), server.address)
+        assert published_files.obtain(entry, str(tmp_path), server.address)
+        assert not published_files.obtain(entry, str(tmp_path), server.address)
         assert len(server.requests) == len(entry.sources)
     folder = {"AX": "diagnostic", "XNLI": "."}.get(name, name)
     data_dir = tmp_path / entry.directory / folder
@@ -80,27 +80,27 @@ def test_joined_data_is_there_without_its_parts(tmp_path):
     folder = tmp_path / "data" / "glue" / "MRPC"
     folder.mkdir(parents=True)
     write(folder, dict.fromkeys(MRPC, b"x"))
-    assert not published.obtain(published.DATA["MRPC"], str(tmp_path))
+    assert not published_files.obtain(published_files.DATA["MRPC"], str(tmp_path))
 
 
 def test_names_are_found_in_any_case_and_the_nearest_is_named():
-    assert list(published.find(["mrpc", "SQuAD1.1"], published.DATA)) == ["MRPC", "squad1.1"]
-    assert list(published.find(["glue"], published.DATA)) == list(published.GLUE)
+    assert list(published_files.find(["mrpc", "SQuAD1.1"], published_files.DATA)) == ["MRPC", "squad1.1"]
+    assert list(published_files.find(["glue"], published_files.DATA)) == list(published_files.GLUE)
     with pytest.raises(ValueError, match="'SST' is not known; did you mean SST-2"):
-        published.find(["SST"], published.DATA)
+        published_files.find(["SST"], published_files.DATA)
     with pytest.raises(ValueError, match="did you mean uncased_L-12_H-768_A-12"):
-        published.find(["bert_uncased_L-12_H-768_A-12"], published.MODELS)
+        published_files.find(["bert_uncased_L-12_H-768_A-12"], published_files.MODELS)
     with pytest.raises(ValueError, match="'xyz' is not known[.]$"):
-        published.find(["xyz"], published.DATA)
+        published_files.find(["xyz"], published_files.DATA)
     for name in ("conll2003", "CoNLL-2003"):
         with pytest.raises(ValueError, match="CoNLL-2003 is not distributed freely"):
-            published.find([name], published.DATA)
+            published_files.find([name], published_files.DATA)
 
 
 def test_each_checkpoint_has_a_directory_of_its_own():
-    assert len(published.MODELS) == 33  # 9 of 2018 and 2019, 24 small ones of 2020
-    assert len({entry.directory for entry in published.MODELS.values()}) == 33
-    addresses = [entry.sources[0].address for entry in published.MODELS.values()]
+    assert len(published_files.MODELS) == 33  # 9 of 2018 and 2019, 24 small ones of 2020
+    assert len({entry.directory for entry in published_files.MODELS.values()}) == 33
+    addresses = [entry.sources[0].address for entry in published_files.MODELS.values()]
     assert len(set(addresses)) == 33
     base = "https://storage.googleapis.com/bert_models/"
     for name, address in [
@@ -110,4 +110,4 @@ def test_each_checkpoint_has_a_directory_of_its_own():
             ("wwm_cased_L-24_H-1024_A-16", "2019_05_30/wwm_cased_L-24_H-1024_A-16.zip"),
             ("chinese_L-12_H-768_A-12", "2018_11_03/chinese_L-12_H-768_A-12.zip"),
             ("multi_cased_L-12_H-768_A-12", "2018_11_23/multi_cased_L-12_H-768_A-12.zip")]:
-        assert published.MODELS[name].sources[0].address == base + address
+        assert published_files.MODELS[name].sources[0].address == base + address

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from bertlib import serving
-from bertlib.tasks import output_files, record_fields
+from bertlib.output_directory import output_files, record_fields
 
 RECORD = {
     "format": 1, "command": "run_classifier.py", "started": "2026-01-31 12:00:00+01:00", "from_step": 0,
@@ -122,7 +122,7 @@ def test_a_command_says_it_in_one_line_and_writes_nothing(scripts, tiny_model, t
 _PROBE = """
 import json, runpy, sys
 from absl import app, flags
-from bertlib.commands import common_flags
+from bertlib.command_line import common_flags
 app.run = lambda main: None
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -6,8 +6,8 @@ from scipy import stats
 from sklearn import metrics as sklearn_metrics
 import tensorflow.compat.v1 as tf
 
-from bertlib.runtime import estimator
-from bertlib.tasks import classifier, classifier_features, regression, targets
+from bertlib.estimator import estimator
+from bertlib.tasks.classification import classification_head, classifier_features, regression_head, targets
 import modeling
 
 
@@ -38,7 +38,8 @@ def scored(examples, ties):
 @pytest.mark.parametrize("ties", [False, True])
 def test_correlations_are_those_of_scipy_whatever_the_batches(batch_size, ties):
     labels, scores, weights = scored(40, ties)
-    found = evaluated(regression.metric_fn, [np.square(scores - labels), labels, scores, weights], batch_size)
+    found = evaluated(regression_head.metric_fn, [np.square(scores - labels), labels, scores, weights],
+                      batch_size)
     real = weights > 0
     expected = {"eval_pearson": stats.pearsonr(labels[real].astype(float), scores[real].astype(float))[0],
                 "eval_spearman": stats.spearmanr(labels[real], scores[real])[0],
@@ -51,7 +52,8 @@ def test_correlations_are_those_of_scipy_whatever_the_batches(batch_size, ties):
 
 def test_constant_scores_correlate_with_nothing():
     labels = np.arange(5, dtype=np.float32)
-    found = evaluated(regression.metric_fn, [labels, labels, np.full_like(labels, 2.5), np.ones_like(labels)],
+    found = evaluated(regression_head.metric_fn,
+                      [labels, labels, np.full_like(labels, 2.5), np.ones_like(labels)],
                       2)
     assert found["eval_pearson"] == found["eval_spearman"] == 0
 
@@ -59,7 +61,7 @@ def test_constant_scores_correlate_with_nothing():
 def test_ranks_are_those_of_scipy(graph):
     values = np.array([3, 1, 3, 3, -2, 1, 9], np.float64)
     with tf.Session() as session:
-        np.testing.assert_array_equal(session.run(regression.ranks(tf.constant(values))),
+        np.testing.assert_array_equal(session.run(regression_head.ranks(tf.constant(values))),
                                       stats.rankdata(values))
 
 
@@ -69,7 +71,8 @@ def test_the_metrics_of_a_classifier_are_those_of_scikit_learn(classes):
     labels = generator.randint(0, classes, 50).astype(np.int32)
     logits = (generator.standard_normal((50, classes)) + np.eye(classes)[labels]).astype(np.float32)
     predicted = logits.argmax(axis=1)
-    found = evaluated(classifier.metric_fn, [logits[:, 0], labels, logits, np.ones(50, np.float32)], 8)
+    found = evaluated(classification_head.metric_fn, [logits[:, 0], labels, logits, np.ones(50, np.float32)],
+                      8)
     average = "binary" if classes == 2 else "macro"
     for name, expected in {
             "eval_accuracy": sklearn_metrics.accuracy_score(labels, predicted),
@@ -91,7 +94,7 @@ class FixedModel:
 def test_the_loss_is_the_mean_squared_error_of_one_linear_output(graph):
     pooled = np.random.RandomState(0).standard_normal((3, 4))
     labels = np.array([0.0, 2.5, 5.0], np.float32)
-    head = regression.Regressor()
+    head = regression_head.Regressor()
     outputs = head.build(None, FixedModel(pooled), {"label_ids": tf.constant(labels)},
                          estimator.ModeKeys.EVAL, 1)
     config = modeling.BertConfig(9, hidden_size=4)
@@ -125,10 +128,11 @@ def test_labels_are_read_as_the_numbers_that_they_are(in_files, tmp_path, graph)
     if in_files:
         path = str(tmp_path / "eval.tf_record")
         classifier_features.file_based_convert_examples_to_features(examples, None, 8, Words(), path)
-        input_fn = classifier.file_based_input_fn_builder(path, 8, False, False, target=targets.Score())
+        input_fn = classification_head.file_based_input_fn_builder(path, 8, False, False,
+                                                                   target=targets.Score())
     else:
         features = classifier_features.convert_examples_to_features(examples, None, 8, Words())
-        input_fn = classifier.input_fn_builder(features, 8, False, False)
+        input_fn = classification_head.input_fn_builder(features, 8, False, False)
     batch = tf.data.make_one_shot_iterator(input_fn({"batch_size": 3})).get_next()
     with tf.Session() as session:
         labels = session.run(batch)["label_ids"]

@@ -16,8 +16,8 @@ import tensorflow.compat.v1 as tf
 from test_tokenization import released_vocab
 from texts import CASES, texts
 
-from bertlib.runtime import input_pipeline, record_files
-from bertlib.tasks import squad_data
+from bertlib.data import input_pipeline, record_files
+from bertlib.tasks.squad import squad_data
 import tokenization
 
 SAMPLES = ROOT / "samples" / "squad"
@@ -334,7 +334,7 @@ def test_words_may_change_between_examples(tokenizer):
 
 
 def test_workers_do_without_tensorflow():
-    code = ("import sys; from bertlib.tasks import squad_data; "
+    code = ("import sys; from bertlib.tasks.squad import squad_data; "
             "assert not {'tensorflow', 'numpy'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

@@ -17,8 +17,8 @@ import pytest
 from squad_recording import SquadRecording, example
 from texts import texts
 
-from bertlib.tasks import squad_answers, squad_data, squad_predictions, squad_report, squad_scores
-from bertlib.tasks.squad_answers import Answer, Prediction, RawResult
+from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_report, squad_scores
+from bertlib.tasks.squad.squad_answers import Answer, Prediction, RawResult
 
 LIMITS = dict(n_best_size=20, max_answer_length=30, do_lower_case=True)
 VERSIONS = {"v1": False, "v2": True}

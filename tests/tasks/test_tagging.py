@@ -9,10 +9,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.runtime import estimator, input_pipeline
-from bertlib.runtime.training_step import TrainingStep
-from bertlib.tasks import tagging, tagging_data
-from bertlib.tasks.tagging_data import Sentence
+from bertlib.data import input_pipeline
+from bertlib.estimator import estimator
+from bertlib.estimator.training_step import TrainingStep
+from bertlib.tasks.tagging import tagging_data, tagging_head
+from bertlib.tasks.tagging.tagging_data import Sentence
 import modeling
 import tokenization
 
@@ -52,7 +53,8 @@ def built(mode, use_crf, micro_batches=1, **more):
     sequence, weights, transitions, features = example()
     with tf.Graph().as_default(), tf.Session() as session:
         features = {name: tf.constant(value) for name, value in {**features, **more}.items()}
-        outputs = tagging.Tagger(3, use_crf).build(CONFIG, Encoder(sequence), features, mode, micro_batches)
+        outputs = tagging_head.Tagger(3, use_crf).build(CONFIG, Encoder(sequence), features, mode,
+                                                        micro_batches)
         session.run(tf.global_variables_initializer())
         variables = {variable.op.name: variable for variable in tf.trainable_variables()}
         variables["output_weights"].load(weights, session)
@@ -82,7 +84,7 @@ def by_counting(use_crf):
 @both
 def test_predictions_are_the_best_tags_of_the_words(use_crf):
     found, shapes = built(estimator.ModeKeys.PREDICT, use_crf)
-    assert shapes == tagging.head_shapes(modeling.BertConfig(9, hidden_size=WIDTH), 3, use_crf)
+    assert shapes == tagging_head.head_shapes(modeling.BertConfig(9, hidden_size=WIDTH), 3, use_crf)
     for row, (loss, best) in enumerate(by_counting(use_crf)):
         words = [place for place in best if example()[3]["word_mask"][row, place]]
         assert found["num_words"][row] == len(words)
@@ -124,13 +126,14 @@ def records(sentences, tiny_model, tmp_path_factory):
 def trained(records, tiny_model, directory, use_crf, steps, trim=True, **changes):
     """The Estimator after some steps."""
     step = TrainingStep(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trim=trim, **changes)
-    model_fn = tagging.model_fn_builder(CONFIG, 3, use_crf, str(tiny_model.checkpoint), 0.01, steps, 0, False,
-                                        False, step)
+    model_fn = tagging_head.model_fn_builder(CONFIG, 3, use_crf, str(tiny_model.checkpoint), 0.01, steps, 0,
+                                             False,
+                                             False, step)
     tagger = estimator.Estimator(model_fn, config=estimator.RunConfig(model_dir=str(directory),
                                                                       training_step=step),
                                  train_batch_size=16, predict_batch_size=16)
-    return tagger.train(tagging.input_fn_builder(records, tiny.SEQ_LENGTH, True, True, trim,
-                                                 step.unequal_micro_batches), max_steps=steps)
+    return tagger.train(tagging_head.input_fn_builder(records, tiny.SEQ_LENGTH, True, True, trim,
+                                                      step.unequal_micro_batches), max_steps=steps)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +168,7 @@ def test_it_learns_and_tags_all_words_in_order(use_crf, sentences, records, tiny
     tagger = trained(records, tiny_model, tmp_path, use_crf, 60)
     for trim in (True, False):
         rows = input_pipeline.in_order(tagger.predict(
-            tagging.input_fn_builder(records, tiny.SEQ_LENGTH, False, False, trim)))
+            tagging_head.input_fn_builder(records, tiny.SEQ_LENGTH, False, False, trim)))
         tags = [LABELS[tag] for row in rows for tag in row["tags"][:row["num_words"]]]
         expected = [tag for sentence in sentences for tag in sentence.tags]
         assert len(tags) == len(expected)

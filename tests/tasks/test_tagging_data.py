@@ -10,9 +10,9 @@ import pytest
 from seqeval import metrics, scheme
 import tiny
 
-from bertlib.runtime import input_pipeline, record_files
-from bertlib.tasks import tagging_data
-from bertlib.tasks.tagging_data import Sentence
+from bertlib.data import input_pipeline, record_files
+from bertlib.tasks.tagging import tagging_data
+from bertlib.tasks.tagging.tagging_data import Sentence
 import tokenization
 
 repeatable = settings(max_examples=200, derandomize=True, database=None, deadline=None)

@@ -476,7 +476,7 @@ def test_an_installed_packages_other_names_are_its_own(tmp_path, monkeypatch):
             context.delitem(sys.modules, f"tensorflow_hub.{name}", raising=False)
         assert hub.KerasLayer.__module__ == "tensorflow_hub.keras_layer"
         assert importlib.import_module("tensorflow_hub.registry").__file__ == str(tmp_path / "registry.py")
-    assert hub.Module.__module__ == "bertlib.runtime.hub_module"
+    assert hub.Module.__module__ == "bertlib.checkpoints.hub_module"
     for name in ("keras_layer", "registry"):
         sys.modules.pop(f"tensorflow_hub.{name}", None)
 

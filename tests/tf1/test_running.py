@@ -165,7 +165,7 @@ def test_our_own_modules_are_not_changed():
     listed = re.search(r"^py-modules = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)[1]
     assert set(re.findall(r'"(\w+)"', listed)) == _ours.PUBLISHED
     assert {path.stem for path in ROOT.glob("*.py")} == _ours.MODULES
-    assert _ours.is_ours(ROOT / "modeling.py") and _ours.is_ours(ROOT / "bertlib/runtime/files.py")
+    assert _ours.is_ours(ROOT / "modeling.py") and _ours.is_ours(ROOT / "bertlib/system/files.py")
     assert not _ours.is_ours(ROOT / "my_fork.py")
 
 

@@ -1,0 +1,1 @@
+"""Checkpoints: their files and formats, what a run restores, and hub modules."""

@@ -1,0 +1,129 @@
+"""The files of TensorFlow checkpoints, found by their names alone.
+
+TensorFlow takes the path of a checkpoint for a glob: a directory with one of `*?[]\\` in its name seems
+empty, or is taken for another one. Here a path is a path.
+"""
+
+import atexit
+import functools
+import itertools
+import os
+import re
+import shutil
+import tempfile
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.system import files
+
+_OF_A_GLOB = re.compile(r"[*?\[\]\\]")
+_ENDINGS = r"\.(index|meta|data-\d{5}-of-\d{5})"
+_numbers = itertools.count()
+
+
+def in_directory(directory, *endings):
+    """Returns the paths in a directory whose names have one of some endings, sorted; none if it is no
+    directory."""
+    if not tf.gfile.IsDirectory(directory or "."):
+        return []
+    return [os.path.join(directory, name) for name in sorted(tf.gfile.ListDirectory(directory or "."))
+            if name.endswith(endings)]
+
+
+def prefixes_in(directory):
+    """Returns the prefixes of all checkpoints in a directory that have an index, sorted by name."""
+    return [path.removesuffix(".index") for path in in_directory(directory, ".index")]
+
+
+def of_training(directory):
+    """Returns the prefixes `model.ckpt-<step>` in a directory that have an index, the lowest step first."""
+    return sorted((prefix for prefix in prefixes_in(directory) if step_of(prefix) is not None), key=step_of)
+
+
+def step_of(prefix):
+    """Returns the step in the name of a training's checkpoint; None if it is not named like one."""
+    match = re.fullmatch(r"model\.ckpt-(\d+)", os.path.basename(prefix))
+    return int(match.group(1)) if match else None
+
+
+def exists(prefix):
+    """Whether there is a checkpoint of that prefix: its index or, in the format of before 2017, the file
+    itself."""
+    return any(tf.gfile.Exists(path) and not tf.gfile.IsDirectory(path)
+               for path in (prefix + ".index", prefix))
+
+
+def files_of(prefix):
+    """Returns the paths of a checkpoint's files: index, data and graph."""
+    directory, name = os.path.split(prefix)
+    pattern = re.compile(re.escape(name) + _ENDINGS)
+    return [path for path in in_directory(directory, "") if pattern.fullmatch(os.path.basename(path))]
+
+
+def saved_at(prefix):
+    """Returns when a checkpoint was written, in seconds since 1970."""
+    index = prefix + ".index"
+    return tf.gfile.Stat(index if tf.gfile.Exists(index) else prefix).mtime_nsec / 1e9
+
+
+def remove(prefix):
+    """Removes a checkpoint's files, the index first: without it there is no checkpoint."""
+    for path in sorted(files_of(prefix), key=lambda path: not path.endswith(".index")):
+        tf.gfile.Remove(path)
+
+
+def remove_leftovers(model_dir):
+    """Removes what a process killed while saving left behind: directories and files not yet moved into
+    place."""
+    for path in in_directory(model_dir, ""):
+        if re.search(r"\.ckpt-\d+_temp/?$", path) and tf.gfile.IsDirectory(path):
+            tf.gfile.DeleteRecursively(path)
+        elif re.search(r"\.tmp[0-9a-f]{32}$", path) and not tf.gfile.IsDirectory(path):
+            tf.gfile.Remove(path)
+
+
+def openable(prefix):
+    """Returns a prefix under which TensorFlow finds a checkpoint until this process ends.
+
+    It is the prefix itself unless that could be a glob; then it leads to links to the files.
+    """
+    if not _OF_A_GLOB.search(prefix) or files.is_remote(prefix):
+        return prefix
+    links = os.path.join(_links(), str(next(_numbers)))
+    os.mkdir(links)
+    for path in files_of(prefix):
+        os.symlink(os.path.abspath(path), os.path.join(links, "checkpoint" + path.removeprefix(prefix)))
+    return os.path.join(links, "checkpoint")
+
+
+def openable_directory(path):
+    """Returns a path under which TensorFlow finds what is in a directory until this process ends."""
+    if not _OF_A_GLOB.search(path) or files.is_remote(path):
+        return path
+    link = os.path.join(_links(), str(next(_numbers)))
+    os.symlink(os.path.abspath(path), link)
+    return link
+
+
+@functools.cache
+def _links():
+    """A directory for links, removed at the end of the process."""
+    directory = tempfile.mkdtemp(prefix="checkpoint_links.")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+class Saver(tf.train.Saver):
+    """TensorFlow's saver, which removes old checkpoints by name: not those of other directories, too."""
+
+    def _MaybeDeleteOldCheckpoints(self, meta_graph_suffix="meta"):
+        if not self._checkpoints_to_be_deleted:
+            return
+        if not _OF_A_GLOB.search(self._checkpoints_to_be_deleted[0][0]):
+            super()._MaybeDeleteOldCheckpoints(meta_graph_suffix)
+            return
+        prefix, saved_at = self._checkpoints_to_be_deleted.pop(0)
+        if saved_at > self._next_checkpoint_time:
+            self._next_checkpoint_time += self.saver_def.keep_checkpoint_every_n_hours * 3600
+        else:
+            remove(prefix)

@@ -1,0 +1,131 @@
+"""Making hub modules in the format of TensorFlow 1: graphs of their variants, and the directory.
+
+`hub_module` reads them; `hub_module.create_spec` and `Spec.export` are what programs call.
+"""
+
+import os
+
+from google.protobuf import any_pb2
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import meta_graph as meta_graphs
+
+from bertlib.system import files
+
+DECLARATION = "tfhub_module.pb"
+# Format 3 and no required features, as a serialized message: field 1, a number.
+FORMAT_3 = b"\x08\x03"
+ATTACHMENTS = "hub_module_attachments"
+_SIGNATURES = "hub_signatures"
+_KEYS = tf.GraphKeys
+# Of other collections a module keeps nothing.
+_COLLECTIONS = (ATTACHMENTS, _KEYS.ASSET_FILEPATHS, _KEYS.COND_CONTEXT, _KEYS.GLOBAL_VARIABLES,
+                _KEYS.MODEL_VARIABLES, _KEYS.REGULARIZATION_LOSSES, _KEYS.TABLE_INITIALIZERS,
+                _KEYS.TRAINABLE_VARIABLES, _KEYS.UPDATE_OPS, _KEYS.WHILE_CONTEXT)
+
+
+def add_signature(name=None, inputs=None, outputs=None):
+    """Declares inputs and outputs of the module whose module_fn is running.
+
+    Args:
+      name: of the signature; None for "default".
+      inputs, outputs: {name: tensor}, or a tensor, whose name is then "default"; None for none.
+
+    Raises:
+      ValueError: there is a signature of that name.
+    """
+    name = name or "default"
+    signatures = tf.get_collection_ref(_SIGNATURES)
+    if any(name == other for other, _ in signatures):
+        raise ValueError(f"hub.add_signature: the module has a signature {name!r} already.")
+    sides = [{} if side is None else side if isinstance(side, dict) else {"default": side}
+             for side in (inputs, outputs)]
+    signatures.append((name, tf.saved_model.build_signature_def(*(
+        {key: tf.saved_model.build_tensor_info(tensor) for key, tensor in side.items()} for side in sides))))
+
+
+def attach_message(key, message):
+    """Attaches a protobuf message to the module whose module_fn is running, for `get_attached_message`."""
+    # Key and value are fields 1 and 2, as they are in this type of message.
+    tf.add_to_collection(ATTACHMENTS, any_pb2.Any(
+        type_url=key, value=message.SerializeToString()).SerializeToString())
+
+
+def graphs(module_fn, tags_and_args=None, drop_collections=None):
+    """Builds the variants of a module.
+
+    Args:
+      module_fn: function that builds the graph of a variant, with `add_signature` for each signature.
+      tags_and_args: list of (set of tags, dict of keyword arguments for module_fn), one for each variant; one
+        without tags and arguments if None.
+      drop_collections: names of collections that are left out.
+
+    Returns:
+      List of MetaGraphDef.
+
+    Raises:
+      ValueError: two variants have the same tags, or one has no signature.
+    """
+    made, kept = {}, set(_COLLECTIONS) - set(drop_collections or ())
+    for tags, arguments in tags_and_args or [((), {})]:
+        if frozenset(tags) in made:
+            raise ValueError(f"hub.create_module_spec: two variants have the tags {sorted(tags)}.")
+        with tf.Graph().as_default() as graph:
+            module_fn(**arguments)
+            signatures = dict(tf.get_collection(_SIGNATURES))
+            if not signatures:
+                raise ValueError("hub.create_module_spec: module_fn made no signature. Call "
+                                 "hub.add_signature in it.")
+            for key in set(graph.get_all_collection_keys()) - kept:
+                graph.clear_collection(key)
+            found, _ = meta_graphs.export_scoped_meta_graph(graph=graph, clear_devices=True)
+        found.meta_info_def.tags.extend(sorted(tags))
+        for name, signature in signatures.items():
+            found.signature_def[name].CopyFrom(signature)
+        made[frozenset(tags)] = found
+    return list(made.values())
+
+
+def write(path, variants, values):
+    """Writes a module, whole or not at all.
+
+    Args:
+      path: directory; may exist if it is empty.
+      variants: list of MetaGraphDef.
+      values: {name of a variable: array}.
+
+    Raises:
+      FileExistsError: there is something in the directory.
+      OSError: the disk cannot be written.
+    """
+    path = os.fspath(path).rstrip("/")
+    if files.exists(path) and not (files.is_directory(path) and not tf.gfile.ListDirectory(path)):
+        raise FileExistsError(f"{path} exists. Export the module to a directory that is new.")
+    partial = f"{path}.partial"
+    try:
+        with files.explaining_disk(path):
+            if tf.gfile.Exists(partial):
+                tf.gfile.DeleteRecursively(partial)
+            builder = tf.saved_model.Builder(partial)
+            for number, variant in enumerate(variants):
+                _add(builder, variant, values if number == 0 else None)
+            builder.save()
+            with files.opened(os.path.join(partial, DECLARATION), "wb") as declaration:
+                declaration.write(FORMAT_3)
+            tf.gfile.Rename(partial, path, overwrite=True)
+    except BaseException:
+        if tf.gfile.Exists(partial):
+            tf.gfile.DeleteRecursively(partial)
+        raise
+
+
+def _add(builder, variant, values):
+    """Adds a variant to what is written, with the variables' values unless they are None."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        meta_graphs.import_scoped_meta_graph(variant, clear_devices=True)
+        arguments = dict(signature_def_map=dict(variant.signature_def),
+                         assets_collection=tf.get_collection(_KEYS.ASSET_FILEPATHS))
+        if values is None:
+            return builder.add_meta_graph(list(variant.meta_info_def.tags), **arguments)
+        for variable in tf.global_variables():
+            variable.load(values[variable.op.name], session)
+        return builder.add_meta_graph_and_variables(session, list(variant.meta_info_def.tags), **arguments)

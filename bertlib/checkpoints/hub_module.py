@@ -1,0 +1,579 @@
+"""Modules of TF Hub, in the format of TensorFlow 1: part of a model, with its weights, as a directory.
+
+Such a directory is a SavedModel, with a file tfhub_module.pb in it that says so. It holds a graph in several
+variants, each named by a set of tags, such as {} and {"train"}, with the same variables. A variant has
+signatures: named inputs and outputs. `Module` puts the state of a variant, variables and tables, into the
+current graph once, and its computation as often as it is called. A SavedModel of TensorFlow 1 is one too.
+
+What is drawn at random in the computation, such as dropout, is keyed by seed, step and place; see
+`randomness`.
+"""
+
+import hashlib
+import os
+from typing import NamedTuple
+
+from google.protobuf import any_pb2, message
+import tensorflow.compat.v1 as tf
+from tensorflow.core.framework import variable_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.python.framework import meta_graph as meta_graphs
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.saved_model import loader_impl
+
+from bertlib.checkpoints import checkpoint_files, hub_export
+from bertlib.graph import randomness
+from bertlib.system import files
+
+CACHE = "TFHUB_CACHE_DIR"
+_SAVED_MODEL = "saved_model.pb", "saved_model.pbtxt"
+_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+_DEFAULT_SIGNATURES = ("default", "serving_default")
+# What draws numbers that depend on all draws before -> the op that takes a seed as its second input.
+_RANDOM_OPS = {"RandomUniform": "StatelessRandomUniform", "RandomUniformInt": "StatelessRandomUniformInt",
+               "RandomStandardNormal": "StatelessRandomNormal", "TruncatedNormal": "StatelessTruncatedNormal"}
+# A gradient that is the one of what its ops compute; see `own_gradient`.
+_OWN_GRADIENT = "OwnGradient"
+_CONTEXTS = (tf.GraphKeys.COND_CONTEXT, tf.GraphKeys.WHILE_CONTEXT)
+
+
+class TensorInfo(NamedTuple):
+    """What a signature says of an input or output: `tf.DType`, `tf.TensorShape`, whether it is sparse."""
+
+    dtype: tf.DType
+    shape: tf.TensorShape
+    is_sparse: bool = False
+
+    def get_shape(self):
+        return self.shape
+
+
+# --- Where it is -----------------------------------------------------------------------------------------
+
+
+def find(handle):
+    """Returns the directory of a module.
+
+    Args:
+      handle: the directory, or an address, https://…, that is looked up in the cache $TFHUB_CACHE_DIR.
+        Nothing is downloaded.
+
+    Raises:
+      FileNotFoundError, NotADirectoryError, ValueError: there is no module.
+    """
+    handle = os.fspath(handle)
+    if handle.startswith(("https://", "http://")):
+        return _cached(handle)
+    if not files.exists(handle):
+        raise FileNotFoundError(f"There is no directory {handle} of a hub module.")
+    if not files.is_directory(handle):
+        unpack = " Unpack it, and name the directory." if handle.endswith(_ARCHIVES) else ""
+        raise NotADirectoryError(f"{handle} is a file, but a hub module is a directory.{unpack}")
+    if not any(files.exists(os.path.join(handle, name)) for name in _SAVED_MODEL):
+        raise ValueError(f"{handle} is no hub module: it has no {_SAVED_MODEL[0]}. Name the directory that "
+                         "has one, beside its folders variables and assets.")
+    declaration = os.path.join(handle, hub_export.DECLARATION)
+    if files.exists(declaration) and files.read_bytes(declaration) != hub_export.FORMAT_3:
+        raise ValueError(f"{declaration} is damaged, or of a format that is not read: only format 3, without "
+                         "further features, is.")
+    return handle
+
+
+def _cached(address):
+    name = hashlib.sha1(address.encode()).hexdigest()
+    cache = os.environ.get(CACHE)
+    directory = cache and os.path.join(cache, name)
+    if directory and files.is_directory(directory):
+        return find(directory)
+    where = f"${CACHE} has no {name}" if cache else f"${CACHE} is not set"
+    raise FileNotFoundError(f"{address} is an address, and nothing is downloaded ({where}). Download the "
+                            "module and unpack it (tar -xzf), and give its directory; or put that into the "
+                            f"cache under the name {name}, and set {CACHE}.")
+
+
+# --- What is in it ---------------------------------------------------------------------------------------
+
+
+class Spec(object):
+    """What a module's directory holds, or one that is still to be written; a `hub.ModuleSpec`."""
+
+    def __init__(self, directory, graphs=None):
+        """Reads the directory, or takes the variants of one that there is not yet, a list of MetaGraphDef.
+
+        Raises:
+          ValueError: saved_model.pb is damaged.
+        """
+        self.directory = os.fspath(directory)
+        self._is_new = graphs is not None
+        try:
+            graphs = graphs if self._is_new else loader_impl.parse_saved_model(self.directory).meta_graphs
+        except (OSError, message.DecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged ({error}).") from error
+        self._variants = {frozenset(graph.meta_info_def.tags): graph for graph in graphs}
+        if not self._variants:
+            raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged: it holds no graph.")
+
+    @property
+    def variables(self):
+        """The prefix of the checkpoint; None if there is none yet."""
+        return None if self._is_new else os.path.join(self.directory, "variables", "variables")
+
+    def get_tags(self):
+        """Returns the variants, a list of sets of str."""
+        return [set(tags) for tags in self._variants]
+
+    def variant(self, tags=None):
+        """Returns the MetaGraphDef of a variant; without tags, of the only one, or of that without.
+
+        Raises:
+          ValueError: there is none.
+        """
+        tags = frozenset(tags or ())
+        if tags not in self._variants and not tags and len(self._variants) == 1:
+            return next(iter(self._variants.values()))
+        if tags not in self._variants:
+            has = ", ".join(sorted(str(sorted(found)) for found in self._variants))
+            raise ValueError(f"No such graph variant: tags={sorted(tags)}; {self.directory} has {has}.")
+        return self._variants[tags]
+
+    def signature(self, name=None, tags=None):
+        """Returns (the name, its SignatureDef); without a name, of the default one.
+
+        Raises:
+          ValueError: there is no such signature.
+        """
+        signatures = self.variant(tags).signature_def
+        names = _DEFAULT_SIGNATURES if name is None else (name,)
+        for candidate in names:
+            if candidate in signatures:
+                return candidate, signatures[candidate]
+        raise ValueError(f"Signature {names[0]!r} is missing in {self.directory}, which has "
+                         f"{', '.join(sorted(signatures)) or 'none'}.")
+
+    def get_signature_names(self, tags=None):
+        """Returns the names of a variant's signatures."""
+        return list(self.variant(tags).signature_def)
+
+    def get_input_info_dict(self, signature=None, tags=None):
+        """Returns {name: TensorInfo} of a signature's inputs."""
+        return _infos(self.signature(signature, tags)[1].inputs)
+
+    def get_output_info_dict(self, signature=None, tags=None):
+        """Returns {name: TensorInfo} of a signature's outputs."""
+        return _infos(self.signature(signature, tags)[1].outputs)
+
+    def get_attached_message(self, key, message_type, tags=None, required=False):
+        """Returns the message that is attached to a variant under a key, or None.
+
+        Raises:
+          KeyError: there is none, although it is required.
+        """
+        for entry in _collection(self.variant(tags), hub_export.ATTACHMENTS).bytes_list.value:
+            # An attachment is key and value, fields 1 and 2, as the fields of this type of message are.
+            attachment = any_pb2.Any.FromString(entry)
+            if attachment.type_url == key:
+                return message_type.FromString(attachment.value)
+        if required:
+            raise KeyError(f"{self.directory} has no attached message {key!r}.")
+        return None
+
+    def export(self, path, _sentinel=None, checkpoint_path=None, name_transform_fn=None):
+        """Writes the module with the weights of a checkpoint.
+
+        Args:
+          path: directory, new or empty.
+          checkpoint_path: of a checkpoint that has all variables.
+          name_transform_fn: function of a variable's name in the module that returns that in the checkpoint.
+
+        Raises:
+          ValueError: there is no such checkpoint, or it lacks a variable.
+          FileExistsError: there is something in the directory.
+        """
+        if _sentinel is not None or not checkpoint_path:
+            raise ValueError("ModuleSpec.export: pass checkpoint_path=…, whose weights it is to have.")
+        rename = name_transform_fn or (lambda name: name)
+        with tf.Graph().as_default(), tf.Session() as session:
+            module = Module(self)
+            tf.train.init_from_checkpoint(checkpoint_path, {
+                rename(name): variable for name, variable in module.variable_map.items()})
+            session.run(tf.global_variables_initializer())
+            module.export(path, session)
+
+    def write(self, path, values):
+        """Writes the module; see `hub_export.write`."""
+        hub_export.write(path, [_with_assets(graph, self.directory) for graph in self._variants.values()],
+                         values)
+
+
+def _infos(tensors):
+    return {name: TensorInfo(tf.as_dtype(info.dtype), tf.TensorShape(info.tensor_shape),
+                             info.WhichOneof("encoding") == "coo_sparse") for name, info in tensors.items()}
+
+
+def load(spec):
+    """Returns the `Spec` of what `find` takes; a `Spec` is one."""
+    return spec if isinstance(spec, Spec) else Spec(find(spec))
+
+
+def create_spec(module_fn, tags_and_args=None, drop_collections=None):
+    """Returns the `Spec` of a new module; arguments and errors are those of `hub_export.graphs`."""
+    return Spec("a new module", hub_export.graphs(module_fn, tags_and_args, drop_collections))
+
+
+# --- In a graph ------------------------------------------------------------------------------------------
+
+
+class Module(object):
+    """A module in the current graph."""
+
+    def __init__(self, spec, trainable=False, name="module", tags=None):
+        """Creates the module's variables and tables; the variables' initial values are the module's weights.
+
+        Args:
+          spec: a `Spec`, or what `find` takes.
+          trainable: whether its variables are trained. Then its regularization losses and update ops are in
+            their collections too.
+          name: the variable scope, made unique.
+          tags: the variant, set of str.
+
+        Raises:
+          ValueError: there is no such variant, or the checkpoint does not have its variables.
+          RuntimeError: the name scope of that name is taken.
+        """
+        self._spec = load(spec)
+        self._tags = tags
+        self._trainable = trainable
+        self._graph = tf.get_default_graph()
+        self._definition = _with_assets(self._spec.variant(tags), self._spec.directory)
+        if self._definition.HasField("object_graph_def"):
+            raise ValueError(f"{self._spec.directory} is a SavedModel of TensorFlow 2, which has its "
+                             "variables in another form. Use tf.saved_model.load, or export it from "
+                             "TensorFlow 1.")
+        self._scope = _unused_scope(name)
+        with tf.name_scope(_parent(self._scope)), tf.control_dependencies(None):
+            variables, self._state = self._create_state()
+        self._variable_map = _variables_by_name(variables)
+        self._start_from_checkpoint()
+
+    @property
+    def variable_map(self):
+        """{the variable's name in the module: variable, or list of the parts of a partitioned one}."""
+        return dict(self._variable_map)
+
+    @property
+    def variables(self):
+        """List of all variables, by name."""
+        return tf.nest.flatten([self._variable_map[name] for name in sorted(self._variable_map)])
+
+    def get_signature_names(self):
+        """Returns the names of the signatures."""
+        return self._spec.get_signature_names(self._tags)
+
+    def get_input_info_dict(self, signature=None):
+        """Returns {name: TensorInfo} of a signature's inputs."""
+        return self._spec.get_input_info_dict(signature, self._tags)
+
+    def get_output_info_dict(self, signature=None):
+        """Returns {name: TensorInfo} of a signature's outputs."""
+        return self._spec.get_output_info_dict(signature, self._tags)
+
+    def get_attached_message(self, key, message_type, required=False):
+        """Returns an attached message; see `Spec.get_attached_message`."""
+        return self._spec.get_attached_message(key, message_type, self._tags, required)
+
+    def export(self, path, session):
+        """Writes the module, all variants, with the weights that it has in a session; see `Spec.export`."""
+        variables = self.variables
+        self._spec.write(path, {variable.op.name.removeprefix(f"{self._scope}/"): value
+                                for variable, value in zip(variables, session.run(variables))})
+
+    # --- State
+
+    def _create_state(self):
+        """Puts variables and tables into the graph; returns ({variable's tensor's name in the module:
+        variable}, {tensor's name there: tensor})."""
+        wanted = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES,
+                  tf.GraphKeys.TABLE_INITIALIZERS, tf.GraphKeys.ASSET_FILEPATHS]
+        if self._trainable:
+            wanted += [tf.GraphKeys.TRAINABLE_VARIABLES, tf.GraphKeys.REGULARIZATION_LOSSES]
+        nodes = {node.name: node for node in self._definition.graph_def.node}
+        state = [name for name, node in nodes.items() if _is_state(node)]
+        kept = _ancestors(nodes, {*state, *_named_in(self._definition, wanted)})
+        part = _part(self._definition, kept, wanted, self._scope)
+        variables = meta_graphs.import_scoped_meta_graph(
+            part, clear_devices=True, import_scope=os.path.basename(self._scope)) or {}
+        return variables, {f"{name}:0": self._graph.get_tensor_by_name(f"{self._scope}/{name}:0")
+                           for name in state}
+
+    def _start_from_checkpoint(self):
+        prefix = self._spec.variables
+        if not self._variable_map or prefix is None:
+            return
+        if not checkpoint_files.exists(prefix):
+            raise ValueError(f"{self._spec.directory} lacks its weights, {prefix}.index and the files beside "
+                             "it.")
+        shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+        missing = sorted(set(self._variable_map) - set(shapes))
+        if missing:
+            raise ValueError(f"{prefix} has no {', '.join(missing[:5])}, which a graph in "
+                             f"{self._spec.directory} wants.")
+        tf.train.init_from_checkpoint(prefix, self._variable_map)
+
+    # --- Computation
+
+    def __call__(self, inputs=None, _sentinel=None, signature=None, as_dict=None):
+        """Adds the computation of a signature to the graph.
+
+        Args:
+          inputs: {name: tensor, or what can be made one}; the value itself if the signature has one input;
+            None if it has none.
+          signature: its name; None for "default".
+          as_dict: whether to return all outputs.
+
+        Returns:
+          {name: tensor} with as_dict; else the output "default".
+
+        Raises:
+          TypeError: inputs or outputs are not those of the signature.
+          ValueError: there is no such signature, or its computation cannot be trained.
+          RuntimeError: the module is in another graph.
+        """
+        if self._graph is not tf.get_default_graph():
+            raise RuntimeError("Module must be applied in the graph that it was instantiated for.")
+        name, definition = self._spec.signature(signature, self._tags)
+        feed = _fed(name, definition.inputs, inputs)
+        outputs = {key: _tensor_name(f"{name}: output {key}", info)
+                   for key, info in definition.outputs.items()}
+        if not as_dict and "default" not in outputs:
+            raise TypeError(f"Signature {name!r} has no output 'default' but {', '.join(sorted(outputs))}: "
+                            "pass as_dict=True.")
+        scope = f"{os.path.basename(self._scope)}_apply_{name.replace(':', '_')}"
+        tensors = self._compute(scope, {**self._state, **feed}, list(outputs.values()))
+        found = dict(zip(outputs, tensors))
+        return found if as_dict else found["default"]
+
+    def _compute(self, name, feed, outputs):
+        """Imports what makes the outputs, a list of tensors' names, of {tensor's name: tensor}."""
+        wanted = [*_CONTEXTS, *([tf.GraphKeys.UPDATE_OPS] if self._trainable else [])]
+        graph_def = self._definition.graph_def
+        nodes = {node.name: node for node in graph_def.node}
+        # A context of tf.cond or tf.while_loop names all nodes in it.
+        has_contexts = any(_collection(self._definition, key).bytes_list.value for key in _CONTEXTS)
+        kept = set(nodes) if has_contexts else _ancestors(
+            nodes, {*map(_node_of, outputs), *_named_in(self._definition, wanted)}, set(map(_node_of, feed)))
+        scope = self._graph.unique_name(name, mark_as_used=False)
+        part = _part(self._definition, kept, wanted, scope)
+        self._settle_gradients(part.graph_def)
+        feed = {**feed, **_keyed_draws(part.graph_def)}
+        used = {_tensor_of(source) for node in part.graph_def.node for source in node.input}
+        mapped = {key: tensor for key, tensor in feed.items() if key in used}
+        meta_graphs.import_scoped_meta_graph(part, clear_devices=True, import_scope=os.path.basename(scope),
+                                             input_map=mapped)
+        return [feed[key] if key in feed else self._graph.get_tensor_by_name(f"{scope}/{key}")
+                for key in outputs]
+
+    def _settle_gradients(self, graph_def):
+        """Handles gradients that were Python functions where the module was made, and are not in the file.
+
+        Raises:
+          ValueError: the module is to be trained, and has one that is another than that of its ops.
+        """
+        for node in graph_def.node:
+            if "_gradient_op_type" not in node.attr:
+                continue
+            gradient = node.attr["_gradient_op_type"].s.decode()
+            if gradient == _OWN_GRADIENT:
+                del node.attr["_gradient_op_type"]
+            elif self._trainable:
+                raise ValueError(f"{self._spec.directory} cannot be trained: {node.name} has a gradient of "
+                                 f"its own, {gradient}, which was a Python function where the module was "
+                                 "made, and is not in it. Use trainable=False, or take a module made of "
+                                 "plain ops.")
+            else:
+                # Another function here may have that name.
+                node.attr["_gradient_op_type"].s = f"{gradient} of a hub module".encode()
+
+
+# --- Its graph -------------------------------------------------------------------------------------------
+
+
+def _is_state(node):
+    """Whether a node is a variable or a table: stateful, and without inputs."""
+    definition = op_def_registry.get(node.op)
+    if definition is None:
+        raise ValueError(f"The hub module has an op that this TensorFlow does not have: {node.op}, in "
+                         f"{node.name}. Import the package that defines it first.")
+    return definition.is_stateful and not definition.input_arg and len(definition.output_arg) == 1
+
+
+def _node_of(name):
+    """The node that an input or tensor's name is about: "^a", "a" and "a:1" are of "a"."""
+    return name.lstrip("^").split(":")[0]
+
+
+def _tensor_of(source):
+    return source if ":" in source or source.startswith("^") else f"{source}:0"
+
+
+def _ancestors(nodes, names, borders=()):
+    """The names of the nodes that some are computed from, and of these, without the borders and what is
+    beyond."""
+    found, waiting = set(), [name for name in names if name not in borders]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            sources = map(_node_of, nodes[name].input)
+            waiting.extend(source for source in sources if source not in found and source not in borders)
+    return found
+
+
+def _collection(definition, key):
+    """A collection of a MetaGraphDef; to ask it for one that it lacks would create that."""
+    return definition.collection_def[key] if key in definition.collection_def else (
+        meta_graph_pb2.CollectionDef())
+
+
+def _named_in(definition, keys):
+    """The nodes that entries of collections name."""
+    for key in keys:
+        found = _collection(definition, key)
+        yield from map(_node_of, found.node_list.value)
+        for entry in found.bytes_list.value if key.endswith("variables") else ():
+            found = variable_pb2.VariableDef.FromString(entry)
+            yield from map(_node_of, filter(None, (found.variable_name, found.initial_value_name,
+                                                   found.initializer_name, found.snapshot_name)))
+
+
+def _part(definition, kept, collections, scope):
+    """Returns the MetaGraphDef of some nodes and collections of one, to be imported into a scope."""
+    part = meta_graph_pb2.MetaGraphDef()
+    part.meta_info_def.CopyFrom(definition.meta_info_def)
+    part.graph_def.library.CopyFrom(definition.graph_def.library)
+    part.graph_def.versions.CopyFrom(definition.graph_def.versions)
+    for node in definition.graph_def.node:
+        if node.name not in kept:
+            continue
+        node = _appended(part.graph_def.node, node)
+        node.input[:] = [source for source in node.input if source[0] != "^" or source[1:] in kept]
+        node.attr.pop("_class", None)  # a node that it is to be beside may be missing
+        if "shared_name" in node.attr and node.attr["shared_name"].s:
+            # Else two modules with variables of the same names would share them.
+            node.attr["shared_name"].s = f"{scope}/".encode() + node.attr["shared_name"].s
+    for key in collections:
+        if key in definition.collection_def:
+            part.collection_def[key].CopyFrom(definition.collection_def[key])
+    return part
+
+
+def _appended(nodes, node):
+    nodes.append(node)
+    return nodes[-1]
+
+
+def _with_assets(definition, directory):
+    """Returns a MetaGraphDef whose tensors of assets' paths are those in a directory."""
+    found = meta_graph_pb2.MetaGraphDef()
+    found.CopyFrom(definition)
+    assets = loader_impl.get_asset_tensors(directory, definition)
+    nodes = {node.name: node for node in found.graph_def.node}
+    for name, path in assets.items():
+        nodes[_node_of(name)].attr["value"].tensor.CopyFrom(tf.make_tensor_proto(path))
+    if assets:
+        paths = found.collection_def[tf.GraphKeys.ASSET_FILEPATHS].node_list.value
+        paths[:] = sorted({*paths, *assets})
+    return found
+
+
+def _keyed_draws(graph_def):
+    """Makes draws of random numbers in a graph depend on a seed each; returns {the seed's name: tensor}."""
+    seeds = {}
+    for node in graph_def.node:
+        if node.op not in _RANDOM_OPS:
+            continue
+        dtype = node.attr["Tout" if "Tout" in node.attr else "dtype"].type
+        node.op = _RANDOM_OPS[node.op]
+        for name in ("seed", "seed2", "Tout"):
+            node.attr.pop(name, None)
+        node.attr["dtype"].type, node.attr["Tseed"].type = dtype, tf.int64.as_datatype_enum
+        name = f"{node.name}/keyed_seed:0"
+        node.input.insert(1, name)
+        seeds[name] = randomness.stateless_seed(randomness.new_site(f"hub module/{node.name}"))
+    return seeds
+
+
+# --- Names and inputs ------------------------------------------------------------------------------------
+
+
+def _unused_scope(name):
+    """Returns a variable scope that is not in use, in the current one; its name scope has the same name.
+
+    Raises:
+      RuntimeError: that name scope is taken.
+    """
+    with tf.name_scope(_parent(f"{tf.get_variable_scope().name}/{name}".lstrip("/"))):
+        with tf.variable_scope(None, default_name=name, auxiliary_name_scope=False) as scope:
+            found = scope.name
+        if tf.get_default_graph().unique_name(os.path.basename(found), mark_as_used=False) != found:
+            raise RuntimeError(f"variable_scope {found}/ was unused, but the name_scope of that name was "
+                               "already taken. Pass another name to hub.Module.")
+    return found
+
+
+def _parent(scope):
+    """The name scope that a scope is in, to enter it again."""
+    outer = os.path.dirname(scope)
+    return f"{outer}/" if outer else ""
+
+
+def _variables_by_name(imported):
+    """{name in the module: variable, or parts in their order}, given {name of a tensor there: variable}."""
+    found, parts = {}, {}
+    for key, variable in imported.items():
+        name = _node_of(key)
+        piece = variable._get_save_slice_info()
+        if piece is None:
+            found[name] = variable
+        else:
+            parts.setdefault(os.path.dirname(name), []).append((tuple(piece.var_offset), variable))
+    found.update({name: [variable for _, variable in sorted(pieces, key=lambda pair: pair[0])]
+                  for name, pieces in parts.items()})
+    return found
+
+
+def _fed(signature, infos, inputs):
+    """Returns {name of the tensor in the module: tensor} of what a call gives a signature.
+
+    Raises:
+      TypeError: that are not its inputs.
+    """
+    if inputs is None:
+        inputs = {}
+    elif not isinstance(inputs, dict):
+        if len(infos) != 1:
+            raise TypeError(f"Signature {signature!r} has the inputs {', '.join(sorted(infos)) or 'none'}: "
+                            "pass a dict.")
+        inputs = {next(iter(infos)): inputs}
+    missing, unknown = (", ".join(sorted(names)) for names in (set(infos) - set(inputs),
+                                                                set(inputs) - set(infos)))
+    if missing or unknown:
+        raise TypeError(f"Signature {signature!r}: missing inputs: {missing or 'none'}; unknown inputs: "
+                        f"{unknown or 'none'}.")
+    feed = {}
+    for name, info in infos.items():
+        key = _tensor_name(f"{signature}: input {name}", info)
+        try:
+            feed[key] = tf.convert_to_tensor(inputs[name], tf.as_dtype(info.dtype), f"input_{name}")
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"Signature {signature!r}: input {name}: {error}") from error
+        shape = tf.TensorShape(info.tensor_shape)
+        if not shape.is_compatible_with(feed[key].shape):
+            raise TypeError(f"Signature {signature!r}: input {name} has the shape {feed[key].shape}, and the "
+                            f"module takes {shape}.")
+    return feed
+
+
+def _tensor_name(what, info):
+    if info.WhichOneof("encoding") != "name":
+        raise TypeError(f"{what} is not a dense tensor; sparse ones of hub modules are not supported.")
+    return info.name

@@ -1,0 +1,240 @@
+"""What was published for BERT to start from and to be tried on: checkpoints, data sets, addresses and files.
+
+The addresses are those of google-research/bert's README.md (checkpoints, SQuAD), of the GLUE benchmark's
+download_glue_data.py (nyu-mll/GLUE-baselines) and of facebookresearch/XNLI's README.md.
+"""
+
+import difflib
+import os
+from typing import NamedTuple
+
+from bertlib.system import files, http_download, locks
+from bertlib.system.http_download import Source
+from bertlib.tasks.classification.classifier_data import XnliProcessor
+
+_CHECKPOINTS = "https://storage.googleapis.com/bert_models"
+_SQUAD = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
+_GLUE = "https://dl.fbaipublicfiles.com/glue/data"
+_MRPC = "https://dl.fbaipublicfiles.com/senteval/senteval_data"
+_XNLI = "https://dl.fbaipublicfiles.com/XNLI"
+
+_CHECKPOINT_FILES = ("bert_config.json", "vocab.txt", "bert_model.ckpt.index",
+                     "bert_model.ckpt.data-00000-of-00001")
+_SMALL = tuple(f"uncased_L-{layers}_H-{width}_A-{width // 64}" for layers in (2, 4, 6, 8, 10, 12)
+               for width in (128, 256, 512, 768))
+_RELEASES = {
+    "2018_10_18": ("uncased_L-12_H-768_A-12", "uncased_L-24_H-1024_A-16", "cased_L-12_H-768_A-12",
+                   "cased_L-24_H-1024_A-16"),
+    "2018_11_03": ("multilingual_L-12_H-768_A-12", "chinese_L-12_H-768_A-12"),
+    "2018_11_23": ("multi_cased_L-12_H-768_A-12",),
+    "2019_05_30": ("wwm_uncased_L-24_H-1024_A-16", "wwm_cased_L-24_H-1024_A-16"),
+    "2020_02_20": _SMALL,
+}
+_TSV = ("train.tsv", "dev.tsv", "test.tsv")
+_MNLI = ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv", "test_matched.tsv", "test_mismatched.tsv")
+_MRPC_PARTS = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "dev_ids.tsv")
+
+
+class Published(NamedTuple):
+    """A checkpoint or a data set: its sources, and what the commands of README.md call its directory.
+
+    `joined` are the files in the directory that a function `join` of it makes of the sources, if it does.
+    """
+
+    sources: tuple
+    variable: str
+    directory: str
+    join: object = None
+    joined: tuple = ()
+
+
+def _problem_in_checkpoint(path, name):
+    """Says what is wrong with a file of a checkpoint; see `download.Source`."""
+    if name != "bert_config.json":
+        return None if os.path.getsize(path) else "it is empty"
+    try:
+        return None if files.json_object(path).get("vocab_size") else "it does not describe a BERT"
+    except ValueError:
+        return "it holds no JSON object"
+
+
+def _problem_in_squad(path, _):
+    """Says what is wrong with SQuAD's data; see `download.Source`."""
+    try:
+        paragraphs = [paragraph for article in files.json_object(path)["data"]
+                      for paragraph in article["paragraphs"]]
+        questions = [len(paragraph["qas"]) for paragraph in paragraphs if paragraph["context"]]
+    except (ValueError, LookupError, TypeError):
+        return 'it is no JSON of "data", "paragraphs", "context" and "qas", as SQuAD is'
+    return None if sum(questions) else "it holds no question"
+
+
+def _problem_in_table(columns):
+    """Returns a function that says what is wrong with a TSV file of so many columns; see `download.Source`.
+
+    Only the first line is read: later ones are not in all published files as the task's reader wants them.
+    """
+    def problem(path, _):
+        with open(path, "rb") as reader:
+            line = reader.readline(10**6)
+        if len(line.split(b"\t")) < columns or b"\0" in line:
+            return f"its first line has no {columns} columns with tabs between them"
+        return None
+
+    return problem
+
+
+def _models():
+    found = {}
+    for release, names in _RELEASES.items():
+        for name in names:
+            # The model of 2020 that has the name of one of 2018 goes by its date, too.
+            key = f"{release}/{name}" if name in found else name
+            directory = f"checkpoints/{key}"
+            source = Source(f"{_CHECKPOINTS}/{release}/{name}.zip", directory, _CHECKPOINT_FILES,
+                            _problem_in_checkpoint)
+            found[key] = Published((source,), "BERT_BASE_DIR", directory)
+    return found
+
+
+def _glue(task, file, names=_TSV):
+    source = Source(f"{_GLUE}/{file}", f"data/glue/{task}", names,
+                    _problem_in_table(2 if task in ("CoLA", "SST-2") else 3))
+    return Published((source,), "GLUE_DIR", "data/glue")
+
+
+def _squad(version):
+    sources = tuple(Source(f"{_SQUAD}/{name}", "data/squad", (name,), _problem_in_squad)
+                    for name in (f"train-v{version}.json", f"dev-v{version}.json"))
+    return Published(sources, "SQUAD_DIR", "data/squad")
+
+
+def join_mrpc(directory):
+    """Makes train.tsv, dev.tsv and test.tsv of MRPC's parts, as GLUE distributes them; leaves those that are
+    there.
+
+    The corpus has a training and a test part. GLUE takes the pairs of dev_ids.tsv out of the first one as its
+    development set, and the labels out of the second one (Wang et al. 2018, arXiv:1804.07461).
+
+    Args:
+      directory: holds msr_paraphrase_train.txt, msr_paraphrase_test.txt and dev_ids.tsv.
+
+    Raises:
+      ValueError: a part is not what it should be; says where.
+    """
+    train, test, ids = (os.path.join(directory, name) for name in _MRPC_PARTS)
+    dev_ids = {tuple(row) for row in _rows(ids, 2)}
+    header, *pairs = _rows(train, 5)
+    chosen = [row for row in pairs if tuple(row[1:3]) in dev_ids]
+    if lost := dev_ids - {tuple(row[1:3]) for row in chosen}:
+        raise ValueError(f"{ids}: {len(lost)} of {len(dev_ids)} pairs are not in {train}, such as "
+                         f"{' '.join(min(lost))}. Remove both files to have them fetched again.")
+    others = [row for row in pairs if tuple(row[1:3]) not in dev_ids]
+    unlabelled = [[str(index), *row[1:]] for index, row in enumerate(_rows(test, 5)[1:])]
+    made = {"test.tsv": [["index", "#1 ID", "#2 ID", "#1 String", "#2 String"], *unlabelled],
+            "dev.tsv": [header, *chosen], "train.tsv": [header, *others]}
+    for name, rows in made.items():
+        if not os.path.exists(os.path.join(directory, name)):
+            files.write_text(os.path.join(directory, name),
+                             "".join("\t".join(row) + "\n" for row in rows))
+
+
+def _rows(path, columns):
+    """The rows of a part of MRPC, lists of str, without spaces at the ends of lines."""
+    with open(path, encoding="utf-8") as reader:
+        rows = [line.strip().split("\t") for line in reader]
+    for number, row in enumerate(rows, 1):
+        if len(row) != columns:
+            raise ValueError(f"{path}:{number}: there are {len(row)} columns, not {columns}. Remove the file "
+                             "to have it fetched again.")
+    return rows
+
+
+_MRPC_ADDRESSES = (f"{_MRPC}/msr_paraphrase_train.txt", f"{_MRPC}/msr_paraphrase_test.txt",
+                   f"{_GLUE}/mrpc_dev_ids.tsv")
+
+MODELS = _models()
+GLUE = {
+    "CoLA": _glue("CoLA", "CoLA.zip"),
+    "SST-2": _glue("SST-2", "SST-2.zip"),
+    "MRPC": Published(tuple(Source(address, "data/glue/MRPC", (name,), _problem_in_table(columns))
+                            for address, name, columns in zip(_MRPC_ADDRESSES, _MRPC_PARTS, (5, 5, 2))),
+                      "GLUE_DIR", "data/glue", join_mrpc, tuple(f"MRPC/{name}" for name in _TSV)),
+    "STS-B": _glue("STS-B", "STS-B.zip"),
+    "QQP": _glue("QQP", "QQP-clean.zip"),
+    "MNLI": _glue("MNLI", "MNLI.zip", _MNLI),
+    "QNLI": _glue("QNLI", "QNLIv2.zip"),
+    "RTE": _glue("RTE", "RTE.zip"),
+    "WNLI": _glue("WNLI", "WNLI.zip"),
+    "AX": _glue("diagnostic", "AX.tsv", ("diagnostic.tsv",)),
+}
+DATA = {
+    **GLUE,
+    "squad1.1": _squad("1.1"),
+    "squad2.0": _squad("2.0"),
+    "XNLI": Published(
+        (Source(f"{_XNLI}/XNLI-1.0.zip", "data/XNLI", ("xnli.dev.tsv", "xnli.test.tsv"),
+                _problem_in_table(3)),
+         Source(f"{_XNLI}/XNLI-MT-1.0.zip", "data/XNLI/multinli",
+                tuple(f"multinli.train.{language}.tsv" for language in XnliProcessor.LANGUAGES),
+                _problem_in_table(3))),
+        "XNLI_DIR", "data/XNLI"),
+}
+# What cannot be fetched, and why.
+_ELSEWHERE = {"conll2003": "CoNLL-2003 is not distributed freely: its English text belongs to Reuters and is "
+                           "asked for at https://trec.nist.gov/data/reuters/reuters.html; the tags are at "
+                           "https://www.clips.uantwerpen.be/conll2003/ner/."}
+
+
+def find(names, known):
+    """Returns {name: `Published`} of some names, in any letter case.
+
+    Args:
+      names: list of str; "glue" among them stands for all of its tasks.
+      known: `MODELS` or `DATA`.
+
+    Raises:
+      ValueError: one is not known; names the nearest one.
+    """
+    found, by_lower_case = {}, {name.lower(): name for name in known}
+    for name in names:
+        lower = name.lower()
+        if lower == "glue" and known is DATA:
+            found.update(GLUE)
+        elif lower in by_lower_case:
+            found[by_lower_case[lower]] = known[by_lower_case[lower]]
+        elif known is DATA and lower.replace("-", "").replace("_", "") in _ELSEWHERE:
+            raise ValueError(_ELSEWHERE[lower.replace("-", "").replace("_", "")])
+        else:
+            close = difflib.get_close_matches(lower, by_lower_case, n=1, cutoff=0.5)
+            hint = f"; did you mean {by_lower_case[close[0]]}?" if close else "."
+            raise ValueError(f"{name!r} is not known{hint}")
+    return found
+
+
+def obtain(published, root, base_url=None):
+    """Makes a checkpoint or a data set below a directory, or what is missing of it.
+
+    Args:
+      published: a `Published`.
+      root: the directory.
+      base_url: see `download.obtain`.
+
+    Returns:
+      bool, whether something was made.
+
+    Raises:
+      ValueError, OSError: see `download.obtain`; `locks.InUseError` if another process is at it.
+    """
+    directory = os.path.join(root, published.directory)
+    if published.joined and all(os.path.exists(os.path.join(directory, name)) for name in published.joined):
+        return False
+    made = False
+    for source in published.sources:
+        place = os.path.join(root, source.directory)
+        files.make_directories(os.path.dirname(place))
+        with locks.file(place):
+            made |= http_download.obtain(source, root, base_url)
+            if published.join and source == published.sources[-1]:
+                published.join(place)
+    return made

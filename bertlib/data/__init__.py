@@ -1,0 +1,1 @@
+"""Training data: records of examples, their encoding, and the input pipeline."""

@@ -1,0 +1,134 @@
+"""TFRecord files, written, and `tf.train.Example`s, made and taken apart.
+
+TensorFlow is loaded by the first call that needs it: worker processes, which only make features, do without.
+"""
+
+import itertools
+
+from bertlib.system import files
+
+
+def _tensorflow():
+    # Imported here: see above.
+    import tensorflow as tf
+
+    return tf
+
+
+def writer(path):
+    """Returns a `tf.io.TFRecordWriter`, a context manager with `write(bytes)` and `close()`."""
+    return _tensorflow().io.TFRecordWriter(path)
+
+
+def first_records(path, number):
+    """Returns a file's first records, at most `number`: list of bytes.
+
+    Raises:
+      ValueError: it holds no TFRecords, or is damaged.
+    """
+    tf = _tensorflow()
+    try:
+        return list(itertools.islice(tf.compat.v1.io.tf_record_iterator(path), number))
+    except tf.errors.DataLossError as error:
+        raise ValueError(f"{path} holds no TFRecords, or is damaged ({error.message}).") from error
+
+
+def features_of(record):
+    """Returns {name: `tf.train.Feature`} of a serialized `tf.train.Example`."""
+    return _tensorflow().train.Example.FromString(record).features.feature
+
+
+def fault_in(record, fields):
+    """Returns what is wrong with a serialized `tf.train.Example`, in words, or None.
+
+    Args:
+      record: bytes.
+      fields: list of `Field`.
+    """
+    # Imported here: worker processes do without.
+    import numpy as np
+
+    try:
+        features = features_of(record)
+    except Exception:  # protobuf's own error, whose class differs between its implementations
+        return "it is no tf.train.Example"
+    for field in fields:
+        if field.name not in features:
+            return f"it has no feature {field.name}"
+        feature = features[field.name]
+        values = np.array(feature.int64_list.value if field.dtype == "int64" else feature.float_list.value)
+        size = int(np.prod(field.shape, dtype=np.int64))
+        if len(values) != size:
+            return f"{field.name} has {len(values)} {field.dtype} values, not {size}"
+        if field.bounds is None:
+            continue
+        least, greatest = field.bounds
+        wrong = np.flatnonzero(~((values >= least) & (values <= greatest) & np.isfinite(values)))
+        if len(wrong):
+            above = f"finite and at least {least}"
+            wanted = f"from {least} to {greatest}" if np.isfinite(greatest) else above
+            return f"{field.name} has {values[wrong[0]]} at place {wrong[0]} (from 0); it has to be {wanted}"
+    return None
+
+
+def int_feature(values):
+    """Returns a `tf.train.Feature` of ints."""
+    train = _tensorflow().train
+    return train.Feature(int64_list=train.Int64List(value=list(values)))
+
+
+def float_feature(values):
+    """Returns a `tf.train.Feature` of floats."""
+    train = _tensorflow().train
+    return train.Feature(float_list=train.FloatList(value=list(values)))
+
+
+def encode(fields, row):
+    """Returns a serialized `tf.train.Example`. `example_encoding.Encoder` makes these bytes faster.
+
+    Args:
+      fields: list of `Field`.
+      row: {name: values, a flat sequence or a number}.
+
+    Raises:
+      ValueError: a field has another number of values.
+    """
+    # Imported here: worker processes, which encode plain numbers otherwise, do without.
+    import numpy as np
+
+    example = _tensorflow().train.Example()
+    for field in fields:
+        values = np.asarray(row[field.name]).reshape(-1)
+        size = int(np.prod(field.shape, dtype=np.int64))
+        if len(values) != size:
+            raise ValueError(f"Field {field.name} has {len(values)} values; declared are {size}.")
+        feature = example.features.feature[field.name]
+        if field.dtype == "int64":
+            feature.int64_list.value.extend(values.tolist())
+        else:
+            feature.float_list.value.extend(values.tolist())
+    return example.SerializeToString(deterministic=True)
+
+
+def write_records(path, fields, rows):
+    """Writes rows as TFRecords; the file is there whole or not at all.
+
+    Args:
+      path: the file.
+      fields: list of `Field`.
+      rows: iterable of {name: values}.
+
+    Returns:
+      the number of records.
+    """
+    return write_serialized(path, (encode(fields, row) for row in rows))
+
+
+def write_serialized(path, records):
+    """Like `write_records`, from an iterable of serialized `tf.train.Example`s."""
+    count = 0
+    with files.replacing(path) as partial, writer(partial) as records_file:
+        for record in records:
+            records_file.write(record)
+            count += 1
+    return count

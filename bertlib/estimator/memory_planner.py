@@ -1,0 +1,341 @@
+"""What a training step needs of a device's memory, and so which batch fits, without the device.
+
+The graph is built with static shapes, rewritten as TensorFlow's runtime would rewrite it, and run by Grappler
+on a virtual GPU: that gives the order and time of its ops and the size of their outputs. From these follows
+what is alive when. One GB is 10⁹ bytes.
+
+Not simulated, and so left out of what is called usable: what CUDA and its libraries take, workspaces of
+kernels and fragmentation.
+"""
+
+import collections
+import functools
+import os
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import device_properties_pb2, meta_graph_pb2
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.grappler import cluster, item, tf_optimizer
+
+from bertlib.estimator.training_step import GB, divisors, gb
+
+# Of a card's nominal size: the CUDA context, libraries, kernels' workspaces and fragmentation.
+CARD_OVERHEAD = 1.0 * GB
+# Of the limit that TensorFlow reports for a GPU, the context already taken off; and of RAM.
+WORKSPACE = 0.5 * GB
+# The virtual GPU computes faster than a real one starts kernels: seconds for each op that makes a tensor.
+SECONDS_PER_OP = 1e-5
+
+_DEVICE = "/job:localhost/replica:0/task:0/device:GPU:0"
+_VARIABLES = {"VarHandleOp", "VariableV2", "Variable"}
+# Their output is an input, or for IdentityN the inputs, and no memory of its own.
+_ALIASES = {"Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "PreventGradient",
+            "Snapshot", "DestroyTemporaryVariable", "Switch", "Bitcast"}
+_LOOPS = {"Enter", "RefEnter", "NextIteration", "RefNextIteration"}
+
+
+class Prediction(collections.namedtuple("Prediction", ["variables", "activations", "seconds"])):
+    """What a training step needs.
+
+    variables: bytes of all variables of the graph: weights, the optimizer's state, accumulators. activations:
+    bytes of everything else at the worst moment, gradients and temporaries too. seconds: how long the step
+    takes on a virtual GPU, good for comparing graphs only.
+    """
+
+    @property
+    def total(self):
+        """Bytes at the worst moment."""
+        return self.variables + self.activations
+
+    def __str__(self):
+        return f"{gb(self.total)} ({gb(self.variables)} variables, {gb(self.activations)} activations)"
+
+
+Largest = collections.namedtuple("Largest", ["batch_size", "prediction", "next"])
+Largest.__doc__ = \
+    """The largest batch that fits, its `Prediction` (None for a batch of 0) and that of one example more."""
+
+
+# --- One graph -------------------------------------------------------------------------------------------
+
+
+def predict(build, *arguments):
+    """Builds a training step, build(*arguments) -> train op, in a graph of its own; see `simulate`."""
+    with tf.Graph().as_default():
+        return simulate(build(*arguments))
+
+
+def simulate(train_op):
+    """Simulates the step that an op is.
+
+    Args:
+      train_op: op or tensor of a graph with static shapes.
+
+    Returns:
+      a `Prediction`.
+
+    Raises:
+      ValueError: the graph cannot be simulated, and why: an unknown shape, a loop, a function.
+    """
+    op = getattr(train_op, "op", train_op)
+    needed = _with_ancestors(op)
+    for needed_op in needed.values():
+        _check(needed_op)
+    meta_graph = meta_graph_pb2.MetaGraphDef(graph_def=op.graph.as_graph_def())
+    meta_graph.collection_def["train_op"].node_list.value.append(op.name)
+    nodes = [node for node in meta_graph.graph_def.node if node.name in needed]
+    for node in nodes:
+        node.device = _DEVICE
+    del meta_graph.graph_def.node[:]
+    meta_graph.graph_def.node.extend(nodes)
+    # Roomy, so that the runtime need not swap. Clock, cores and bandwidth are a GTX Titan X's (Pascal).
+    device = device_properties_pb2.NamedDevice(name=_DEVICE,
+                                               properties=device_properties_pb2.DeviceProperties(
+        type="GPU", vendor="NVIDIA", frequency=1417, num_cores=28, bandwidth=480000000, memory_size=1 << 60,
+        environment={"architecture": "6"}))
+    virtual = cluster.Cluster(devices=[device], disable_timeline=False)
+    # As the runtime does. It can cost memory: a product of the backward pass may move into the forward pass.
+    rewritten = tf_optimizer.OptimizeGraph(tf.ConfigProto(), meta_graph, verbose=False, cluster=virtual)
+    meta_graph.graph_def.CopyFrom(rewritten)
+    _, seconds, timeline = virtual.MeasureCosts(item.Item(meta_graph))
+    activations, number_of_tensors = _peak(meta_graph.graph_def, timeline)
+    return Prediction(_variable_bytes(op.graph), activations, seconds + SECONDS_PER_OP * number_of_tensors)
+
+
+def _with_ancestors(op):
+    """Returns the ops that run when this one does, itself included, by name."""
+    found, waiting = {}, [op]
+    while waiting:
+        op = waiting.pop()
+        if op.name not in found:
+            found[op.name] = op
+            waiting += [tensor.op for tensor in op.inputs] + op.control_inputs
+    return found
+
+
+def _check(op):
+    """Refuses an op whose memory the simulation would take for far too small."""
+    problem = None
+    for name, value in op.node_def.attr.items():
+        if value.HasField("func") or value.list.func:
+            problem = (f"its function ({name}) would count for nothing. Build the graph without tf.function, "
+                       "and with tf.disable_control_flow_v2() if this is a tf.cond or a tf.while_loop")
+    if op.type in _LOOPS:
+        problem = "a loop would count for one round"
+    for tensor in op.outputs:
+        # Vectors of integers are shapes and the like: small, and kept in the host's memory.
+        small = tensor.dtype.is_integer and tensor.shape.ndims in (0, 1)
+        if tensor.dtype not in (tf.resource, tf.variant,
+                                tf.string) and not small and not tensor.shape.is_fully_defined():
+            problem = (f"the shape of its output is {tensor.shape}. Build the graph with static shapes: a "
+                       "number for the batch size, and inputs with all dimensions given")
+    if problem:
+        raise ValueError(f"The memory of this graph cannot be predicted. {op.name} ({op.type}): {problem}.")
+
+
+def _variable_bytes(graph):
+    """Bytes of all variables of a graph, whether or not the step uses them."""
+    total = 0
+    for op in graph.get_operations():
+        if op.type in _VARIABLES:
+            shape = tf.TensorShape(op.get_attr("shape"))
+            if not shape.is_fully_defined():
+                raise ValueError("The memory of this graph cannot be predicted. "
+                                 f"Variable {op.name} has the shape {shape}.")
+            total += shape.num_elements() * op.get_attr("dtype").size
+    return total
+
+
+def _peak(graph_def, timeline):
+    """Returns (bytes at the worst moment, variables left out, number of tensors made).
+
+    Args:
+      graph_def: the graph.
+      timeline: a StepStats: its nodes in the order in which they ran, and the sizes of their outputs.
+    """
+    nodes = {node.name: node for node in graph_def.node}
+
+    @functools.cache
+    def owner(tensor):
+        """The tensor whose memory this one, (node, output), has: itself or an input; None of a variable."""
+        node = nodes[tensor[0]]
+        if node.op in _VARIABLES or node.op == "ReadVariableOp":
+            return None
+        if node.op in _ALIASES or (node.input and _returns_reference(node.op)):
+            return owner(_parse(node.input[tensor[1] if node.op == "IdentityN" else 0]))
+        return tensor
+
+    ran = [stats for device in timeline.dev_stats for stats in device.node_stats if stats.node_name in nodes]
+    size, last_use = {}, {}
+    for step, stats in enumerate(ran):
+        outputs = [(stats.node_name, index) for index in range(len(stats.output))]
+        for tensor, described in zip(outputs, stats.output):
+            if owner(tensor) == tensor:
+                size[tensor] = described.tensor_description.allocation_description.allocated_bytes
+        inputs = [_parse(text) for text in nodes[stats.node_name].input if not text.startswith("^")]
+        last_use.update((owner(tensor), step) for tensor in inputs + outputs)
+
+    freed = collections.Counter()
+    for tensor, step in last_use.items():
+        freed[step] += size.get(tensor, 0)
+    alive = peak = 0
+    for step, stats in enumerate(ran):
+        # An op's outputs are there before its inputs go.
+        alive += sum(size.get((stats.node_name, index), 0) for index in range(len(stats.output)))
+        peak = max(peak, alive)
+        alive -= freed[step]
+    return peak, len(size)
+
+
+@functools.cache
+def _returns_reference(op_type):
+    """Whether an op returns the variable that it was given, as Assign does."""
+    definition = op_def_registry.get(op_type)
+    return definition is not None and any(output.is_ref for output in definition.output_arg)
+
+
+def _parse(text):
+    """A node's input, "name" or "name:output", as (name, output)."""
+    name, _, output = text.partition(":")
+    return name, int(output or 0)
+
+
+# --- What fits -------------------------------------------------------------------------------------------
+
+
+def largest_batch(needs, usable_bytes, limit=1 << 16):
+    """Finds a batch size that fits while the next one does not.
+
+    Memory is nearly linear in the batch size: the search follows the line through the two sizes next to the
+    limit, and ends only when two neighbours on its two sides were simulated. Mostly that takes four
+    simulations.
+
+    Args:
+      needs: function of the batch size that returns the `Prediction` of a step.
+      usable_bytes: what the step may take.
+      limit: search no further.
+
+    Returns:
+      a `Largest`; with batch size `limit` and no next one if that fits.
+    """
+    predictions = {}
+    fits, too_large = 0, limit + 1
+    # Large, so that the first line is a good one; a simulation takes as long for any size.
+    guess = min(256, limit)
+    while too_large - fits > 1:
+        predictions[guess] = needs(guess)
+        if predictions[guess].total <= usable_bytes:
+            fits = guess
+        else:
+            too_large = guess
+        # Eight guesses on a line are enough; without one, halving ends.
+        guess = _crossing(predictions, usable_bytes) if len(predictions) < 8 else (fits + too_large) // 2
+        guess = min(max(guess, fits + 1), too_large - 1)
+    return Largest(fits, predictions.get(fits), predictions.get(too_large))
+
+
+def _crossing(predictions, usable_bytes):
+    """Where a line through two sizes next to the limit meets it; of one, activations are proportional."""
+    room = {size: usable_bytes - prediction.total for size, prediction in predictions.items()}
+    if len(room) == 1:
+        (size, prediction), = predictions.items()
+        return int(size + size * room[size] / prediction.activations)
+    first, second = sorted(sorted(room, key=lambda size: abs(room[size]))[:2])
+    fall = (room[first] - room[second]) / (second - first)
+    return int(first + room[first] / fall) if fall > 0 else 2 * second
+
+
+def runs(build, *arguments):
+    """Whether a training step fits into memory here: takes one, with zeros for every placeholder.
+
+    Args:
+      build: function of the arguments -> train op, built into the current graph; its placeholders have static
+        shapes.
+    """
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        train_op = build(*arguments)
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        inputs = [op.outputs[0] for op in graph.get_operations() if op.type == "Placeholder"]
+        try:
+            session.run(train_op,
+                        {tensor: np.zeros(tensor.shape, tensor.dtype.as_numpy_dtype) for tensor in inputs})
+        except tf.errors.ResourceExhaustedError:
+            return False
+    return True
+
+
+def advice(alternatives, needs, usable_bytes):
+    """Says what would fit, for a run that is short of memory.
+
+    Args:
+      alternatives: {what to change, such as "--recompute=layers": the `TrainingStep` then}; the first is the
+        run as it is.
+      needs: function of a `TrainingStep` that returns the `Prediction` of one of its micro-batches.
+      usable_bytes: what a step may take.
+
+    Returns:
+      lines of text.
+    """
+    given = next(iter(alternatives.values()))
+    needed = needs(given)
+    lines = [f"By simulation a micro-batch of {given.micro_batch_size} needs {needed}, and "
+             f"{gb(usable_bytes)} are usable."]
+    if needed.total <= usable_bytes:
+        usable_bytes = int(0.8 * needed.total)
+        lines.append("It should have fit: something else takes memory, or it is fragmented. Below, "
+                     f"{gb(usable_bytes)} are counted on.")
+    lines.append("The largest micro-batch that fits, and the flags for it:")
+    widest = max(map(len, alternatives))
+    for change, step in alternatives.items():
+        def of_size(size, step=step):
+            # A batch of two such micro-batches, so that accumulators count, or of one if it is the whole.
+            whole = size >= step.train_batch_size
+            return needs(step.replace(train_batch_size=size if whole else 2 * size,
+                                      gradient_accumulation_steps=2 - whole))
+
+        found = largest_batch(of_size, usable_bytes, limit=step.train_batch_size)
+        if found.batch_size:
+            count = next(count for count in divisors(step.train_batch_size)
+                         if step.train_batch_size // count <= found.batch_size)
+            lines.append(f"  {change:{widest}}  {found.batch_size:4}  --gradient_accumulation_steps={count}")
+        else:
+            lines.append(f"  {change:{widest}}  none; a single example needs {gb(found.next.total)}")
+    return "\n".join(lines)
+
+
+# --- What is usable --------------------------------------------------------------------------------------
+
+
+def usable_here():
+    """Returns (bytes that a step may take here, what they are): of the smallest GPU, else of free RAM."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        limits = [device.memory_limit_bytes for device in session.list_devices()
+                  if device.device_type == "GPU"]
+    if limits:
+        return min(limits) - WORKSPACE, f"GPU memory less {gb(WORKSPACE)} for workspaces and fragmentation"
+    return available_ram() - WORKSPACE, f"free RAM less {gb(WORKSPACE)} for workspaces and fragmentation"
+
+
+def available_ram(root="/"):
+    """Returns the bytes of RAM that this process may take: what is free, or left of its cgroup if less.
+
+    Args:
+      root: where /proc and /sys are.
+    """
+    with open(os.path.join(root, "proc/meminfo"), encoding="utf-8") as lines:
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    for directory, limit, used, reclaimable in (
+            ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+            ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+             "total_inactive_file")):
+        def read(name, directory=directory):
+            with open(os.path.join(root, directory, name), encoding="utf-8") as reader:
+                return reader.read()
+
+        try:
+            statistics = dict(line.split() for line in read("memory.stat").splitlines())
+            free = min(free, int(read(limit)) - int(read(used)) + int(statistics[reclaimable]))
+        except (OSError, KeyError, ValueError):  # there is no such cgroup, or the limit is "max"
+            continue
+    return free

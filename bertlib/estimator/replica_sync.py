@@ -1,0 +1,352 @@
+"""What an Estimator does together with other replicas: a vote before each step, batches shared out and
+gathered in order, metrics of what was gathered."""
+
+import contextlib
+import hashlib
+import itertools
+import time
+
+from absl import logging
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from bertlib.estimator import session_hooks
+from bertlib.graph import collectives, graph_keys
+from bertlib.replicas import replica_group
+from bertlib.system import code_fingerprint
+
+# Variables are compared and corrected in lists of this size.
+_BATCH_BYTES = 2**28
+# Hooks that write: replica 0's alone.
+_WRITING_HOOKS = tf.train.CheckpointSaverHook, tf.train.SummarySaverHook, tf.train.StepCounterHook
+
+
+def begin(group, step, directory):
+    """Begins a training of replicas: they compare their code, and their logs go to replica 0's directory.
+
+    Args:
+      step: the one that this replica's newest checkpoint has.
+      directory: where this replica would write.
+
+    Returns:
+      the step that replica 0 starts from.
+
+    Raises:
+      ValueError: replicas run different code.
+    """
+    step, directory = group.from_first((step, directory))
+    group.keep_log(directory)
+    code_fingerprint.agree(group)
+    return step
+
+
+def deal_out(dataset, group):
+    """Returns a dataset of tuples of R batches of another one, of which each replica takes its own; a rest of
+    fewer than R batches is nobody's.
+
+    All replicas have the same pipeline, and so the same position in it, which replica 0 saves.
+
+    Raises:
+      ValueError: it is no dataset.
+    """
+    if not isinstance(dataset, tf.compat.v2.data.Dataset):
+        raise ValueError("With several replicas an input_fn has to return a dataset, whose batches they "
+                         f"share; this one returned {type(dataset).__name__}.")
+    # All replicas have to end after the same step.
+    rounds = dataset.window(group.count, drop_remainder=True)
+    return rounds.flat_map(lambda *parts: tf.data.Dataset.zip(tuple(
+        _zipped(parts).skip(index).take(1) for index in range(group.count))))
+
+
+def _zipped(parts):
+    """The elements of a window, whose structure may be any."""
+    return tf.data.Dataset.zip(parts[0] if len(parts) == 1 else tuple(parts))
+
+
+@contextlib.contextmanager
+def telling(group):
+    """Tells the other replicas at once of an error in the block: they wait for this one in the middle of a
+    step, and to close a session and to explain an error take time. Of a broken loss all know."""
+    try:
+        yield
+    except (session_hooks.NanLossError, replica_group.ReplicaError, StopIteration,
+            tf.errors.OutOfRangeError, *collectives.LOST):
+        raise
+    except Exception as error:
+        group.tell(error)
+        raise
+
+
+def keep_reading_hooks(hooks, group):
+    """Returns those of some hooks that a replica is to run: only replica 0 writes."""
+    if group is None or group.is_first:
+        return hooks
+    return [hook for hook in hooks if not isinstance(hook, _WRITING_HOOKS)]
+
+
+class SameStart(tf.train.SessionRunHook):
+    """Gives all replicas the values that the global variables of one of them start with."""
+
+    def __init__(self, group, index=0):
+        """Takes the `replica_group.Group`, and which replica's values they are."""
+        self._group, self._index = group, index
+
+    def begin(self):
+        self._variables = tf.global_variables()
+
+    def after_create_session(self, session, coord):
+        _give(self._group, self._index, self._variables, session)
+
+
+def _give(group, index, variables, session):
+    """Gives all replicas the values that one of them has, where they differ.
+
+    Returns:
+      {name: (value before, value given)} of those that were others in this replica.
+    """
+    changed = {}
+    for some in _batches(variables):
+        values = session.run(some)
+        digests = group.all_gather([_digest(value) for value in values])
+        different = [place for place, found in enumerate(zip(*digests)) if len(set(found)) > 1]
+        given = group.all_gather([values[place] for place in different] if group.index == index else None)
+        own = {place: value for place, value in zip(different, given[index])
+               if digests[group.index][place] != digests[index][place]}
+        if own:
+            session.run([some[place].initializer for place in own],
+                        {some[place].initializer.inputs[1]: value for place, value in own.items()})
+        changed.update({some[place].op.name: (values[place], value) for place, value in own.items()})
+    return changed
+
+
+def _batches(variables):
+    """Yields variables in lists of a limited size: TensorFlow prepares each run anew, which takes longer than
+    to read most variables, and all values at once may not fit into memory."""
+    batch, size = [], 0
+    for variable in variables:
+        # The shape of a foreign variable may be unknown.
+        size += (variable.shape.num_elements() or 0) * variable.dtype.base_dtype.size
+        batch.append(variable)
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _digest(value):
+    value = np.asarray(value)
+    data = repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
+    return hashlib.blake2b(f"{value.dtype} {value.shape} ".encode() + data).digest()
+
+
+class SameWeights:
+    """Finds replicas whose weights have moved away from those of replica 0, and gives them these.
+
+    All make the same update from the same sums, each by itself: another GPU or CPU may round it otherwise,
+    and broken hardware does worse. A run that goes on from a checkpoint would then be another one.
+    """
+
+    def __init__(self, group):
+        """Builds what compares them, in the current graph of a training."""
+        self._group = group
+        self._variables = tf.global_variables()
+        self._checksums = [_checksum(variable) for variable in tf.trainable_variables()]
+
+    def check(self, session):
+        """Compares the weights; all replicas have to do so after the same step.
+
+        Args:
+          session: of this graph.
+        """
+        found = self._group.all_gather(session.run(self._checksums))
+        if all(other == found[0] for other in found):
+            return
+        changed = _give(self._group, 0, self._variables, session)
+        largest = max(((float(np.max(np.abs(np.subtract(own, given, dtype=np.float64)))), name)
+                       for name, (own, given) in changed.items()), default=None)
+        for index, moved in enumerate(self._group.all_gather((len(changed), largest))):
+            if self._group.is_first and moved[0]:
+                logging.warning(
+                    "%s computed other weights than replica 0: %d of %d variables differed, %s by %.2g. It "
+                    "goes on with those of replica 0. Replicas on GPUs or CPUs of one kind stay the same.",
+                    self._group.name(index), moved[0], len(self._variables), moved[1][1], moved[1][0])
+
+
+def _checksum(variable):
+    """A number that depends on each bit of a variable's value, int32 scalar."""
+    value = variable.read_value()
+    bits = tf.bitcast(value, tf.int32) if value.dtype.size % 4 == 0 else tf.cast(
+        tf.bitcast(value, tf.int16), tf.int32)
+    return tf.reduce_sum(bits)
+
+
+class Vote:
+    """What replicas tell each other between steps: whether one wants to end, how long each computed, and
+    whether replica 0 saved a checkpoint, after which they compare their weights.
+
+    Attributes:
+      listener: CheckpointSaverListener that is to learn of replica 0's checkpoints.
+    """
+
+    def __init__(self, group):
+        """Prepares it for the current graph, which is complete."""
+        self._group = group
+        self.listener = _SaveListener()
+        self._same_weights = None if group.horovod else SameWeights(group)
+        self._exchange = collectives.exchange()
+        self._pace = replica_group.Pace()
+        self._begun = self._seconds = None
+
+    @property
+    def fetches(self):
+        """What is to be fetched with a step's last run: tensors."""
+        return [] if self._exchange.ready is None else [self._exchange.ready]
+
+    def begin(self):
+        """To be called when a step begins."""
+        self._begun = time.time()
+
+    def end(self, fetched):
+        """To be called when a step is done, with the values of `fetches`."""
+        self._seconds = fetched[0] - self._begun if fetched else None
+
+    def ends(self, session, stop):
+        """Returns whether no further step is to be taken; logs which replica is slow, or has other weights.
+
+        Args:
+          session: the training's, a `tf.train.SingularMonitoredSession`.
+          stop: the `stopping.StopRequest` of this replica; it is made if another replica's was.
+        """
+        own = bool(session.should_stop()), stop.made, self._seconds, self.listener.has_saved
+        self.listener.has_saved = False
+        ended, made, seconds, saved = zip(*self._group.all_gather(own))
+        if None not in seconds and self._group.is_first:
+            for index, times in self._pace.slow(seconds):
+                logging.warning("%s takes %.1f times as long for its part of a step as the others; they wait "
+                                "for it.", self._group.name(index), times)
+        if any(made):
+            stop.make()
+        ends = any(ended) or any(made)
+        if self._same_weights and (ends or any(saved)):
+            self._same_weights.check(session.raw_session())
+        return ends
+
+
+class _SaveListener(tf.train.CheckpointSaverListener):
+    """Notes that a checkpoint was saved."""
+
+    has_saved = False
+
+    def after_save(self, session, global_step_value):
+        self.has_saved = True
+
+
+# --- Evaluation and prediction ---------------------------------------------------------------------------
+
+
+def share_input(group):
+    """Has our input of the current graph, if it does not train, give a replica its share of the batches."""
+    tf.add_to_collection(graph_keys.SHARE, (group.index, group.count))
+
+
+def is_shared():
+    """Whether the input of the current graph is such a share."""
+    return bool(tf.get_collection(graph_keys.SHARED_INPUT))
+
+
+def gathered(group, session, fetches, before_each, shared=True):
+    """Yields what is fetched for each batch of all replicas, in order.
+
+    Args:
+      session: a session of this replica's share.
+      fetches: what to fetch.
+      before_each: function that is called before a batch is computed.
+      shared: whether all replicas have batches; otherwise replica 0 alone.
+    """
+    def own():
+        before_each()
+        if not shared and not group.is_first:
+            return None
+        if session.should_stop():
+            return None
+        try:
+            return session.run(fetches)
+        except tf.errors.OutOfRangeError:
+            return None
+
+    while True:
+        for batch in group.all_gather(own())[:None if shared else 1]:
+            if batch is None:
+                return
+            yield batch
+
+
+def shared_out(group, function, items):
+    """Yields function(item) of each item, in order. Replicas share the items and have all results; without a
+    group (None) this process computes all.
+
+    Args:
+      items: list, the same on all replicas.
+    """
+    if group is None:
+        yield from map(function, items)
+        return
+    for start in range(0, len(items), group.count):
+        own = items[start + group.index:start + group.index + 1]
+        yield from group.all_gather(function(own[0]) if own else None)[:len(items) - start]
+
+
+def told(group, items):
+    """Yields what replica 0 has, item by item, on all replicas; without a group (None) the items.
+
+    Args:
+      items: iterable that only replica 0 iterates.
+    """
+    if group is None:
+        yield from items
+        return
+    own = iter(items)
+    while True:
+        # In a list, as an item may be None.
+        found = group.from_first(list(itertools.islice(own, 1)) if group.is_first else None)
+        if not found:
+            return
+        yield found[0]
+
+
+class Metrics:
+    """Metrics of batches that were computed elsewhere: the same ops on the same numbers."""
+
+    def __init__(self, eval_metrics):
+        """Builds them in a graph of their own.
+
+        Args:
+          eval_metrics: (function, tensors) of an `EstimatorSpec`; only dtypes and shapes of the tensors, a
+            list or dict, count.
+        """
+        function, tensors = eval_metrics
+        with tf.Graph().as_default() as self._graph, tf.device("/cpu:0"):
+            self._loss = tf.placeholder(tf.float32, [])
+            placeholders = tf.nest.map_structure(_placeholder, tensors)
+            self._placeholders = tf.nest.flatten(placeholders)
+            metrics = function(**placeholders) if isinstance(tensors, dict) else function(*placeholders)
+            metrics = {**metrics, "loss": tf.metrics.mean(self._loss)}
+            self._update = tf.group(*[update for _, update in metrics.values()])
+            self._values = {name: value for name, (value, _) in metrics.items()}
+            self._session = tf.Session()
+            self._session.run(tf.local_variables_initializer())
+
+    def add(self, loss, values):
+        """Adds a batch: its loss, and the values of the tensors."""
+        feeds = dict(zip(self._placeholders, tf.nest.flatten(values)))
+        self._session.run(self._update, {self._loss: loss, **feeds})
+
+    def results(self):
+        """Returns {name: value}, "loss" too: its mean over the batches."""
+        return self._session.run(self._values)
+
+
+def _placeholder(tensor):
+    shape = tensor.shape.as_list() if tensor.shape.rank else []
+    return tf.placeholder(tensor.dtype.base_dtype, [None, *shape[1:]] if shape else [])

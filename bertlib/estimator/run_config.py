@@ -1,0 +1,169 @@
+"""How an Estimator's runs behave besides their model."""
+
+import os
+
+import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
+from tensorflow.python.client import pywrap_tf_session
+
+from bertlib.replicas import cluster, replica_group
+from bertlib.system import stopping
+
+
+class RunConfig(object):
+    """How a run behaves besides its model: seed, checkpoints, logging, session."""
+
+    def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100,
+                 save_checkpoints_steps=None, save_checkpoints_secs=None, session_config=None,
+                 keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000, log_step_count_steps=100,
+                 train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
+                 experimental_distribute=None, experimental_max_worker_delay_secs=None,
+                 session_creation_timeout_secs=7200, gradient_accumulation_steps=1, training_step=None,
+                 stop_request=None):
+        """Creates a configuration.
+
+        Args:
+          model_dir: directory of checkpoints and summaries.
+          tf_random_seed: the graph's seed. TensorFlow's default was none; here runs repeat unless asked
+            otherwise.
+          save_summary_steps: steps between summaries; None or 0 for none.
+          save_checkpoints_steps: steps between checkpoints.
+          save_checkpoints_secs: seconds between checkpoints; 600 if neither is given.
+          session_config: tf.ConfigProto.
+          keep_checkpoint_max: checkpoints kept; None or 0 for all.
+          keep_checkpoint_every_n_hours: keep one more every n hours.
+          log_step_count_steps: steps between log lines; None or 0 for none.
+          train_distribute, eval_distribute: a tf.distribute strategy. Of one replica it changes nothing; as
+            many replicas as a strategy has are started by `python -m tf1 --num_replicas`.
+          device_fn: function of an op that returns its device.
+          protocol, experimental_distribute, experimental_max_worker_delay_secs,
+            session_creation_timeout_secs: of clusters; ignored.
+          gradient_accumulation_steps: micro-batches that make a training batch. The model_fn hands it on to
+            `optimization.create_optimizer`; it is in params.
+          training_step: a `TrainingStep` that says more of it, in place of the number of micro-batches. If
+            these differ in their numbers of examples, the input_fn cuts the training batch, and
+            params["batch_size"] is that of the whole.
+          stop_request: a `stopping.StopRequest`. When it is made, a training saves its last whole step.
+
+        Raises:
+          ValueError: a strategy has several replicas, or TF_CONFIG several processes; both
+            save_checkpoints_steps and save_checkpoints_secs are given, or one is not positive.
+        """
+        if not self.replicas:
+            refuse_clusters()
+        if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
+            raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")
+        if save_checkpoints_steps is None and save_checkpoints_secs is None:
+            save_checkpoints_secs = 600
+        for name, value in (("save_checkpoints_steps", save_checkpoints_steps),
+                            ("save_checkpoints_secs", save_checkpoints_secs),
+                            ("gradient_accumulation_steps", gradient_accumulation_steps)):
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} is {value}; it must be positive.")
+        for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
+            if not self.replicas and strategy is not None and strategy.num_replicas_in_sync > 1:
+                count = strategy.num_replicas_in_sync
+                raise ValueError(f"{name} has {count} replicas. Start the script as python -m tf1 "
+                                 f"--num_replicas={count}, or leave {name} out: the run then uses one "
+                                 "device.")
+        self.train_distribute = train_distribute
+        self.eval_distribute = eval_distribute
+        self.device_fn = device_fn
+        self.protocol = protocol
+        self.experimental_distribute = experimental_distribute
+        self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
+        self.session_creation_timeout_secs = session_creation_timeout_secs
+        self.gradient_accumulation_steps = (gradient_accumulation_steps if training_step is None
+                                            else training_step.gradient_accumulation_steps)
+        self.training_step = training_step
+        self.stop_request = stop_request or stopping.StopRequest()
+        self.model_dir = model_dir and os.fspath(model_dir)
+        self.tf_random_seed = tf_random_seed
+        self.save_summary_steps = save_summary_steps
+        self.save_checkpoints_steps = save_checkpoints_steps
+        self.save_checkpoints_secs = save_checkpoints_secs
+        self.session_config = _on_own_gpu(session_config, self.replicas)
+        self.keep_checkpoint_max = keep_checkpoint_max
+        self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
+        self.log_step_count_steps = log_step_count_steps
+
+    @property
+    def unequal_micro_batches(self):
+        """Whether micro-batches differ in their numbers of examples."""
+        return self.training_step is not None and self.training_step.unequal_micro_batches
+
+    @property
+    def replicas(self):
+        """The `replica_group.Group` of this process; None if it works alone."""
+        return replica_group.current()
+
+    @property
+    def is_chief(self):
+        """Whether this process writes."""
+        return not self.replicas or self.replicas.is_first
+
+    @property
+    def task_id(self):
+        """Which replica this process is."""
+        return self.replicas.index if self.replicas else 0
+
+    @property
+    def num_worker_replicas(self):
+        """How many replicas there are."""
+        return self.replicas.count if self.replicas else 1
+
+    # What programs ask of a run.
+    task_type = "worker"
+    num_ps_replicas = 0
+    master = ""
+    evaluation_master = ""
+
+    def replace(self, **changes):
+        """Returns a copy with some settings changed."""
+        settings = {**vars(self), **changes}
+        for given, other in (("save_checkpoints_steps", "save_checkpoints_secs"),
+                             ("save_checkpoints_secs", "save_checkpoints_steps")):
+            if changes.get(given) is not None and other not in changes:
+                settings[other] = None
+        return type(self)(**settings)
+
+
+def _on_own_gpu(session_config, group):
+    """A tf.ConfigProto that names the replica's GPU, if it sees others too and names none."""
+    if group is None or group.gpu is None:
+        return session_config
+    found = tf.ConfigProto()
+    if session_config is not None:
+        found.CopyFrom(session_config)
+    found.gpu_options.visible_device_list = found.gpu_options.visible_device_list or str(group.gpu)
+    return found
+
+
+def refuse_clusters(environment=os.environ):
+    """Checks that TF_CONFIG, by which `tf.estimator` learned of other processes, names none but this one.
+
+    Each of several would believe that it is alone, and write into the same directory.
+
+    Raises:
+      ValueError: it names several, or makes this process an evaluator of others, or cannot be used.
+    """
+    machines = cluster.from_environment(environment)
+    if machines and (len(machines.addresses) > 1 or machines.is_evaluator):
+        raise ValueError("The environment variable TF_CONFIG names a cluster, and this process is alone: "
+                         "each of several would train by itself, in the same directory. Start the script as "
+                         "python -m tf1 --num_replicas=1 SCRIPT, or unset TF_CONFIG.")
+
+
+def xla_session_config():
+    """Returns a tf.ConfigProto with which XLA compiles whole graphs, on GPU and on CPU.
+
+    On CPU that takes effect only if this is called before the process has run any session.
+    """
+    config = tf.ConfigProto()
+    config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
+    # It fuses some ops into others that XLA does not know.
+    config.graph_options.rewrite_options.remapping = rewriter_config_pb2.RewriterConfig.OFF
+    if not tf.config.list_physical_devices("GPU"):
+        # As --tf_xla_cpu_global_jit in TF_XLA_FLAGS, which would have to be there before devices are listed.
+        pywrap_tf_session.TF_SetTfXlaCpuGlobalJit(True)
+    return config

@@ -1,0 +1,110 @@
+"""The model of a `model_fn`, written as a SavedModel into a new directory."""
+
+import contextlib
+import itertools
+import os
+import shutil
+import time
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.saved_model.model_utils import export_utils
+
+from bertlib.checkpoints import checkpoint_files, resume
+from bertlib.estimator.estimator_spec import ModeKeys
+from bertlib.system import files, locks
+
+_TEMPORARY = "temp-"  # what the name of an unfinished version begins with, for TensorFlow Serving too
+
+
+def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_fn, assets_extra, as_text):
+    """Writes it; see `estimator.Estimator.export_saved_model`.
+
+    Args:
+      builder: the `model_graph.Builder`.
+      config: the `RunConfig`.
+      checkpoint: prefix of the weights.
+
+    Returns:
+      the directory, as bytes.
+    """
+    with tf.Graph().as_default() as graph:
+        receiver = None
+
+        def features_fn():
+            nonlocal receiver
+            receiver = serving_input_receiver_fn()
+            return receiver.features, None, []
+
+        spec, _ = builder.build(features_fn, ModeKeys.PREDICT)
+        outputs = export_utils.get_export_outputs(spec.export_outputs, spec.predictions)
+        signatures = export_utils.build_all_signature_defs(
+            receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
+        # The graph must not be finalized: the builder adds to it.
+        scaffold = resume.scaffold_of(spec, checkpoint, config)
+        saver = scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS)[0]
+        main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
+        with tf.Session(graph=graph, config=config.session_config) as session:
+            with resume.explaining_damage(checkpoint):
+                saver.restore(session, checkpoint_files.openable(checkpoint))
+            with new_export_dir(export_dir_base) as (temporary_dir, final_dir):
+                writer = tf.saved_model.builder.SavedModelBuilder(temporary_dir)
+                writer.add_meta_graph_and_variables(
+                    session, [tf.saved_model.tag_constants.SERVING], signature_def_map=signatures,
+                    assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS), main_op=main_op,
+                    strip_default_attrs=True, saver=saver)
+                writer.save(as_text)
+                for target, source in (assets_extra or {}).items():
+                    path = os.path.join(temporary_dir, "assets.extra", target)
+                    tf.gfile.MakeDirs(os.path.dirname(path))
+                    tf.gfile.Copy(source, path)
+    return final_dir
+
+
+@contextlib.contextmanager
+def new_export_dir(export_dir_base):
+    """Gives a directory to fill, a str, and the one that it becomes when the block ends, as bytes; removes it
+    if the block fails.
+
+    The name of the second one is the version, a number: the time in seconds, or the next number that no
+    export has, finished or not. Directories that killed exports left unfinished are removed before, unless
+    they are remote.
+    """
+    with files.explaining_disk(export_dir_base):
+        made = _filled_remote_dir if files.is_remote(export_dir_base) else _filled_local_dir
+        yield from made(tf.compat.as_str(export_dir_base))
+
+
+def _filled_local_dir(export_dir_base):
+    os.makedirs(export_dir_base, exist_ok=True)
+    locks.remove_abandoned(export_dir_base, _TEMPORARY)
+    for version in itertools.count(int(time.time())):
+        final_dir = os.path.join(export_dir_base, str(version))
+        temporary_dir = os.path.join(export_dir_base, f"{_TEMPORARY}{version}")
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(locks.file(temporary_dir))
+                os.mkdir(temporary_dir)  # by one process only, and by one of its threads
+            except (locks.InUseError, FileExistsError):
+                continue
+            try:
+                if os.path.exists(final_dir):
+                    os.rmdir(temporary_dir)
+                    continue
+                yield temporary_dir, os.fsencode(final_dir)
+                os.rename(temporary_dir, final_dir)
+                return
+            except BaseException:
+                shutil.rmtree(temporary_dir, ignore_errors=True)
+                raise
+
+
+def _filled_remote_dir(export_dir_base):
+    final_dir = export_utils.get_timestamped_export_dir(export_dir_base)
+    temporary_dir = tf.compat.as_str(export_utils.get_temp_export_dir(final_dir))
+    try:
+        yield temporary_dir, final_dir
+        tf.gfile.Rename(temporary_dir, final_dir)
+    except BaseException:
+        if tf.gfile.Exists(temporary_dir):
+            tf.gfile.DeleteRecursively(temporary_dir)
+        raise

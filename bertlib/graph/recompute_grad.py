@@ -1,0 +1,120 @@
+"""Gradient checkpointing (Chen et al. 2016, arXiv:1604.06174) for graphs: less memory for more arithmetic.
+
+A function's intermediate results are not kept for the backward pass but computed a second time in it, with
+the same random numbers. With `--recompute=layers`
+`modeling.transformer_model` wraps its layers in it, with `--recompute=attention` `modeling.attention_layer`
+its attention.
+
+(`tf.recompute_grad` saves nothing in a graph. It orders the second computation after the first by an op that
+TensorFlow's optimizer removes, and then both run side by side.)
+
+XLA takes no notice of control dependencies in what it compiles together, and would merge the two
+computations. Its own barrier (`XlaOptimizationBarrier`) is gone on CPU before the order of computation is
+chosen. So the ops at the border are not compiled (`own_gradient.fence`): what is before and what is after are
+then compiled apart, and run in their order.
+"""
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.graph import randomness
+from bertlib.graph.custom_gradient import fence, identity_with_gradient
+
+
+def recompute_grad(function):
+    """Returns `function` with a backward pass that runs it again.
+
+    Of each call only the inputs stay in memory, and of the outputs what others use. The gradients are those
+    of `function`, also where only some of its outputs are used, and can be differentiated again.
+
+    Args:
+      function: takes tensors, returns a tensor or a list of tensors. Gradients have to reach only its
+        arguments and the variables it gets by `tf.get_variable`; its random numbers, if any, come from
+        `randomness`. Else `tf.gradients` raises a ValueError.
+    """
+    def call(*inputs):
+        scope = tf.get_variable_scope()
+        outer_getter = scope.custom_getter
+        repeatable = randomness.repeatable(function)
+        inputs = [tf.convert_to_tensor(tensor) for tensor in inputs]
+        parameters = []
+
+        def fetch(getter, *args, **kwargs):
+            """A custom getter: the variable as a tensor, which becomes an input too."""
+            variable = outer_getter(getter, *args, **kwargs) if outer_getter else getter(*args, **kwargs)
+            parameters.append(tf.convert_to_tensor(variable))
+            return parameters[-1]
+
+        # A scope entered for it would start the counts of default names ("dense", "dense_1") anew.
+        scope.set_custom_getter(fetch)
+        try:
+            results = repeatable(*inputs)
+        finally:
+            scope.set_custom_getter(outer_getter)
+        outputs = _as_list(results)
+
+        def backward(op, *gradients):
+            """The gradients for the inputs of `op`: outputs, inputs and parameters."""
+            used = [index for index in range(len(outputs)) if not _is_unused(op, index, gradients[index])]
+            gradients = [tf.convert_to_tensor(gradients[index]) for index in used]
+            # Without it the second computation could run beside the first, and be merged with it.
+            with tf.control_dependencies(gradients):
+                fenced = fence(op.inputs[len(outputs):])
+            again = iter(fenced[len(inputs):])
+            number_of_ops = len(tf.get_default_graph().get_operations())
+            with tf.variable_scope(scope, custom_getter=lambda *args, **kwargs: next(again),
+                                   auxiliary_name_scope=False):
+                repeated = _as_list(repeatable(*fenced[:len(inputs)]))
+            _check(repeated, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
+            found = tf.gradients([repeated[index] for index in used], fenced, gradients)
+            # XLA would put the gradients of weights off to the step's end, and hold their inputs until then.
+            done = iter(fence([gradient for gradient in found if isinstance(gradient, tf.Tensor)]))
+            return [None] * len(outputs) + [next(done) if isinstance(gradient, tf.Tensor) else gradient
+                                            for gradient in found]
+
+        tensors = identity_with_gradient([*outputs, *inputs, *parameters], backward)
+        return tensors[:len(outputs)] if isinstance(results, (list, tuple)) else tensors[0]
+
+    return call
+
+
+def _as_list(results):
+    return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def _is_unused(op, index, gradient):
+    """Whether a gradient says only that nothing used the output: the zeros that `tf.gradients` fills in.
+
+    To be computed they need the output, which would have to be kept.
+    """
+    return gradient is None or (
+        isinstance(gradient, tf.Tensor) and gradient.op.type == "ZerosLike"
+        and gradient.op.inputs[0] is op.outputs[index])
+
+
+def _check(outputs, inputs, created):
+    """Refuses what would make gradients wrong without a word; see `recompute_grad`.
+
+    Args:
+      outputs: the function's.
+      inputs: the tensors that gradients reach.
+      created: the ops the function made.
+    """
+    created = set(created)
+    seen, waiting = {tensor.ref() for tensor in inputs}, list(outputs)
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.ref() in seen:
+            continue
+        seen.add(tensor.ref())
+        op = tensor.op
+        if op not in created or op.type in ("Placeholder", "ReadVariableOp"):
+            if tensor.dtype.is_floating:
+                raise ValueError(f"{tensor.name} is used in a recomputed function but is no argument of it: "
+                                 "no gradient would reach it. Pass it as an argument, or get the variable "
+                                 "inside by tf.get_variable.")
+        elif op.op_def.is_stateful and "seed" in op.node_def.attr:
+            raise ValueError(f"{op.name} ({op.type}) draws other random numbers each time: the gradients of "
+                             "a recomputed function would be wrong. Use `modeling.dropout`, or "
+                             "`uniform` or `bernoulli` of `randomness`.")
+        else:
+            waiting.extend(op.inputs)

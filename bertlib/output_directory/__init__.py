@@ -1,0 +1,1 @@
+"""The files of an output directory: the record of the training, the vocabulary, the labels, the model."""

@@ -1,0 +1,166 @@
+"""What a training leaves in its output directory that says what the model there is: names and contents."""
+
+import functools
+import json
+import os
+
+from absl import logging
+
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.output_directory import record_fields, tokenizer_files
+from bertlib.system import files, fingerprints
+import tokenization
+
+CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "spm.model", "labels.txt"
+NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
+# The rows that a training of --dev_fraction is evaluated on.
+DEV_ROWS = "dev_rows.txt"
+RECORD = "run.json"
+RECORD_FORMAT = 1
+# Settings of a configuration that may differ between two runs: they are no part of the architecture.
+OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
+_RESTORE = "Restore it; or remove it, and what trained the checkpoints beside it is no longer known."
+# What trained a head, by the command, where an older record does not say its kind.
+_OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions", "run_pretraining.py": "pre-training"}
+
+
+def labels_in(directory):
+    """Returns the labels that a directory's labels.txt has (list of str), or None without that file.
+
+    Raises:
+      ValueError: there are none, or one twice.
+    """
+    path = os.path.join(directory, LABELS)
+    if not files.exists(path):
+        return None
+    labels = files.read_bytes(path).decode("utf-8").split("\n")[:-1]
+    if not labels or len(set(labels)) < len(labels):
+        raise ValueError(f"{path} should have a different label in each line. Restore it.")
+    return labels
+
+
+def read_record(directory):
+    """Returns the record in an output directory, a dict; None if there is none. Each field and setting that
+    anything here reads is of the type and within the bounds that `record_fields` says.
+
+    Raises:
+      ValueError: the file is damaged, or of a later version, or labels.txt beside it has other labels.
+    """
+    path = os.path.join(directory, RECORD)
+    if not files.exists(path):
+        return None
+    try:
+        found = json.loads(files.read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}. {_RESTORE}") from error
+    needed = {"format", "task", "labels", "bert_config", "settings", "changes"}
+    if not isinstance(found, dict) or needed - set(found) or found["format"] != RECORD_FORMAT:
+        raise ValueError(f"{path} is no record of format {RECORD_FORMAT}, the one that this version reads. "
+                         "Remove it, and what trained the checkpoints beside it is no longer known.")
+    problem = record_fields.problem(found, kind_of)
+    if problem:
+        raise ValueError(f"{path} is damaged: {problem}. {_RESTORE}")
+    _check_labels(directory, found)
+    return found
+
+
+def of_vocabulary(path, pieces=False):
+    """Returns the fingerprint of a vocabulary: of its entries in order; of a SentencePiece model (`pieces`),
+    of its file.
+
+    Raises:
+      ValueError: it is not UTF-8.
+    """
+    if pieces:
+        return fingerprints.of_files([path])["fingerprint"]
+    try:
+        return fingerprints.of_texts(tokenization.load_vocab(path))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8, and so no vocabulary: {error}. Restore it.") from None
+
+
+def check_vocabulary(directory, record, path=None, pieces=False):
+    """Checks that the vocabulary beside a record is that of its training.
+
+    Args:
+      directory: where the record is.
+      record: see `read_record`.
+      path, pieces: another file than the one in the directory, see `of_vocabulary`.
+
+    Raises:
+      ValueError: it has other entries, or has them in another order.
+    """
+    if path is None:
+        pieces = files.exists(os.path.join(directory, SENTENCE_PIECES))
+        path = os.path.join(directory, SENTENCE_PIECES if pieces else VOCABULARY)
+    if files.exists(path) and record.get("vocabulary") not in (None, of_vocabulary(path, pieces)):
+        raise ValueError(f"{path}: these are not the entries, in their order, of the vocabulary that the "
+                         f"model was trained with, says {os.path.join(directory, RECORD)}. A token would get "
+                         "the vector of another one. Restore the file.")
+
+
+def check_config(path, config):
+    """Checks that the configuration beside a record is that of its training.
+
+    Args:
+      path: the configuration's file.
+      config: the `modeling.BertConfig` in it.
+
+    Raises:
+      ValueError: the model would compute something else than the one that was trained.
+    """
+    directory, name = os.path.split(path)
+    record = read_record(directory) if name == CONFIG else None
+    trained, now = record["bert_config"] if record else {}, config.to_dict()
+    for name in sorted({*trained} & {*now} - {*OF_TRAINING}):
+        if trained[name] != now[name]:
+            raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, and the model was trained with "
+                             f"{json.dumps(trained[name])}, says {os.path.join(directory, RECORD)}. Restore "
+                             "the file.")
+
+
+def _check_labels(directory, record):
+    """Raises a ValueError if labels.txt and the record of a directory differ in the labels or their order."""
+    labels = labels_in(directory)
+    if labels is not None and record["labels"] is not None and labels != record["labels"]:
+        raise ValueError(f"{os.path.join(directory, LABELS)} and {os.path.join(directory, RECORD)} differ in "
+                         "the labels or their order: an answer would get the name of another one. Restore "
+                         "the file that was changed.")
+
+
+def check_trained(record, checkpoint):
+    """Checks that a training has made something of the weights that a command is to answer with; warns, once,
+    if the training is unfinished.
+
+    It is finished if it reached its last step, or ended before by itself, as one with early stopping does;
+    not if it was killed or terminated.
+
+    Args:
+      record: see `read_record`.
+      checkpoint: path of the training's weights.
+
+    Raises:
+      ValueError: they are those of step 0.
+    """
+    found = checkpoint_formats.open_checkpoint(checkpoint)
+    if "global_step" not in found.shapes:  # the weights alone
+        return
+    step, planned, finished = int(found.read("global_step")), *map(record.get, ("planned_steps",
+                                                                                "finished_step"))
+    if step == 0:
+        raise ValueError(f"{found.path} is step 0 of a training, before it has learned anything: its head is "
+                         "random. Start the command that trains again, and let it take some steps.")
+    if planned is not None and step < planned and (finished is None or step > finished):
+        _warn_of_unfinished(found.path, step, planned)
+
+
+@functools.cache
+def _warn_of_unfinished(path, step, planned):
+    logging.warning("%s is of an unfinished training: step %d of %d. The command that trains, started again, "
+                    "goes on from there.", path, step, planned)
+
+
+def kind_of(record):
+    """Returns the kind of head that a record is about, a key of `record_fields.KINDS`."""
+    by_labels = "regression" if record["labels"] is None else "classification"
+    return record.get("task_type") or _OF_COMMANDS.get(record.get("command"), by_labels)

@@ -1,0 +1,442 @@
+"""Starts the replicas of a run on this machine, and ends when they have ended. Loads no TensorFlow.
+
+A replica is the same command in a process of its own, which the environment variable BERT_REPLICA tells what
+it is; see `replica_group`. GPUs and cores are shared out among the replicas; replica 0 has the launcher's
+stdin, stdout and stderr. SIGTERM, SIGHUP and Ctrl-C are passed on. When a replica fails, the others end by
+themselves; those that do not are ended here.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import glob
+import itertools
+import json
+import math
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from bertlib.replicas import replica_group, replica_meeting
+from bertlib.system import terminal, workers
+
+_POLL_SECONDS = 0.05
+# Part of the timeout after which a stopped replica is given up.
+_STOPPED = 0.7
+_STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGHUP: "terminated.",
+               128 + signal.SIGINT: "interrupted."}
+_LOG_LINES = 40
+
+# How the replicas of this machine ended: the command's exit code, its last line or None, and whether another
+# try may end otherwise.
+End = collections.namedtuple("End", ["code", "message", "again"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What to start.
+
+    Attributes:
+      local_count: replicas on this machine; on others there are as many.
+      timeout: seconds in which all have ended after one failed.
+      max_restarts: how often all are started again after a failure.
+      cluster: a `cluster.Cluster` of several machines; None for this machine alone.
+      shares_gpus: whether each replica sees a GPU of its own; if not, all see all, and each is told which
+        one it is to use.
+      patience: seconds after a failure until a replica that goes on is asked to end. It is ended a third of
+        that after it was asked, or after another replica named it as the one that failed.
+      shows_tracebacks: whether an error that a replica names has more to say in its log.
+      afterwards: sentence for the end of a message about a replica that was killed or lost.
+      command: the command line, the interpreter first.
+      namespace: the `network_namespace.Namespace` that replicas run in; None for that of this process. Not
+        for several machines. With a cluster of this machine alone, its evaluator still finds the port of
+        TF_CONFIG open.
+    """
+
+    local_count: int
+    timeout: float
+    max_restarts: int = 0
+    cluster: object = None
+    shares_gpus: bool = True
+    patience: float = 15.0
+    shows_tracebacks: bool = False
+    afterwards: str = ""
+    command: tuple = dataclasses.field(default_factory=lambda: (sys.executable, *sys.orig_argv[1:]))
+    namespace: object = None
+
+
+# --- What this machine has -------------------------------------------------------------------------------
+
+
+def visible_gpus(environment=os.environ):
+    """Returns the names of the GPUs that a process sees, as CUDA_VISIBLE_DEVICES has them."""
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return [str(number) for number in range(len(glob.glob("/dev/nvidia[0-9]*")))]
+    # CUDA reads up to the first name that is none.
+    return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"),
+                                    map(str.strip, named.split(","))))
+
+
+def count_here(asked, environment=os.environ):
+    """Returns the number of replicas on this machine.
+
+    Args:
+      asked: the number that was asked for; 0 for one on each GPU, and one where there is none.
+
+    Raises:
+      ValueError: there are GPUs, and fewer of them.
+    """
+    gpus = visible_gpus(environment)
+    if gpus and asked > len(gpus):
+        named = environment.get("CUDA_VISIBLE_DEVICES")
+        visible = "" if named is None else f" that CUDA_VISIBLE_DEVICES={named} shows"
+        raise ValueError(f"--num_replicas={asked} needs as many GPUs, and this machine has "
+                         f"{len(gpus)}{visible}. Pass --num_replicas={len(gpus)}, or 0 for one on each; or "
+                         "set CUDA_VISIBLE_DEVICES= to use the CPU.")
+    return asked or max(1, len(gpus))
+
+
+def _environment(plan, local_index, spec):
+    """The environment of one replica."""
+    changes = {replica_group.VARIABLE: json.dumps(spec)}
+    gpus = visible_gpus()
+    if gpus and plan.shares_gpus:
+        changes["CUDA_VISIBLE_DEVICES"] = gpus[local_index]
+    if plan.local_count > 1:
+        threads = max(1, workers.available_cores() // plan.local_count)
+        counts = {"TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads,
+                  # A lone thread takes what became ready last: sums over replicas would wait until the
+                  # backward pass is done.
+                  "TF_NUM_INTEROP_THREADS": max(2, threads)}
+        changes.update({name: str(count) for name, count in counts.items() if name not in os.environ})
+    return {**os.environ, **changes}
+
+
+def listen(cluster):
+    """Returns the socket where replica 0 is met, bound and listening; None on a machine that replica 0 is not
+    on.
+
+    Args:
+      cluster: a `cluster.Cluster`; None for this machine alone.
+
+    Raises:
+      OSError: another process listens there.
+    """
+    if cluster is not None and cluster.index != 0:
+        return None
+    if cluster is None:
+        return replica_meeting.listener("127.0.0.1", 0)
+    host, port = cluster.coordinator
+    try:
+        return replica_meeting.listener(host, port)
+    except OSError as error:
+        raise OSError(f"Port {port}, which TF_CONFIG names for this machine, cannot be listened at "
+                      f"({error.strerror}). Another job on this machine may use the same one, or one that "
+                      "has not ended yet: end it, or name another port on all machines.") from error
+
+
+# --- The replicas ----------------------------------------------------------------------------------------
+
+
+class _Replica:
+    """The process of a replica.
+
+    Attributes:
+      index: among all replicas.
+      code: exit code of its process; None while it runs.
+      ended: seconds of the clock at which that was seen.
+      status: what it wrote at its end, a dict, or None.
+      ended_here: whether the launcher ended it.
+      stopped: whether it was found stopped.
+    """
+
+    def __init__(self, index, process, status, log):
+        self.index, self.process, self.log = index, process, log
+        self._status = status
+        self.code, self.ended, self.status, self.ended_here, self.stopped = None, None, None, False, False
+        self._asks_at = self._kills_at = math.inf
+        self._looked, self._stopped_since = 0.0, None
+
+    def __str__(self):
+        return f"replica {self.index} (process {self.process.pid})"
+
+    def runs(self):
+        """Whether it runs; notes its end."""
+        if self.code is None:
+            self.code = self.process.poll()
+            if self.code is not None:
+                self.ended = time.monotonic()
+                with contextlib.suppress(OSError, ValueError), open(self._status, encoding="utf-8") as file:
+                    self.status = json.load(file)
+        return self.code is None
+
+    @property
+    def failed(self):
+        """Whether it ended, and not well."""
+        return self.code not in (None, 0)
+
+    @property
+    def command_code(self):
+        """The exit code that a shell would show."""
+        return self.status["code"] if self.status else self.code if self.code >= 0 else 128 - self.code
+
+    @property
+    def was_asked(self):
+        """Whether it ended since somebody asked it to."""
+        return self.failed and self.command_code in _STOPPED_BY and not self.ended_here
+
+    @property
+    def is_at_fault(self):
+        """Whether it failed, and nobody asked for that, nor is another replica known to be the reason."""
+        return self.failed and not self.was_asked and (
+            self.status["own"] if self.status else not self.ended_here)
+
+    def limit(self, asks_at, kills_at):
+        """Sets when it is asked to end, and when it is ended, unless it already has less time."""
+        self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
+
+    def press(self, now, longest_stop):
+        """Does what is due, also if the process is stopped for so many seconds: none of the others notices it
+        before they have met."""
+        if now - self._looked > longest_stop / 10:
+            self._looked = now
+            self._stopped_since = (self._stopped_since or now) if self.is_stopped() else None
+            if self._stopped_since and now - self._stopped_since > longest_stop:
+                self._kills_at = now
+        if now >= self._kills_at:
+            self.stopped = self.stopped or self.is_stopped()
+            self.ended_here = True
+            self.process.kill()
+        elif now >= self._asks_at:
+            self._asks_at, self.ended_here = math.inf, True
+            self.process.terminate()
+
+    def is_stopped(self):
+        """Whether somebody stopped the process; Linux tells."""
+        try:
+            with open(f"/proc/{self.process.pid}/stat", encoding="utf-8") as file:
+                return file.read().rpartition(")")[2].split()[0] == "T"
+        except OSError:
+            return False
+
+
+def _start(plan, attempt, listener, key, directory):
+    """Starts all; yields them one by one."""
+    place = None if plan.namespace else plan.cluster
+    inherited = plan.namespace.descriptors if plan.namespace else []
+    command = plan.namespace.wrapped(plan.command) if plan.namespace else plan.command
+    first, machines = (place.index * plan.local_count, len(place.addresses)) if place else (0, 1)
+    coordinator = list(place.coordinator if place else listener.getsockname())
+    for number in range(plan.local_count):
+        index = first + number
+        status, log = (os.path.join(directory, f"{name}-{index}") for name in ("status", "log"))
+        spec = {"index": index, "count": plan.local_count * machines, "local_index": number,
+                "local_count": plan.local_count, "host": place.host if place else "127.0.0.1",
+                "coordinator": coordinator, "listener": None if index else listener.fileno(), "key": key,
+                "gpu": None if plan.shares_gpus or not visible_gpus() else number,
+                "timeout": plan.timeout, "launcher": os.getpid(), "status": status,
+                "log": log if index else None, "attempt": attempt}
+        with open(log, "ab") if index else contextlib.nullcontext() as output:
+            process = subprocess.Popen(
+                command, env=_environment(plan, number, spec),
+                stdin=subprocess.DEVNULL if index else None, stdout=output, stderr=output,
+                start_new_session=True, pass_fds=[*inherited, *([] if index else [listener.fileno()])])
+        yield _Replica(index, process, status, log if index else None)
+
+
+def _wait(plan, replicas, signals):
+    """Waits until all have ended; passes signals on, and ends those that do not end after a failure."""
+    passed_on, seen = 0, set()
+    while running := [replica for replica in replicas if replica.runs()]:
+        now = time.monotonic()
+        for number in signals[passed_on:]:
+            passed_on += 1
+            for replica in running:
+                replica.process.send_signal(number)
+                replica.limit(math.inf, now + plan.timeout)
+        for replica in set(replicas) - set(running) - seen:
+            seen.add(replica)
+            _limit_others(plan, replica, running, now, signals)
+        for replica in running:
+            replica.press(now, _STOPPED * plan.timeout)
+        time.sleep(_POLL_SECONDS)
+
+
+def _limit_others(plan, ended, running, now, signals):
+    """Sets when those that run have to end, now that one has ended."""
+    last = plan.patience / 3
+    for replica in running:
+        if ended.was_asked or ended.code == 0 and ended.index == 0:
+            # Replica 0 may have to save. If it has ended well itself, nothing is left to do for the others.
+            replica.limit(math.inf, now + plan.timeout)
+        elif ended.failed and not signals:
+            replica.limit(now + plan.patience, now + plan.patience + last)
+            if ended.status and not ended.status["own"] and ended.status["about"] == replica.index:
+                replica.limit(math.inf, now if replica.is_stopped() else now + last)
+
+
+# --- How they ended --------------------------------------------------------------------------------------
+
+
+def _end_of(replicas, signals, afterwards):
+    """Returns the `End` of replicas that have all ended."""
+    failed = sorted((replica for replica in replicas if replica.failed), key=lambda replica: replica.ended)
+    if not failed:
+        return End(0, None, False)
+    faults = [replica for replica in failed if replica.is_at_fault]
+    if faults:
+        named = [replica.status["about"] for replica in failed if replica.status]
+        # Of several, the one that most speak of; of these, the one that ended first.
+        return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed, afterwards)
+    asked = [replica for replica in failed if replica.was_asked]
+    if asked or signals:
+        # Replica 0, which saves, says best what is kept.
+        asked.sort(key=lambda replica: (replica.status is None, replica.index))
+        if not asked:
+            return stopped_by(signals[0])
+        code, said = asked[0].command_code, asked[0].status
+        return End(code, said["message"] if said else _STOPPED_BY[code], False)
+    return _lost(failed, afterwards)
+
+
+def _fault(fault, failed, afterwards):
+    """The `End` of a run in which a replica failed by itself."""
+    if fault.status is None:
+        return End(max(1, fault.code), f"error: {_in_words(fault)} {afterwards}".rstrip(), True)
+    message = fault.status["message"]
+    others = [replica.status["message"] for replica in failed if replica is not fault and replica.status]
+    if fault.index and message not in others:  # else it is what one process would say
+        message = f"error: replica {fault.index}: {message.removeprefix('error: ')}"
+    return End(fault.status["code"], message, fault.code == os.EX_TEMPFAIL)
+
+
+def _in_words(replica):
+    if replica.code < 0:
+        words = f"{replica} was killed by {signal.Signals(-replica.code).name}."
+        return f"{words} If nobody did that, memory ran out." if -replica.code == signal.SIGKILL else words
+    where = "" if replica.log is None else (
+        "; the end of its log is above" if os.path.exists(replica.log)
+        else f"; its log is replicas/{replica.index}.log in the output directory")
+    return f"{replica} ended with exit code {replica.code} and without a message{where}."
+
+
+def _lost(failed, afterwards):
+    """The `End` of a run in which no replica of this machine failed by itself."""
+    stopped = next((replica for replica in failed if replica.stopped), None)
+    said = next((replica.status["message"] for replica in failed if replica.status), None)
+    if stopped:
+        message = f"{stopped} was stopped, as by SIGSTOP, and has been ended."
+    elif said:
+        message = said.removeprefix("error: ")
+    else:
+        message = f"{failed[0]} did not end with the others, and has been ended."
+    return End(1, f"error: {message} {afterwards}".rstrip(), True)
+
+
+def _show_log(replicas, shows_tracebacks):
+    """Prints the end of the log of a replica that failed without a message, or whose traceback is there and
+    nowhere else; replica 0's log was seen."""
+    was_seen = not shows_tracebacks or any(replica.index == 0 and replica.is_at_fault for replica in replicas)
+    for replica in replicas:
+        says_more = replica.is_at_fault and (
+            replica.code != -signal.SIGKILL if replica.status is None else not was_seen)
+        if says_more and replica.log and os.path.exists(replica.log):
+            with open(replica.log, encoding="utf-8", errors="backslashreplace") as file:
+                lines = collections.deque(file, maxlen=_LOG_LINES)
+            print(terminal.printable(f"The end of the log of {replica}:\n{''.join(lines).rstrip()}"),
+                  file=sys.stderr, flush=True)
+            return
+
+
+def stopped_by(number):
+    """Returns the `End` of a process that a signal asked to end, and of which nothing else is known."""
+    return End(128 + number, _STOPPED_BY[128 + number], False)
+
+
+# --- Launching -------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def noted_signals():
+    """Notes SIGTERM, SIGHUP and SIGINT in a list, in place of what they do. SIGHUP stays ignored if it is, as
+    under nohup."""
+    noted = []
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    before = {number: signal.signal(number, lambda number, frame: noted.append(number))
+              for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+              if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run_once(plan, attempt, listener, key, signals):
+    """Starts the replicas and waits for their end; returns it."""
+    replicas = []
+    with tempfile.TemporaryDirectory(prefix="bert-replicas-") as directory:
+        try:
+            for replica in _start(plan, attempt, listener, key, directory):
+                replicas.append(replica)
+            _wait(plan, replicas, signals)
+        finally:
+            for replica in replicas:
+                if replica.runs():
+                    replica.process.kill()
+                    replica.process.wait()
+        _show_log(replicas, plan.shows_tracebacks)
+        return _end_of(replicas, signals, plan.afterwards)
+
+
+@contextlib.contextmanager
+def _listeners(plan):
+    """Listens at the ports of a plan; gives the socket where replica 0 is met, or None as `listen` does."""
+    if plan.namespace is None:
+        with listen(plan.cluster) or contextlib.nullcontext() as listener:
+            yield listener
+        return
+    # At the port of TF_CONFIG, a machine's evaluator sees that the training runs.
+    with listen(plan.cluster) if plan.cluster else contextlib.nullcontext():
+        yield plan.namespace.listener
+
+
+def run(plan, log):
+    """Runs the replicas of this machine, and again after failures that another try may get past.
+
+    These are a replica that was killed, that crashed or that was lost, and errors that may pass, of which a
+    process says so by the exit code EX_TEMPFAIL. What a command refuses, it would refuse again.
+
+    Args:
+      plan: a `Plan`.
+      log: function of a text, for what happens.
+
+    Returns:
+      an `End`.
+
+    Raises:
+      OSError: the port is taken, or no process can be started.
+    """
+    with _listeners(plan) as listener, noted_signals() as signals:
+        key = plan.cluster.key if plan.cluster else secrets.token_hex(32)
+        if plan.cluster and plan.cluster.index:
+            first = plan.cluster.index * plan.local_count
+            those = ", ".join(str(first + number) for number in range(plan.local_count))
+            log(f"Starting replica {those} of {plan.local_count * len(plan.cluster.addresses)}. What is said "
+                "there is in the logs in replicas/ in the output directory, if the command has one.")
+        attempt = 0
+        while True:
+            end = _run_once(plan, attempt, listener, key, signals)
+            if signals or not end.again or attempt >= plan.max_restarts:
+                return end
+            attempt += 1
+            failure = end.message.removeprefix("error: ").removesuffix(plan.afterwards).rstrip()
+            log(f"{failure} All replicas are started again: {attempt} of --max_restarts={plan.max_restarts}.")

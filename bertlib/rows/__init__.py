@@ -1,0 +1,1 @@
+"""Reading rows and columns of CSV, TSV and JSON Lines files."""

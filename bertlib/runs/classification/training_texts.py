@@ -1,0 +1,55 @@
+"""The texts that a model was trained on, read again where run.json says that they lie."""
+
+from bertlib.rows import tables
+from bertlib.system import files
+from bertlib.tasks.classification import row_examples
+from bertlib.tasks.squad import squad_data
+from bertlib.tasks.tagging import tagging_data
+
+
+def of_file(path):
+    """Yields the lines of a UTF-8 file.
+
+    Raises:
+      FileNotFoundError, ValueError: there is none, or a line is not UTF-8.
+    """
+    with tables.opened(path) as stream:
+        for number, line in tables.lines_of(stream):
+            if isinstance(line, tables.Bad):
+                raise ValueError(f"{path}:{number}: {line.problem}")
+            yield line.rstrip("\r\n")
+
+
+def of(model):
+    """Returns the texts of a model's training data, an iterable of str.
+
+    Args:
+      model: a `model_directory.ModelDirectory`.
+
+    Raises:
+      ValueError, OSError: they are not known, not there any more, or not what they were.
+    """
+    recorded = model.record.get("files", {})
+    path = recorded.get("train_file") or recorded.get("data_dir")
+    if not path:
+        raise ValueError(f"{model.path} does not say where they lie.")
+    if not files.exists(path):
+        raise FileNotFoundError(f"{path} is not there any more.")
+    if model.kind == "tagging":
+        return (" ".join(sentence.words) for sentence in tagging_data.read_conll(
+            path, model.setting("token_column"), model.setting("tag_column")).sentences)
+    if model.kind == "questions":
+        return _texts(squad_data.read_squad_examples(path, is_training=False), "question_text", "context")
+    if model.processor:
+        return _texts(model.processor.get_train_examples(path))
+    if model.task != row_examples.TASK:
+        raise ValueError(f"how the data of {model.task} are read is not known.")
+    return _texts(row_examples.reader_of(model.kind, model.setting).read(path).rows)
+
+
+def _texts(examples, *names):
+    """Yields the texts of examples, of which the second may be None."""
+    for example in examples:
+        for name in names or ("text_a", "text_b"):
+            if getattr(example, name):
+                yield getattr(example, name)

@@ -1,0 +1,363 @@
+"""Flags → one settled `TrainingStep` → an Estimator that says what to change when memory runs out."""
+
+import contextlib
+import dataclasses
+import math
+import os
+import types
+
+from absl import logging
+import tensorflow.compat.v1 as tf
+
+from bertlib.data import input_pipeline
+from bertlib.estimator import estimator, memory_planner, run_config, session_hooks, training_step
+from bertlib.kernels import choice
+from bertlib.replicas import replica_group
+from bertlib.runs import checks, final_export, run_record
+from bertlib.runs.settings import steps_of
+from bertlib.system import files, locks, stopping
+import modeling
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What of a command's model the planner has to know.
+
+    Attributes:
+      bert_config: the `modeling.BertConfig`.
+      build_model_fn: function of step, a `TrainingStep`, that returns the model_fn.
+      fields: function of the sequence length that returns the `input_pipeline.Field`s of a training example.
+      batch_totals: see `input_pipeline.record_dataset`.
+      padding_is_removable: whether the loss looks at real tokens only, so that training need not compute the
+        others.
+      trims_training: whether batches of the training are trimmed if no flag says so.
+      simulated_model_fn: like build_model_fn, of a model without loops that needs as much memory, if the real
+        one has some: they cannot be simulated.
+    """
+
+    bert_config: modeling.BertConfig
+    build_model_fn: object
+    fields: object
+    batch_totals: tuple = ()
+    padding_is_removable: bool = False
+    trims_training: bool = True
+    simulated_model_fn: object = None
+
+    def build(self, step):
+        """Builds a training step in the current graph, on placeholders of one micro-batch; returns its op."""
+        tf.train.get_or_create_global_step()
+        features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size,
+                                               self.batch_totals)
+        # Two micro-batches need what any other number needs.
+        params = {"gradient_accumulation_steps": min(2, step.parts)}
+        return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
+
+    def needs(self, step):
+        """Simulates a micro-batch of a step; returns the `memory_planner.Prediction`."""
+        # Without kernels for this CPU: their ops are not known to the simulated card, and take no more
+        # memory.
+        model = dataclasses.replace(self, build_model_fn=self.simulated_model_fn or self.build_model_fn)
+        return memory_planner.predict(model.build, step.replace(compile_kernels=False, remove_padding=False))
+
+    def bound(self, step):
+        """Returns bytes that a micro-batch of a step surely does not exceed."""
+        config, length = self.bert_config, step.max_seq_length
+        # Korthikanti et al. 2022, arXiv:2205.05198, equation 2, in 32 bits and doubled.
+        a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
+        weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
+        return 20 * weights + 2 * step.micro_batch_size * length * config.num_hidden_layers * a_position
+
+
+# --- Settling --------------------------------------------------------------------------------------------
+
+
+def trims_training(settings, model):
+    """Whether batches of the training are trimmed."""
+    if "trim_padding" not in settings:
+        return False
+    return model.trims_training if settings.trim_padding is None else settings.trim_padding
+
+
+def _training_flags(settings, model):
+    """The flags that `training_step.settle` goes by, with their meaning for this model."""
+    trim, group = trims_training(settings, model), replica_group.current()
+    values = {name: getattr(settings, name) for name in (
+        "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
+        "recompute", "recompute_segment", "optimizer", "lr_schedule", "adam_bias_correction")}
+    return types.SimpleNamespace(
+        **values, num_replicas=group.count if group else 1, trim_padding=trim,
+        remove_padding=trim and model.padding_is_removable and not settings.use_xla,
+        tokens_per_micro_batch=settings.tokens_per_micro_batch if "tokens_per_micro_batch" in settings else 0,
+        compile_kernels=_compiles_kernels(settings, model.bert_config))
+
+
+def _compiles_kernels(settings, config):
+    """Whether kernels are to be made for this machine's CPU."""
+    if settings.compile_kernels is not None or settings.use_xla:
+        return bool(settings.compile_kernels)
+    return choice.pays(config.hidden_size)
+
+
+def settle(settings, model):
+    """Settles the training step that the flags describe; logs what was chosen, and warns if it will probably
+    not fit.
+
+    Returns:
+      a `TrainingStep`.
+
+    Raises:
+      ValueError: flags contradict each other, or nothing fits.
+    """
+    values = _training_flags(settings, model)
+    if not settings.do_train:
+        return training_step.without_training(values)
+    usable, source = _usable_memory(settings)
+    if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
+        logging.info("Simulating what fits into %s.", source)
+    settled = training_step.settle(values, (usable, source), model.needs, model.bound)
+    for is_warning, text in settled.messages:
+        (logging.warning if is_warning else logging.info)("%s", text)
+    if values.gradient_accumulation_steps == 0 and tf.config.list_physical_devices("GPU"):
+        return _of_all(_probe(settings, model, settled.step))
+    return settled.step
+
+
+def _of_all(step):
+    """Returns the step with as many micro-batches as the replica takes that needs most."""
+    group = replica_group.current()
+    count = step.gradient_accumulation_steps
+    return step.replace(gradient_accumulation_steps=max(group.all_gather(count)) if group else count)
+
+
+def _probe(settings, model, step):
+    """Takes a step of one micro-batch, and more and smaller ones until memory suffices; returns the
+    `TrainingStep`."""
+    while not memory_planner.runs(model.build, step):
+        more = [count for count in training_step.divisors(step.train_batch_size // step.replicas)
+                if count >= 2 * step.gradient_accumulation_steps]
+        if not more:
+            raise ValueError(_explain(settings, model, step))
+        logging.warning("A micro-batch of %d ran out of memory: --gradient_accumulation_steps=%d instead of "
+                        "%d.",
+                        step.micro_batch_size, more[0], step.gradient_accumulation_steps)
+        step = step.replace(gradient_accumulation_steps=more[0])
+    logging.info("--gradient_accumulation_steps=%d: a micro-batch of %d ran.",
+                 step.gradient_accumulation_steps, step.micro_batch_size)
+    return step
+
+
+def _usable_memory(settings):
+    """Returns (bytes that a training step may take, what they are); of replicas, which all have to ask, the
+    least."""
+    if settings.memory_limit_gb is not None:
+        usable, source = settings.memory_limit_gb * training_step.GB, "--memory_limit_gb"
+        return usable, f"{training_step.gb(usable)}: {source}"
+    usable, source = memory_planner.usable_here()
+    group = replica_group.current()
+    if group:
+        if not tf.config.list_physical_devices("GPU"):
+            usable, source = usable / group.local_count, f"{source}, for each of {group.local_count} replicas"
+        # All have to settle the same step.
+        usable = min(group.all_gather(usable))
+    return usable, f"{training_step.gb(usable)}: {source}"
+
+
+def _explain(settings, model, step):
+    """Returns what to change after memory ran out, in text."""
+    if replica_group.current():  # the others wait, and simulating takes minutes
+        fewer = training_step.flags_for_less_memory(step.tokens_per_micro_batch)
+        return f"out of memory. Pass {fewer}; plan_memory.py says more."
+    logging.info("Out of memory. Simulating what would fit; for a large model this takes minutes.")
+    changes = [{}]
+    changes += [{"recompute": mode}
+                for mode in modeling.RECOMPUTE[modeling.RECOMPUTE.index(step.recompute) + 1:]]
+    if step.optimizer != "adafactor":
+        changes.append({**changes[-1], "optimizer": "adafactor"})
+    if step.max_seq_length >= 32:
+        changes.append({"max_seq_length": step.max_seq_length // 2})
+    alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
+                    or "as it is": step.replace(**change) for change in changes}
+    usable, source = _usable_memory(settings)
+    return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.needs, usable)
+
+
+def steps_of_epochs(settings, count, what):
+    """Returns the number of steps in which --num_train_epochs of so many examples are done.
+
+    Args:
+      settings: a `Settings`.
+      count: the number of examples.
+      what: what they are, in words.
+
+    Raises:
+      ValueError: there is none, and a training is asked for.
+    """
+    steps = int(count / settings.train_batch_size * settings.num_train_epochs)
+    if settings.do_train and steps < 1:
+        raise ValueError(f"{count} {what} and --num_train_epochs={settings.num_train_epochs} make no batch "
+                         f"of --train_batch_size={settings.train_batch_size}. Lower the batch size.")
+    return steps
+
+
+# --- The Estimator ---------------------------------------------------------------------------------------
+
+
+class _Estimator(estimator.Estimator):
+    """An Estimator that says what to change when memory runs out, and leaves a directory alone that it only
+    reads."""
+
+    def __init__(self, settings, model, step, **arguments):
+        super().__init__(model.build_model_fn(step=step), **arguments)
+        self._settings, self._model, self._step = settings, model, step
+        # Another process may train there: evaluation and prediction are to be of the same checkpoint.
+        self._first_found = None if settings.do_train else super().latest_checkpoint()
+
+    def latest_checkpoint(self):
+        return super().latest_checkpoint() if self._settings.do_train else self._first_found
+
+    def eval_dir(self, name=None):
+        return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
+
+    def train(self, *args, hooks=(), max_steps=None, **kwargs):
+        profile = _profile_hooks(self._settings, max_steps) if self.config.is_chief else []
+        hooks = [*(hooks or ()), *profile]
+        try:
+            super().train(*args, hooks=hooks, max_steps=max_steps, **kwargs)
+            if self.config.is_chief:
+                run_record.finish(self._settings.output_dir)
+            return self
+        except tf.errors.ResourceExhaustedError as error:
+            raise ValueError(_explain(self._settings, self._model, self._step)) from error
+
+    def evaluate(self, *args, **kwargs):
+        try:
+            return super().evaluate(*args, **kwargs)
+        except tf.errors.ResourceExhaustedError as error:
+            raise ValueError("out of memory in evaluation. Lower --eval_batch_size.") from error
+
+    def predict(self, *args, **kwargs):
+        try:
+            yield from super().predict(*args, **kwargs)
+        except tf.errors.ResourceExhaustedError as error:
+            raise ValueError("out of memory in prediction. Lower --predict_batch_size.") from error
+
+
+def _profile_hooks(settings, num_train_steps):
+    """What traces the steps that --profile_steps names.
+
+    Raises:
+      ValueError: training ends before, or is not asked for.
+    """
+    if settings.profile_steps is None:
+        return []
+    first, last = steps_of(settings.profile_steps)
+    if not settings.do_train:
+        raise ValueError(f"--profile_steps={settings.profile_steps} is about training: pass --do_train=true, "
+                         "or leave it out.")
+    if num_train_steps is not None and last > num_train_steps:
+        raise ValueError(f"--profile_steps={settings.profile_steps}: training ends at step "
+                         f"{num_train_steps}. Pass steps from 1 to {num_train_steps}, or train longer.")
+    return [session_hooks.ProfileHook(settings.output_dir, first, last)]
+
+
+def _session_config(settings, trims):
+    """The tf.ConfigProto of all sessions; None for TensorFlow's own settings.
+
+    Raises:
+      ValueError: two flags exclude each other.
+    """
+    if not settings.use_xla:
+        return None
+    if settings.compile_kernels:
+        raise ValueError("--use_xla=true compiles the whole model, the parts that --compile_kernels=true is "
+                         "about too: leave one of them out.")
+    if trims:
+        logging.info("--use_xla: trimmed batches differ in length, and each length is compiled anew. With "
+                     "--trim_padding=false there is one, and no padding is left out of the computation in "
+                     "either case.")
+    return run_config.xla_session_config()
+
+
+def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=None, num_train_steps=None):
+    """Returns (the `estimator.Estimator` that the flags describe, its `TrainingStep`).
+
+    Args:
+      settings: a `Settings`.
+      model: a `Model`.
+      eval_batch_size, predict_batch_size: examples at a time.
+      num_train_steps: the last step of training, if known; a flag that asks for what is beyond is refused
+        here.
+
+    Raises:
+      ValueError: nothing fits into memory, or flags contradict each other.
+    """
+    checks.check_precision(settings)
+    _profile_hooks(settings, num_train_steps)
+    session_config = _session_config(settings, trims_training(settings, model))
+    step = settle(settings, model)
+    config = run_config.RunConfig(
+        model_dir=settings.output_dir, tf_random_seed=settings.seed,
+        save_checkpoints_steps=settings.save_checkpoints_steps,
+        log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
+        session_config=session_config, training_step=step, stop_request=stopping.request)
+    created = _Estimator(settings, model, step, config=config, use_tpu=settings.use_tpu,
+                         train_batch_size=settings.train_batch_size if settings.do_train else None,
+                         eval_batch_size=eval_batch_size,
+                         predict_batch_size=predict_batch_size)
+    return created, step
+
+
+@contextlib.contextmanager
+def writing(settings, record):
+    """Makes the directories that a command writes to, holds their locks in the block, and writes the record;
+    after the block it exports the model, if the flags ask for that.
+
+    Args:
+      settings: a `Settings`.
+      record: the `run_record.RunRecord`.
+
+    Raises:
+      locks.InUseError: another process writes to one of them.
+      ValueError: another run wrote there since the record was compared, which cannot be gone on with; or
+        replicas do not do the same.
+    """
+    final_export.check(settings)
+    group = replica_group.current()
+    if group:
+        run_record.agree(group, settings, **record.data)
+        if not group.is_first:
+            _see_directories(settings, group)
+            yield
+            return
+    directories = {**({settings.output_dir: None} if settings.do_train else {}), settings.results_dir: None}
+    with contextlib.ExitStack() as stack:
+        for directory in directories:
+            files.make_directories(directory)
+            try:
+                stack.enter_context(locks.directory(directory))
+            except locks.InUseError as error:
+                if settings.do_train:
+                    raise
+                raise locks.InUseError(f"{error} With --results_dir=DIRECTORY, evaluation and prediction "
+                                       "write there, and go on meanwhile.") from error
+        if group:
+            _see_directories(settings, group)
+        record.write()
+        yield
+        final_export.write(settings)
+
+
+def _see_directories(settings, group):
+    """Checks that all replicas see what replica 0 writes; they keep their logs there.
+
+    Raises:
+      ValueError: they do not.
+    """
+    directory = settings.output_dir if settings.do_train else settings.results_dir
+    unseen = group.unseen(directory)
+    if unseen:
+        flag = "--output_dir" if settings.do_train else "--results_dir"
+        others = ", ".join(map(group.name, unseen))
+        raise ValueError(f"{flag}={directory} is another directory for {others}: what replica 0 writes there "
+                         "is not seen. Name one on a file system that all machines share.")
+    group.keep_log(directory)

@@ -1,0 +1,43 @@
+"""The export with which a training or an evaluation ends: --do_export."""
+
+import os
+
+from absl import logging
+
+from bertlib.output_directory import model_directory
+from bertlib.serving import export_model
+
+DIRECTORY = "export"
+
+
+def directory_of(settings):
+    """Returns the directory of the exported versions."""
+    return os.path.join(settings.output_dir if settings.do_train else settings.results_dir, DIRECTORY)
+
+
+def check(settings):
+    """Checks, before a run writes anything, that --do_export can be done at its end.
+
+    Raises:
+      ValueError, OSError: it cannot.
+    """
+    if "do_export" not in settings or not settings.do_export:
+        return
+    if not settings.do_train:
+        model_directory.read(settings.output_dir)
+    elif not (settings.vocab_file or settings.spm_model_file):
+        raise ValueError("--do_export: an export needs the vocabulary of its tokens. Pass --vocab_file or "
+                         "--spm_model_file.")
+    export_model.check_directory(directory_of(settings))
+
+
+def write(settings):
+    """Exports the newest checkpoint in --output_dir, if --do_export asks for it."""
+    if "do_export" in settings and settings.do_export:
+        model = model_directory.read(settings.output_dir)
+        log(export_model.write(model, directory_of(settings)), model)
+
+
+def log(path, model):
+    """Logs the path of an exported version and the checkpoint that it was made of."""
+    logging.info("%s exported: %s", model.checkpoint, path)

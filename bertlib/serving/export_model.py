@@ -1,0 +1,279 @@
+"""A trained model as a SavedModel, for programs that have TensorFlow and nothing of this project.
+
+    export/<time>/           a version, as TensorFlow Serving looks for them
+      saved_model.pb         the signatures: plain ops, none that is made for one machine
+      variables/             the weights, in fp32
+      assets.extra/          vocabulary, labels and configuration; requests to warm up with
+
+Each signature is a copy of the graph; they share the variables. docs/serving.md says what goes in and what
+comes out.
+"""
+
+import os
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.estimator import saved_model
+from bertlib.output_directory import output_files
+from bertlib.serving import answers, session, warmup
+from bertlib.system import files
+
+DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+# What travels along, of the files that the model's directory has.
+_FILES = (*output_files.NAMES, output_files.RECORD)
+# Names of the inputs that are as long as the tokens, of those that a task has besides the encoder's.
+_ALONG_TOKENS = ("word_mask",)
+
+
+class Signature(NamedTuple):
+    """A way to call a model.
+
+    inputs: {name: placeholder}. outputs: {name: tensor [B, …]}. requests: function of a number n that returns
+    n example requests, each {name of an input: what NumPy makes an array [1, …] of}, of growing length.
+    """
+
+    inputs: dict
+    outputs: dict
+    requests: Any
+
+
+# --- Outputs ---------------------------------------------------------------------------------------------
+
+
+def _of_each(names, like):
+    """Names, list of str, in each row of a tensor [B, …]: string [B, names]."""
+    return tf.tile(tf.constant([names]), [tf.shape(like)[0], 1])
+
+
+def _classified(model, found, features):
+    del features
+    probabilities = found["probabilities"]
+    return {"label": tf.gather(tf.constant(model.labels), tf.argmax(probabilities, axis=-1)),
+            "probabilities": probabilities, "labels": _of_each(model.labels, probabilities)}
+
+
+def _several_labels(model, found, features):
+    del features
+    probabilities = found["probabilities"]
+    return {"predicted": probabilities >= model.setting("threshold"),
+            "probabilities": probabilities, "labels": _of_each(model.labels, probabilities)}
+
+
+def _scored(model, found, features):
+    del model, features
+    return {"score": found["scores"]}
+
+
+def _tagged(model, found, features):
+    # Every token has been taken for a word, so that the tags are where the tokens are.
+    return {"tags": tf.where(features["input_mask"] * features["tag_mask"] > 0,
+                             tf.gather(tf.constant(model.labels), found["tags"]),
+                             tf.fill(tf.shape(found["tags"]), ""))}
+
+
+def _answered(model, found, features):
+    del model, features
+    return {name: found[name] for name in ("start_logits", "end_logits")}
+
+
+def _filled_in(model, found, features):
+    del features
+    words = model.tokenizer.inv_vocab
+    tokens = tf.constant([words.get(index, "") for index in range(model.bert_config.vocab_size)])
+    return {"tokens": tf.gather(tokens, found["ids"]), "ids": found["ids"],
+            "probabilities": found["probabilities"]}
+
+
+def _as_vectors(model, found, features):
+    del model, features
+    return {"vector": found["vectors"]}
+
+
+_OUTPUTS = {"classification": _classified, "multilabel": _several_labels, "regression": _scored,
+            "tagging": _tagged, "questions": _answered, "masked_words": _filled_in, "vectors": _as_vectors}
+
+
+def more_inputs(model, task):
+    """Returns the names of what a model is fed besides the encoder's inputs."""
+    if task == "tagging":
+        return _ALONG_TOKENS if model.setting("crf") else ()
+    return answers.TASKS[task].more_inputs
+
+
+def outputs_of(model, task, features):
+    """Builds a model in the current graph; its variables are shared with what was built before.
+
+    Args:
+      model: a `model_directory.ModelDirectory`.
+      task: see `answers.task_of`.
+      features: {name: int32 [B, F]}, the encoder's inputs and `more_inputs`.
+
+    Returns:
+      {name of an output: tensor [B, …]}.
+    """
+    ids, longest = features["input_ids"], model.bert_config.max_position_embeddings
+    message = f"The inputs are longer than the {longest} positions of the model."
+    with tf.control_dependencies([tf.debugging.assert_less_equal(tf.shape(ids)[1], longest,
+                                                                 message=message)]):
+        features = {**features, "input_ids": tf.identity(ids)}
+    if task == "tagging":
+        every_token = tf.ones_like(ids)
+        features = {**features, "tag_mask": features.get("word_mask", every_token), "word_mask": every_token}
+    with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
+        found = session.build(answers.TASKS[task](model).head, model.bert_config, features)
+    return _OUTPUTS[task](model, found, features)
+
+
+# --- Inputs ----------------------------------------------------------------------------------------------
+
+
+def derived(model, input_ids):
+    """What follows from ids [B, F] that were padded with 0: {"input_mask": 1 where there is none,
+    "segment_ids": 1 from the first [SEP] on, 0 in padding}, int32."""
+    mask = tf.cast(tf.not_equal(input_ids, 0), tf.int32)
+    if model.bert_config.type_vocab_size < 2:
+        return {"input_mask": mask, "segment_ids": tf.zeros_like(mask)}
+    separators = tf.cast(tf.equal(input_ids, model.tokenizer.vocab["[SEP]"]), tf.int32)
+    before = tf.cumsum(separators, axis=1, exclusive=True)
+    return {"input_mask": mask, "segment_ids": tf.minimum(before, 1) * mask}
+
+
+def _placeholders(names):
+    return {name: tf.placeholder(tf.int32, [None, None], name) for name in names}
+
+
+def _parsed(model, serialized, more):
+    """Features of serialized `tf.train.Example`s [B], of any length each. Those without a mask or segments
+    get what follows from their ids."""
+    names = (*session.ENCODER_INPUTS, *more)
+    found = tf.io.parse_example(serialized, {name: tf.io.RaggedFeature(tf.int64) for name in names})
+    ids = tf.cast(found["input_ids"].to_tensor(), tf.int32)
+
+    def padded(name, width):
+        return tf.cast(found[name].to_tensor(shape=tf.stack([-1, width])), tf.int32)
+
+    features = {"input_ids": ids}
+    for name, otherwise in derived(model, ids).items():
+        is_there = tf.expand_dims(found[name].row_lengths() > 0, 1)
+        features[name] = tf.where_v2(is_there, padded(name, tf.shape(ids)[1]), otherwise)
+    return {**features, **{name: padded(name, tf.shape(ids)[1] if name in _ALONG_TOKENS else -1)
+                           for name in more}}
+
+
+def _signatures(model, task):
+    """Builds {name: `Signature`} of a model that is fed ids."""
+    more = more_inputs(model, task)
+
+    def requests(names):
+        return lambda number: [{name: [row[name]] for name in names} for row in _rows(model, more, number)]
+
+    def examples(number):
+        return [{"examples": [warmup.example(row)]} for row in _rows(model, more, number)]
+
+    three = _placeholders((*session.ENCODER_INPUTS, *more))
+    ids = _placeholders(("input_ids", *more))
+    serialized = {"examples": tf.placeholder(tf.string, [None], "examples")}
+    return {
+        DEFAULT_SIGNATURE: Signature(three, outputs_of(model, task, three), requests(three)),
+        "ids": Signature(ids, outputs_of(model, task, {**derived(model, ids["input_ids"]), **ids}),
+                         requests(ids)),
+        "examples": Signature(serialized, outputs_of(model, task, _parsed(
+            model, serialized["examples"], more)), examples)}
+
+
+def _rows(model, more, number):
+    """Inputs of growing length, up to the longest: a list of {name: list of int}."""
+    start, unknown, end = model.tokenizer.convert_tokens_to_ids(["[CLS]", "[UNK]", "[SEP]"])
+    rows = []
+    for index in range(1, number + 1):
+        size = max(3, model.max_seq_length * index // number)
+        row = {"input_ids": [start, *[unknown] * (size - 2), end], "input_mask": [1] * size,
+               "segment_ids": [0] * size, "word_mask": [0, *[1] * (size - 2), 0], "masked_lm_positions": [1]}
+        rows.append({name: row[name] for name in (*session.ENCODER_INPUTS, *more)})
+    return rows
+
+
+# --- Writing ---------------------------------------------------------------------------------------------
+
+
+def write(model, directory, task=None, warmup_requests=1):
+    """Exports a model that is fed ids; see `save`.
+
+    Args:
+      model: a `model_directory.ModelDirectory`.
+      directory: where the versions are; the new one is a directory in it.
+      task: another task than the model's; see `answers.task_of`.
+      warmup_requests: requests of each signature that TensorFlow Serving sends itself when it loads a model.
+
+    Returns:
+      the directory of the new version.
+
+    Raises:
+      ValueError, OSError: the model does not do that, its weights are damaged, or the disk cannot be written.
+    """
+    task = answers.task_of(model, task)
+    return save(model, task, directory, lambda: _signatures(model, task), warmup_requests)
+
+
+def check_directory(directory):
+    """Raises a NotADirectoryError if versions cannot be put there."""
+    existing = directory
+    while existing and not files.exists(existing):
+        existing = os.path.dirname(existing)
+    if existing and not files.is_directory(existing):
+        raise NotADirectoryError(f"{directory}: {existing} is not a directory. Name another one.")
+
+
+def save(model, task, directory, build, warmup_requests):
+    """Writes a SavedModel into a new directory, which is there whole or not at all.
+
+    Args:
+      model, directory, warmup_requests: see `write`.
+      task: see `answers.task_of`.
+      build: function that builds {name: `Signature`} in the current graph.
+
+    Returns:
+      the new directory.
+    """
+    check_directory(directory)
+    session.check_weights(answers.TASKS[task](model).head, model.bert_config, model.checkpoint)
+    with tf.Graph().as_default() as graph:
+        signatures = build()
+        variables = tf.trainable_variables()
+        # A GPU may be another process's, and there is nothing to compute.
+        config = tf.ConfigProto(device_count={"GPU": 0})
+        with tf.Session(graph=graph, config=config) as weights:
+            weights.run(tf.global_variables_initializer())
+            checkpoint_formats.initializer_from(model.checkpoint, variables)(None, weights)
+            with saved_model.new_export_dir(directory) as (temporary, final):
+                _write_model(weights, temporary, signatures, variables)
+                _write_extra(model, os.path.join(temporary, "assets.extra"), signatures, warmup_requests)
+    return tf.compat.as_str(final)
+
+
+def _write_model(weights, directory, signatures, variables):
+    """Writes the graph and the weights of a session."""
+    builder = tf.saved_model.builder.SavedModelBuilder(directory)
+    builder.add_meta_graph_and_variables(
+        weights, [tf.saved_model.tag_constants.SERVING],
+        {name: tf.saved_model.predict_signature_def(signature.inputs, signature.outputs)
+         for name, signature in signatures.items()},
+        assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS), main_op=tf.tables_initializer(),
+        clear_devices=True, strip_default_attrs=True, saver=tf.train.Saver(variables))
+    builder.save()
+
+
+def _write_extra(model, directory, signatures, warmup_requests):
+    """Writes what travels along."""
+    files.make_directories(directory)
+    for name in _FILES:
+        path = os.path.join(model.path, name)
+        if files.exists(path):
+            with files.opened(os.path.join(directory, name), "wb") as writer:
+                writer.write(files.read_bytes(path))
+    requests = [(name, request) for name, signature in signatures.items()
+                for request in signature.requests(warmup_requests)]
+    if requests:
+        warmup.write(os.path.join(directory, warmup.FILE), signatures, requests)

@@ -1,0 +1,1 @@
+"""The operating system: files, locks, signals, processes, terminals, downloads and network namespaces."""

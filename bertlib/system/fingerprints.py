@@ -1,0 +1,39 @@
+"""Fingerprints of texts and of files: equal contents have equal ones, wherever they lie."""
+
+import hashlib
+
+import numpy as np
+
+from bertlib.system import files
+
+# The fingerprint of a large file reads `_SAMPLED_BYTES` bytes, in evenly spread blocks.
+_SAMPLED_BYTES, _BLOCK = 2**26, 2**16
+
+
+def _digest():
+    return hashlib.blake2b(digest_size=16)
+
+
+def of_texts(texts):
+    """Returns the fingerprint of an iterable of texts, of which any may be None."""
+    digest = _digest()
+    for text in texts:
+        digest.update(repr(text).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def of_files(paths):
+    """Returns the number, the bytes and the fingerprint of files, in that order, as a dict: of large ones,
+    sizes and blocks here and there count."""
+    digest, sizes = _digest(), [files.size(path) for path in paths]
+    blocks = max(2, _SAMPLED_BYTES // _BLOCK // max(1, len(paths)))
+    for path, size in zip(paths, sizes):
+        digest.update(f"{size}\n".encode())
+        with files.opened(path, "rb") as reader:
+            if size <= blocks * _BLOCK:
+                digest.update(reader.read())
+                continue
+            for start in np.linspace(0, size - _BLOCK, blocks, dtype=np.int64):
+                reader.seek(int(start))
+                digest.update(reader.read(_BLOCK))
+    return {"files": len(paths), "bytes": sum(sizes), "fingerprint": digest.hexdigest()}

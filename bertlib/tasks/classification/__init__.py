@@ -1,0 +1,1 @@
+"""Classification, regression and multi-label classification of texts and pairs of texts."""

@@ -1,0 +1,229 @@
+"""A classifier of texts or pairs of texts: BERT with a linear layer on the pooled output."""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from bertlib.data import input_pipeline
+from bertlib.estimator import estimator
+from bertlib.tasks import head
+from bertlib.tasks.classification.classifier_data import SEQUENCES, feature_fields
+import modeling
+
+# As published: dropout before the head, whatever the configuration says.
+_HEAD_DROPOUT = 0.1
+
+
+# --- Model -----------------------------------------------------------------------------------------------
+
+
+class Classifier:
+    """`num_labels` classes; see `head`. Features: label_ids, int32 [B]; is_real_example, 0 in padding.
+
+    Training minimizes the mean over a batch of w_y · ((1 - ε) · H(y) + ε/C · Σ_c H(c)), where H(c) is the
+    cross-entropy -log p_c, y the label, w_y the weight of its class and ε the smoothing (Szegedy et al. 2016,
+    arXiv:1512.00567, section 7). The sum is divided by the number of examples and not by that of their
+    weights, so that it does not depend on how a batch is split. Evaluation has neither.
+    """
+
+    modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
+    first_token_only = True
+
+    def __init__(self, num_labels, class_weights=None, label_smoothing=0.0):
+        """Creates a head.
+
+        Args:
+          num_labels: number of classes, C.
+          class_weights: the C weights w, of mean 1 over the training set; None for 1 each.
+          label_smoothing: ε, from 0 to below 1.
+        """
+        self._num_labels, self._weights, self._smoothing = num_labels, class_weights, label_smoothing
+
+    def shapes(self, bert_config):
+        return head_shapes(bert_config, self._num_labels)
+
+    def build(self, bert_config, model, features, mode, micro_batches):
+        del bert_config, micro_batches
+        labels = features.get("label_ids")
+        loss, per_example_loss, logits, probabilities = classify(
+            model.get_pooled_output(), labels, self._num_labels, mode == estimator.ModeKeys.TRAIN)
+        if labels is None:
+            return head.Outputs(predictions={"probabilities": probabilities})
+        if mode == estimator.ModeKeys.TRAIN and (self._weights is not None or self._smoothing):
+            loss = self._training_loss(per_example_loss, logits, labels)
+        weights = tf.cast(features.get("is_real_example", tf.ones_like(labels)), tf.float32)
+        return head.Outputs(loss, {"probabilities": probabilities},
+                            (metric_fn, [per_example_loss, labels, logits, weights]))
+
+    def _training_loss(self, losses, logits, labels):
+        """The loss with weights and smoothing; `losses` are without."""
+        if self._smoothing:
+            of_all = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)
+            losses = (1 - self._smoothing) * losses + self._smoothing * of_all
+        if self._weights is not None:
+            losses *= tf.gather(tf.constant(self._weights, tf.float32), labels)
+        return tf.reduce_mean(losses)
+
+    def metrics_of(self, predictions, label_ids):
+        """See `head`. The loss is the cross-entropy of the probabilities. The predicted class is that of the
+        highest probability: logits that differ by rounding may have equal probabilities."""
+        labels = np.asarray(label_ids, np.int32)
+        probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
+        right = probabilities[np.arange(len(labels)), labels].astype(np.float64)
+        losses = -np.log(np.maximum(right, np.finfo(np.float32).tiny))
+        return metric_fn, [losses.astype(np.float32), labels, probabilities, np.ones(len(labels), np.float32)]
+
+
+def head_shapes(bert_config, num_labels):
+    """The variables that a classifier adds to the encoder: {name: shape}."""
+    return {"output_weights": (num_labels, bert_config.hidden_size), "output_bias": (num_labels,)}
+
+
+def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, labels, num_labels,
+                 use_one_hot_embeddings, step=None):
+    """Builds BERT with a linear classifier on the pooled output.
+
+    Args:
+      bert_config: a `modeling.BertConfig`.
+      is_training: turns dropout on.
+      input_ids, input_mask, segment_ids: int32 [B, F].
+      labels: int32 [B].
+      num_labels: number of classes, C.
+      use_one_hot_embeddings: see `modeling.BertModel`.
+      step: a `TrainingStep`; the published one if None.
+
+    Returns:
+      (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all
+      float32.
+    """
+    model = head.encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
+                         step, Classifier.first_token_only)
+    return classify(model.get_pooled_output(), labels, num_labels, is_training)
+
+
+def classify(output, labels, num_labels, is_training):
+    """Builds the linear classifier on a pooled output [B, W]; returns what `create_model` does, without
+    labels None for the losses."""
+    variables = head_variables(output, num_labels)
+    with tf.variable_scope("loss"):
+        logits = linear(output, *variables, is_training)
+        if labels is None:
+            return None, None, logits, tf.nn.softmax(logits)
+        log_probabilities = tf.nn.log_softmax(logits)
+        per_example_loss = -tf.reduce_sum(tf.one_hot(labels, depth=num_labels) * log_probabilities, axis=-1)
+        return tf.reduce_mean(per_example_loss), per_example_loss, logits, tf.nn.softmax(logits)
+
+
+def head_variables(output, size):
+    """Returns the variables of a linear head on a pooled output [B, W]: (weights [size, W], bias [size])."""
+    return (tf.get_variable("output_weights", [size, output.shape.as_list()[-1]],
+                            initializer=modeling.create_initializer(0.02)),
+            tf.get_variable("output_bias", [size], initializer=tf.zeros_initializer()))
+
+
+def linear(output, weights, bias, is_training):
+    """Builds a linear head, and in training its dropout; returns the logits [B, size]."""
+    if is_training:
+        output = modeling.dropout(output, _HEAD_DROPOUT)
+    return tf.nn.bias_add(tf.matmul(output, weights, transpose_b=True), bias)
+
+
+def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, num_train_steps,
+                     num_warmup_steps, use_tpu, use_one_hot_embeddings, step=None):
+    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
+    return head.model_fn_builder(Classifier(num_labels), bert_config, init_checkpoint, learning_rate,
+                                 num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
+
+
+def metric_fn(per_example_loss, label_ids, logits, weights):
+    """Streaming metrics of a classifier; see `estimator.EstimatorSpec`'s eval_metrics.
+
+    Args:
+      per_example_loss: float32 [B].
+      label_ids: int32 [B].
+      logits: float32 [B, C], of which only the place of the highest counts; probabilities do too.
+      weights: float32 [B], 0 for padding examples.
+
+    Returns:
+      {name: (value, update op)}: eval_accuracy, eval_loss, eval_confusion_matrix (int64 [C, C], rows are the
+      labels, columns the predictions), eval_f1 (of class 1 if C = 2, else the mean over classes) and
+      eval_matthews (Gorodkin's R_K, 2004, equation 8; for C = 2 Matthews' coefficient).
+    """
+    predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    num_labels = logits.shape.as_list()[-1]
+    with tf.variable_scope("confusion_matrix"):
+        total = tf.get_variable("total", [num_labels, num_labels], tf.float64, tf.zeros_initializer(),
+                                trainable=False,
+                                collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
+        update = tf.assign_add(total, tf.math.confusion_matrix(
+            label_ids, predictions, num_labels, tf.float64, weights=tf.cast(weights, tf.float64)))
+    matrix = tf.identity(total)
+    hits, actual, predicted = tf.linalg.diag_part(matrix), tf.reduce_sum(matrix, 1), tf.reduce_sum(matrix, 0)
+    f1 = tf.math.divide_no_nan(2.0 * hits, actual + predicted)
+    count = tf.reduce_sum(matrix)
+    covariance = tf.reduce_sum(hits) * count - tf.reduce_sum(actual * predicted)
+    matthews = tf.math.divide_no_nan(covariance, tf.sqrt((count**2 - tf.reduce_sum(predicted**2))
+                                                         * (count**2 - tf.reduce_sum(actual**2))))
+    return {
+        "eval_accuracy": tf.metrics.accuracy(label_ids, predictions, weights),
+        "eval_loss": tf.metrics.mean(per_example_loss, weights),
+        "eval_f1": (f1[1] if num_labels == 2 else tf.reduce_mean(f1), update),
+        "eval_matthews": (matthews, update),
+        "eval_confusion_matrix": (tf.cast(matrix, tf.int64), update),
+    }
+
+
+def one_class(matrix, labels):
+    """Returns what is to be said, in words, if all predictions of an evaluation are one class, else None:
+    accuracy and F1 can look well then.
+
+    Args:
+      matrix: the confusion matrix [C, C], rows are the labels, columns the predictions.
+      labels: list of the C labels.
+    """
+    matrix = np.asarray(matrix)
+    predicted = matrix.sum(axis=0)
+    if np.count_nonzero(predicted) != 1 or len(labels) < 2:
+        return None
+    only = int(predicted.argmax())
+    return (f"All {predicted[only]} predictions are {labels[only]}, as {matrix[only].sum()} of the labels "
+            "are: nothing was told apart, and the metrics are those of always saying that.")
+
+
+# --- Input -----------------------------------------------------------------------------------------------
+
+
+def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,
+                                unequal_micro_batches=False, target=None):
+    """Returns an input_fn that reads a TFRecord file of `file_based_convert_examples_to_features`.
+
+    Args:
+      input_file: the file.
+      seq_length: sequence length that it was written with.
+      is_training: shuffle and repeat.
+      drop_remainder: leave the last, smaller batch out.
+      trim: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
+      unequal_micro_batches: see there; the Estimator's `TrainingStep` says so too then.
+      target: see `classifier_features.feature_fields`.
+    """
+    return head.input_fn_builder(input_file, feature_fields(seq_length, target), is_training,
+                                 drop_remainder, SEQUENCES if trim else (), unequal_micro_batches)
+
+
+def input_fn_builder(features, seq_length, is_training, drop_remainder):
+    """Returns an input_fn over `InputFeatures` in memory; see `file_based_input_fn_builder`."""
+    labels = [feature.label_id for feature in features]
+    arrays = {
+        "input_ids": np.array([feature.input_ids for feature in features], np.int32).reshape(-1, seq_length),
+        "input_mask": np.array([feature.input_mask for feature in features],
+                               np.int32).reshape(-1, seq_length),
+        "segment_ids": np.array([feature.segment_ids for feature in features],
+                                np.int32).reshape(-1, seq_length),
+        "label_ids": np.array(labels, np.float32 if any(isinstance(label, float) for label in labels)
+                              else np.int32),
+        "is_real_example": np.array([feature.is_real_example for feature in features], np.int32),
+    }
+
+    def input_fn(params):
+        return input_pipeline.array_dataset(arrays, params["batch_size"], is_training, drop_remainder,
+                                            params.get("gradient_accumulation_steps", 1))
+    return input_fn

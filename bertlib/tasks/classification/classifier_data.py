@@ -1,0 +1,538 @@
+"""Sentence and sentence-pair classification and regression: task processors.
+
+A *processor* turns the TSV files of one task into `InputExample`s. A processor of this module is a
+declaration (which files, which columns, which labels, which metrics); one mechanism in `DataProcessor` reads
+them all, and every complaint it has names the file and the line. How examples become the model's integers is
+in `classifier_features`, whose names are here too.
+"""
+
+import difflib
+import math
+import os
+from typing import ClassVar, NamedTuple
+
+from absl import logging
+
+from bertlib.rows import columns, tables
+from bertlib.rows.tables import RowError, blaming
+from bertlib.system import files
+from bertlib.tasks.classification.classifier_features import (  # noqa: F401  public names of this module that live there
+    SEQUENCES,
+    InputExample,
+    InputFeatures,
+    PaddingInputExample,
+    _truncate_seq_pair,
+    convert_examples_to_features,
+    convert_single_example,
+    feature_fields,
+    file_based_convert_examples_to_features,
+    serialize,
+)
+
+
+class _Layout(NamedTuple):
+    """Which column of a TSV file holds what: its name in the header row, or its number from 0; -1 is the
+    last, None is absent.
+
+    `guid` None numbers the examples by row. `header` says that the first row names the columns.
+    `label_header` is the name over the labels; it is needed if a test file may come without them, and the
+    columns are numbered. `text_headers` are the names over numbered texts in the published files: by them a
+    file of the task is told from others. `skips_short_rows` leaves rows with too few columns out. `scores` is
+    the range of a regression's labels, both ends included.
+    """
+
+    text_a: int | str
+    text_b: int | str | None = None
+    label: int | str | None = None
+    guid: int | str | None = None
+    language: int | str | None = None
+    header: bool = True
+    label_header: str | None = None
+    text_headers: tuple = ()
+    skips_short_rows: bool = False
+    scores: tuple = (-math.inf, math.inf)
+
+    def numbered(self, header, is_test):
+        """Returns the layout with numbers in place of names. A test file may have no labels."""
+        numbers = {}
+        for field in ("text_a", "text_b", "label", "guid", "language"):
+            name = getattr(self, field)
+            if not isinstance(name, str):
+                continue
+            if name not in header and not (is_test and field == "label"):
+                raise RowError(1, f"there is no column {name!r} in the header row; its columns are "
+                                f"{', '.join(header)}. Name them there as the task's files do")
+            numbers[field] = header.index(name) if name in header else None
+        return self._replace(**numbers, skips_short_rows=self.skips_short_rows and not is_test)
+
+    def width(self, first_row):
+        """Returns the fewest columns a usable row has."""
+        columns = (self.text_a, self.text_b, self.label, self.guid, self.language)
+        used = [column for column in columns if column is not None]
+        # "The last column" of a cut-off row is some other column: only the header can tell.
+        return max(max(used) + 1, len(first_row) if min(used) < 0 else 0)
+
+    @property
+    def texts(self):
+        """The columns of the texts, one or two."""
+        return [column for column in (self.text_a, self.text_b) if column is not None]
+
+    @property
+    def names(self):
+        """The names over the texts in the task's files, a list; None if these have none."""
+        return list(self.text_headers) or (self.texts if isinstance(self.text_a, str) else None)
+
+    def columns_in(self, first, labels, language):
+        """Returns the `columns.FileColumns` of a file that begins with this row; None if it is no such
+        file."""
+        if self.header:
+            if not self.names or not set(self.names) <= set(first):
+                return None
+            numbers = [first.index(name) for name in self.names]
+            if not isinstance(self.text_a, str) and numbers != self.texts:
+                return None
+        elif len(first) < self.width(first) or first[self.label] not in (labels or ()):
+            return None
+        else:
+            numbers = self.texts
+        only = None if self.language is None else (self.language, language)
+        return columns.FileColumns(numbers, self.header, max(*numbers, self.language or 0) + 1, only)
+
+    def rows(self, lines, language=None):
+        """Yields (index, row) of each data row, index counting the header; checks the widths."""
+        width = self.width(lines[0])
+        for i, row in enumerate(lines):
+            if self.header and i == 0:
+                continue
+            if len(row) < width:
+                if self.skips_short_rows:
+                    continue
+                raise RowError(i + 1, f"expected at least {width} tab-separated columns, found "
+                                f"{len(row)}; complete the row or remove it")
+            if self.language is None or row[self.language] == language:
+                yield i, row
+
+    def label_of(self, i, row, labels, aliases):
+        """Returns the label in row `i`, checked against `labels`; a float if they are None."""
+        if labels is None:
+            return self._score_of(i, row)
+        label = aliases.get(row[self.label], row[self.label])
+        if label in labels:
+            return label
+        if label == "-":
+            advice = ("\"-\" marks a pair its annotators did not agree on, so it is unlabelled; "
+                      "remove such rows")
+        else:
+            advice = "correct the row or remove it"
+            if i == 0:
+                advice += " (this file is read as one without a header row)"
+        raise RowError(i + 1, f"label {label!r} is not one of {', '.join(labels)}: {advice}")
+
+    def _score_of(self, i, row):
+        score = tables.finite_number(row[self.label].strip())
+        if score is None:
+            raise RowError(i + 1, f"score {row[self.label]!r} is no finite number: correct the row or "
+                            "remove it")
+        low, high = self.scores
+        if not low <= score <= high:
+            raise RowError(i + 1, f"score {row[self.label]} is not from {low:g} to {high:g}: correct the "
+                            "row or remove it")
+        return score
+
+
+class DataProcessor:
+    """Reads the examples of one classification task; base class of all processors.
+
+    A subclass either overrides the `get_` methods, or declares `_FILES` (file names by "train",
+    "dev" and "test", which may mention {processor}; or a tuple of names, of which the first that is there is
+    read), `_LABELS` and `_LAYOUT`.
+
+    Attributes:
+      name: str, the task's name as its makers spell it, or None.
+      task_type: "classification", or "regression": labels are floats then, and `get_labels` returns None.
+      metrics: the official ones, names of `eval_results.txt` without "eval_".
+      further_sets: str, the names after "dev_" and "test_" of sets that are evaluated and predicted besides.
+      submission: {name of GLUE's file of predictions: (the set, its number of examples)}.
+      language: str, of a task that has several.
+    """
+
+    name = None
+    task_type = "classification"
+    metrics = ("accuracy",)
+    further_sets = ()
+    submission: ClassVar = {}
+    _FILES: ClassVar = {}
+    _LABELS = None
+    _LAYOUT = None
+    _FURTHER_LAYOUTS: ClassVar = ()  # of files that have other columns
+    _LABEL_ALIASES: ClassVar = {}
+    language = None
+
+    def get_train_examples(self, data_dir):
+        """Returns the list of `InputExample`s to train on.
+
+        Raises:
+          FileNotFoundError, ValueError: the file is missing or cannot be used; says where and why.
+          NotImplementedError: the task has no such file.
+        """
+        return self._load_examples(data_dir, "train")
+
+    def get_dev_examples(self, data_dir):
+        """Returns the list of `InputExample`s to evaluate on; errors as in training."""
+        return self._load_examples(data_dir, "dev")
+
+    def get_test_examples(self, data_dir):
+        """Returns the list of `InputExample`s to predict; errors as in training.
+
+        Every label is the task's first one, or 0.0, a stand-in: the real ones, where the file has them,
+        are for `get_test_labels`.
+        """
+        return self._load_examples(data_dir, "test")
+
+    def get_test_labels(self, data_dir):
+        """Returns the labels of the test examples, in order, or None when the file has none.
+
+        Raises:
+          FileNotFoundError, ValueError: as for the examples.
+        """
+        cls = type(self)
+        if (cls.get_test_examples is not DataProcessor.get_test_examples
+                or cls._create_examples is not DataProcessor._create_examples):
+            # A subclass with its own way to make test examples: these labels may not be theirs.
+            return None
+        path, lines = self._load_lines(data_dir, "test")
+        with blaming(path):
+            layout = self._layout("test", lines).numbered(lines[0], is_test=True)
+        if layout.label is None:
+            return None
+        if layout.label_header and lines[0][layout.label:][:1] != [layout.label_header]:
+            return None
+        labels = self.get_labels()
+        with blaming(path):
+            return [layout.label_of(i, row, labels, self._LABEL_ALIASES)
+                    for i, row in layout.rows(lines, self.language)]
+
+    def get_further_examples(self, data_dir, split):
+        """Returns the list of `InputExample`s of a further set, "dev_" or "test_" and its name; None if it is
+        not there. Errors as in training."""
+        if split not in self._FILES or not self._path_of(data_dir, split):
+            return None
+        return self._load_examples(data_dir, split)
+
+    def file_names(self):
+        """Returns {"train", "dev", "test" or a further set: the file's names in the data directory, a list}
+        of what is declared."""
+        lists = {split: [names] if isinstance(names, str) else names for split, names in self._FILES.items()}
+        return {split: [name.format(processor=self) for name in names] for split, names in lists.items()}
+
+    def _path_of(self, data_dir, split):
+        """Returns the path of a declared file; None if there is none."""
+        paths = [os.path.join(data_dir, name) for name in self.file_names()[split]]
+        return next(filter(files.exists, paths), None)
+
+    def get_labels(self):
+        """Returns the list of label strings, a label's id is its place in it; None for a regression."""
+        if self.task_type == "regression":
+            return None
+        if self._LABELS is None:
+            raise NotImplementedError(f"{type(self).__name__} declares no labels")
+        return list(self._LABELS)
+
+    @classmethod
+    def _read_tsv(cls, input_file, quotechar=None):
+        """Reads a UTF-8 file of tab-separated values, on any file system TensorFlow knows.
+
+        Args:
+          input_file: path; a byte-order mark at its start is dropped.
+          quotechar: character that encloses fields, or None to take quotes as they come. With
+            None, row i is exactly line i + 1 of the file.
+
+        Returns:
+          List of rows, each a list of str; an empty line is an empty row.
+
+        Raises:
+          FileNotFoundError, ValueError: missing, not UTF-8, or not separable into fields.
+        """
+        rows = []
+        with tables.opened(input_file) as stream, blaming(input_file):
+            for line, row in tables.split_rows(tables.lines_of(stream), "\t", quotechar):
+                if isinstance(row, tables.Bad):
+                    raise RowError(line, row.problem)
+                rows.append(row)
+        return rows
+
+    @property
+    def num_texts(self):
+        """The texts of an example, 1 or 2; None if no columns are declared."""
+        return self._LAYOUT and len(self._LAYOUT.texts)
+
+    def names_of_texts(self):
+        """Returns the names that the columns of the texts have in the task's files, a list of lists."""
+        return [layout.names for layout in (self._LAYOUT, *self._FURTHER_LAYOUTS) if layout and layout.names]
+
+    def columns_in(self, first):
+        """Returns the `columns.FileColumns` of a file of this task by its first row, a list of str; None
+        if it looks like none of the task's files."""
+        found = (layout.columns_in(first, self.get_labels(), self.language)
+                 for layout in (self._LAYOUT, *self._FURTHER_LAYOUTS) if layout)
+        return next(filter(None, found), None)
+
+    def _layout(self, set_type, lines):
+        """Returns the columns of a file, given which it is and its rows (at least one)."""
+        return self._LAYOUT
+
+    def _load_lines(self, data_dir, split):
+        """Returns the path of a declared file and its rows, at least one."""
+        if split not in self._FILES:
+            raise NotImplementedError(f"{type(self).__name__} declares no {split} file")
+        names = self.file_names()
+        path = self._path_of(data_dir, split) or os.path.join(data_dir, names[split][0])
+        try:
+            lines = self._read_tsv(path)
+        except FileNotFoundError as error:
+            looks_for = sorted({name for names in names.values() for name in names})
+            raise FileNotFoundError(f"{error}: {type(self).__name__} looks in the data directory {data_dir} "
+                                    f"for {', '.join(looks_for)}") from None
+        if not lines:
+            raise ValueError(f"{path}: the file is empty; it should hold the {split} examples")
+        return path, lines
+
+    def _load_examples(self, data_dir, split, set_type=None):
+        """Returns a declared file's examples, at least one. Guids begin with `set_type`, else the split."""
+        path, lines = self._load_lines(data_dir, split)
+        with blaming(path):
+            examples = self._create_examples(lines, set_type or split)
+        if examples:
+            if len(examples) < len(lines) - 1 and self._LAYOUT and self._LAYOUT.skips_short_rows:
+                logging.info("%s: %d of %d rows have too few columns and are left out, as by the published "
+                             "readers.", path, len(lines) - 1 - len(examples), len(lines) - 1)
+            return examples
+        if len(lines) == 1:
+            raise ValueError(f"{path}:1: there is a header row and nothing after it; "
+                             f"the file should hold the {split} examples")
+        which = f" in language {self.language!r}" if self.language else ""
+        raise ValueError(f"{path}: no example{which} among {len(lines)} lines; "
+                         "check that this is the file you meant")
+
+    def _create_examples(self, lines, set_type):
+        """Returns the examples in a file's rows, header included; in a test set unlabelled ones."""
+        if not lines:
+            return []
+        is_test = set_type in ("test", *(f"test_{name}" for name in self.further_sets))
+        layout = self._layout(set_type, lines).numbered(lines[0], is_test)
+        if is_test:
+            layout = layout._replace(label=None)
+        labels = self.get_labels()
+        examples = []
+        for i, row in layout.rows(lines, self.language):
+            label = 0.0 if labels is None else labels[0]
+            if layout.label is not None:
+                label = layout.label_of(i, row, labels, self._LABEL_ALIASES)
+            examples.append(InputExample(
+                guid=f"{set_type}-{i if layout.guid is None else row[layout.guid]}",
+                text_a=row[layout.text_a],
+                text_b=None if layout.text_b is None else row[layout.text_b],
+                label=label))
+        return examples
+
+
+class XnliProcessor(DataProcessor):
+    """XNLI, one language at a time: trains on MultiNLI translated, evaluates on XNLI itself."""
+
+    LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
+    name = "XNLI"
+    _FILES: ClassVar = {"train": "multinli/multinli.train.{processor.language}.tsv",
+                        "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}
+    _LABELS = ("contradiction", "entailment", "neutral")
+    _LABEL_ALIASES: ClassVar = {"contradictory": "contradiction"}
+    _LAYOUT = _Layout(language=0, label=1, text_a=6, text_b=7, text_headers=("sentence1", "sentence2"))
+    _TRANSLATED = _Layout(text_a=0, text_b=1, label=2, text_headers=("premise", "hypo"))
+    _FURTHER_LAYOUTS: ClassVar = (_TRANSLATED,)
+
+    def __init__(self):
+        self.language = "zh"
+
+    def _layout(self, set_type, lines):
+        return self._TRANSLATED if set_type == "train" else self._LAYOUT
+
+
+# --- The GLUE benchmark (https://gluebenchmark.com), as it is distributed --------------------------------
+
+_FILES_OF_GLUE = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+
+
+class MnliProcessor(DataProcessor):
+    """MultiNLI; trains and evaluates on the matched genres, and evaluates on the mismatched ones besides."""
+
+    name = "MNLI"
+    further_sets = ("mismatched",)
+    submission: ClassVar = {"MNLI-m.tsv": ("test", 9796), "MNLI-mm.tsv": ("test_mismatched", 9847)}
+    _FILES: ClassVar = {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv",
+                        "dev_mismatched": "dev_mismatched.tsv", "test_mismatched": "test_mismatched.tsv"}
+    _LABELS = ("contradiction", "entailment", "neutral")
+    _LAYOUT = _Layout(guid=0, text_a=8, text_b=9, label=-1, label_header="gold_label",
+                      text_headers=("sentence1", "sentence2"))
+
+    def get_dev_examples(self, data_dir):
+        """Returns the list of `InputExample`s to evaluate on, guids "dev_matched-<first column>"."""
+        return self._load_examples(data_dir, "dev", "dev_matched")
+
+    def get_further_examples(self, data_dir, split):
+        """See `DataProcessor`. None in a subclass that has its own way to make examples: these may not be of
+        its kind."""
+        cls, ours = type(self), MnliProcessor
+        if (cls.get_dev_examples is not ours.get_dev_examples or cls._create_examples
+                is not ours._create_examples or cls.get_labels is not ours.get_labels):
+            return None
+        return super().get_further_examples(data_dir, split)
+
+
+class AxProcessor(DataProcessor):
+    """The benchmark's diagnostic set, for a model of MNLI: there is nothing to train on."""
+
+    name = "AX"
+    submission: ClassVar = {"AX.tsv": ("test", 1104)}
+    _FILES: ClassVar = {"test": ("diagnostic.tsv", "AX.tsv")}
+    _LABELS = MnliProcessor._LABELS
+    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2")
+
+
+class MrpcProcessor(DataProcessor):
+    """The Microsoft paraphrase corpus."""
+
+    name = "MRPC"
+    metrics = ("f1", "accuracy")
+    submission: ClassVar = {"MRPC.tsv": ("test", 1725)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("0", "1")
+    _LAYOUT = _Layout(label=0, text_a=3, text_b=4, label_header="Quality",
+                      text_headers=("#1 String", "#2 String"))
+
+
+class ColaProcessor(DataProcessor):
+    """The corpus of linguistic acceptability: single sentences.
+
+    The test file is either GLUE's (a header, then number and sentence), or, when its first row has
+    four columns, labelled and without a header like the other two.
+    """
+
+    name = "CoLA"
+    metrics = ("matthews",)
+    submission: ClassVar = {"CoLA.tsv": ("test", 1063)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("0", "1")
+    _LAYOUT = _Layout(label=1, text_a=3, header=False)
+    _UNLABELLED = _Layout(text_a=1, text_headers=("sentence",))
+    _FURTHER_LAYOUTS: ClassVar = (_UNLABELLED,)
+
+    def _layout(self, set_type, lines):
+        if set_type == "test" and len(lines[0]) < self._LAYOUT.width(lines[0]):
+            return self._UNLABELLED
+        return self._LAYOUT
+
+
+class Sst2Processor(DataProcessor):
+    """The Stanford sentiment treebank: single sentences, 1 is positive."""
+
+    name = "SST-2"
+    submission: ClassVar = {"SST-2.tsv": ("test", 1821)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("0", "1")
+    _LAYOUT = _Layout(text_a="sentence", label="label")
+
+
+class StsbProcessor(DataProcessor):
+    """The semantic textual similarity benchmark: how alike two sentences are, from 0 to 5."""
+
+    name = "STS-B"
+    task_type = "regression"
+    metrics = ("pearson", "spearman")
+    submission: ClassVar = {"STS-B.tsv": ("test", 1379)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="score", scores=(0.0, 5.0))
+
+
+class QqpProcessor(DataProcessor):
+    """Quora question pairs. Some rows of the training file are cut off, and are left out."""
+
+    name = "QQP"
+    metrics = ("f1", "accuracy")
+    submission: ClassVar = {"QQP.tsv": ("test", 390965)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("0", "1")
+    _LAYOUT = _Layout(text_a="question1", text_b="question2", label="is_duplicate", skips_short_rows=True)
+
+
+class QnliProcessor(DataProcessor):
+    """Questions of SQuAD, and sentences that answer them or not."""
+
+    name = "QNLI"
+    submission: ClassVar = {"QNLI.tsv": ("test", 5463)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("entailment", "not_entailment")
+    _LAYOUT = _Layout(text_a="question", text_b="sentence", label="label")
+
+
+class RteProcessor(DataProcessor):
+    """Recognizing textual entailment."""
+
+    name = "RTE"
+    submission: ClassVar = {"RTE.tsv": ("test", 3000)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("entailment", "not_entailment")
+    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="label")
+
+
+class WnliProcessor(DataProcessor):
+    """Winograd's schemas: whether a sentence follows from another with its pronoun put into words."""
+
+    name = "WNLI"
+    submission: ClassVar = {"WNLI.tsv": ("test", 146)}
+    _FILES: ClassVar = _FILES_OF_GLUE
+    _LABELS = ("0", "1")
+    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="label")
+
+
+PROCESSORS = {
+    "ax": AxProcessor,
+    "cola": ColaProcessor,
+    "mnli": MnliProcessor,
+    "mrpc": MrpcProcessor,
+    "qnli": QnliProcessor,
+    "qqp": QqpProcessor,
+    "rte": RteProcessor,
+    "sst-2": Sst2Processor,
+    "sts-b": StsbProcessor,
+    "wnli": WnliProcessor,
+    "xnli": XnliProcessor,
+}
+
+
+def get_processor(task_name):
+    """Returns a new processor for a task.
+
+    Args:
+      task_name: str, a key of `PROCESSORS` in any case.
+
+    Raises:
+      ValueError: there is no such task; lists those there are.
+    """
+    name = task_name.lower()
+    if name in PROCESSORS:
+        return PROCESSORS[name]()
+    close = difflib.get_close_matches(name, PROCESSORS, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    known = ", ".join(sorted(PROCESSORS))
+    raise ValueError(f"unknown task {task_name!r}; the tasks are {known}.{hint}")
+
+
+def is_for_model_of(task_name, trained):
+    """Whether a task's examples are for a model that was trained on a task (str, in lower case): it is that
+    task, or one that has nothing to train on, as AX.
+
+    Raises:
+      ValueError: see `get_processor`.
+    """
+    processor = get_processor(task_name)
+    declared = processor.file_names() if isinstance(processor, DataProcessor) else {}
+    return task_name.lower() == trained or bool(declared) and "train" not in declared

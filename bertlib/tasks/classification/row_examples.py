@@ -1,0 +1,361 @@
+"""Examples of one's own for classification, in the files of `tables`: texts, read by `columns`, and
+labels."""
+
+import collections
+from typing import NamedTuple
+
+from bertlib.rows import tables, text_keys
+from bertlib.rows.columns import DELIMITERS, HEADER, TextReader, columns_of, text_of, value_of
+from bertlib.rows.header_rows import LABELS, LabelKind
+from bertlib.rows.tables import RowError, finite_number
+from bertlib.system import files
+from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample
+
+TASK = "own data"  # its name in run.json
+_DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+_LARGEST = 3.4e38  # of a float32
+_METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spearman"),
+            "multilabel": ("f1_micro", "f1_macro")}
+KINDS = tuple(_METRICS)
+
+
+def reader_of(task_type, setting):
+    """Returns the `Reader` that flags, or the record of a training, describe.
+
+    Args:
+      task_type: see `Reader`.
+      setting: function of a flag's name and a default that returns the flag's value.
+    """
+    return Reader(task_type, **columns_of_settings(setting), separator=setting("label_separator", ","))
+
+
+def columns_of_settings(setting):
+    """Returns the arguments `text`, `label`, `header` and `delimiter` of `Reader` and `columns.TextReader`;
+    see `reader_of`."""
+    text, label = setting("text_column", None), setting("label_column", None)
+    return {"text": None if text is None else columns_of(text),
+            "label": None if label is None else columns_of(label, "--label_column"),
+            "header": HEADER[setting("header", "auto")],
+            "delimiter": DELIMITERS[setting("delimiter", "auto")]}
+
+
+class Row(NamedTuple):
+    """An example: the line that it begins in, its texts (the second may be None), and its label: a str, a
+    float, or a tuple of str; None without labels."""
+
+    line: int
+    text_a: str
+    text_b: str | None
+    label: object
+
+
+class Part(NamedTuple):
+    """What was read of a file: its `path`, list of `Row`, and whether they have labels."""
+
+    path: str
+    rows: list
+    is_labelled: bool
+
+    def error(self, row, problem):
+        """Returns the ValueError of a problem in a row."""
+        return ValueError(f"{self.path}:{row.line}: {problem}")
+
+
+# --- Reading ---------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Reads files whose examples are in the same columns: the texts by a `columns.TextReader`, and labels.
+
+    Attributes:
+      text, label: see `__init__`; columns that were not given are there after the first file was read.
+    """
+
+    def __init__(self, task_type, text=None, label=None, header=None, separator=",", delimiter=None):
+        """Says what is where.
+
+        Args:
+          task_type: "classification", "regression" or "multilabel".
+          text: the columns of one or two texts, see `columns_of`; None for those with a usual name.
+          label: the columns of the labels, of which only "multilabel" may have several; None likewise.
+          header: whether the first row names the columns; None if it does when columns are named.
+          separator: what is between the labels in a field, with "multilabel".
+          delimiter: "," or ";" of .csv files; None to find out.
+        """
+        self._texts = TextReader(text, label, header, delimiter, task_type, separator)
+        self.label = label
+        self._task_type, self._separator = task_type, separator
+        self._width = None  # of files that are numbered and labelled
+
+    @property
+    def text(self):
+        return self._texts.text
+
+    def read(self, path, needs_labels=True, known=None):
+        """Reads a file.
+
+        Args:
+          path: the file.
+          needs_labels: whether it has to have labels.
+          known: list of the labels that there are, if that is known.
+
+        Returns:
+          a `Part`.
+
+        Raises:
+          FileNotFoundError, ValueError: it cannot be used; with the line.
+        """
+        input_format = tables.format_of(path)
+        with tables.opened(path) as stream, tables.blaming(path):
+            rows = []
+            for row in self._texts.rows(stream, path, input_format, known):
+                if row.problem:
+                    raise RowError(row.line, row.problem)
+                rows.append(row)
+            if not rows and self._texts.place:
+                raise RowError(self._texts.place.line, "there is a header row and nothing after it; the file "
+                               "should hold examples.")
+            if not rows:
+                raise ValueError(f"{path}: the file is empty; it should hold examples.")
+            return self._part(path, rows, needs_labels, known)
+
+    def _part(self, path, rows, needs_labels, known):
+        """The `Part` of a file's `columns.TextRow`s."""
+        place = self._texts.place
+        if place.is_json:  # a row may lack the label that others have, which is an error
+            place = place._replace(names=list({name: None for row in rows for name in row.values}))
+        texts = self._texts.text_places
+        labels = self._label_places(place, texts, rows, needs_labels, known)
+        if len({*texts, *(labels or ())}) < len(texts) + len(labels or ()):
+            raise ValueError(f"{path}: --text_column and --label_column name a column twice. Each text and "
+                             "the label have a column of their own.")
+        for where in labels if labels and len(labels) > 1 else ():
+            _check_name(place.line, place.name_of(where), self._separator)
+        taken = [Row(row.line, *[*row.texts, None][:2],
+                     None if labels is None else self._label(place, row.line, row.values, labels))
+                 for row in rows]
+        return Part(path, taken, labels is not None)
+
+    def _label_places(self, place, texts, rows, needs_labels, known):
+        """The places of the labels in a row; None if there are none."""
+        if self.label is None:
+            self.label = self._texts.label = place.usual([(name,) for name in LABELS], "labels",
+                                                         "--label_column", needs_labels)
+        if self.label is None or not needs_labels and place.lacks(self.label):
+            return None
+        places = [place.of(column, "--label_column") for column in self.label]
+        if needs_labels:
+            self._width = place.width
+            return places
+        if all(row.values.get(where) in (None, "", []) if place.is_json else not row.values[where].strip()
+               for row in rows for where in places):
+            return None
+        if place.is_json or not any(isinstance(column, int) for column in self.label):
+            return places
+        # Without a name a column of labels is known by its number and by what is in it.
+        if set(places) & set(texts) or self._width not in (None, place.width):
+            return None
+        if self._width is None and not all(self._is_known(row, places, known) for row in rows):
+            return None
+        return places
+
+    def _is_known(self, row, places, known):
+        """Whether a row of a file without names has a label in these places."""
+        values = [row.values[where] for where in places]
+        if self._task_type == "regression":
+            return _number(values[0]) is not None
+        if self._task_type == "multilabel" and len(places) > 1:
+            return all(value.strip().lower() in _DECISIONS for value in values)
+        names = LabelKind(self._task_type, self._separator).split(values[0])
+        return known is not None and set(names) <= set(known)
+
+    def _label(self, place, line, row, places):
+        """The label of a row; see `Row`."""
+        if len(places) > 1:
+            return tuple(place.name_of(where) for where in places if _decision(place, line, row, where))
+        value = value_of(line, row, places[0])
+        if self._task_type == "multilabel":
+            kind = LabelKind(self._task_type, self._separator)
+            found = [text_of(line, name, "a label") for name in value] if isinstance(
+                value, list) else kind.split(text_of(line, value, "the label"))
+            for name in found:
+                _check_name(line, name, self._separator)
+            return tuple(dict.fromkeys(found))
+        several = " If a text may have several labels, pass --task_type=multilabel." if isinstance(
+            value, list) else ""
+        text = text_of(line, value, "the label", several).strip()
+        if self._task_type == "regression":
+            number = _number(text)
+            if number is None:
+                header = "" if place.names or line > place.line else (
+                    " If this is a header row, pass --header=true.")
+                raise RowError(line, f"the score {text!r:.80} is no finite number; correct the row or remove "
+                               f"it.{header}")
+            return number
+        _check_name(line, text)
+        return text
+
+
+# --- Values of labels ------------------------------------------------------------------------------------
+
+
+def _number(text):
+    """A text as a number; None if it is none, or too large for a float32."""
+    number = finite_number(text)
+    return number if number is not None and abs(number) <= _LARGEST else None
+
+
+def _decision(place, line, row, where):
+    """Whether an example has the label of a column."""
+    value = value_of(line, row, where)
+    found = _DECISIONS.get(text_of(line, value, "the label").strip().lower())
+    if found is None:
+        raise RowError(line, f"{value!r:.80} in column {place.name_of(where)!r} should be 1 or 0: whether "
+                       "the example has that label.")
+    return found
+
+
+def _check_name(line, name, separator=None):
+    """Raises a RowError if the name of a label could not be written to a file."""
+    if not name.strip():
+        raise RowError(line, "the label is empty; complete the row or remove it.")
+    if len(name.splitlines()) > 1 or "\t" in name:
+        raise RowError(line, f"the label {name!r:.80} has a line end or a tab in it. Is this the column of "
+                       "the labels? Else say with --label_column which one is.")
+    if separator is not None and separator in name:
+        raise RowError(line, f"the label {name!r:.80} has {separator!r} in it, which separates labels. Pass "
+                       "another --label_separator.")
+
+
+# --- Labels ----------------------------------------------------------------------------------------------
+
+
+def names_in(label):
+    """The names in a row's label."""
+    return label if isinstance(label, tuple) else (label,)
+
+
+def counts_of(rows):
+    """Returns how many rows have each label, {label: int}, sorted: numbers as numbers if all are."""
+    counts = collections.Counter(name for row in rows for name in names_in(row.label))
+    numbers = {name: _number(name) for name in counts}
+    all_numbers = None not in numbers.values()
+    return {name: counts[name] for name in sorted(
+        counts, key=lambda name: (numbers[name], name) if all_numbers else name)}
+
+
+def read_labels(path):
+    """Returns the labels in a file, one a line, in its order.
+
+    Raises:
+      FileNotFoundError, ValueError: the file is missing or empty, or has one twice; with the line.
+    """
+    lines = [line.strip() for line in files.read_text(path).split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise ValueError(f"{path}: the file is empty; it should have a label a line.")
+    for number, line in enumerate(lines, 1):
+        if not line or line in lines[:number - 1]:
+            wrong = f"{line!r} is there twice" if line else "the line is blank"
+            raise ValueError(f"{path}:{number}: {wrong}; there should be a different label in each line.")
+        with tables.blaming(path):
+            _check_name(number, line)
+    return lines
+
+
+def check_labels(part, labels, source):
+    """Raises a ValueError, with the line, if a row has a label that is none of `labels`; `source` says where
+    these are from."""
+    known = set(labels)
+    for row in part.rows:
+        for name in names_in(row.label):
+            if name not in known:
+                some = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
+                meant = [label for label in labels if text_keys.visible(label) == text_keys.visible(name)]
+                hint = (f" {ascii(name)} looks like {ascii(meant[0])}: the two differ in white space, "
+                        "invisible characters or the encoding of accents alone.") if meant else ""
+                raise part.error(row, f"the label {name!r:.80} is not one of {some}, which {source}; correct "
+                                 f"the row or remove it.{hint}")
+
+
+def look_alikes(labels):
+    """Returns the labels that differ in letter case, or as spellings of a number, alone: list of lists."""
+    groups = collections.defaultdict(list)
+    for label in labels:
+        number = _number(label)
+        groups[text_keys.of_texts(label) if number is None else number].append(label)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def check_visible(places):
+    """Checks that a reader can tell labels apart.
+
+    Args:
+      places: {label: where it is first, in words such as "train.csv:7"}.
+
+    Raises:
+      ValueError: two labels look the same, or one looks like nothing; with both places.
+    """
+    seen = {}
+    for label, place in places.items():
+        shown = text_keys.visible(label)
+        if not shown:
+            raise ValueError(f"{place}: the label {ascii(label):.80} has no visible character. Correct the "
+                             "label or remove the row.")
+        if shown in seen:
+            other = seen[shown]
+            raise ValueError(f"{place}: the label {ascii(label):.80} looks like the label {ascii(other):.80} "
+                             f"({places[other]}): they differ in white space, invisible characters or the "
+                             "encoding of accents alone. Write both the same.")
+        seen[shown] = label
+
+
+def check_variety(part):
+    """Raises a ValueError if all rows have the same label, so that there is nothing to learn."""
+    if len({row.label for row in part.rows}) < 2:
+        label = ", ".join(map(str, names_in(part.rows[0].label))) or "no label"
+        raise ValueError(f"{part.path}: all {len(part.rows)} examples have the same label, {label}: there is "
+                         "nothing to learn. If the labels are in another column, say so with --label_column.")
+
+
+# --- Processor -------------------------------------------------------------------------------------------
+
+
+class OwnProcessor(DataProcessor):
+    """Examples that were read already; data directories are not looked at."""
+
+    name = "Own data"
+
+    def __init__(self, parts, target, dev_rows=None):
+        """Takes what was read.
+
+        Args:
+          parts: {"train", "dev", "test": `Part`}.
+          target: see `targets`.
+          dev_rows: of a training whose development set was taken out of its training file, what its directory
+            keeps of it; see `bertlib.runs.classification.dev_rows`.
+        """
+        self.task_type, self.metrics = target.task_type, _METRICS[target.task_type]
+        self.target, self.dev_rows, self._parts = target, dev_rows, parts
+
+    def get_train_examples(self, data_dir):
+        return self._examples("train")
+
+    def get_dev_examples(self, data_dir):
+        return self._examples("dev")
+
+    def get_test_examples(self, data_dir):
+        return self._examples("test")
+
+    def get_test_labels(self, data_dir):
+        part = self._parts["test"]
+        return [row.label for row in part.rows] if part.is_labelled else None
+
+    def get_labels(self):
+        return self.target.labels
+
+    def _examples(self, name):
+        return [InputExample(f"{name}-{row.line}", row.text_a, row.text_b,
+                             self.target.stand_in if row.label is None else row.label)
+                for row in self._parts[name].rows]

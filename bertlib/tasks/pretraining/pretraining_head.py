@@ -1,0 +1,233 @@
+"""Masked words and next sentences: the two heads that BERT is pre-trained with."""
+
+import functools
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.estimator import estimator
+from bertlib.tasks import head
+from bertlib.tasks.pretraining import pretraining_data
+import modeling
+
+# Weights whose sum over the effective batch the loss needs; see `get_masked_lm_output`.
+BATCH_TOTALS = ("masked_lm_weights",)
+
+
+# --- Model -----------------------------------------------------------------------------------------------
+
+
+class Pretraining:
+    """The masked words and whether the second text follows the first; see `head`. The loss is their sum.
+
+    Features: masked_lm_positions, masked_lm_ids, int32 [B, P], masked_lm_weights, float [B, P], and
+    next_sentence_labels, int32 [B, 1].
+    """
+
+    modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL)
+    first_token_only = False
+
+    def shapes(self, bert_config):
+        return head_shapes(bert_config)
+
+    def build(self, bert_config, model, features, mode, micro_batches):
+        del mode
+        masked_lm_loss, masked_lm_losses, log_probs = get_masked_lm_output(
+            bert_config, model.get_sequence_output(), model.get_embedding_table(),
+            features["masked_lm_positions"],
+            features["masked_lm_ids"], features["masked_lm_weights"], features.get("masked_lm_weights_total"),
+            micro_batches)
+        next_sentence_loss, *next_sentence = get_next_sentence_output(
+            bert_config, model.get_pooled_output(), features["next_sentence_labels"])
+        # The words in place of all words' probabilities: replicas that share an evaluation send them.
+        metrics = (functools.partial(_metrics, vocab_size=bert_config.vocab_size),
+                   [masked_lm_losses, tf.argmax(log_probs, -1, output_type=tf.int32),
+                    features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
+                    features["next_sentence_labels"]])
+        return head.Outputs(masked_lm_loss + next_sentence_loss, metrics=metrics)
+
+
+class MaskedWords:
+    """The likeliest words at some positions; see `head`. Feature: masked_lm_positions, int32 [B, P].
+
+    Predictions: ids, int32 [B, P, K], from the likeliest on, and their probabilities, float32 [B, P, K].
+    """
+
+    modes = (estimator.ModeKeys.PREDICT,)
+    first_token_only = False
+
+    def __init__(self, num_words):
+        self._num_words = num_words
+
+    def shapes(self, bert_config):
+        return {name: shape for name, shape in head_shapes(bert_config).items() if "/predictions/" in name}
+
+    def build(self, bert_config, model, features, mode, micro_batches):
+        del mode, micro_batches
+        positions = features["masked_lm_positions"]
+        logits = masked_lm_logits(bert_config, model.get_sequence_output(), model.get_embedding_table(),
+                                  positions)
+        probabilities, ids = tf.nn.top_k(tf.nn.softmax(logits), self._num_words)
+        shape = [*modeling.get_shape_list(positions), self._num_words]
+        return head.Outputs(predictions={"ids": tf.reshape(ids, shape),
+                                         "probabilities": tf.reshape(probabilities, shape)})
+
+
+def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
+                     use_one_hot_embeddings, step=None):
+    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
+    return head.model_fn_builder(Pretraining(), bert_config, init_checkpoint, learning_rate, num_train_steps,
+                                 num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
+
+
+def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights,
+                         total_weight=None, micro_batches=1):
+    """Predicts the masked words: dense, activation, layer normalization, word embeddings as output weights.
+
+    Args:
+      bert_config: a `modeling.BertConfig`.
+      input_tensor: float [B, F, W], the last encoder layer.
+      output_weights: float [vocab_size, W], the word embeddings.
+      positions: int32 [B, P], where to predict.
+      label_ids: int32 [B, P], the words there.
+      label_weights: float [B, P], 0 where P is padding.
+      total_weight: scalar, the sum of the weights of the effective batch; that of this batch if None.
+      micro_batches: number of parts of the effective batch, of which this is one. The mean of their losses is
+        then its loss, however the weights are spread over them.
+
+    Returns:
+      (loss: scalar, the weighted mean; loss of each position [B·P]; log probabilities [B·P, vocab_size]).
+    """
+    logits = masked_lm_logits(bert_config, input_tensor, output_weights, positions)
+    # Holds one matrix [B·P, vocab_size] for the backward pass, where the formula would hold three.
+    per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=tf.reshape(label_ids, [-1]), logits=logits)
+    weights = tf.cast(tf.reshape(label_weights, [-1]), tf.float32)
+    total_weight = tf.reduce_sum(weights) if total_weight is None else total_weight
+    loss = micro_batches * tf.reduce_sum(weights * per_example_loss) / (total_weight + 1e-5)
+    return loss, per_example_loss, tf.nn.log_softmax(logits)
+
+
+def masked_lm_logits(bert_config, input_tensor, output_weights, positions):
+    """Builds the scores of all words at some positions; arguments as for `get_masked_lm_output`.
+
+    Returns:
+      float32 [B·P, vocab_size].
+    """
+    width = bert_config.hidden_size
+    inputs = gather_indexes(input_tensor, positions)  # [B·P, W]
+    with tf.variable_scope("cls/predictions"):
+        with tf.variable_scope("transform"):
+            with tf.variable_scope("dense"):
+                kernel = tf.get_variable("kernel", [inputs.shape.as_list()[-1], width],
+                                         initializer=modeling.create_initializer(bert_config.initializer_range))
+                inputs = tf.nn.bias_add(tf.matmul(inputs, kernel),
+                                        tf.get_variable("bias", [width], initializer=tf.zeros_initializer()))
+            activation = modeling.get_activation(bert_config.hidden_act)
+            inputs = modeling.layer_norm(activation(inputs) if activation else inputs)
+        bias = tf.get_variable("output_bias", [bert_config.vocab_size], initializer=tf.zeros_initializer())
+        return tf.nn.bias_add(tf.matmul(inputs, output_weights, transpose_b=True), bias)
+
+
+def get_next_sentence_output(bert_config, input_tensor, labels):
+    """Predicts whether the second segment is random (1) or follows the first (0).
+
+    Args:
+      bert_config: a `modeling.BertConfig`.
+      input_tensor: float [B, W], the pooled output.
+      labels: int32 [B] or [B, 1].
+
+    Returns:
+      (loss: scalar, the mean; loss of each example [B]; log probabilities [B, 2]).
+    """
+    with tf.variable_scope("cls/seq_relationship"):
+        weights = tf.get_variable("output_weights", [2, bert_config.hidden_size],
+                                  initializer=modeling.create_initializer(bert_config.initializer_range))
+        bias = tf.get_variable("output_bias", [2], initializer=tf.zeros_initializer())
+        logits = tf.nn.bias_add(tf.matmul(input_tensor, weights, transpose_b=True), bias)
+        per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.reshape(labels, [-1]), logits=logits)
+        return tf.reduce_mean(per_example_loss), per_example_loss, tf.nn.log_softmax(logits)
+
+
+def gather_indexes(sequence_tensor, positions):
+    """Returns the vectors at some positions of each sequence: [B, F, W] and int32 [B, P] to [B·P, W]."""
+    batch_size, length, width = modeling.get_shape_list(sequence_tensor, expected_rank=3)
+    starts = tf.reshape(tf.range(batch_size, dtype=tf.int32) * length, [-1, 1])
+    return tf.gather(tf.reshape(sequence_tensor, [batch_size * length, width]),
+                     tf.reshape(positions + starts, [-1]))
+
+
+def head_shapes(bert_config):
+    """The variables that the two heads add to the encoder: {name: shape}."""
+    width = bert_config.hidden_size
+    return {"cls/predictions/transform/dense/kernel": (width, width),
+            "cls/predictions/transform/dense/bias": (width,),
+            "cls/predictions/transform/LayerNorm/beta": (width,),
+            "cls/predictions/transform/LayerNorm/gamma": (width,),
+            "cls/predictions/output_bias": (bert_config.vocab_size,),
+            "cls/seq_relationship/output_weights": (2, width), "cls/seq_relationship/output_bias": (2,)}
+
+
+def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked_lm_weights,
+              next_sentence_example_loss, next_sentence_log_probs, next_sentence_labels):
+    """Streaming metrics of both tasks: {name: (value, update op)}.
+
+    They are the published masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and next_sentence_loss,
+    and masked_lm_baseline: the accuracy of predicting the same word everywhere, the most frequent of the
+    masked ones. Arguments are what the heads return and get.
+    """
+    words = tf.argmax(masked_lm_log_probs, -1, output_type=tf.int32)
+    return _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights,
+                    next_sentence_example_loss, next_sentence_log_probs, next_sentence_labels,
+                    masked_lm_log_probs.shape.as_list()[-1])
+
+
+def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, next_sentence_example_loss,
+             next_sentence_log_probs, next_sentence_labels, vocab_size):
+    """`metric_fn` of the likeliest words, int32 [B·P]."""
+    ids, weights = tf.reshape(masked_lm_ids, [-1]), tf.reshape(masked_lm_weights, [-1])
+    labels = tf.reshape(next_sentence_labels, [-1])
+    with tf.variable_scope("masked_lm_baseline"):
+        counts = tf.get_variable("counts", [vocab_size], tf.float64, tf.zeros_initializer(), trainable=False,
+                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES])
+        counted = tf.math.unsorted_segment_sum(tf.cast(weights, tf.float64), ids, vocab_size)
+        baseline = (tf.math.divide_no_nan(tf.reduce_max(counts), tf.reduce_sum(counts)),
+                    tf.assign_add(counts, counted))
+    return {
+        "masked_lm_accuracy": tf.metrics.accuracy(ids, words, weights),
+        "masked_lm_baseline": baseline,
+        "masked_lm_loss": tf.metrics.mean(masked_lm_example_loss, weights),
+        "next_sentence_accuracy": tf.metrics.accuracy(labels,
+                                                      tf.argmax(next_sentence_log_probs, -1,
+                                                                output_type=tf.int32)),
+        "next_sentence_loss": tf.metrics.mean(next_sentence_example_loss),
+    }
+
+
+# --- Input -----------------------------------------------------------------------------------------------
+
+
+def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_training, num_cpu_threads=4,
+                     vocab_size=None, type_vocab_size=None):
+    """Returns an input_fn that reads TFRecord files of create_pretraining_data.py as if they were one.
+
+    Args:
+      input_files: list of paths.
+      max_seq_length, max_predictions_per_seq: what they were made with.
+      is_training: shuffle all of them and repeat; else once, in order.
+      num_cpu_threads: batches read at the same time; the order is the same.
+      vocab_size, type_vocab_size: of the model: no id may be beyond. None leaves them open.
+    """
+    fields = pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq, vocab_size,
+                                             type_vocab_size)
+    return head.input_fn_builder(
+        list(input_files), fields, is_training, drop_remainder=is_training,
+        batch_totals=BATCH_TOTALS if is_training else (),
+        num_threads=num_cpu_threads)
+
+
+def _decode_record(record, name_to_features):
+    """Parses a serialized `tf.train.Example`: {name: tensor}, int64 as int32."""
+    example = tf.parse_single_example(record, name_to_features)
+    return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor
+            for name, tensor in example.items()}

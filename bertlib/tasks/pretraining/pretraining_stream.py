@@ -1,0 +1,561 @@
+"""Text to pre-training records, in a stream: any amount of text, several processes; killed runs go on.
+
+    documents → blocks of documents --workers--> records of each block → output files and their manifest
+
+The instances have the distribution of those that `create_pretraining_data.create_training_instances` makes,
+but are made on arrays of ids, many at once, with other random choices. Workers load this module without
+TensorFlow.
+"""
+
+import collections
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import random
+import shutil
+
+from absl import logging
+import numpy as np
+
+from bertlib.data import record_files
+from bertlib.system import files, locks, workers
+from bertlib.tasks.pretraining import corpus, pretraining_data
+import tokenization
+
+MANIFEST_SUFFIX = ".manifest.json"
+# Instances that are masked at once; what is drawn depends on it.
+_BATCH = 512
+_NO_WORD = 1 << 48
+
+
+# --- Blocks ----------------------------------------------------------------------------------------------
+
+
+class _BlockMaker:
+    """Makes a block's records, as `create_training_instances` and `write_instance_to_example_files` would.
+
+    All the block's tokens are ids in one array, and a sentence is a range of it.
+    """
+
+    def __init__(self, tokenizer, recipe, random_seed):
+        self._arguments = tokenizer, recipe, random_seed
+        self._to_ids = tokenizer.convert_tokens_to_ids
+        self._chunks = tokenizer.chunks(self._to_ids) if type(tokenizer) in tokenization.TOKENIZERS else None
+        words, continues = list(tokenizer.vocab), pretraining_data.continues_word(tokenizer)
+        self._word_ids = np.array(self._to_ids(words), np.int32)
+        self._cls, self._sep, self._mask = self._to_ids(["[CLS]", "[SEP]", "[MASK]"])
+        by_id = np.zeros((2, self._word_ids.max() + 1), bool)
+        self._is_special, self._continues = by_id
+        self._is_special[[self._cls, self._sep]] = True
+        if recipe.do_whole_word_mask:
+            self._continues[self._word_ids] = list(map(continues, words))
+        self._pack_rows = _RowPacker(max(by_id.shape[1], recipe.max_seq_length))
+        self._serialize = pretraining_data.Serializer(recipe.max_seq_length, recipe.max_predictions_per_seq)
+
+    def __reduce__(self):
+        return _BlockMaker, self._arguments
+
+    def __call__(self, block):
+        """Returns (records, statistics) of (index, documents)."""
+        index, texts = block
+        _, recipe, random_seed = self._arguments
+        rng = random.Random(f"{random_seed}/{index}")
+        tokens, documents = self._tokenize(texts)
+        rng.shuffle(documents)
+        lengths = [len(sentence) for document in documents for sentence in document]
+        longest = recipe.max_seq_length - (3 if recipe.next_sentence else 2)
+        statistics = collections.Counter(documents=len(documents), sentences=len(lengths),
+                                         long_sentences=sum(length > longest for length in lengths))
+        records = []
+        spans = self._spans(documents, rng)
+        while batch := list(itertools.islice(spans, _BATCH)):
+            records += self._records(tokens, batch, rng, statistics)
+        rng.shuffle(records)
+        return records, statistics
+
+    def _tokenize(self, texts):
+        """Returns all documents' tokens (ids [tokens], first [SEP]), and the documents, lists of ranges."""
+        ids, documents = [self._sep], []
+        for text in texts:
+            documents.append([])
+            for sentence in text:
+                start = len(ids)
+                if self._chunks is None:
+                    ids += self._to_ids(self._arguments[0].tokenize(sentence))
+                else:
+                    ids.extend(itertools.chain.from_iterable(self._chunks.of(sentence)))
+                documents[-1].append(range(start, len(ids)))
+        return np.array(ids, np.int32), documents
+
+    def _spans(self, documents, rng):
+        """Yields ([start, stop, of each text], is_random_next) of each instance; texts may be too long."""
+        recipe = self._arguments[1]
+        for _ in range(recipe.dupe_factor):
+            if not recipe.next_sentence:
+                for texts in pretraining_data.full_sentences(documents, recipe.max_seq_length - 2,
+                                                             recipe.short_seq_prob, rng):
+                    yield [end for text in texts for end in (text[0].start, text[-1].stop)], False
+                continue
+            for index in range(len(documents)):
+                for a, b, is_random_next in pretraining_data.sentence_pairs(
+                        documents, index, recipe.max_seq_length - 3, recipe.short_seq_prob, rng):
+                    yield [a[0].start, a[-1].stop, b[0].start, b[-1].stop], is_random_next
+
+    def _records(self, tokens, batch, rng, statistics):
+        """Returns the records of what `_spans` yielded, and counts them."""
+        recipe = self._arguments[1]
+        batch, is_random_next = zip(*batch)
+        texts = np.array([len(spans) // 2 for spans in batch])
+        spans = np.array(list(itertools.chain.from_iterable(batch))).reshape(-1, 2)
+        if recipe.next_sentence:
+            _truncate(spans.reshape(-1, 2, 2), recipe.max_seq_length - 3, rng)
+        lengths = spans[:, 1] - spans[:, 0]
+        ends = np.cumsum(texts)
+        totals = np.add.reduceat(lengths + 1, ends - texts) + 1  # with [CLS], and [SEP] after each text
+        present = np.arange(recipe.max_seq_length) < totals[:, None]  # [instances, max_seq_length]
+        ids = np.zeros(present.shape, np.int32)
+        ids[:, 0] = self._cls
+        ids[:,
+            1:][present[:, 1:]] = tokens[_ranges(np.stack([spans[:, 0], np.zeros_like(lengths)],
+                                                          1).reshape(-1),
+                                                 np.stack([lengths, np.ones_like(lengths)], 1).reshape(-1))]
+        rows, positions = np.nonzero(self._choose(ids, present, totals, rng))
+        labels = ids[rows, positions]
+        chance = _random_numbers(rng, len(rows))
+        ids[rows, positions] = np.where(
+            chance < 0.8 * 2**32, self._mask, np.where(
+                chance < 0.9 * 2**32, labels,
+                self._word_ids[_random_numbers(rng, len(rows)) % len(self._word_ids)]))
+        predictions = np.bincount(rows, minlength=len(batch))
+        there = np.arange(recipe.max_predictions_per_seq) < predictions[:, None]
+        padded = np.zeros((2, *there.shape), int)
+        padded[:, there] = positions, labels
+
+        outputs = ids[rows, positions]
+        masked = int(np.sum(outputs == self._mask))
+        kept = int(np.sum(outputs == labels))
+        statistics.update(instances=len(batch), random_next=sum(is_random_next), tokens=int(totals.sum()),
+                          predictions=len(rows), masked=masked, kept=kept, replaced=len(rows) - masked - kept)
+        if recipe.next_sentence:
+            second = lengths[1::2] + 1
+        else:
+            second = np.zeros_like(totals)
+        return list(map(self._serialize, self._pack_rows(ids), (totals - second).tolist(), second.tolist(),
+                        *map(self._pack_rows, padded), predictions.tolist(), is_random_next))
+
+    def _choose(self, ids, present, totals, rng):
+        """Returns what to predict, bool [instances, length], as `create_masked_lm_predictions` does."""
+        recipe = self._arguments[1]
+        wanted = np.minimum(np.maximum(np.rint(totals * recipe.masked_lm_prob).astype(int), 1),
+                            recipe.max_predictions_per_seq)
+        candidates = present & ~self._is_special[ids]
+        # The order of the keys is that in which words are chosen; the position makes each different.
+        keys = _random_numbers(rng,
+                               ids.size).reshape(ids.shape).astype(np.int64) << 16 | np.arange(ids.shape[1])
+        everyone = np.arange(len(ids))
+        if not recipe.do_whole_word_mask:
+            keys[~candidates] = _NO_WORD
+            return candidates & (keys <= np.sort(keys)[everyone, wanted - 1][:, None])
+        starts = candidates & ~self._continues[ids]
+        starts[everyone, candidates.argmax(1)] |= candidates.any(1)  # no word before it to continue
+        keys[~starts] = _NO_WORD
+        word = np.cumsum(starts).reshape(ids.shape) - 1  # of all the instances' words
+        sizes = np.bincount(word[candidates], minlength=1)
+        taken, count = np.zeros(len(sizes), bool), np.zeros(len(ids), int)
+        for key in np.sort(keys).T:
+            there = key < _NO_WORD
+            if not there.any() or (count == wanted).all():
+                break
+            words = word[everyone, key & 0xFFFF]
+            fits = there & (count + sizes[words] <= wanted)
+            count += fits * sizes[words]
+            taken[words[fits]] = True
+        return candidates & taken[word]
+
+
+def _truncate(spans, room, rng):
+    """`truncate_seq_pair` for many: changes spans, [instances, a and b, start and stop]."""
+    a, b = np.diff(spans)[..., 0].T
+    excess = np.maximum(a + b - room, 0)
+    from_longer = np.minimum(excess, abs(a - b))
+    rest = excess - from_longer
+    cuts = np.stack([(a > b) * from_longer + rest // 2, (a <= b) * from_longer + (rest + 1) // 2], 1)
+    fronts = np.array([rng.getrandbits(cut).bit_count()
+                       for cut in cuts.reshape(-1).tolist()]).reshape(cuts.shape)
+    spans[..., 0] += fronts
+    spans[..., 1] -= cuts - fronts
+
+
+def _ranges(starts, lengths):
+    """Returns the numbers of all ranges, one after the other."""
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1])
+
+
+def _random_numbers(rng, count):
+    """Returns that many random numbers below 2**32, uint32."""
+    return np.frombuffer(rng.randbytes(4 * count), "<u4")
+
+
+class _RowPacker:
+    """Makes packed varints of rows of numbers."""
+
+    def __init__(self, limit):
+        """Prepares the numbers below the limit."""
+        shifts = np.arange(0, max(1, (limit - 1).bit_length()), 7)[:, None]
+        goes_on = np.arange(limit) >> shifts + 7 > 0
+        # [most bytes, limit]
+        self._bytes = (np.arange(limit) >> shifts & 0x7F | goes_on << 7).astype(np.uint8)
+        self._sizes = 1 + goes_on.sum(0)
+
+    def __call__(self, numbers):
+        """Returns a list of bytes, one for each row of an array."""
+        flat = numbers.reshape(-1)
+        ends = np.cumsum(self._sizes.take(flat))
+        starts = ends - self._sizes.take(flat)
+        packed = np.empty(ends[-1] + len(self._bytes), np.uint8)
+        # The next numbers overwrite what is beyond a number's last byte.
+        for place in reversed(range(len(self._bytes))):
+            packed[starts + place] = self._bytes[place].take(flat)
+        packed, ends = packed.tobytes(), ends[numbers.shape[1] - 1::numbers.shape[1]].tolist()
+        return [packed[start:end] for start, end in zip([0, *ends], ends)]
+
+
+# --- Writing ---------------------------------------------------------------------------------------------
+
+
+def write_training_data(input_files, output_files, tokenizer, recipe, random_seed=12345,
+                        shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None, cluster=None,
+                        vocabulary=None):
+    """Writes pre-training data of any amount of text; goes on where a killed run of the same arguments ended.
+
+    The text is cut into blocks of documents. Each is by itself what
+    `create_pretraining_data.create_training_instances` works on: documents are shuffled and random next
+    sentences drawn within it, and its instances shuffled. Instances go to the output files in turn, as
+    published, in the order of the blocks. So files grow together and are complete together; until then their
+    names end in ".partial", and a manifest says after each block how long they are, which is where the next
+    run goes on. Meanwhile they are locked.
+
+    Args:
+      input_files: list of paths, see `corpus.find_input_files`.
+      output_files: list of paths, local ones without a cluster. Beside the first one is the manifest, a JSON
+        file.
+      tokenizer: a `tokenization.FullTokenizer`, or another that can be pickled.
+      recipe: a `pretraining_data.Recipe`.
+      random_seed: int; what is written depends on it, on the input and on the recipe.
+      shuffle_buffer_documents: documents of a block, at least 2. Each process holds a block in memory.
+      num_workers: number of processes, 0 for one a core; what is written is the same.
+      tokenizer_settings: {name: value} of what tokens depend on besides the vocabulary, to notice a change.
+      cluster: a `pretraining_beam.Cluster` that does the work in place of processes here; what is written is
+        the same. Killed, it begins again.
+      vocabulary: a dict that says where the vocabulary lies, for the manifest; what is written does not
+        depend on it.
+
+    Returns:
+      The manifest: {"statistics": {name: count}, "documents": …}.
+
+    Raises:
+      ValueError: there is no text, only one document for pairs, or the manifest is of other settings or
+        input.
+      OSError: a file cannot be read or written, or (locks.InUseError) another process writes it.
+    """
+    _check_output_files(input_files, output_files, remote=cluster is not None)
+    with contextlib.ExitStack() as stack:
+        for path in output_files:
+            stack.enter_context(locks.file(path))
+        return _write_locked(input_files, output_files, tokenizer, recipe, random_seed,
+                             shuffle_buffer_documents, num_workers, tokenizer_settings, cluster, vocabulary)
+
+
+def of_vocabulary(vocab):
+    """Returns the fingerprint of a vocabulary, an iterable of str, as a manifest has it."""
+    return hashlib.blake2b("\n".join(vocab).encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents,
+                  num_workers, tokenizer_settings, cluster, vocabulary):
+    """`write_training_data`, with the locks of the output files."""
+    if cluster:
+        surveys = cluster.survey(input_files, tokenizer, output_files)
+        text = corpus.summed_up(input_files, surveys)
+    else:
+        text = corpus.survey(input_files, tokenizer)
+    if recipe.next_sentence and text.documents == 1:
+        raise ValueError(f"{', '.join(input_files)}: one document only, so that there is no other to take a "
+                         "random next sentence from. Put blank lines between documents, or pass "
+                         "--next_sentence=false.")
+    blocks = corpus.number_of_blocks(text.documents, shuffle_buffer_documents)
+    logging.info("Input: %d files, %d documents, %d sentences; %d blocks of at most %d documents.",
+                 len(input_files), text.documents, text.sentences, blocks,
+                 min(text.documents, shuffle_buffer_documents + 1))
+    settings = {**recipe._asdict(), "random_seed": random_seed,
+                "shuffle_buffer_documents": shuffle_buffer_documents,
+                "vocabulary": of_vocabulary(tokenizer.vocab), **(tokenizer_settings or {})}
+    output = _Output(output_files, {"settings": settings, **text._asdict(), "blocks": blocks}, vocabulary)
+    make_block = _BlockMaker(tokenizer, recipe, random_seed)
+    if output.done < blocks and cluster:
+        output.replace(*cluster.write(input_files, [found.documents for found in surveys], tokenizer,
+                                      make_block, shuffle_buffer_documents,
+                                      list(map(files.followed, output_files))))
+    elif output.done < blocks:
+        documents = itertools.chain.from_iterable(corpus.read_documents(path, tokenizer)
+                                                  for path in input_files)
+        rest = itertools.islice(enumerate(corpus.blocks_of(documents, shuffle_buffer_documents)), output.done,
+                                None)
+        results = workers.ordered_map(make_block, rest,
+                                      min(num_workers or workers.available_cores(), blocks - output.done),
+                                      chunk_size=1)
+        with contextlib.closing(results):
+            left = blocks - output.done
+            for records, statistics in files.with_progress(results, left, "Making block", max(1, left // 20)):
+                if not output.done:
+                    for record in records[:pretraining_data.LOGGED_INSTANCES]:
+                        _log(record, tokenizer)
+                output.append(records, statistics)
+    return output.finish()
+
+
+def _log(record, tokenizer):
+    features = record_files.features_of(record)
+    ids, mask, labels, weights = (
+        features[name].int64_list.value or features[name].float_list.value
+        for name in ("input_ids", "input_mask", "masked_lm_ids", "masked_lm_weights"))
+    logging.info("Instance, %s: %s; to predict: %s",
+                 "random next sentence" if features["next_sentence_labels"].int64_list.value[0]
+                 else "no random next sentence", " ".join(tokenizer.convert_ids_to_tokens(ids[:sum(mask)])),
+                 " ".join(tokenizer.convert_ids_to_tokens(labels[:int(sum(weights))])))
+
+
+def _check_output_files(input_files, output_files, remote=False):
+    """Finds out before the work whether its result could be written; on another file system, if `remote`."""
+    named = collections.Counter(map(files.identity, [*input_files, *output_files]))
+    for path in output_files:
+        directory = os.path.dirname(path) or "."
+        if files.is_remote(path) and not remote:
+            raise ValueError(f"Output file {path}: only local files, as they are written in parts. "
+                             "Copy them afterwards.")
+        if named[files.identity(path)] > 1:
+            raise ValueError(f"Output file {path} is named twice, or is an input file too.")
+        if files.is_directory(path):
+            raise IsADirectoryError(f"Output file {path} is a directory; name a file in it.")
+        if files.is_special(path):
+            raise ValueError(f"Output file {path} is a device or a FIFO. Name a regular file: output is "
+                             "written in parts, so that a run that was killed can go on.")
+        if files.is_remote(path):
+            files.make_directories(directory)
+            continue
+        try:
+            os.makedirs(directory, exist_ok=True)
+        except OSError as error:
+            raise type(error)(f"Output file {path} cannot be written: {directory} is no directory and cannot "
+                              f"become one ({error.strerror}).") from error
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(f"Output file {path} cannot be written: "
+                                  f"no permission to write in {directory}.")
+
+
+class _Output:
+    """The output files while they grow.
+
+    The manifest is replaced after each block, when the files have it. What a killed run wrote after that is
+    cut off.
+    """
+
+    def __init__(self, paths, manifest, vocabulary=None):
+        """Goes on with what there is, or starts anew.
+
+        Args:
+          paths: the output files.
+          manifest: {"settings": {name: value}, "blocks": their number, …}: all that decides what is written.
+          vocabulary: a dict that the manifest has besides, or None.
+        """
+        self._paths, self._vocabulary = paths, {"vocabulary": vocabulary} if vocabulary else {}
+        self._manifest_path = paths[0] + MANIFEST_SUFFIX
+        self._manifest = {**manifest, "files": [os.path.basename(path) for path in paths], "blocks_done": 0,
+                          "sizes": [0] * len(paths), "statistics": {}}
+        if files.exists(self._manifest_path):
+            found = self._read_manifest()
+            self._check_same(found)
+            complete = found["blocks_done"] == found["blocks"]
+            if all(_has(path, size, complete) for path, size in zip(paths, found["sizes"])):
+                self._manifest = {**found, **self._vocabulary}
+                logging.info("%s: %d of %d blocks are there already.", self._manifest_path, self.done,
+                             found["blocks"])
+                for path, size in zip(paths, found["sizes"]):
+                    if files.exists(_partial(path)) and not files.is_remote(path):
+                        os.truncate(_partial(path), size)
+                return
+            logging.warning("The files of %s are not as it left them; they are written anew.",
+                            self._manifest_path)
+        self._manifest.update(self._vocabulary)
+        for path in paths:
+            with files.opened(_partial(path), "wb"):
+                pass
+
+    @property
+    def done(self):
+        """The number of blocks that are written."""
+        return self._manifest["blocks_done"]
+
+    def _read_manifest(self):
+        """Returns the manifest of the run before.
+
+        Raises:
+          ValueError: it is none.
+        """
+        try:
+            found = json.loads(files.read_bytes(self._manifest_path).decode())
+            wrong = _difference(found, self._manifest)
+        except (ValueError, RecursionError) as error:
+            wrong = f"it is not JSON: {str(error).splitlines()[0]}"
+        if wrong:
+            raise ValueError(f"{self._manifest_path} is not as this command writes it ({wrong}). Remove it "
+                             "to write the files anew, or choose other output files.")
+        return found
+
+    def _check_same(self, found):
+        changed = [f"{name} was {found['settings'].get(name)!r}, is {value!r}"
+                   for name, value in self._manifest["settings"].items() if found["settings"].get(name)
+                   != value]
+        if found["files"] != self._manifest["files"]:
+            changed.append(f"the output files were {', '.join(found['files'])}")
+        if found["fingerprint"] != self._manifest["fingerprint"]:
+            changed.append(f"the input had {found['documents']} documents with {found['sentences']} "
+                           "sentences, and is not the same text")
+        if not changed and found["blocks"] != self._manifest["blocks"]:
+            changed.append(f"it has {found['blocks']} blocks, not {self._manifest['blocks']}")
+        if changed:
+            raise ValueError(f"{self._paths[0]} is, or begins, the output of another run: "
+                             f"{'; '.join(changed)}. Choose other output files, or remove "
+                             f"{self._manifest_path} to write these anew.")
+
+    def append(self, records, statistics):
+        """Adds the records of the next block."""
+        total = collections.Counter(self._manifest["statistics"])
+        first, sizes = total["instances"], []
+        for index, path in enumerate(self._paths):
+            with files.explaining_disk(path):
+                sizes.append(_append(path, records[(index - first) % len(self._paths)::len(self._paths)]))
+        total.update(statistics)
+        self._write_manifest(self.done + 1, sizes, total)
+
+    def replace(self, paths, statistics):
+        """Takes files that hold the records of all blocks, in place of what there is."""
+        for path, found in zip(self._paths, paths):
+            files.move(found, _partial(path))
+        self._write_manifest(self._manifest["blocks"], [files.size(_partial(path)) for path in self._paths],
+                             statistics)
+
+    def _write_manifest(self, blocks_done, sizes, statistics):
+        self._manifest.update(blocks_done=blocks_done, sizes=sizes, statistics=dict(statistics))
+        files.write_text(self._manifest_path, json.dumps(self._manifest, indent=1) + "\n")
+
+    def finish(self):
+        """Gives the files their names; returns the manifest."""
+        for path in self._paths:
+            if files.exists(_partial(path)):
+                files.move(_partial(path), files.followed(path))
+        return self._manifest
+
+
+def _append(path, records):
+    """Adds serialized records to the partial file of `path`; returns its size."""
+    block = _partial(path) + ".block"
+    try:
+        # it cannot append; files of records can be put together
+        with record_files.writer(block) as writer:
+            for record in records:
+                writer.write(record)
+        with open(block, "rb") as source, open(_partial(path), "ab") as target:
+            shutil.copyfileobj(source, target)
+            return target.tell()
+    finally:
+        if os.path.exists(block):
+            os.remove(block)
+
+
+def _partial(path):
+    return files.followed(path) + ".partial"
+
+
+def _difference(found, manifest):
+    """Says in what a manifest that was read differs in kind from one that is written; None if it does not."""
+    if not isinstance(found, dict):
+        return f"it holds a {type(found).__name__}"
+    for name, value in manifest.items():
+        if type(found.get(name)) is not type(value):
+            return f"{name} is {str(found.get(name)):.40}"
+    names = found["files"]
+    if not all(isinstance(name, str) for name in names):
+        return "files are no names"
+    numbers = [found["documents"], found["sentences"], found["blocks_done"], *found["sizes"],
+               *found["statistics"].values()]
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        return "a number is negative, or none"
+    if found["blocks_done"] > found["blocks"]:
+        return f"blocks_done is {found['blocks_done']} of {found['blocks']}"
+    if len(names) != len(found["sizes"]):
+        return f"{len(found['sizes'])} sizes of {len(names)} files"
+    return None
+
+
+def manifests_of(paths):
+    """Returns the manifests of files of records, those that lie beside them, as [(path, manifest)].
+
+    Raises:
+      ValueError: one is damaged.
+    """
+    names = {os.path.basename(path) for path in paths}
+    found = []
+    for directory in dict.fromkeys(os.path.dirname(path) for path in paths):
+        for path in files.find(os.path.join(directory, f"*{MANIFEST_SUFFIX}")):
+            manifest = files.json_object(path)
+            settings, said = manifest.get("settings"), manifest.get("vocabulary")
+            if (not isinstance(manifest.get("files"), list) or not isinstance(settings, dict)
+                    or not isinstance(settings.get("vocabulary"), str)
+                    or not (said is None or isinstance(said, dict) and all(
+                        isinstance(said.get(name), str) for name in ("path", "flag", "fingerprint")))):
+                raise ValueError(f"{path} is not as create_pretraining_data.py writes it. Remove it, and "
+                                 "what the records beside it were made with is no longer known.")
+            if names.intersection(map(str, manifest["files"])):
+                found.append((path, manifest))
+    return found
+
+
+def written_files(output_files):
+    """Returns all paths, besides partial files, that `write_training_data` writes for some output files."""
+    return [*output_files, *(_partial(path) + ".block" for path in output_files),
+            output_files[0] + MANIFEST_SUFFIX]
+
+
+def _has(path, size, complete):
+    """Whether so many bytes of a file are there, under the one name or the other."""
+    if files.exists(_partial(path)):
+        return files.size(_partial(path)) >= size
+    return complete and files.exists(path) and files.size(path) == size
+
+
+# --- Report ----------------------------------------------------------------------------------------------
+
+
+def describe(statistics):
+    """Returns the statistics of `write_training_data`'s manifest as text, with the paper's fractions."""
+    found = collections.Counter(statistics)
+    instances, predictions = max(1, found["instances"]), max(1, found["predictions"])
+
+    def fraction(name, of):
+        return f"{found[name]:,} ({100 * found[name] / of:.1f} %)"
+
+    return "\n".join([
+        f"{found['instances']:,} instances of {found['documents']:,} documents, "
+        f"{found['sentences']:,} sentences",
+        f"  random next sentence {fraction('random_next', instances)}",
+        f"  tokens               {found['tokens']:,}, {found['tokens'] / instances:.1f} an instance",
+        f"  to predict           {fraction('predictions', max(1, found['tokens']))} of the tokens",
+        f"    [MASK]             {fraction('masked', predictions)}",
+        f"    unchanged          {fraction('kept', predictions)}",
+        f"    random word        {fraction('replaced', predictions)}",
+        f"  sentences longer than an instance: {found['long_sentences']:,}",
+    ])

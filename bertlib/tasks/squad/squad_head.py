@@ -1,0 +1,93 @@
+"""Questions about a context: BERT with a start and an end logit for each token."""
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.estimator import estimator
+from bertlib.tasks import head
+from bertlib.tasks.squad.squad_data import SEQUENCES, feature_fields
+import modeling
+
+
+class Span:
+    """An answer's start and end; see `head`. In training: start_positions, end_positions, int32 [B]."""
+
+    modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
+    first_token_only = False
+
+    def shapes(self, bert_config):
+        return head_shapes(bert_config)
+
+    def build(self, bert_config, model, features, mode, micro_batches):
+        del bert_config, micro_batches
+        start_logits, end_logits = _positions(model.get_sequence_output())
+        loss = None
+        if mode == estimator.ModeKeys.TRAIN:
+            loss = (span_loss(start_logits, features["start_positions"])
+                    + span_loss(end_logits, features["end_positions"])) / 2.0
+        return head.Outputs(loss, {"start_logits": start_logits, "end_logits": end_logits})
+
+
+def head_shapes(bert_config):
+    """The variables that the head adds to the encoder: {name: shape}."""
+    return {"cls/squad/output_weights": (2, bert_config.hidden_size), "cls/squad/output_bias": (2,)}
+
+
+def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
+                 step=None):
+    """Builds BERT with a start and an end logit for each token.
+
+    Args:
+      bert_config: a `modeling.BertConfig`.
+      is_training: turns dropout on.
+      input_ids, input_mask, segment_ids: int32 [B, F].
+      use_one_hot_embeddings: see `modeling.BertModel`.
+      step: a `TrainingStep`; the published one if None.
+
+    Returns:
+      (start logits, end logits), float32 [B, F].
+    """
+    model = head.encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
+                         step)
+    return _positions(model.get_sequence_output())
+
+
+def _positions(sequence):
+    """The last layer [B, F, W] to what `create_model` returns."""
+    batch_size, length, width = modeling.get_shape_list(sequence, expected_rank=3)
+    weights = tf.get_variable("cls/squad/output_weights", [2, width],
+                              initializer=modeling.create_initializer(0.02))
+    bias = tf.get_variable("cls/squad/output_bias", [2], initializer=tf.zeros_initializer())
+    logits = tf.nn.bias_add(tf.matmul(tf.reshape(sequence, [batch_size * length, width]), weights,
+                                      transpose_b=True), bias)
+    start, end = tf.unstack(tf.reshape(logits, [batch_size, length, 2]), axis=2)
+    return start, end
+
+
+def span_loss(logits, positions):
+    """Mean cross-entropy of positions, int32 [B], under logits, float [B, F] (with padding, as published)."""
+    log_probabilities = tf.nn.log_softmax(logits)
+    chosen = tf.one_hot(positions, depth=modeling.get_shape_list(logits)[1]) * log_probabilities
+    return -tf.reduce_mean(tf.reduce_sum(chosen, axis=-1))
+
+
+def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
+                     use_one_hot_embeddings, step=None):
+    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
+    return head.model_fn_builder(Span(), bert_config, init_checkpoint, learning_rate, num_train_steps,
+                                 num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
+
+
+def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,
+                     unequal_micro_batches=False):
+    """Returns an input_fn that reads a TFRecord file of `FeatureWriter`.
+
+    Args:
+      input_file: the file.
+      seq_length: sequence length that it was written with.
+      is_training: shuffle and repeat.
+      drop_remainder: leave the last, smaller batch out.
+      trim: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
+      unequal_micro_batches: see there; the Estimator's `TrainingStep` says so too then.
+    """
+    return head.input_fn_builder(input_file, feature_fields(seq_length, is_training), is_training,
+                                 drop_remainder, SEQUENCES if trim else (), unequal_micro_batches)

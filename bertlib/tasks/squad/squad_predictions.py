@@ -1,0 +1,98 @@
+"""The files of predicted SQuAD answers: final answers, n-best lists, null odds, offsets.
+
+    answers = squad_answers.select_answers(examples, features, results, n_best_size=20, max_answer_length=30,
+                                           do_lower_case=True)
+    predictions = write_nbest(answers, "nbest_predictions.json")
+    texts = write_answers(predictions, "predictions.json")
+
+`write_predictions` is the published function, which does all of it.
+"""
+
+import json
+
+from bertlib.system import files
+from bertlib.tasks.squad import squad_answers
+
+
+def write_predictions(all_examples, all_features, all_results, n_best_size, max_answer_length, do_lower_case,
+                      output_prediction_file, output_nbest_file, output_null_log_odds_file,
+                      version_2_with_negative=False, null_score_diff_threshold=0.0, verbose_logging=False,
+                      output_offsets_file=None):
+    """Selects the answers and writes them, the n-best lists and, for `version_2_with_negative`, null odds.
+
+    Args:
+      all_features: list of `InputFeatures`, in any order.
+      all_results: iterable of `RawResult`, in any order.
+      n_best_size, max_answer_length, do_lower_case, verbose_logging: see `squad_answers.select_answers`.
+      output_prediction_file, output_nbest_file, output_null_log_odds_file, output_offsets_file: paths; see
+        `write_nbest` and `write_answers`.
+      null_score_diff_threshold: a question whose null odds are above it gets no answer.
+
+    Returns:
+      list of `Prediction`, without their n-best lists.
+    """
+    features = sorted(all_features, key=lambda feature: feature.example_index)
+    predictions = write_nbest(
+        squad_answers.select_answers(all_examples, features, all_results, n_best_size, max_answer_length,
+                                     do_lower_case, version_2_with_negative, verbose_logging),
+        output_nbest_file)
+    write_answers(predictions, output_prediction_file, output_null_log_odds_file if version_2_with_negative
+                  else None, output_offsets_file, null_score_diff_threshold)
+    return predictions
+
+
+def write_nbest(predictions, path):
+    """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]}, one question at a time.
+
+    The file appears when it is complete, so that an error leaves the one before it as it was.
+
+    Returns:
+      list of `Prediction`, without their n-best lists.
+    """
+    written = []
+    with files.replacing(path) as partial, files.opened(partial, "w") as writer:
+        writer.write("{")
+        for prediction in predictions:
+            entries = [{"text": answer.text, "probability": answer.probability,
+                        "start_logit": answer.start_logit, "end_logit": answer.end_logit}
+                       for answer in prediction.nbest]
+            question = json.dumps({prediction.qas_id: entries}, indent=4)
+            writer.write(("," if written else "") + question[len("{"):-len("\n}")])
+            written.append(prediction._replace(nbest=None))
+        writer.write("\n}\n" if written else "}\n")
+    return written
+
+
+def write_answers(predictions, prediction_file, null_odds_file=None, offsets_file=None,
+                  null_score_diff_threshold=0.0):
+    """Writes the final answers, {qas_id: text}.
+
+    Args:
+      predictions: list of `Prediction`.
+      prediction_file: path.
+      null_odds_file: path for {qas_id: null odds}, or None.
+      offsets_file: path for {qas_id: {"text", "start", "end"}}, or None; see `squad_answers.Answer`.
+      null_score_diff_threshold: see `write_predictions`.
+
+    Returns:
+      the content of the first file.
+    """
+    answers = {prediction.qas_id: prediction.final_answer(null_score_diff_threshold)
+               for prediction in predictions}
+    texts = {qas_id: answer.text for qas_id, answer in answers.items()}
+    _write_json(prediction_file, texts)
+    if null_odds_file:
+        _write_json(null_odds_file, null_odds(predictions))
+    if offsets_file:
+        _write_json(offsets_file, {qas_id: {"text": answer.text, "start": answer.start, "end": answer.end}
+                                   for qas_id, answer in answers.items()})
+    return texts
+
+
+def null_odds(predictions):
+    """Returns {qas_id: null odds}."""
+    return {prediction.qas_id: prediction.null_odds for prediction in predictions}
+
+
+def _write_json(path, content):
+    files.write_text(path, json.dumps(content, indent=4) + "\n")

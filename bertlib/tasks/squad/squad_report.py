@@ -1,0 +1,124 @@
+"""Predicted answers to look at: one HTML file."""
+
+import collections
+import html
+import itertools
+
+from bertlib.system import files
+from bertlib.tasks.squad import squad_scores
+
+_STYLE = """
+:root { color-scheme: light dark; --line: #8885; --predicted: #ffd54f; --right: #2e9e5b; --partly: #d99a00;
+        --wrong: #d0463b; }
+body { font: 16px/1.6 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin: 0 0 .4rem; }
+article { border: 1px solid var(--line); border-left: .4rem solid var(--line); border-radius: .3rem;
+          padding: .8rem 1rem; margin: 1rem 0; content-visibility: auto; contain-intrinsic-size: auto 14rem; }
+.right { --color: var(--right); } .partly { --color: var(--partly); } .wrong { --color: var(--wrong); }
+article.right, article.partly, article.wrong { border-left-color: var(--color); }
+p { margin: .4rem 0; overflow-wrap: anywhere; } .context { white-space: pre-wrap; }
+.score { opacity: .75; font-size: .85rem; }
+mark { background: none; color: inherit; }
+.predicted { background: var(--predicted); color: #000; border-radius: .15rem; }
+.gold { border-bottom: .18rem solid var(--right); }
+.bar { display: flex; height: 1.2rem; margin: 1rem 0; border-radius: .3rem; overflow: hidden; }
+.bar span { background: var(--color); }
+td, th { text-align: left; padding: 0 1.5rem 0 0; font-variant-numeric: tabular-nums; }
+"""
+
+
+def write_report(path, examples, predictions, gold=None, null_score_diff_threshold=0.0):
+    """Writes one HTML file to look at: the questions and contexts, predicted and right answers marked.
+
+    The worst come first: by F1 from low to high, the most confident first among equals; without right
+    answers, the least confident first. The file is written article by article and needs no other file.
+
+    Args:
+      path: the file.
+      examples: list of `SquadExample`. Without `context` and `word_offsets`, no predicted answer is marked.
+      predictions: list of `Prediction`, of the same questions in the same order.
+      gold: see `squad_data.read_gold`, or None.
+      null_score_diff_threshold: the one in use.
+    """
+    answers = [prediction.final_answer(null_score_diff_threshold) for prediction in predictions]
+    scores = None
+    if gold is not None:
+        texts = {prediction.qas_id: answer.text for prediction, answer in zip(predictions, answers)}
+        version_2_with_negative = any(prediction.null_odds is not None for prediction in predictions)
+        scores = squad_scores.score_answers(gold, texts, version_2_with_negative)
+
+    def rank(row):
+        _, prediction, answer = row
+        return (scores[prediction.qas_id][1], -answer.probability) if scores else answer.probability
+
+    rows = sorted(zip(examples, predictions, answers), key=rank)
+    parts = (_article(*row, gold, scores) for row in rows)
+    head = ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Predicted answers</title>\n'
+            f"<style>{_STYLE}</style></head><body>\n<h1>Predicted answers</h1>\n{_summary(answers, scores)}")
+    with files.replacing(path) as partial, files.opened(partial, "wb") as writer:
+        for part in itertools.chain([head], parts, ["</body></html>\n"]):
+            writer.write(part.encode("utf-8", "replace"))  # half a surrogate pair is possible in JSON
+
+
+def _summary(answers, scores):
+    """The report's head: counts, means, and how to read the rest."""
+    rows = [("questions", len(answers)),
+            ("without an answer predicted", sum(not answer.text for answer in answers))]
+    bar = ""
+    if scores:
+        exact, f1 = squad_scores.mean_scores(scores.values())
+        classes = collections.Counter(_class(score) for score in scores.values())
+        rows += [("exact match", f"{exact:.2f} %"), ("F1", f"{f1:.2f} %"),
+                 *((name, classes[name]) for name in _CLASSES)]
+        parts = (f'<span class="{name}" style="flex: {classes[name]}" title="{name}"></span>'
+                 for name in _CLASSES)
+        bar = f'<div class="bar">{"".join(parts)}</div>\n'
+    table = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>\n" for name, value in rows)
+    order = ("Lowest F1 first, and of equals the most confident first." if scores
+             else "The least confident first.")
+    return (f'<table>\n{table}</table>\n{bar}<p><mark class="predicted">predicted</mark>, '
+            f'<mark class="gold">right</mark>, <mark class="predicted gold">both</mark>. {order}</p>\n')
+
+
+_CLASSES = ("right", "partly", "wrong")
+
+
+def _class(score):
+    """One of `_CLASSES` for (exact match, F1)."""
+    exact, f1 = score
+    return "right" if exact else "partly" if f1 else "wrong"
+
+
+def _article(example, prediction, answer, gold, scores):
+    """One question of the report."""
+    context = getattr(example, "context", None) or " ".join(example.doc_tokens)
+    spans = [(answer.start, answer.end, "predicted")] if answer.start is not None else []
+    details = [f"probability {answer.probability:.3f}"]
+    if prediction.null_odds is not None:
+        details.append(f"null odds {prediction.null_odds:.3f}")
+    css_class = rights = ""
+    if gold is not None:
+        own = gold[prediction.qas_id]
+        spans += [(start, start + len(text), "gold") for text, start in own
+                  if context[start:start + len(text)] == text]
+        exact, f1 = scores[prediction.qas_id]
+        css_class = _class((exact, f1))
+        details = [css_class, f"exact match {exact:.0f}", f"F1 {f1:.3f}", *details]
+        rights = " · right: " + (
+            " | ".join(html.escape(text) for text in dict.fromkeys(dict(own))) or "no answer")
+    return (f'<article class="{css_class}">\n<h2>{html.escape(example.question_text)}</h2>\n'
+            f'<p>predicted: <b>{html.escape(answer.text) or "no answer"}</b>{rights}</p>\n'
+            f'<p class="context">{_marked(context, spans)}</p>\n'
+            f'<p class="score">{" · ".join(details)} · {html.escape(str(prediction.qas_id))}</p>\n'
+            '</article>\n')
+
+
+def _marked(text, spans):
+    """HTML of a text with (start, end, class) spans marked, which may overlap."""
+    bounds = sorted({0, len(text), *(bound for span in spans for bound in span[:2])})
+    parts = []
+    for start, end in zip(bounds, bounds[1:]):
+        classes = sorted({name for first, last, name in spans if first <= start and end <= last})
+        part = html.escape(text[start:end])
+        parts.append(f'<mark class="{" ".join(classes)}">{part}</mark>' if classes else part)
+    return "".join(parts)

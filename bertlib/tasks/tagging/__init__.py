@@ -1,0 +1,1 @@
+"""Tagging the words of a sentence, as in named-entity recognition."""

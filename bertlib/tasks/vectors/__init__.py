@@ -1,0 +1,1 @@
+"""Vectors of texts, from one or several layers of the model."""

@@ -1,0 +1,188 @@
+"""Checkpoints as files: in directories of any name, without the file that lists them, damaged, pruned."""
+
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+
+ODD = "a[1] \\ b*?"  # matches none of TensorFlow's globs but those of other directories, such as "a1 \\ bc?"
+VALUES = np.arange(6, dtype=np.float32)
+
+
+def write(directory, *steps):
+    """Writes checkpoints model.ckpt-<step> and the file that lists them; returns the prefixes."""
+    directory.mkdir(exist_ok=True)
+    with tf.Graph().as_default(), tf.Session() as session:
+        step = tf.get_variable("global_step", initializer=tf.constant(0, tf.int64))
+        tf.get_variable("bert/weights", initializer=tf.constant(VALUES))
+        session.run(tf.global_variables_initializer())
+        saver = tf.train.Saver(max_to_keep=10, sharded=True, save_relative_paths=True)
+        for value in steps:
+            step.load(value, session)
+            saver.save(session, str(directory / "model.ckpt"), value, write_meta_graph=False)
+    return [str(directory / f"model.ckpt-{value}") for value in steps]
+
+
+def truncate(path, left=0.5):
+    with open(path, "r+b") as file:
+        file.truncate(int(os.path.getsize(path) * left))
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE = {
+    "a bit of the data": lambda prefix: flip(pathlib.Path(prefix + ".data-00000-of-00001")),
+    "the data's end": lambda prefix: truncate(prefix + ".data-00000-of-00001"),
+    "all of the data": lambda prefix: truncate(prefix + ".data-00000-of-00001", 0),
+    "the data's file": lambda prefix: os.remove(prefix + ".data-00000-of-00001"),
+    "the index's end": lambda prefix: truncate(prefix + ".index"),
+    "all of the index": lambda prefix: truncate(prefix + ".index", 0),
+    "the index's file": lambda prefix: os.remove(prefix + ".index"),
+}
+
+
+# --- Names that are globs --------------------------------------------------------------------------------
+
+
+def test_checkpoints_are_found_and_read_in_a_directory_whose_name_is_a_glob(tmp_path):
+    prefixes = write(tmp_path / ODD, 3, 12)
+    assert checkpoint_formats.all_checkpoints(str(tmp_path / ODD)) == prefixes
+    for path in (prefixes[1], tmp_path / ODD):
+        found = checkpoint_formats.open_checkpoint(path)
+        assert found.path == prefixes[1] and found.read("global_step") == 12
+        np.testing.assert_array_equal(found.read("bert/weights"), VALUES)
+    assert checkpoint_files.prefixes_in(str(tmp_path / ODD)) == sorted(prefixes)
+    assert checkpoint_files.of_training(str(tmp_path / ODD)) == prefixes
+    assert len(checkpoint_files.files_of(prefixes[0])) == 2
+
+
+def test_a_checkpoint_whose_own_name_is_a_glob_is_read(tmp_path):
+    prefix = write(tmp_path / "a", 3)[0]
+    for path in checkpoint_files.files_of(prefix):
+        os.rename(path, path.replace("model.ckpt", "model[1]*.ckpt"))
+    found = checkpoint_formats.open_checkpoint(prefix.replace("model.ckpt", "model[1]*.ckpt"))
+    np.testing.assert_array_equal(found.read("bert/weights"), VALUES)
+
+
+def test_what_another_directory_holds_is_not_taken_for_ones_own(tmp_path):
+    write(tmp_path / "run1", 5)
+    (tmp_path / "run*").mkdir()
+    for missing in ("run*/model.ckpt-5", "run?/model.ckpt-5", "run[1]/model.ckpt-5"):
+        assert not checkpoint_files.exists(str(tmp_path / missing))
+        with pytest.raises(FileNotFoundError, match="There is no checkpoint"):
+            checkpoint_formats.open_checkpoint(tmp_path / missing)
+
+
+def test_old_checkpoints_are_pruned_in_the_own_directory_alone(tmp_path):
+    write(tmp_path / "run1", 1, 2, 3)
+    (tmp_path / "run*").mkdir()
+    before = sorted(os.listdir(tmp_path / "run1"))
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("weights", initializer=tf.constant(VALUES))
+        session.run(tf.global_variables_initializer())
+        saver = checkpoint_files.Saver(max_to_keep=2, sharded=True)
+        for step in (1, 2, 3):
+            saver.save(session, str(tmp_path / "run*" / "model.ckpt"), step)
+    assert sorted(os.listdir(tmp_path / "run1")) == before
+    left = {name.split(".")[1] for name in os.listdir(tmp_path / "run*") if "." in name}
+    assert left == {"ckpt-2", "ckpt-3"}
+
+
+# --- The list of checkpoints is lost ---------------------------------------------------------------------
+
+
+def test_without_the_file_that_lists_them_the_newest_whole_checkpoint_counts(tmp_path, caplog):
+    prefixes = write(tmp_path / "a", 0, 5, 10, 20)
+    os.remove(tmp_path / "a" / "checkpoint")
+    assert checkpoint_formats.all_checkpoints(str(tmp_path / "a")) == prefixes
+    assert "has no file `checkpoint`" in caplog.text and "going on from model.ckpt-20" in caplog.text
+    DAMAGE["the data's file"](prefixes[3])
+    DAMAGE["a bit of the data"](prefixes[2])
+    assert checkpoint_formats.latest_checkpoint(str(tmp_path / "a")) == prefixes[1]
+    assert "going on from model.ckpt-5, the newest that is whole" in caplog.text
+
+
+def test_without_that_file_and_a_whole_checkpoint_nothing_is_started_anew(tmp_path):
+    prefix, = write(tmp_path / "a", 5)
+    os.remove(tmp_path / "a" / "checkpoint")
+    DAMAGE["the data's end"](prefix)
+    with pytest.raises(ValueError, match="none is whole.*model.ckpt-5 is damaged.*Restore its files"):
+        checkpoint_formats.latest_checkpoint(str(tmp_path / "a"))
+
+
+def test_a_first_checkpoint_that_was_being_written_is_no_loss(tmp_path):
+    prefix, = write(tmp_path / "a", 0)
+    os.remove(tmp_path / "a" / "checkpoint")
+    DAMAGE["the index's end"](prefix)
+    assert checkpoint_formats.latest_checkpoint(str(tmp_path / "a")) is None
+
+
+def test_a_published_checkpoint_is_not_taken_for_one_of_a_training(tmp_path):
+    for path in checkpoint_files.files_of(write(tmp_path / "a", 5)[0]):
+        os.rename(path, path.replace("model.ckpt-5", "bert_model.ckpt"))
+    os.remove(tmp_path / "a" / "checkpoint")
+    assert checkpoint_formats.latest_checkpoint(str(tmp_path / "a")) is None
+
+
+# --- The newest checkpoint is damaged --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a", ODD])
+@pytest.mark.parametrize("how", DAMAGE)
+def test_of_a_damaged_one_the_message_has_the_command_to_go_on_from_the_one_before(tmp_path, how, name):
+    directory = tmp_path / name
+    prefixes = write(directory, 2, 5, 8, 10, 20)
+    DAMAGE[how](prefixes[3])
+    DAMAGE["the index's end"](prefixes[2])
+    tf.train.update_checkpoint_state(str(directory), "model.ckpt-10", ["model.ckpt-10"])  # 20 was abandoned
+    with pytest.raises((ValueError, FileNotFoundError)) as refused:
+        found = checkpoint_formats.open_checkpoint(checkpoint_formats.latest_checkpoint(str(directory)))
+        checkpoint_formats.check_readable(found, found.shapes)
+    message, command = str(refused.value).split("\n  ")
+    assert f"The newest whole one before it is {prefixes[1]}" in message and "remove" not in message
+    subprocess.run(command, shell=True, check=True)
+    assert checkpoint_formats.latest_checkpoint(str(directory)) == prefixes[1]
+
+
+def test_without_a_whole_checkpoint_the_message_says_so(tmp_path):
+    prefix, = write(tmp_path / "a", 5)
+    DAMAGE["the data's end"](prefix)
+    with pytest.raises(checkpoint_formats.DamagedError, match="There is no whole one before it in .*a copy"):
+        checkpoint_formats.open_checkpoint(prefix).read("bert/weights")
+
+
+def test_a_damaged_file_of_names_is_answered_with_what_removing_it_does(tmp_path):
+    write(tmp_path / "a", 5)
+    listing = tmp_path / "a" / "checkpoint"
+    listing.write_text("\x00")
+    with pytest.raises(ValueError, match="names no checkpoint. Remove it: the same command then goes"):
+        checkpoint_formats.latest_checkpoint(str(tmp_path / "a"))
+    listing.unlink()
+    assert checkpoint_formats.latest_checkpoint(str(tmp_path / "a")) == str(tmp_path / "a" / "model.ckpt-5")
+
+
+def test_whatever_byte_of_an_index_is_wrong_or_missing_the_checkpoint_is_read_or_called_damaged(tmp_path):
+    prefix, = write(tmp_path / "run", 3)
+    index = pathlib.Path(prefix + ".index")
+    whole, damaged = index.read_bytes(), 0
+    spoiled = [whole[:size] for size in range(0, len(whole), 5)]
+    spoiled += [whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1:]
+                for place in range(len(whole)) for bit in (1, 64)]
+    for content in spoiled:
+        index.write_bytes(content)
+        try:
+            found = checkpoint_formats.open_checkpoint(prefix)
+            for name in found.shapes:
+                found.read(name)
+        except checkpoint_formats.DamagedError as error:
+            damaged += prefix in str(error)
+    assert damaged > len(spoiled) / 2

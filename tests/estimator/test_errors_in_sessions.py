@@ -1,0 +1,61 @@
+"""What TensorFlow takes for a lost worker ends training, evaluation and prediction: nothing begins anew."""
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from bertlib.estimator.estimator import Estimator, EstimatorSpec, ModeKeys
+from bertlib.tasks.vectors import feature_extraction
+
+
+class Failure:
+    """Raises an error each time that it is called; another one if it is called again and again."""
+
+    def __init__(self, error):
+        self.error, self.calls = error, 0
+
+    def __call__(self, *_):
+        self.calls += 1
+        if self.calls > 3:
+            raise RuntimeError("The session began anew.")
+        raise self.error(None, None, "the other side is gone")
+
+
+class Failing(tf.train.SessionRunHook):
+    def __init__(self, failure):
+        self.before_run = failure
+
+
+def model_fn(features, mode, params):
+    weight = tf.get_variable("weight", [1])
+    failure = params["failure"]
+    scaffold = tf.train.Scaffold(init_fn=failure) if failure else None
+    train_op = tf.assign_add(tf.train.get_global_step(), 1) if mode == ModeKeys.TRAIN else None
+    return EstimatorSpec(mode, loss=tf.reduce_sum(weight), predictions=weight + features, scaffold=scaffold,
+                         train_op=train_op)
+
+
+@pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
+@pytest.mark.parametrize("call", [lambda model, *given: model.train(*given, steps=2),
+                                  lambda model, given, hooks: model.evaluate(given, hooks=hooks),
+                                  lambda model, given, hooks: list(model.predict(given, hooks=hooks))],
+                         ids=["train", "evaluate", "predict"])
+@pytest.mark.parametrize("when", ["at the start", "in a step"])
+def test_it_ends_a_run(when, call, error, tmp_path):
+    failure = Failure(error)
+    params = {"failure": failure if when == "at the start" else None}
+    hooks = [Failing(failure)] if when == "in a step" else []
+    with pytest.raises(error, match="the other side is gone"):
+        call(Estimator(model_fn, str(tmp_path), params=params),
+             lambda: tf.data.Dataset.from_tensors([1.0]).repeat(5), hooks)
+    assert failure.calls == 1
+
+
+def test_it_ends_an_extraction():
+    failure = Failure(tf.errors.AbortedError)
+
+    def extracting_model_fn(features, labels, mode, params):
+        return model_fn(0.0, mode, {"failure": failure})
+
+    with pytest.raises(tf.errors.AbortedError), feature_extraction.running(extracting_model_fn):
+        pass
+    assert failure.calls == 1

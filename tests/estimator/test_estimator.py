@@ -1,0 +1,1710 @@
+"""`estimator`: TensorFlow's semantics on models of a few numbers; what killed processes, full disks leave.
+
+`counting_model` counts its steps in a variable, so its weight tells what was trained. `regression_model` has
+an optimizer with slots, and data that depend on the step, as the scripts have.
+"""
+
+import contextlib
+import fcntl
+import functools
+import glob
+from logging import WARNING
+import multiprocessing
+import os
+import pathlib
+import pty
+import re
+import resource
+import shutil
+import signal
+import struct
+import sys
+import termios
+import threading
+import types
+
+from absl import logging
+import numpy as np
+import pytest
+import tensorflow
+import tensorflow.compat.v1 as tf
+from tensorflow.python.checkpoint import checkpoint_management
+from tensorflow.python.lib.io import file_io
+from tensorflow.python.saved_model.model_utils import export_output
+
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+from bertlib.estimator.estimator import (
+    Estimator,
+    EstimatorSpec,
+    ModeKeys,
+    NanLossError,
+    RunConfig,
+    ServingInputReceiver,
+)
+import optimization
+
+# --- Models and inputs --------------------------------------------------------------------------------
+
+
+def count_step(loss, amount=1.0):
+    """The variable `total`, and the op of a training step that adds to it."""
+    total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
+    with tf.control_dependencies([loss]):
+        return total, tf.group(tf.assign_add(total, amount), tf.assign_add(tf.train.get_global_step(), 1))
+
+
+def counting_model(features, labels, mode, params):
+    """Adds 1 to `total` a step. The loss is the mean of x; predicts x and x + total."""
+    del labels
+    x = features["x"] if isinstance(features, dict) else features
+    loss = tf.reduce_mean(x)
+    total, train_op = count_step(loss)
+    scaffold_fn = None
+    if "init_checkpoint" in params:
+        def scaffold_fn():
+            return tf.train.Scaffold(init_fn=checkpoint_formats.initializer_from(params["init_checkpoint"],
+                                                                                 [total]))
+    return EstimatorSpec(mode, loss=loss, train_op=train_op, predictions={"x": x, "sum": x + total},
+                         eval_metric_ops={"mean_x": tf.metrics.mean(x)}, scaffold_fn=scaffold_fn)
+
+
+def adding_model(features, labels, mode, params):
+    """Adds its loss to `total`."""
+    loss = tf.reduce_mean(features["x"])
+    _, train_op = count_step(loss, loss)
+    return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def regression_model(features, labels, mode, params):
+    """Linear regression on 4 numbers under BERT's optimizer. `ballast` enlarges the checkpoint by so many."""
+    weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
+    bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
+    if params.get("ballast"):
+        tf.get_variable("ballast", [params["ballast"]], initializer=tf.zeros_initializer(), trainable=False)
+    outputs = tf.linalg.matvec(features["x"], weights) + bias
+    with tf.variable_scope("loss"):  # as in the published scripts
+        loss = tf.constant(0.0) if labels is None else tf.reduce_mean(tf.square(outputs - labels))
+    train_op = None
+    if mode == ModeKeys.TRAIN:
+        train_op = optimization.create_optimizer(loss, 0.1, 100, 2, use_tpu=False)
+    return EstimatorSpec(mode, loss=loss, train_op=train_op, predictions=outputs)
+
+
+def examples_from_step(params):
+    """Endless batches that depend on the global step they are trained at, and on nothing else."""
+    def batch(step):
+        x = tf.random.stateless_normal([params["batch_size"], 4], seed=tf.stack([step, 7]))
+        return {"x": x}, tf.reduce_sum(x, axis=1) + 1.0
+    step = tf.cast(tf.train.get_global_step(), tf.int64)
+    tf.add_to_collection("input_starts_at_global_step", True)
+    return tf.data.Dataset.range(step, 1000).map(batch)
+
+
+def batches(*values):
+    """An input_fn: each value is a batch of features x."""
+    def input_fn():
+        return tf.data.Dataset.from_generator(
+            lambda: ({"x": np.float32(value)} for value in values), output_types={"x": tf.float32},
+            output_shapes={"x": [None]})
+    return input_fn
+
+
+def endless():
+    return tf.data.Dataset.from_tensors({"x": [1.0, 2.0]}).repeat()
+
+
+def steps_of(model_dir, basename="model.ckpt"):
+    """The steps of the checkpoints that are there."""
+    found = [re.fullmatch(re.escape(basename) + r"-(\d+)\.index", name) for name in os.listdir(model_dir)]
+    return sorted(int(match.group(1)) for match in found if match)
+
+
+def checkpoint_values(prefix):
+    """{name: array} of a checkpoint."""
+    return {name: tf.train.load_variable(prefix, name) for name, _ in tf.train.list_variables(prefix)}
+
+
+def summaries_in(directory):
+    """{tag: [(step, value)]} of a directory's event files."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(glob.escape(str(directory)), "*tfevents*"))):
+        for event in tf.train.summary_iterator(path):
+            for value in event.summary.value:
+                found.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return found
+
+
+def snapshot(directory):
+    """{file: (content, time)} below a directory."""
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns)
+            for path in pathlib.Path(directory).rglob("*") if path.is_file()}
+
+
+class Recorder(tf.train.SessionRunHook):
+    """A hook that notes its calls in a list that several share."""
+
+    def __init__(self, name, calls):
+        self.name, self.calls = name, calls
+
+    def note(self, what):
+        self.calls.append(f"{self.name}.{what}")
+
+    def begin(self):
+        self.note("begin")
+
+    def after_create_session(self, session, coord):
+        self.session = session
+        self.note("after_create_session")
+
+    def before_run(self, run_context):
+        self.note("before_run")
+
+    def after_run(self, run_context, run_values):
+        self.note("after_run")
+
+    def end(self, session):
+        self.note("end")
+
+
+class Listener(tf.train.CheckpointSaverListener):
+    """A saving listener that notes its calls, and may ask to stop at a step."""
+
+    def __init__(self, calls, stop_at=None):
+        self.calls, self.stop_at = calls, stop_at
+
+    def begin(self):
+        self.calls.append("listener.begin")
+
+    def before_save(self, session, global_step_value):
+        self.calls.append(f"listener.before_save {global_step_value}")
+
+    def after_save(self, session, global_step_value):
+        self.calls.append(f"listener.after_save {global_step_value}")
+        return global_step_value == self.stop_at
+
+    def end(self, session, global_step_value):
+        self.calls.append(f"listener.end {global_step_value}")
+
+
+class AtStep(tf.train.SessionRunHook):
+    """Calls a function after a training step."""
+
+    def __init__(self, step, function):
+        self.step, self.function = step, function
+
+    def after_run(self, run_context, run_values):
+        if run_context.session.run(tf.train.get_global_step()) == self.step:
+            self.function()
+
+
+@pytest.fixture
+def log(caplog):
+    """Messages logged by absl; `log.text` is all of them."""
+    caplog.set_level("INFO", logger="absl")
+    return caplog
+
+
+@pytest.fixture
+def counting(tmp_path):
+    """Creates Estimators of the counting model in one directory."""
+    def create(params=None, model_fn=counting_model, batch_sizes=None, **config):
+        return Estimator(model_fn, str(tmp_path / "model"), RunConfig(**config), params,
+                         **(batch_sizes or {}))
+    return create
+
+
+@pytest.fixture(scope="module")
+def trained_dir(tmp_path_factory):
+    """A counting model after 3 steps, with checkpoints at 0, 1, 2 and 3. Not to be changed."""
+    path = tmp_path_factory.mktemp("trained")
+    Estimator(counting_model, str(path), RunConfig(save_checkpoints_steps=1)).train(endless, steps=3)
+    return path
+
+
+@pytest.fixture
+def trained(trained_dir, tmp_path):
+    """An Estimator of a counting model after 3 steps, in a directory of its own."""
+    shutil.copytree(trained_dir, tmp_path / "trained")
+    return Estimator(counting_model, str(tmp_path / "trained"))
+
+
+# --- How long training goes on ------------------------------------------------------------------------
+
+
+def test_training_ends_normally_when_the_input_ends_and_saves(counting):
+    model = counting()
+    assert model.train(batches([1.0], [2.0], [3.0])) is model
+    assert steps_of(model.model_dir) == [0, 3]
+    assert model.get_variable_value("total") == 3 and model.get_variable_value("global_step") == 3
+
+
+def test_steps_count_on_top_and_max_steps_do_not(counting):
+    model = counting()
+    reached = []
+    for limit in ({"steps": 2}, {"steps": 3}, {"max_steps": 6}, {"max_steps": 7}, {"steps": 1}):
+        model.train(endless, **limit)
+        reached.append(int(model.get_variable_value("total")))
+    assert reached == [2, 5, 6, 7, 8]
+
+
+def test_a_limit_beyond_the_input_is_not_reached(counting):
+    model = counting().train(batches([1.0], [2.0]), max_steps=5)
+    assert model.get_variable_value("global_step") == 2
+
+
+@pytest.mark.parametrize("max_steps", [2, 3])
+def test_max_steps_already_reached_says_so_and_touches_nothing(trained, log, max_steps):
+    before = snapshot(trained.model_dir)
+    assert trained.train(lambda: pytest.fail("input_fn was called"), max_steps=max_steps) is trained
+    assert re.search(rf"Nothing to train: .*model\.ckpt-3 is at step 3, and the last step is {max_steps}",
+                     log.text)
+    assert snapshot(trained.model_dir) == before
+
+
+@pytest.mark.parametrize("limits, message", [
+    ({"steps": 1, "max_steps": 1}, "steps or max_steps, not both"), ({"steps": 0}, "steps is 0"),
+    ({"max_steps": 0}, "max_steps is 0"), ({"max_steps": -1}, "max_steps is -1")])
+def test_limits_that_make_no_sense_are_refused(counting, limits, message):
+    model = counting()
+    with pytest.raises(ValueError, match=message):
+        model.train(endless, **limits)
+    assert not os.path.exists(model.model_dir)
+
+
+# --- What input_fn and model_fn get and give ----------------------------------------------------------
+
+
+def test_each_mode_gets_its_batch_size(counting):
+    seen = []
+
+    def input_fn(params):
+        seen.append(("input", params["batch_size"], params["other"]))
+        return tf.data.Dataset.from_tensors({"x": [0.0] * params["batch_size"]})
+
+    def model_fn(features, labels, mode, params):
+        seen.append((mode, params["batch_size"], params["other"]))
+        return counting_model(features, labels, mode, params)
+
+    params = {"other": "same"}
+    model = counting(params, model_fn, dict(train_batch_size=2, eval_batch_size=3, predict_batch_size=4))
+    model.train(input_fn, steps=1)
+    model.evaluate(input_fn)
+    assert len(list(model.predict(input_fn))) == 4
+    assert seen == [("input", 2, "same"), ("train", 2, "same"), ("input", 3, "same"), ("eval", 3, "same"),
+                    ("input", 4, "same"), ("infer", 4, "same")]
+    assert params == model.params == {"other": "same"}
+
+
+def test_batch_size_in_params_is_refused_only_beside_batch_sizes(counting):
+    assert counting({"batch_size": 8}).params == {"batch_size": 8}
+    for sizes in ({"train_batch_size": 8}, {"eval_batch_size": 8}, {"predict_batch_size": 8}):
+        with pytest.raises(ValueError, match="params must not hold batch_size"):
+            counting({"batch_size": 8}, batch_sizes=sizes)
+
+
+class Settings:
+    """Params of a program's own class."""
+
+    def __init__(self, **values):
+        vars(self).update(values)
+
+
+class HParams(Settings):
+    """As `tf.contrib.training.HParams`."""
+
+    def __contains__(self, name):
+        return name in vars(self)
+
+    def add_hparam(self, name, value):
+        vars(self)[name] = value
+
+    set_hparam = add_hparam
+
+
+def test_params_may_be_any_object(counting):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.append(vars(params))
+        return counting_model(features, labels, mode, {})
+
+    counting(Settings(rate=2), model_fn).train(batches([1.0]))
+    counting(HParams(rate=2), model_fn, dict(train_batch_size=4)).train(batches([1.0]), steps=1)
+    added = {"gradient_accumulation_steps": 1, "batch_size": 4}
+    assert [seen[0], seen[-1]] == [{"rate": 2}, {"rate": 2, **added}]
+    with pytest.raises(TypeError, match="params is a Settings; the Estimator puts batch_size there"):
+        counting(Settings(), model_fn, dict(train_batch_size=4))
+
+
+def test_params_are_a_copy(counting):
+    params = {"a": 1}
+    model = counting(params)
+    params["a"] = 2
+    model.params["a"] = 3
+    assert model.params == {"a": 1}
+
+
+X, Y = np.float32([1, 2]), np.float32([3, 4])
+
+
+@pytest.mark.parametrize("input_fn, labels", [
+    (lambda: tf.data.Dataset.from_tensors({"x": X}), None),
+    (lambda: tf.data.Dataset.from_tensors(({"x": X}, Y)), Y),
+    (lambda: tf.data.Dataset.from_tensors((X, Y)), Y),
+    (lambda: tensorflow.data.Dataset.from_tensors(({"x": X}, Y)), Y),  # not of compat.v1
+    (lambda: {"x": tf.constant(X)}, None),
+    (lambda: ({"x": tf.constant(X)}, tf.constant(Y)), Y),
+    (lambda: [tf.constant(X), {"y": tf.constant(Y)}], {"y": Y}),
+], ids=["features", "features-labels", "tensors", "v2-dataset", "constant", "constants", "list"])
+def test_input_fn_gives_a_dataset_or_tensors(counting, input_fn, labels):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.append(labels)
+        spec = counting_model(features, None, mode, params)
+        if labels is None:
+            return spec
+        return spec._replace(eval_metric_ops={"sum_y":
+                                              tf.metrics.mean(tf.reduce_sum(tf.nest.flatten(labels)[0]))})
+
+    results = counting(model_fn=model_fn).evaluate(input_fn, steps=1)
+    assert results["loss"] == 1.5
+    if labels is None:
+        assert seen == [None]
+    else:
+        assert isinstance(seen[0], dict) == isinstance(labels, dict)
+        assert results["sum_y"] == 7
+
+
+def test_input_fn_that_gives_three_things_is_refused(counting):
+    with pytest.raises(ValueError, match=r"features or \(features, labels\); it gave 3 items"):
+        counting().train(lambda: tf.data.Dataset.from_tensors((X, X, X)))
+
+
+class InputObject:
+    def __call__(self, params):
+        return {"x": tf.fill([2], float(params["value"]))}
+
+
+@pytest.mark.parametrize("input_fn", [
+    lambda: {"x": tf.fill([2], 5.0)},
+    lambda params: {"x": tf.fill([2], params["value"])},
+    lambda params, mode, config: {
+        "x": tf.fill([2], params["value"] + (mode != "eval") + config.tf_random_seed - 99)},
+    lambda mode: {"x": tf.fill([2], 5.0 if mode == ModeKeys.EVAL else 0.0)},
+    lambda config: {"x": tf.fill([2], 5.0 if config.tf_random_seed == 99 else 0.0)},
+    lambda **everything: {"x": tf.fill([2], everything["params"]["value"])},
+    functools.partial(lambda size, params: {"x": tf.fill([size], params["value"])}, 2),
+    InputObject(),
+], ids=["none", "params", "all", "mode", "config", "kwargs", "partial", "object"])
+def test_input_fn_gets_the_arguments_that_it_takes(counting, input_fn):
+    assert counting({"value": 5.0}, tf_random_seed=99).evaluate(input_fn, steps=1)["loss"] == 5
+
+
+def labelled(labels, mode, extra):
+    """What the model_fns below return: the loss tells whether they got everything."""
+    assert (mode, extra) == (ModeKeys.EVAL, 5.0)
+    return EstimatorSpec(mode, loss=tf.reduce_sum(labels) + extra)
+
+
+@pytest.mark.parametrize("model_fn", [
+    lambda features, labels: labelled(labels, "eval", 5.0),
+    lambda features, labels, mode: labelled(labels, mode, 5.0),
+    lambda features, labels, mode, params: labelled(labels, mode, params["value"]),
+    lambda features, labels, mode, params, config: labelled(
+        labels, mode, params["value"] + config.tf_random_seed - 99),
+    lambda features, labels, mode, config: labelled(
+        labels, mode, 5.0 if config.tf_random_seed == 99 else 0.0),
+    lambda features, **rest: labelled(rest["labels"], rest["mode"], rest["params"]["value"]),
+    lambda features, params, mode, labels: labelled(labels, mode, params["value"]),
+], ids=["labels", "mode", "params", "all", "config", "kwargs", "reordered"])
+def test_model_fn_gets_the_arguments_that_it_takes(counting, model_fn):
+    model = counting({"value": 5.0}, model_fn, tf_random_seed=99)
+    assert model.evaluate(lambda: (tf.constant(X), tf.constant(Y)), steps=1)["loss"] == 12
+
+
+def test_model_fn_without_labels_is_for_input_without_labels(counting):
+    model = counting(model_fn=lambda features, mode: counting_model(features, None, mode, {}))
+    assert model.evaluate(batches([2.0]))["loss"] == 2
+    with pytest.raises(ValueError, match="gives labels, but the model_fn has no argument for them"):
+        model.evaluate(lambda: (tf.constant(X), tf.constant(Y)), steps=1)
+
+
+def test_model_fn_must_return_a_spec(counting):
+    with pytest.raises(ValueError, match="must return an EstimatorSpec; it returned tuple"):
+        counting(model_fn=lambda features, labels: (1, 2)).train(endless, steps=1)
+
+
+def test_input_starts_where_the_restored_global_step_says(counting):
+    def input_fn():
+        step = tf.cast(tf.train.get_global_step(), tf.int64)
+        return tf.data.Dataset.range(step, 100).map(lambda i: {"x": tf.cast([10 * i], tf.float32)})
+
+    model = counting(model_fn=adding_model).train(input_fn, steps=3)
+    assert model.get_variable_value("total") == 0 + 10 + 20
+    assert model.train(input_fn, steps=1).get_variable_value("total") == 0 + 10 + 20 + 30
+
+
+def test_the_same_seed_gives_the_same_starting_weights(tmp_path):
+    def first_weights(name, **config):
+        model = Estimator(regression_model, str(tmp_path / name), RunConfig(**config), train_batch_size=2)
+        model.train(examples_from_step, steps=1)
+        return checkpoint_values(f"{model.model_dir}/model.ckpt-0")["weights"]
+
+    default = first_weights("a")
+    np.testing.assert_array_equal(first_weights("b"), default)
+    assert (first_weights("c", tf_random_seed=1) != default).all()
+
+
+# --- A published model_fn -----------------------------------------------------------------------------
+
+
+def published_model_fn(host_calls, as_dict):
+    """A model_fn in the published style: TPUEstimatorSpec's arguments."""
+    def pack(*names_and_tensors):
+        return dict(names_and_tensors) if as_dict else [tensor for _, tensor in names_and_tensors]
+
+    def model_fn(features, labels, mode, params):
+        del labels
+        per_example_loss = tf.square(features["x"] - tf.cast(features["label_ids"], tf.float32))
+        total_loss = tf.reduce_mean(per_example_loss)
+        total, train_op = count_step(total_loss)
+        logits = tf.stack([features["x"], features["x"] + total], axis=1)
+
+        def scaffold_fn():
+            tf.train.init_from_checkpoint(params["init_checkpoint"], {"total": "total"})
+            return tf.train.Scaffold()
+
+        if mode == ModeKeys.TRAIN:
+            def host_call(total, step):
+                return tf.py_func(lambda *seen: host_calls.append(seen) or np.int64(0), [total, step],
+                                  tf.int64)
+            with tf.control_dependencies([train_op]):
+                tensors = pack(("total", tf.identity(total)),
+                               ("step", tf.identity(tf.train.get_global_step())))
+            return EstimatorSpec(mode=mode, loss=total_loss, train_op=train_op, scaffold_fn=scaffold_fn,
+                                 host_call=(host_call, tensors))
+        if mode == ModeKeys.EVAL:
+            def metric_fn(per_example_loss, label_ids, logits):
+                predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
+                return {"eval_accuracy": tf.metrics.accuracy(label_ids, predictions),
+                        "eval_loss": tf.metrics.mean(per_example_loss)}
+            eval_metrics = (metric_fn, pack(("per_example_loss", per_example_loss),
+                                            ("label_ids", features["label_ids"]), ("logits", logits)))
+            return EstimatorSpec(mode=mode, loss=total_loss, eval_metrics=eval_metrics,
+                                 scaffold_fn=scaffold_fn)
+        return EstimatorSpec(mode=mode, predictions={"probabilities": logits}, scaffold_fn=scaffold_fn)
+
+    return model_fn
+
+
+@pytest.mark.parametrize("as_dict", [False, True], ids=["list", "dict"])
+def test_a_published_model_fn_trains_evaluates_and_predicts(tmp_path, trained_dir, as_dict):
+    host_calls = []
+    model = Estimator(
+        model_fn=published_model_fn(host_calls, as_dict), model_dir=str(tmp_path / "model"),
+        config=RunConfig(),
+        params={"init_checkpoint": str(trained_dir / "model.ckpt-3")}, use_tpu=False, train_batch_size=2,
+        eval_batch_size=2, predict_batch_size=2)
+
+    def input_fn(params):
+        data = tf.data.Dataset.from_tensor_slices({"x": [0.0, 1.0, 2.0], "label_ids": [1, 0, 0]})
+        return data.batch(params["batch_size"], drop_remainder=False)
+
+    model.train(input_fn=input_fn, max_steps=2)
+    # total starts at init_checkpoint's 3
+    assert [tuple(map(float, call)) for call in host_calls] == [(4, 1), (5, 2)]
+    results = model.evaluate(input_fn=input_fn, steps=None)
+    assert results.pop("eval_accuracy") == pytest.approx(1 / 3)  # argmax is 1 everywhere
+    assert results.pop("eval_loss") == pytest.approx(2.0) and results.pop("loss") == pytest.approx(2.5)
+    assert results == {"global_step": 2}
+    np.testing.assert_array_equal([row["probabilities"] for row in model.predict(input_fn=input_fn)],
+                                  [[0, 5], [1, 6], [2, 7]])
+
+
+# --- Hooks and listeners ------------------------------------------------------------------------------
+
+
+def test_training_hooks_run_in_the_published_order(counting):
+    calls = []
+
+    def model_fn(features, labels, mode, params):
+        spec = counting_model(features, labels, mode, params)
+        return spec._replace(training_hooks=[Recorder("spec", calls)],
+                             training_chief_hooks=[Recorder("chief", calls)])
+
+    counting(model_fn=model_fn).train(endless, steps=1,
+                                      hooks=[Recorder("user1", calls), Recorder("user2", calls)],
+                                      saving_listeners=[Listener(calls)])
+    hooks = ["chief", "user1", "user2", "spec"]
+    assert calls == [
+        "listener.begin", *(f"{hook}.begin" for hook in hooks),
+        "listener.before_save 0", "listener.after_save 0",
+        *(f"{hook}.after_create_session" for hook in hooks),
+        *(f"{hook}.before_run" for hook in hooks), *(f"{hook}.after_run" for hook in hooks),
+        "listener.before_save 1", "listener.after_save 1", "listener.end 1",
+        *(f"{hook}.end" for hook in hooks)]
+
+
+def test_listeners_hear_of_each_save_and_can_stop_training(counting):
+    calls = []
+    model = counting(save_checkpoints_steps=2).train(endless, steps=100,
+                                                     saving_listeners=[Listener(calls, stop_at=4)])
+    assert calls == ["listener.begin", "listener.before_save 0", "listener.after_save 0",
+                     "listener.before_save 2",
+                     "listener.after_save 2", "listener.before_save 4", "listener.after_save 4",
+                     "listener.end 4"]
+    assert steps_of(model.model_dir) == [0, 2, 4] and model.get_variable_value("total") == 4
+
+
+def test_a_hook_can_stop_training(counting):
+    class Stop(tf.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            run_context.request_stop()
+
+    model = counting().train(endless, steps=100, hooks=[Stop()])
+    assert model.get_variable_value("total") == 1 and steps_of(model.model_dir) == [0, 1]
+
+
+@pytest.mark.parametrize("where", ["hooks", "training_hooks", "training_chief_hooks"])
+def test_a_users_own_saver_hook_replaces_ours(counting, tmp_path, where):
+    calls = []
+    own = tf.train.CheckpointSaverHook(str(tmp_path / "model"), save_steps=2, checkpoint_basename="own.ckpt")
+
+    def model_fn(features, labels, mode, params):
+        spec = counting_model(features, labels, mode, params)
+        return spec if where == "hooks" else spec._replace(**{where: [own]})
+
+    model = counting(model_fn=model_fn, save_checkpoints_steps=1)
+    model.train(endless, steps=3, hooks=[own] if where == "hooks" else None,
+                saving_listeners=[Listener(calls)])
+    assert steps_of(model.model_dir) == [] and steps_of(model.model_dir, "own.ckpt") == [0, 2, 3]
+    assert [call for call in calls if "after" in call] == [f"listener.after_save {step}"
+                                                           for step in (0, 2, 3)]
+    assert model.latest_checkpoint().endswith("own.ckpt-3")
+    model.train(endless, steps=1)
+    assert model.get_variable_value("total") == 4
+
+
+def test_evaluation_and_prediction_hooks_run_after_the_users(trained):
+    calls = []
+
+    def model_fn(features, labels, mode, params):
+        spec = counting_model(features, labels, mode, params)
+        return spec._replace(evaluation_hooks=[Recorder("eval", calls)],
+                             prediction_hooks=[Recorder("predict", calls)])
+
+    model = Estimator(model_fn, trained.model_dir)
+    model.evaluate(batches([1.0]), hooks=[Recorder("user", calls)])
+    # The input ends in the second run.
+    once = ["begin", "after_create_session", "before_run", "after_run", "before_run", "end"]
+    assert calls == [f"{hook}.{call}" for call in once for hook in ("user", "eval")]
+    calls.clear()
+    assert len(list(model.predict(batches([1.0]), hooks=[Recorder("user", calls)]))) == 1
+    assert calls == [f"{hook}.{call}" for call in once for hook in ("user", "predict")]
+
+
+# --- When checkpoints are written ---------------------------------------------------------------------
+
+
+def test_checkpoints_are_saved_at_the_start_every_n_steps_and_at_the_end(counting):
+    model = counting(save_checkpoints_steps=2).train(endless, steps=5)
+    assert steps_of(model.model_dir) == [0, 2, 4, 5]
+    for step in (0, 2, 4, 5):
+        values = checkpoint_values(f"{model.model_dir}/model.ckpt-{step}")
+        assert values == {"total": step, "global_step": step}
+    # The directory can be moved.
+    assert model.model_dir not in pathlib.Path(model.model_dir, "checkpoint").read_text()
+
+
+def test_a_long_interval_saves_at_the_start_and_at_the_end(counting):
+    assert steps_of(counting(save_checkpoints_secs=1000).train(endless, steps=3).model_dir) == [0, 3]
+
+
+def test_resuming_does_not_write_the_restored_checkpoint_again(trained):
+    def saved(model_dir):
+        return {path: state for path, state in snapshot(model_dir).items()
+                if path.name.startswith("model.ckpt-3.") and path.parent.name != "input_position"}
+
+    before = saved(trained.model_dir)
+    trained.train(endless, steps=2)
+    assert saved(trained.model_dir) == before and len(before) == 3
+    assert steps_of(trained.model_dir) == [0, 1, 2, 3, 5]
+
+
+def test_the_last_five_checkpoints_are_kept_across_restarts(counting):
+    model = counting(save_checkpoints_steps=1).train(endless, steps=6)
+    assert steps_of(model.model_dir) == [2, 3, 4, 5, 6]
+    counting(save_checkpoints_steps=1).train(endless, steps=1)
+    assert steps_of(model.model_dir) == [3, 4, 5, 6, 7]
+    assert [os.path.basename(path) for path in checkpoint_formats.all_checkpoints(model.model_dir)] == [
+        f"model.ckpt-{step}" for step in (3, 4, 5, 6, 7)]
+    assert not [path for path in os.listdir(model.model_dir) if "ckpt-2" in path]
+
+
+@pytest.mark.parametrize("keep", [None, 0])
+def test_all_checkpoints_can_be_kept(counting, keep):
+    model = counting(save_checkpoints_steps=1, keep_checkpoint_max=keep).train(endless, steps=7)
+    assert steps_of(model.model_dir) == list(range(8))
+    assert model.latest_checkpoint().endswith("model.ckpt-7")
+
+
+def test_a_relative_or_pathlib_model_dir_resumes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for model_dir in ("out/slash/", pathlib.Path("out/path")):
+        for _ in range(2):
+            model = Estimator(counting_model, model_dir,
+                              RunConfig(save_checkpoints_steps=1, keep_checkpoint_max=2))
+            model.train(endless, steps=2)
+        assert model.get_variable_value("total") == 4
+        assert steps_of(model_dir) == [3, 4]
+
+
+# --- Which weights a call starts from -----------------------------------------------------------------
+
+
+def test_random_weights_when_there_is_nothing_else(counting, log):
+    model = counting().train(endless, steps=1)
+    assert checkpoint_values(f"{model.model_dir}/model.ckpt-0")["total"] == 0
+    assert f"Training in {model.model_dir}, from step 0 to step 1." in log.text
+    assert "Starting weights" not in log.text and "Resuming" not in log.text
+
+
+def test_init_checkpoint_beats_random(counting, trained_dir, log):
+    init_checkpoint = str(trained_dir / "model.ckpt-3")
+    model = counting({"init_checkpoint": init_checkpoint}).train(endless, steps=1)
+    assert checkpoint_values(f"{model.model_dir}/model.ckpt-0") == {"total": 3, "global_step": 0}
+    assert model.get_variable_value("total") == 4
+    assert f"Starting weights: 1 of 1 variables from {init_checkpoint}; random: none." in log.text
+
+
+def test_a_checkpoint_in_model_dir_beats_init_checkpoint(counting, trained_dir, log):
+    counting().train(endless, steps=1)
+    log.clear()
+    model = counting({"init_checkpoint": str(trained_dir / "model.ckpt-3")}).train(endless, steps=1)
+    assert model.get_variable_value("total") == 2
+    assert (f"Resuming from {model.model_dir}/model.ckpt-1: "
+            "step 1 to step 2. init_checkpoint, if given, is not used."
+            in log.text)
+    assert "Starting weights" not in log.text
+
+
+# --- A loss that is not finite ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("save_steps, kept, bad", [(1, [0, 1, 2], float("nan")), (3, [0], float("inf")),
+                                                   (2, [0, 2], float("nan"))])
+def test_a_loss_that_is_not_finite_ends_training_and_reaches_no_checkpoint(counting, save_steps, kept, bad):
+    model = counting(model_fn=adding_model, save_checkpoints_steps=save_steps)
+    with pytest.raises(NanLossError, match=f"The loss of step 3 is {bad}"):
+        model.train(batches([1.0], [1.0], [bad], [1.0]), max_steps=4)
+    assert steps_of(model.model_dir) == kept
+    for step in kept:
+        assert checkpoint_values(f"{model.model_dir}/model.ckpt-{step}") == {
+            "total": step, "global_step": step}
+    model.train(endless, max_steps=4)
+    assert model.get_variable_value("global_step") == 4
+
+
+# --- Evaluation ---------------------------------------------------------------------------------------
+
+
+def test_evaluation_gives_the_metrics_the_mean_loss_and_the_step(trained):
+    results = trained.evaluate(batches([1.0], [2.0, 2.0, 2.0], [6.0]))
+    assert results == {"loss": pytest.approx(3.0), "mean_x": pytest.approx(13 / 5), "global_step": 3}
+
+
+def test_evaluation_stops_after_the_given_number_of_batches(trained):
+    assert trained.evaluate(batches([1.0], [2.0], [6.0]), steps=2)["loss"] == pytest.approx(1.5)
+    assert trained.evaluate(batches([1.0], [2.0]), steps=5)["loss"] == pytest.approx(1.5)
+    for steps in (0, -1):
+        with pytest.raises(ValueError, match=f"steps is {steps}"):
+            trained.evaluate(endless, steps=steps)
+
+
+@pytest.mark.parametrize("steps", [2, None])
+def test_metric_values_are_read_once_after_the_last_update(trained, steps):
+    reads = []
+
+    def model_fn(features, labels, mode, params):
+        total, update = tf.metrics.mean(features["x"])
+        value = tf.py_func(lambda now: reads.append(float(now)) or now, [total], tf.float32)
+        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]),
+                             eval_metric_ops={"counted": (value, update)})
+
+    assert Estimator(model_fn, trained.model_dir).evaluate(batches([1.0], [3.0]), steps=steps)["counted"] == 2
+    assert reads == [2.0]
+
+
+def test_evaluation_reads_the_checkpoint_asked_for_and_saves_none(trained):
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean(features["x"])
+        total, _ = count_step(loss)
+        return EstimatorSpec(mode, loss=total + 0 * loss)
+
+    model = Estimator(model_fn, trained.model_dir)
+    before = steps_of(model.model_dir)
+    assert model.evaluate(batches([1.0])) == {"loss": 3, "global_step": 3}
+    assert model.evaluate(batches([1.0]), checkpoint_path=f"{model.model_dir}/model.ckpt-1") == {
+        "loss": 1, "global_step": 1}
+    assert steps_of(model.model_dir) == before
+
+
+def test_evaluation_gives_the_predictions_of_each_example_to_who_revises_the_results(trained):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]), predictions={"x": features["x"]})
+
+    def revise(results, predictions):
+        seen.append((results, predictions))
+        return {"largest": max(row["x"] for row in predictions), "global_step": results["global_step"]}
+
+    model = Estimator(model_fn, trained.model_dir)
+    found = model.evaluate(batches([1.0, 5.0], [3.0]), name="revised", revise=revise)
+    assert found == {"largest": 5.0, "global_step": 3}
+    assert seen == [({"loss": pytest.approx(3.0), "global_step": 3}, [{"x": 1.0}, {"x": 5.0}, {"x": 3.0}])]
+    assert summaries_in(os.path.join(trained.model_dir, "eval_revised")) == {"largest": [(3, 5.0)]}
+
+
+@pytest.mark.parametrize("name, directory", [(None, "eval"), ("", "eval"), ("dev", "eval_dev")])
+def test_evaluation_writes_a_summary_under_its_name(trained, name, directory):
+    trained.evaluate(batches([1.0], [2.0]), name=name)
+    assert summaries_in(os.path.join(trained.model_dir, directory)) == {
+        "loss": [(3, 1.5)], "mean_x": [(3, 1.5)]}
+    assert [path for path in os.listdir(trained.model_dir) if path.startswith("eval")] == [directory]
+
+
+def test_a_metric_that_is_no_scalar_is_returned_and_left_out_of_the_summary(trained):
+    def model_fn(features, labels, mode, params):
+        seen = tf.metrics.mean_tensor(tf.ensure_shape(features["x"], [2]))
+        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]), eval_metric_ops={"means": seen})
+
+    results = Estimator(model_fn, trained.model_dir).evaluate(batches([1.0, 2.0], [3.0, 4.0]))
+    np.testing.assert_array_equal(results["means"], [2, 3])
+    assert list(summaries_in(os.path.join(trained.model_dir, "eval"))) == ["loss"]
+
+
+@pytest.mark.parametrize("name", ["loss", "global_step"])
+def test_reserved_metric_names_are_refused(trained, name):
+    def model_fn(features, labels, mode, params):
+        x = tf.reduce_mean(features["x"])
+        return EstimatorSpec(mode, loss=x, eval_metric_ops={name: tf.metrics.mean(x)})
+
+    with pytest.raises(ValueError, match=f"metric named '{name}'"):
+        Estimator(model_fn, trained.model_dir).evaluate(endless, steps=1)
+
+
+def test_a_metric_that_is_no_pair_is_refused_by_its_name(trained):
+    def model_fn(features, labels, mode, params):
+        return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]),
+                             eval_metrics=(lambda x: {"eval_loss": x}, [features["x"]]))
+
+    with pytest.raises(ValueError, match="metric 'eval_loss' .* is a pair .*tf.metrics.mean"):
+        Estimator(model_fn, trained.model_dir).evaluate(endless, steps=1)
+
+
+@pytest.mark.parametrize("call", [
+    lambda model, path: model.evaluate(batches([1.0]), checkpoint_path=path),
+    lambda model, path: list(model.predict(batches([1.0]), checkpoint_path=path))])
+def test_a_checkpoint_that_is_named_is_used_whatever_the_directory_lists(trained, call):
+    # As programs do that give the best checkpoint a name of their own.
+    for path in sorted(glob.glob(f"{trained.model_dir}/model.ckpt-*")):
+        os.rename(path, re.sub(r"ckpt-\d", "ckpt-best", path))
+    with pytest.raises(FileNotFoundError, match="names model.ckpt-3"):
+        trained.latest_checkpoint()
+    assert call(trained, f"{trained.model_dir}/model.ckpt-best")
+
+
+@pytest.mark.parametrize("call, doing", [
+    (lambda model: model.evaluate(batches([1.0]))["global_step"], "evaluating"),
+    (lambda model: [row["sum"] for row in model.predict(batches([1.0]))], "predicting")])
+def test_without_a_checkpoint_a_warning_names_the_starting_weights(counting, trained_dir, log, call, doing):
+    model = counting({"init_checkpoint": str(trained_dir / "model.ckpt-3")})
+    assert call(model) == (0 if doing == "evaluating" else [1.0 + 3.0])
+    warnings = [message for logger, level, message in log.record_tuples
+                if (logger, level) == ("absl", WARNING)]
+    assert warnings == [f"There is no checkpoint in {model.model_dir}: {doing} with the weights that "
+                        "training would start from."]
+    assert "Starting weights: 1 of 1 variables" in log.text
+
+
+def test_the_log_says_which_checkpoint_is_evaluated_and_predicted(trained, log):
+    trained.evaluate(batches([1.0]), checkpoint_path=f"{trained.model_dir}/model.ckpt-2")
+    list(trained.predict(batches([1.0])))
+    assert f"Weights for evaluating: {trained.model_dir}/model.ckpt-2." in log.text
+    assert f"Weights for predicting: {trained.model_dir}/model.ckpt-3." in log.text
+
+
+# --- Prediction ---------------------------------------------------------------------------------------
+
+
+def test_prediction_yields_examples_or_batches(trained):
+    rows = list(trained.predict(batches([1.0, 2.0], [3.0])))
+    assert rows == [{"x": 1, "sum": 4}, {"x": 2, "sum": 5}, {"x": 3, "sum": 6}]
+    whole = list(trained.predict(batches([1.0, 2.0], [3.0]), yield_single_examples=False))
+    assert [batch["sum"].tolist() for batch in whole] == [[4, 5], [6]]
+    assert [row["sum"] for row in trained.predict(
+        batches([1.0]), checkpoint_path=f"{trained.model_dir}/model.ckpt-1")] == [2]
+
+
+def test_prediction_of_a_single_tensor(trained):
+    def model_fn(features, labels, mode, params):
+        return EstimatorSpec(mode, predictions=features["x"] * 2)
+
+    model = Estimator(model_fn, trained.model_dir)
+    assert list(model.predict(batches([1.0, 2.0], [3.0]))) == [2, 4, 6]
+    whole = list(model.predict(batches([1.0, 2.0], [3.0]), yield_single_examples=False))
+    assert [batch.tolist() for batch in whole] == [[2, 4], [6]]
+    with pytest.raises(ValueError, match="predict_keys needs predictions that are a dict"):
+        next(model.predict(batches([1.0]), predict_keys=["x"]))
+
+
+def test_prediction_runs_only_as_far_as_it_is_read(trained):
+    batches_read, calls = [], []
+
+    def input_fn():  # tensors: a dataset may read ahead
+        def read():
+            batches_read.append(len(batches_read))
+            return np.float32([batches_read[-1], batches_read[-1] + 0.5])
+        calls.append("input_fn")
+        return {"x": tf.ensure_shape(tf.py_func(read, [], tf.float32), [2])}
+
+    hook = Recorder("hook", calls)
+    predictions = trained.predict(input_fn, hooks=[hook])
+    assert calls == batches_read == []
+    for expected, batch in ((0, 0), (0.5, 0), (1, 1), (1.5, 1), (2, 2)):
+        assert next(predictions)["x"] == expected
+        assert batches_read == list(range(batch + 1))
+    predictions.close()
+    assert batches_read == [0, 1, 2] and "hook.end" not in calls
+    with pytest.raises(RuntimeError, match="closed"):
+        hook.session.run("x:0")
+
+
+def test_predict_keys_choose_predictions(trained):
+    assert list(trained.predict(batches([1.0]), predict_keys=["sum"])) == [{"sum": 4}]
+    assert list(trained.predict(batches([1.0]), predict_keys=["sum", "unknown"])) == [{"sum": 4}]
+    with pytest.raises(ValueError, match=r"None of predict_keys=\['y'\] is predicted; there are \['sum', "
+                       r"'x'\]"):
+        next(trained.predict(batches([1.0]), predict_keys=["y"]))
+
+
+def test_predictions_of_different_batch_sizes_come_only_as_batches(trained):
+    def model_fn(features, labels, mode, params):
+        return EstimatorSpec(mode, predictions={"two": features["x"], "one": features["x"][:1]})
+
+    model = Estimator(model_fn, trained.model_dir)
+    with pytest.raises(ValueError, match=r"different batch sizes: \{'two': 2, 'one': "
+                       r"1\}.*yield_single_examples=False"):
+        next(model.predict(batches([1.0, 2.0])))
+    batch, = model.predict(batches([1.0, 2.0]), yield_single_examples=False)
+    assert batch["two"].tolist() == [1, 2] and batch["one"].tolist() == [1]
+
+
+def test_prediction_ignores_labels(trained):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.append(labels)
+        return counting_model(features, labels, mode, params)
+
+    def with_labels():
+        return tf.data.Dataset.from_tensors(({"x": [1.0]}, [2.0]))
+
+    assert list(Estimator(model_fn, trained.model_dir).predict(with_labels)) == [{"x": 1, "sum": 4}]
+    assert seen == [None]
+    unlabelled = Estimator(lambda features, mode: counting_model(features, None, mode, {}), trained.model_dir)
+    assert list(unlabelled.predict(with_labels)) == [{"x": 1, "sum": 4}]
+
+
+def test_other_graphs_can_be_used_while_predictions_are_read(trained):
+    outside = tf.get_default_graph()
+    first, second = trained.predict(batches([1.0], [2.0])), trained.predict(batches([10.0], [20.0]))
+    assert next(first)["sum"] == 4
+    assert tf.get_default_graph() is outside
+    with tf.Graph().as_default() as other, tf.Session() as session:
+        two = tf.constant(2.0)
+        assert next(second)["sum"] == 13
+        assert tf.get_default_graph() is other
+        assert next(first)["sum"] == 5
+        assert session.run(two + 1.0) == 3
+    trained.train(endless, steps=1)
+    assert next(second)["sum"] == 23  # the weights are those of the start
+    assert list(first) == list(second) == []
+    assert tf.get_default_graph() is outside
+
+
+# --- Export -------------------------------------------------------------------------------------------
+
+
+def serving_input():
+    x = tf.placeholder(tf.float32, [None], name="requests")
+    return ServingInputReceiver({"x": x}, {"x": x})
+
+
+def load_and_run(directory, feed, signature="serving_default"):
+    """Loads a SavedModel into a new session and runs a signature."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        loaded = tf.saved_model.load(session, [tf.saved_model.tag_constants.SERVING],
+                                     tf.compat.as_str(directory))
+        definition = loaded.signature_def[signature]
+        return session.run({name: tensor.name for name, tensor in definition.outputs.items()},
+                           {definition.inputs[name].name: value for name, value in feed.items()})
+
+
+def test_an_exported_model_predicts_the_same_in_a_fresh_session(tmp_path):
+    model = Estimator(regression_model, str(tmp_path / "model"),
+                      train_batch_size=2).train(examples_from_step, steps=2)
+
+    def receiver():
+        x = tf.placeholder(tf.float32, [None, 4])
+        return ServingInputReceiver({"x": x}, x)
+
+    x = np.random.RandomState(0).standard_normal([3, 4]).astype(np.float32)
+    directory = model.export_saved_model(str(tmp_path / "export"), receiver)
+    assert isinstance(directory, bytes) and os.path.dirname(directory.decode()) == str(tmp_path / "export")
+    assert os.listdir(tmp_path / "export") == [os.path.basename(directory.decode())]
+    assert re.fullmatch(r"\d+", os.path.basename(directory.decode()))
+    expected = list(model.predict(lambda: tf.data.Dataset.from_tensors({"x": x})))
+    shutil.rmtree(model.model_dir)
+    np.testing.assert_array_equal(load_and_run(directory, {"input": x})["output"], expected)
+
+
+def test_an_export_holds_the_checkpoint_asked_for_and_extra_assets(trained, tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    directory = trained.export_saved_model(
+        str(tmp_path / "export"), serving_input, {"vocab.txt": str(tmp_path / "vocab.txt"),
+                                                  "deep/er.txt": str(tmp_path / "vocab.txt")},
+        as_text=True, checkpoint_path=f"{trained.model_dir}/model.ckpt-1").decode()
+    assert sorted(os.listdir(directory)) == ["assets.extra", "saved_model.pbtxt", "variables"]
+    for name in ("vocab.txt", "deep/er.txt"):
+        assert pathlib.Path(directory, "assets.extra", name).read_text() == "[PAD]\n"
+    results = load_and_run(directory, {"x": [1.0, 2.0]})
+    assert {name: value.tolist() for name, value in results.items()} == {"x": [1, 2], "sum": [2, 3]}
+
+
+def test_export_outputs_and_alternative_receivers_become_signatures(trained, tmp_path):
+    def model_fn(features, labels, mode, params):
+        spec = counting_model(features, labels, mode, params)
+        outputs = {"serving_default": export_output.PredictOutput({"y": spec.predictions["sum"]}),
+                   "other": export_output.PredictOutput({"twice": features["x"] * 2})}
+        return spec._replace(export_outputs=outputs)
+
+    def receiver():
+        given = tf.placeholder(tf.float32, [None])
+        x = tf.identity(given)
+        return ServingInputReceiver({"x": x}, {"given": given}, {"directly": {"x": x}})
+
+    directory = Estimator(model_fn, trained.model_dir).export_saved_model(str(tmp_path / "export"), receiver)
+    assert load_and_run(directory, {"given": [1.0]})["y"].tolist() == [4]
+    assert load_and_run(directory, {"given": [1.0]}, "other")["twice"].tolist() == [2]
+    assert load_and_run(directory, {"x": [1.0]}, "directly:other")["twice"].tolist() == [2]
+
+
+def test_serving_input_receiver_names_a_single_tensor():
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None])
+        assert ServingInputReceiver({"x": x}, x).receiver_tensors == {"input": x}
+        assert ServingInputReceiver(x, {"given": x}) == (x, {"given": x}, None)
+        assert ServingInputReceiver(features=x, receiver_tensors=x,
+                                    receiver_tensors_alternatives={}).features is x
+
+
+def test_a_single_tensor_as_features_reaches_the_model_fn_as_such(trained, tmp_path):
+    def receiver():
+        x = tf.placeholder(tf.float32, [None])
+        return ServingInputReceiver(x, x)
+
+    directory = trained.export_saved_model(str(tmp_path / "export"), receiver)
+    assert load_and_run(directory, {"input": [1.0]})["sum"].tolist() == [4]
+
+
+def test_an_export_that_fails_leaves_nothing(trained, tmp_path):
+    with pytest.raises(tf.errors.NotFoundError, match="missing.txt"):
+        trained.export_saved_model(str(tmp_path / "export"), serving_input,
+                                   {"a": str(tmp_path / "missing.txt")})
+    assert list((tmp_path / "export").iterdir()) == []
+
+
+def test_there_is_no_export_without_a_checkpoint(counting, tmp_path):
+    with pytest.raises(ValueError, match="There is no checkpoint in .*model to export; train first"):
+        counting().export_saved_model(str(tmp_path / "export"), serving_input)
+    assert not (tmp_path / "export").exists()
+
+
+# --- Checkpoints and their directory ------------------------------------------------------------------
+
+
+def test_the_newest_checkpoint_and_its_variables(counting, trained):
+    assert trained.latest_checkpoint() == f"{trained.model_dir}/model.ckpt-3"
+    assert sorted(trained.get_variable_names()) == ["global_step", "total"]
+    assert trained.get_variable_value("total") == 3
+    untrained = counting()
+    assert untrained.latest_checkpoint() is None
+    for call in (untrained.get_variable_names, lambda: untrained.get_variable_value("total")):
+        with pytest.raises(ValueError, match="There is no checkpoint in .*model; train first"):
+            call()
+
+
+def name_absolute_paths(model_dir):
+    """Rewrites the file `checkpoint` as TensorFlow 1's default wrote it."""
+    path = pathlib.Path(model_dir, "checkpoint")
+    path.write_text(re.sub(r'path(s?): "', rf'path\1: "{model_dir}/', path.read_text()))
+
+
+@pytest.mark.parametrize("moved_files", ["all", "newest"])
+def test_a_copied_directory_resumes_by_itself_and_leaves_the_old_one_alone(trained, tmp_path, moved_files):
+    name_absolute_paths(trained.model_dir)
+    shutil.copytree(trained.model_dir, tmp_path / "moved", ignore=None if moved_files == "all" else (
+        shutil.ignore_patterns("model.ckpt-[012].*")))
+    before = snapshot(trained.model_dir)
+    config = RunConfig(save_checkpoints_steps=1, keep_checkpoint_max=4)
+    moved = Estimator(counting_model, str(tmp_path / "moved"), config)
+    assert moved.latest_checkpoint() == str(tmp_path / "moved" / "model.ckpt-3")
+    moved.train(endless, steps=3)
+    assert moved.get_variable_value("total") == 6 and steps_of(moved.model_dir) == [3, 4, 5, 6]
+    assert snapshot(trained.model_dir) == before
+    assert str(trained.model_dir) not in (tmp_path / "moved" / "checkpoint").read_text()
+
+
+def test_a_moved_directory_resumes_when_the_old_one_is_gone(trained, tmp_path):
+    name_absolute_paths(trained.model_dir)
+    shutil.move(trained.model_dir, tmp_path / "moved")
+    moved = Estimator(counting_model, str(tmp_path / "moved")).train(endless, steps=1)
+    assert moved.get_variable_value("total") == 4 and not os.path.exists(trained.model_dir)
+
+
+each_call = pytest.mark.parametrize("call", [
+    lambda model: model.train(endless, steps=1),
+    lambda model: model.evaluate(endless, steps=1),
+    lambda model: next(model.predict(endless)),
+    lambda model: model.export_saved_model(f"{model.model_dir}/export", serving_input),
+], ids=["train", "evaluate", "predict", "export"])
+
+
+@each_call
+def test_a_checkpoint_of_another_model_is_refused_by_the_names_of_its_variables(trained, call):
+    def model_fn(features, labels, mode, params):
+        tf.get_variable("added", [2, 3])
+        tf.get_variable("total", [7])
+        with tf.variable_scope("other"):
+            return counting_model(features, labels, mode, params)
+
+    before = snapshot(trained.model_dir)
+    with pytest.raises(ValueError, match="does not fit the model") as error:
+        call(Estimator(model_fn, trained.model_dir))
+    for line in ("total: the checkpoint has [], the model [7]",
+                 "added: not in the checkpoint; the model has [2, 3]",
+                 "other/total: not in the checkpoint; the model has []"):
+        assert line in str(error.value)
+    assert snapshot(trained.model_dir) == before
+
+
+@each_call
+def test_a_checkpoint_with_another_type_of_number_is_refused(trained, call):
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("global_step", initializer=tf.constant(3, tf.int64))
+        tf.get_variable("total", initializer=tf.constant(3, tf.float16))
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, trained.latest_checkpoint(), write_meta_graph=False)
+    with pytest.raises(ValueError, match="total is float16 there, and float32 in the model"):
+        call(trained)
+
+
+def damage_data(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 0xFF  # the variables lie in the order of their names: `total` is last
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("file, damage", [
+    ("data-00000-of-00001", damage_data),
+    ("data-00000-of-00001", lambda path: path.write_bytes(path.read_bytes()[:-1])),
+    ("data-00000-of-00001", lambda path: path.write_bytes(b"")),
+    ("data-00000-of-00001", os.remove),
+    ("index", lambda path: path.write_bytes(path.read_bytes()[:20])),
+    ("index", lambda path: path.write_bytes(b"")),
+], ids=["changed data", "truncated data", "empty data", "no data", "truncated index", "empty index"])
+@each_call
+def test_a_damaged_checkpoint_is_refused_with_a_remedy(trained, file, damage, call):
+    damage(pathlib.Path(trained.model_dir, f"model.ckpt-3.{file}"))
+    before = snapshot(trained.model_dir)
+    with pytest.raises(ValueError, match="damaged") as error:
+        call(trained)
+    assert f"{trained.model_dir}/model.ckpt-3" in str(error.value)
+    assert f"The newest whole one before it is {trained.model_dir}/model.ckpt-2" in str(error.value)
+    assert {path: state for path, state in snapshot(trained.model_dir).items()
+            if "tfevents" not in path.name} == {
+        path: state for path, state in before.items() if "tfevents" not in path.name}
+
+
+def test_naming_an_older_checkpoint_gets_past_a_damaged_one(trained):
+    damage_data(pathlib.Path(trained.model_dir, "model.ckpt-3.data-00000-of-00001"))
+    path = pathlib.Path(trained.model_dir, "checkpoint")
+    path.write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    assert trained.train(endless, max_steps=4).get_variable_value("total") == 4
+
+
+def test_a_missing_checkpoint_is_named(trained):
+    os.remove(f"{trained.model_dir}/model.ckpt-3.index")
+    with pytest.raises(FileNotFoundError, match=r"names model.ckpt-3, "
+                       r"but there is no model.ckpt-3.index beside it"):
+        trained.train(endless, steps=1)
+
+
+def test_only_leftovers_of_a_killed_save_are_removed(tmp_path):
+    unique = "0123456789abcdef" * 2
+    for name in ("model.ckpt-7_temp", "own.ckpt-8_temp", "notes_temp", "model.ckpt_temp",
+                 f"directory.tmp{unique}"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part").write_text("")
+    for name in ("file.ckpt-9_temp", f"checkpoint.tmp{unique}", f"model.ckpt-7.meta.tmp{unique}", "notes.tmp",
+                 "data.tmp1"):
+        (tmp_path / name).write_text("")
+    checkpoint_files.remove_leftovers(str(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == [
+        "data.tmp1", f"directory.tmp{unique}", "file.ckpt-9_temp", "model.ckpt_temp", "notes.tmp",
+        "notes_temp"]
+
+
+# --- What is logged -----------------------------------------------------------------------------------
+
+
+def regression(model_dir, **config):
+    return Estimator(regression_model, str(model_dir), RunConfig(**config), train_batch_size=2)
+
+
+def test_loss_learning_rate_gradient_norm_and_speed_are_logged(tmp_path, log, capfd):
+    regression(tmp_path, log_step_count_steps=2).train(examples_from_step, max_steps=5)
+    lines = [message for message in log.messages if message.startswith("step ")]
+    assert [line.split()[1] for line in lines] == ["1/5", "2/5", "4/5", "5/5"]
+    number = r"\d\S*"
+    for line in lines:
+        assert re.fullmatch(rf"step \d/5  loss {number}  learning_rate {number}  gradient_norm {number}  "
+                            rf"global_step/sec {number}  examples/sec {number}  peak_memory_gb {number}",
+                            line)
+    assert "learning_rate 0.05  " in lines[1]  # halfway through the warm-up
+    assert any(re.fullmatch(r"Devices: .*CPU:0.*", message) for message in log.messages)
+    output = capfd.readouterr()
+    assert "training" not in output.err and "\r" not in output.err + output.out  # no progress bar
+
+
+def test_lines_without_a_last_step_and_without_a_batch_size(counting, log):
+    counting(log_step_count_steps=1).train(batches([1.0], [2.5]))
+    lines = [message for message in log.messages if message.startswith("step ")]
+    assert [re.sub(r"global_step/sec \S+  peak_memory_gb \S+$", "…", line) for line in lines] == [
+        "step 1  loss 1  …", "step 2  loss 2.5  …"]
+
+
+def test_peak_memory_is_that_of_the_process(tmp_path, log):
+    ballast = np.ones([25_000_000])  # 0.2 GB
+    regression(tmp_path, log_step_count_steps=1).train(examples_from_step, max_steps=1)
+    found = float(re.search(r"peak_memory_gb (\S+)", log.text).group(1))
+    with open("/proc/self/status") as status:
+        peak = int(re.search(r"VmHWM:\s+(\d+) kB", status.read()).group(1)) * 1024 / 1e9
+    assert ballast.nbytes / 1e9 < found <= peak * 1.001
+    assert found > 0.9 * peak
+
+
+def test_summaries_hold_loss_and_speed(tmp_path, log):
+    regression(tmp_path, save_summary_steps=1, log_step_count_steps=2).train(examples_from_step, max_steps=4)
+    found = summaries_in(tmp_path)
+    assert [step for step, _ in found["loss"]] == [1, 2, 3, 4]
+    for tag in ("global_step/sec", "examples/sec", "peak_memory_gb"):
+        assert [step for step, _ in found[tag]] == [1, 2, 4]
+    for (_, steps), (_, examples) in zip(found["global_step/sec"], found["examples/sec"], strict=True):
+        assert examples == pytest.approx(2 * steps) and steps > 0
+
+
+def test_summaries_hold_learning_rate_and_gradient_norm(tmp_path):
+    regression(tmp_path, save_summary_steps=1).train(examples_from_step, max_steps=3)
+    found = summaries_in(tmp_path)
+    assert found["learning_rate"] == [(1, 0), (2, pytest.approx(0.05)), (3, pytest.approx(0.098))]
+    assert [step for step, _ in found["gradient_norm"]] == [1, 2, 3]
+
+
+def test_a_models_own_loss_summary_is_not_doubled(counting, tmp_path):
+    def model_fn(features, labels, mode, params):
+        spec = counting_model(features, labels, mode, params)
+        tf.summary.scalar("loss", spec.loss)
+        return spec
+
+    counting(model_fn=model_fn, save_summary_steps=1).train(endless, steps=2)
+    found = summaries_in(tmp_path / "model")
+    assert [tag for tag in found if "loss" in tag] == ["loss"] and found["loss"] == [(1, 1.5), (2, 1.5)]
+
+
+@pytest.mark.parametrize("none", [0, None])
+def test_summaries_and_lines_can_be_switched_off(counting, tmp_path, log, none):
+    counting(save_summary_steps=none, log_step_count_steps=none).train(endless, steps=2)
+    assert summaries_in(tmp_path / "model") == {}
+    assert not [message for message in log.messages if message.startswith("step ")]
+
+
+@contextlib.contextmanager
+def terminal(monkeypatch):
+    """Makes stderr a pseudo-terminal; yields a list that gets what it showed."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    shown, filters = [], list(logging.get_absl_logger().filters)
+
+    def read():
+        with contextlib.suppress(OSError):  # the end of a pseudo-terminal
+            while chunk := os.read(master, 4096):
+                shown.append(chunk.decode())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with os.fdopen(slave, "w") as stderr, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stderr)
+        yield shown
+    reader.join()
+    os.close(master)
+    logging.get_absl_logger().filters[:] = filters
+
+
+def test_a_terminal_shows_progress_bars(counting, monkeypatch, log):
+    with terminal(monkeypatch) as shown:
+        model = counting(log_step_count_steps=1).train(endless, max_steps=3)
+    screen = "".join(shown)
+    assert "\rtraining:" in screen and "0/3 [" in screen and "step/s" in screen
+    assert not [message for message in log.messages if "training:" in message]
+    with terminal(monkeypatch) as shown:
+        model.evaluate(batches([1.0], [2.0]), steps=2)
+    assert "\revaluating:" in "".join(shown) and "0/2 [" in "".join(shown)
+
+
+# --- Arguments that are refused -----------------------------------------------------------------------
+
+
+def test_run_config_defaults_are_the_published_ones_with_a_seed():
+    found = dict(vars(RunConfig()))
+    assert not found.pop("stop_request").made
+    assert found == dict(
+        model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
+        save_checkpoints_secs=600, session_config=None, keep_checkpoint_max=5,
+        keep_checkpoint_every_n_hours=10000,
+        log_step_count_steps=100, train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
+        experimental_distribute=None, experimental_max_worker_delay_secs=None,
+        session_creation_timeout_secs=7200, gradient_accumulation_steps=1, training_step=None)
+    assert RunConfig(save_checkpoints_steps=7).save_checkpoints_secs is None
+
+
+def test_a_strategy_of_one_replica_changes_nothing_and_one_of_several_is_refused():
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    assert RunConfig(train_distribute=strategy).train_distribute is strategy
+    for name in ("train_distribute", "eval_distribute"):
+        with pytest.raises(ValueError, match=f"{name} has 2 replicas"):
+            RunConfig(**{name: types.SimpleNamespace(num_replicas_in_sync=2)})
+
+
+@pytest.mark.parametrize("settings, message", [
+    (dict(save_checkpoints_steps=1, save_checkpoints_secs=1), "not both"),
+    (dict(save_checkpoints_steps=0), "save_checkpoints_steps is 0"),
+    (dict(save_checkpoints_secs=-1), "save_checkpoints_secs is -1")])
+def test_run_config_refuses(settings, message):
+    with pytest.raises(ValueError, match=message):
+        RunConfig(**settings)
+    with pytest.raises(ValueError, match=message):
+        RunConfig().replace(**settings)
+
+
+def test_run_config_replace_changes_a_copy():
+    config = RunConfig(tf_random_seed=1, save_checkpoints_steps=5)
+    other = config.replace(save_checkpoints_secs=9, model_dir="there")
+    assert (other.save_checkpoints_secs, other.save_checkpoints_steps, other.model_dir,
+            other.tf_random_seed) == (
+        9, None, "there", 1)
+    assert (config.save_checkpoints_secs, config.save_checkpoints_steps, config.model_dir) == (None, 5, None)
+    assert other.replace(save_checkpoints_steps=3).save_checkpoints_secs is None
+    assert config.replace(tf_random_seed=None).save_checkpoints_steps == 5
+    with pytest.raises(TypeError, match="save_checkpoint_steps"):
+        config.replace(save_checkpoint_steps=3)
+
+
+@pytest.mark.parametrize("mode, fields, missing", [
+    (ModeKeys.TRAIN, ["loss"], "no train_op"), (ModeKeys.TRAIN, ["train_op"], "no loss"),
+    (ModeKeys.TRAIN, [], "no loss and no train_op"), (ModeKeys.EVAL, ["predictions"], "no loss"),
+    (ModeKeys.PREDICT, ["loss"], "no predictions")])
+def test_a_spec_without_what_its_mode_needs_is_refused(mode, fields, missing):
+    with pytest.raises(ValueError, match=f"returned {missing}, which mode '{mode}' needs"):
+        EstimatorSpec(mode, **dict.fromkeys(fields, "given"))
+
+
+def test_a_spec_of_an_unknown_mode_is_refused():
+    with pytest.raises(ValueError, match="Unknown mode 'test'; known: train, eval, infer"):
+        EstimatorSpec("test", loss=1)
+
+
+def test_a_spec_calls_only_what_its_mode_needs():
+    def unexpected(*_):
+        pytest.fail("called")
+
+    for mode in (ModeKeys.TRAIN, ModeKeys.PREDICT):
+        EstimatorSpec(mode, loss=1, train_op=1, predictions=1, eval_metrics=(unexpected, []))
+    for mode in (ModeKeys.EVAL, ModeKeys.PREDICT):
+        EstimatorSpec(mode, loss=1, train_op=1, predictions=1, host_call=(unexpected, []))
+
+
+def test_a_given_scaffold_beats_scaffold_fn():
+    spec = EstimatorSpec(ModeKeys.EVAL, loss=1, scaffold="given", scaffold_fn=lambda: pytest.fail("called"))
+    assert spec.scaffold == "given"
+
+
+def test_tpus_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"use_tpu=True: TPUs are not supported. Pass use_tpu=False"):
+        Estimator(counting_model, str(tmp_path), use_tpu=True)
+
+
+def test_model_dir_comes_from_either_side_but_not_from_both(tmp_path):
+    here = str(tmp_path)
+    assert Estimator(counting_model, config=RunConfig(model_dir=here)).model_dir == here
+    assert Estimator(counting_model, here).config.model_dir == here
+    assert Estimator(counting_model, here, RunConfig(model_dir=here)).model_dir == here
+    with pytest.raises(ValueError, match="model_dir is .*/other, but the RunConfig says"):
+        Estimator(counting_model, here + "/other", RunConfig(model_dir=here))
+    temporary = Estimator(counting_model).model_dir
+    assert os.path.isdir(temporary) and Estimator(counting_model).model_dir != temporary
+
+
+# --- Killed processes ---------------------------------------------------------------------------------
+
+LAST_STEP, SAVE_STEPS, KEPT = 8, 2, 2
+# A process that has TensorFlow loaded and never ran it; forking it takes no time.
+_FORKSERVER = multiprocessing.get_context("forkserver")
+_FORKSERVER.set_forkserver_preload(["tensorflow.compat.v1", export_output.__name__, "pytest"])
+
+
+def _in_child(function, arguments):
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    tf.disable_v2_behavior()
+    tf.enable_resource_variables()
+    function(*arguments)
+
+
+def exit_code_of(function, *arguments):
+    """Runs a function in a process of its own; a negative result is the signal that ended it."""
+    child = _FORKSERVER.Process(target=_in_child, args=(function, arguments))
+    child.start()
+    child.join(120)
+    if child.is_alive():
+        child.kill()
+        pytest.fail("The child did not end.")
+    return child.exitcode
+
+
+def killable(model_dir, **settings):
+    """This section's Estimator: a regression with optimizer slots, checkpoints every 2 steps, the last 2."""
+    config = RunConfig(**{"save_checkpoints_steps": SAVE_STEPS, "keep_checkpoint_max": KEPT, **settings})
+    return Estimator(regression_model, str(model_dir), config, train_batch_size=2)
+
+
+def kill_this_process(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def limit_file_size(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def die_while_writing():
+    """Lets the kernel end the process in the middle of the next write, as SIGKILL would."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    limit_file_size(40)
+
+
+def kill_between_two_removals():
+    remove = checkpoint_management._delete_file_if_exists
+    checkpoint_management._delete_file_if_exists = (
+        lambda name: kill_this_process() if ".data-" in name else remove(name))
+
+
+def kill_at(owner, name):
+    """Returns a function that makes the next call of owner.name the last thing that the process does."""
+    return lambda: setattr(owner, name, kill_this_process)
+
+
+# What is armed when the saving of a checkpoint starts, and whether that checkpoint is there afterwards.
+MOMENTS = {
+    "before anything is written": (kill_this_process, False),
+    "while tensors are written": (die_while_writing, False),
+    "before checkpoint names it": (kill_at(checkpoint_management, "update_checkpoint_state_internal"), False),
+    "while checkpoint is replaced": (kill_at(file_io, "rename"), False),
+    "before old ones are removed": (kill_at(tf.train.Saver, "_MaybeDeleteOldCheckpoints"), True),
+    "while old ones are removed": (kill_between_two_removals, True),
+    "before its graph is written": (kill_at(tf.train.Saver, "export_meta_graph"), True),
+}
+
+
+class ArmWhenSaving(tf.train.CheckpointSaverListener):
+    def __init__(self, step, arm):
+        self.step, self.arm = step, arm
+
+    def before_save(self, session, global_step_value):
+        if global_step_value == self.step:
+            self.arm()
+
+
+def train_until_killed_while_saving(model_dir, step, moment):
+    listener = ArmWhenSaving(step, MOMENTS[moment][0])
+    killable(model_dir).train(examples_from_step, max_steps=LAST_STEP, saving_listeners=[listener])
+
+
+def train_until_killed_after_step(model_dir, step):
+    killable(model_dir).train(examples_from_step, max_steps=LAST_STEP,
+                              hooks=[AtStep(step, kill_this_process)])
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """{step: {name: array}}: the checkpoints of a run that nothing disturbed."""
+    model_dir = tmp_path_factory.mktemp("uninterrupted")
+    killable(model_dir, keep_checkpoint_max=None).train(examples_from_step, max_steps=LAST_STEP)
+    return {step: checkpoint_values(f"{model_dir}/model.ckpt-{step}") for step in steps_of(model_dir)}
+
+
+def assert_same(values, expected):
+    """Bit for bit, optimizer slots included."""
+    assert {name: value.tobytes() for name, value in values.items()} == {
+        name: value.tobytes() for name, value in expected.items()}
+
+
+def assert_finishes_as_if_nothing_had_happened(model_dir, left_at, uninterrupted, log):
+    """Checks the newest checkpoint, then trains to the end, and checks the last one."""
+    newest = checkpoint_formats.latest_checkpoint(model_dir)
+    assert newest == (None if left_at is None else f"{model_dir}/model.ckpt-{left_at}")
+    if newest:
+        assert_same(checkpoint_values(newest), uninterrupted[left_at])
+    log.clear()
+    killable(model_dir).train(examples_from_step, max_steps=LAST_STEP)
+    assert f"step {left_at or 0} to step {LAST_STEP}" in log.text
+    assert_same(checkpoint_values(checkpoint_formats.latest_checkpoint(model_dir)), uninterrupted[LAST_STEP])
+    assert not [name for name in os.listdir(model_dir) if "temp" in name or ".tmp" in name]
+
+
+def test_the_uninterrupted_run_has_slots_that_move(uninterrupted):
+    assert sorted(uninterrupted) == [0, 2, 4, 6, 8]
+    assert sorted(uninterrupted[0]) == ["bias", "bias/adam_m", "bias/adam_v", "global_step",
+                                        "weights", "weights/adam_m", "weights/adam_v"]
+    for name, value in uninterrupted[6].items():
+        assert (value != uninterrupted[8][name]).all()
+
+
+def test_stopping_and_resuming_changes_nothing(tmp_path, uninterrupted):
+    for max_steps in (1, 4, LAST_STEP):  # before, at and after a checkpoint in the course of training
+        killable(tmp_path).train(examples_from_step, max_steps=max_steps)
+        values = checkpoint_values(checkpoint_formats.latest_checkpoint(str(tmp_path)))
+    assert_same(values, uninterrupted[LAST_STEP])
+
+
+@pytest.mark.parametrize("step, moment",
+                         [*((6, moment) for moment in MOMENTS), (0, "before checkpoint names it")])
+def test_killed_while_saving(tmp_path, uninterrupted, log, step, moment):
+    model_dir = str(tmp_path)
+    code = exit_code_of(train_until_killed_while_saving, model_dir, step, moment)
+    in_write = moment == "while tensors are written"
+    assert code == -(signal.SIGXFSZ if in_write else signal.SIGKILL)
+    assert os.path.isdir(f"{model_dir}/model.ckpt-{step}_temp") == in_write
+    saved = MOMENTS[moment][1]
+    left_at = step if saved else step - SAVE_STEPS if step else None
+    assert_finishes_as_if_nothing_had_happened(model_dir, left_at, uninterrupted, log)
+
+
+def test_killed_between_two_saves(tmp_path, uninterrupted, log):
+    assert exit_code_of(train_until_killed_after_step, str(tmp_path), 5) == -signal.SIGKILL
+    assert_finishes_as_if_nothing_had_happened(str(tmp_path), 4, uninterrupted, log)
+
+
+def test_killed_again_and_again(tmp_path, uninterrupted, log):
+    model_dir = str(tmp_path)
+    for step, moment in ((2, "while checkpoint is replaced"), (4, "while tensors are written"),
+                         (4, "before its graph is written")):
+        assert exit_code_of(train_until_killed_while_saving, model_dir, step, moment) < 0
+    assert_finishes_as_if_nothing_had_happened(model_dir, 4, uninterrupted, log)
+
+
+# --- Full disks ---------------------------------------------------------------------------------------
+
+BALLAST = 500_000  # numbers: a checkpoint of 2 MB
+
+
+def with_ballast(model_dir):
+    config = RunConfig(save_checkpoints_steps=SAVE_STEPS)
+    return Estimator(regression_model, str(model_dir), config, {"ballast": BALLAST}, train_batch_size=2)
+
+
+def train_on_a_full_disk(model_dir, report, estimator_of, limit, full_after):
+    """Trains where no file can grow beyond a limit after some step; writes down what is raised."""
+    try:
+        estimator_of(model_dir).train(examples_from_step, max_steps=LAST_STEP,
+                                      hooks=[AtStep(full_after, lambda: limit_file_size(limit))])
+    except Exception as error:
+        limit_file_size(resource.RLIM_INFINITY)
+        pathlib.Path(report).write_text(f"{type(error).__name__}: {error}")
+        raise SystemExit(3) from None
+
+
+def test_a_full_disk_costs_no_whole_checkpoint(tmp_path):
+    model_dir, report = str(tmp_path / "model"), tmp_path / "report"
+    assert exit_code_of(train_on_a_full_disk, model_dir, report, with_ballast, 1_000_000, 3) == 3
+    assert re.fullmatch(
+        rf"OSError: The checkpoint of step 4 could not be saved in {model_dir} \(it is larger than files may "
+        r"be here \(ulimit -f, .+\)\)\. The last whole one "
+        r"is "
+        rf"{model_dir}/model\.ckpt-2\. Raise that limit, or write to another file system, then run the same "
+        r"command again\.",
+        report.read_text())
+    assert not [name for name in os.listdir(model_dir)
+                if "ckpt-4" in name or ".tmp" in name or "temp" in name]
+    assert steps_of(model_dir) == [0, 2]
+    assert checkpoint_values(f"{model_dir}/model.ckpt-2")["global_step"] == 2
+    whole = with_ballast(tmp_path / "whole").train(examples_from_step, max_steps=LAST_STEP)
+    again = with_ballast(model_dir).train(examples_from_step, max_steps=LAST_STEP)
+    assert_same(checkpoint_values(again.latest_checkpoint()), checkpoint_values(whole.latest_checkpoint()))
+
+
+def test_a_disk_that_holds_the_tensors_but_not_the_graph_keeps_the_checkpoint(tmp_path, uninterrupted, log):
+    model_dir, report = str(tmp_path / "model"), tmp_path / "report"
+    assert exit_code_of(train_on_a_full_disk, model_dir, report, killable, 3000, 3) == 3
+    assert report.read_text().startswith("OSError: ") and f"in {model_dir} " in report.read_text()
+    assert not [name for name in os.listdir(model_dir) if "ckpt-4.meta" in name]
+    assert_finishes_as_if_nothing_had_happened(model_dir, 4, uninterrupted, log)
+
+
+def test_a_checkpoint_that_cannot_be_listed_is_removed(tmp_path, uninterrupted, log, monkeypatch):
+    def fail(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "no space left on device")
+
+    model_dir = str(tmp_path)
+    killable(model_dir).train(examples_from_step, max_steps=2)
+    with monkeypatch.context() as patch, pytest.raises(
+            OSError, match=rf"step 4 could not be saved in {model_dir} \(no space left on "
+            r"device\).*model\.ckpt-2"):
+        patch.setattr(checkpoint_management, "update_checkpoint_state_internal", fail)
+        killable(model_dir).train(examples_from_step, max_steps=LAST_STEP)
+    assert not [name for name in os.listdir(model_dir) if "ckpt-4" in name]
+    assert_finishes_as_if_nothing_had_happened(model_dir, 2, uninterrupted, log)
+
+
+@pytest.mark.parametrize("when", ["before_save", "after_save"])
+def test_an_error_of_a_listener_is_not_taken_for_a_full_disk(tmp_path, uninterrupted, log, when):
+    class Fail(tf.train.CheckpointSaverListener):
+        def fail(self, session, step):
+            if step == 4:
+                raise OSError("the listener's own")
+
+    setattr(Fail, when, Fail.fail)
+    with pytest.raises(OSError, match="^the listener's own$"):
+        killable(tmp_path).train(examples_from_step, max_steps=LAST_STEP, saving_listeners=[Fail()])
+    assert_finishes_as_if_nothing_had_happened(str(tmp_path), 2 if when == "before_save" else 4,
+                                               uninterrupted, log)
+
+
+def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_path):
+    def root_model(features, labels, mode, params):
+        weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
+        loss = tf.sqrt(weight) + 0.0 * tf.reduce_mean(features["x"])  # 0, with the slope of infinity
+        return EstimatorSpec(mode, loss=loss,
+                             train_op=optimization.create_optimizer(loss, 0.1, 100, 0, use_tpu=False))
+
+    model = Estimator(root_model, str(tmp_path), RunConfig(save_checkpoints_steps=1),
+                      params={"batch_size": 2})
+    with pytest.raises(NanLossError, match="gradient_norm of step 1 is inf"):
+        model.train(examples_from_step, max_steps=3)
+    assert np.isfinite(model.get_variable_value("weight"))
+
+
+# --- Gradient accumulation ----------------------------------------------------------------------------
+
+
+def accumulating_model(features, labels, mode, params):
+    """`regression_model` with a loss of 1 + |difference|², to have clipping; accumulated as params say."""
+    weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
+    loss = 1.0 + 100.0 * tf.reduce_mean(tf.square(tf.linalg.matvec(features["x"], weights) - labels))
+    params["losses"].append(loss)
+    train_op = optimization.create_optimizer(loss, 0.1, 100, 2, use_tpu=False,
+                                             gradient_accumulation_steps=params["gradient_accumulation_steps"])
+    return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def micro_batches_from_step(params):
+    """The examples of `examples_from_step`, in micro-batches."""
+    steps, size = params["gradient_accumulation_steps"], params["batch_size"]
+
+    def split(step):
+        x = tf.random.stateless_normal([steps, size, 4], seed=tf.stack([step, 7]))
+        return tf.data.Dataset.from_tensor_slices(({"x": x}, tf.reduce_sum(x, axis=2) + 1.0))
+
+    tf.add_to_collection("input_starts_at_global_step", True)
+    return tf.data.Dataset.range(tf.train.get_global_step(), 1000).flat_map(split)
+
+
+def accumulating(model_dir, steps, batch_size=8, **config):
+    return Estimator(accumulating_model, str(model_dir), RunConfig(
+        gradient_accumulation_steps=steps, save_checkpoints_steps=3, **config), {"losses": []},
+                     train_batch_size=batch_size)
+
+
+@pytest.mark.parametrize("steps", [4, 8])
+def test_accumulated_micro_batches_train_like_the_whole_batch(tmp_path, steps):
+    whole = accumulating(tmp_path / "whole", 1).train(micro_batches_from_step, max_steps=10)
+    split = accumulating(tmp_path / "split", steps).train(micro_batches_from_step, max_steps=10)
+    for step in (0, 3, 6, 9, 10):
+        first, second = (checkpoint_values(f"{trained.model_dir}/model.ckpt-{step}")
+                         for trained in (whole, split))
+        assert sorted(first) == sorted(second)
+        for name, values in first.items():
+            np.testing.assert_allclose(second[name], values, rtol=1e-4, atol=1e-7, err_msg=name)
+
+
+def test_loss_hooks_and_checkpoints_are_those_of_whole_batches(tmp_path, log):
+    losses = []
+    for steps in (1, 4):
+        model = accumulating(tmp_path / str(steps), steps, log_step_count_steps=1)
+        log.clear()
+        model.train(micro_batches_from_step, steps=4)
+        losses.append([float(text) for text in re.findall(r"step \d+/4  loss (\S+)", log.text)])
+        assert steps_of(model.model_dir) == [0, 3, 4]
+    assert len(losses[0]) == 4
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+
+
+def test_a_step_whose_input_ends_in_its_middle_is_dropped(tmp_path):
+    def seven_micro_batches(params):
+        return micro_batches_from_step(params).take(7)
+
+    model = accumulating(tmp_path, 4).train(seven_micro_batches)
+    assert model.get_variable_value("global_step") == 1
+
+
+def test_an_error_between_two_micro_batches_loses_nothing(tmp_path):
+    def broken(params):
+        def fail(count, batch):
+            with tf.control_dependencies([tf.Assert(count < 14, ["the disk is gone"])]):
+                return tf.nest.map_structure(tf.identity, batch)
+        return micro_batches_from_step(params).enumerate().map(fail)
+
+    expected = accumulating(tmp_path / "whole", 4).train(micro_batches_from_step, max_steps=6)
+    model = accumulating(tmp_path / "broken", 4)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        model.train(broken, max_steps=6)
+    assert steps_of(model.model_dir)[-1] == 3
+    model.train(micro_batches_from_step, max_steps=6)
+    assert_same(checkpoint_values(f"{model.model_dir}/model.ckpt-6"),
+                checkpoint_values(f"{expected.model_dir}/model.ckpt-6"))
+
+
+def test_a_batch_that_does_not_divide_is_refused_with_sizes_that_do(tmp_path):
+    with pytest.raises(ValueError, match="32 examples cannot be split into 5 .*30 or 35 can.* 4 or 8"):
+        accumulating(tmp_path, 5, batch_size=32)
+    with pytest.raises(ValueError, match="2 examples cannot be split into 4 .*Batches of 4 can.* into 2\\."):
+        accumulating(tmp_path, 4, batch_size=2)
+
+
+def test_a_train_op_that_does_not_accumulate_as_asked_is_refused(tmp_path):
+    model = Estimator(counting_model, str(tmp_path), RunConfig(gradient_accumulation_steps=4),
+                      train_batch_size=8)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=4, "
+                       "the model_fn's train_op accumulates 1"):
+        model.train(endless, steps=1)

@@ -1,0 +1,166 @@
+"""`memory_planner` on graphs whose memory can be told by hand, and `plan_memory.py` as a user runs it."""
+
+import json
+import re
+
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+
+from bertlib.estimator import memory_planner
+from bertlib.estimator.training_step import TrainingStep, choose
+import optimization
+
+MB = 1024 * 1024
+pytestmark = pytest.mark.usefixtures("graph")
+
+
+def chain(batch_size, variable=256):
+    """A step of three products of a batch and a variable, each of which needs the last: [B, 256] floats."""
+    tf.train.get_or_create_global_step()
+    weights = tf.get_variable("weights", [variable, variable])
+    x = tf.placeholder(tf.float32, [batch_size, variable])
+    for _ in range(3):
+        x = tf.tanh(tf.matmul(x, weights))
+    return tf.assign_add(tf.train.get_global_step(), tf.cast(tf.reduce_sum(x), tf.int64)).op
+
+
+def trained(**options):
+    """A step of BERT's optimizer on 620 weights, which all have a gradient."""
+    tf.train.get_or_create_global_step()
+    outputs = (tf.placeholder(tf.float32, [2, 30]) @ tf.get_variable("kernel", [30, 20])
+               + tf.get_variable("bias", [20]))
+    return optimization.create_optimizer(tf.reduce_mean(tf.square(outputs)), 1e-3, 10, 1, False, **options)
+
+
+def test_a_chain_holds_its_input_and_two_products_at_most():
+    found = memory_planner.predict(chain, 1024)
+    assert found.variables == 256 * 256 * 4 + 8
+    batch = 1024 * 256 * 4  # a product, its tanh and the input
+    assert 2 * batch <= found.activations <= 3 * batch + MB
+
+
+@pytest.mark.parametrize("options, times",
+                         [({}, 3), (dict(optimizer="sgdm"), 2), (dict(gradient_accumulation_steps=2), 4)],
+                         ids=str)
+def test_variables_count_with_their_slots_and_accumulators(options, times):
+    found = memory_planner.predict(lambda: trained(**options)).variables
+    # Beside them the global step and a few sums of micro-batches.
+    assert found == pytest.approx(times * 620 * 4, abs=100)
+
+
+def with_unknown_batch():
+    return tf.reduce_sum(tf.placeholder(tf.float32, [None, 4])).op
+
+
+def with_function():
+    return tf.function(lambda x: x * 2)(tf.ones([4]))
+
+
+def with_loop():
+    return tf.while_loop(lambda i: i < 3, lambda i: i + 1, [tf.constant(0.0)])
+
+
+@pytest.mark.parametrize("build, complaint", [
+    (with_unknown_batch, "shape of its output is .*static shapes"),
+    (with_function, "function .* would count for nothing"),
+    (with_loop, "a loop would count for one round")], ids=["shape", "function", "loop"])
+def test_what_would_be_predicted_too_small_is_refused(build, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        memory_planner.predict(build)
+
+
+def needs_of_chain(batch_size):
+    return memory_planner.predict(chain, batch_size)
+
+
+def test_the_largest_batch_fits_and_the_next_one_does_not():
+    usable = 7 * MB
+    found = memory_planner.largest_batch(needs_of_chain, usable)
+    assert memory_planner.predict(chain, found.batch_size).total <= usable < memory_planner.predict(
+        chain, found.batch_size + 1).total
+    assert found.prediction.total <= usable < found.next.total
+
+
+def test_nothing_fits_where_the_variables_alone_do_not():
+    found = memory_planner.largest_batch(needs_of_chain, 100_000)
+    assert found.batch_size == 0 and found.prediction is None and found.next.total > 100_000
+
+
+# The wider, the more memory and time.
+WIDTHS = {"none": 256, "attention": 128, "layers": 2048}
+
+
+def needs_of_step(step):
+    return memory_planner.predict(chain, step.micro_batch_size, WIDTHS[step.recompute])
+
+
+def test_the_choice_takes_the_least_time_of_what_fits():
+    step, modes = TrainingStep(train_batch_size=1024), ("none", "attention")
+    everything = needs_of_step(step).total
+    assert choose(step, everything, needs_of_step, modes)[0] == step
+    found, needed = choose(step, int(everything * 0.6), needs_of_step, modes)
+    assert needed.total <= everything * 0.6 and found == step.replace(recompute="attention")
+    found, _ = choose(step, int(everything * 0.6), needs_of_step, modes[:1])
+    assert found == step.replace(gradient_accumulation_steps=2)
+    with pytest.raises(ValueError, match="are usable, but even recompute=attention "
+                       "with micro-batches of 1 needs"):
+        choose(step, 10_000, needs_of_step, modes)
+
+
+def test_advice_names_the_flags_that_would_fit():
+    step = TrainingStep(train_batch_size=1000, gradient_accumulation_steps=2, recompute="attention")
+    alternatives = {"as it is": step, "wider": step.replace(recompute="none"),
+                    "widest": step.replace(recompute="layers")}
+    usable = memory_planner.predict(chain, 300, WIDTHS["attention"]).total
+    first, _, *rows = memory_planner.advice(alternatives, needs_of_step, usable).splitlines()
+    assert first.startswith("By simulation a micro-batch of 500 needs")
+    # 250 are a quarter of 1000
+    assert rows[0].split() == ["as", "it", "is", "300", "--gradient_accumulation_steps=4"]
+    assert int(rows[1].split()[1]) < 300
+    assert rows[2].startswith("  widest    none; a single example needs")
+    # It ran out of memory although it should have fit.
+    smaller = {"as it is": step.replace(gradient_accumulation_steps=4)}
+    assert "something else takes memory" in memory_planner.advice(smaller, needs_of_step, usable)
+
+
+@pytest.mark.parametrize("error, sufficed", [(None, True), (MemoryError, False)])
+def test_a_step_is_tried(error, sufficed):
+    def fail(x):
+        if error:
+            raise error
+        return x
+
+    def build(batch_size):
+        x = tf.numpy_function(fail, [tf.placeholder(tf.float32, [batch_size])], tf.float32)
+        return tf.assign(tf.get_variable("x", [batch_size]), x).op
+
+    assert memory_planner.runs(build, 3) is sufficed
+
+
+def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1}))
+    flags = tiny.flags(bert_config_file=config, max_seq_length="16,32", gpu_memory_gb=1.002,
+                       recompute="layers", output_file=tmp_path / "chart.svg")
+    done = scripts.run("plan_memory.py", *flags, cwd=tmp_path)
+    assert done.code == 0, done.err
+    rows = {int(length): int(size) for length, size in re.findall(
+        r"^ +(\d+) +layers +(\d+) ", done.out, re.MULTILINE)}
+    assert set(rows) == {16, 32} and rows[16] > rows[32] > 0
+    assert "1 GB of it assumed" in done.out and (tmp_path / "chart.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("changes, complaint", [
+    (dict(max_seq_length="64"), "max_position_embeddings"), (dict(max_seq_length="x"), "max_seq_length"),
+    (dict(gpu_memory_gb="nan"), "must be a finite number"),
+    (dict(gpu_memory_gb="inf"), "is not a number in the range [0, 1000000.0]"),
+    (dict(reserve_gb="nan"), "must be a finite number"),
+    (dict(bert_config_file="nowhere.json"), "nowhere.json")], ids=str)
+def test_the_script_refuses(scripts, tmp_path, changes, complaint):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(tiny.CONFIG))
+    done = scripts.run("plan_memory.py",
+                       *tiny.flags(**{"bert_config_file": config, "max_seq_length": "16", **changes}),
+                       cwd=tmp_path)
+    assert done.code == 1 and complaint in done.err and "Traceback" not in done.err

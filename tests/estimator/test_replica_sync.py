@@ -1,0 +1,332 @@
+"""What replicas do together: their parts of a batch, shared evaluation and prediction, a vote."""
+
+import concurrent.futures
+import functools
+import itertools
+import threading
+import types
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from bertlib.data import input_pipeline
+from bertlib.estimator import replica_sync
+from bertlib.graph import collectives, graph_keys
+from bertlib.runtime import input_position
+from bertlib.system import stopping
+
+EXAMPLES = 24
+
+
+class Replica:
+    """A group of one process that plays replica `index` of `count`: it hears what `said` holds."""
+
+    horovod = False
+
+    def __init__(self, index, count, said=None):
+        self.index, self.count, self.said = index, count, said
+        self.is_first = index == 0
+
+    def from_first(self, value):
+        return value
+
+    def all_gather(self, value):
+        self.own = value
+        return self.said(value)
+
+    def name(self, index):
+        return f"replica {index}"
+
+
+def batches(replica, steps=2, micro_batches=2, **options):
+    """What a replica trains on in some steps: list of batches, each a dict of arrays."""
+    generator = np.random.RandomState(0)
+    lengths = generator.randint(1, 33, EXAMPLES)
+    mask = (np.arange(32) < lengths[:, np.newaxis]).astype(np.int32)
+    arrays = {"mask": mask, "number": np.arange(EXAMPLES, dtype=np.int32),
+              "weight": generator.rand(EXAMPLES).astype(np.float32)}
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        tf.train.create_global_step()
+        if replica:
+            tf.add_to_collection(graph_keys.EXCHANGE, collectives.Exchange(replica))
+        count = replica.count if replica else 1
+        size = options.pop("batch_size", 12 // micro_batches // count)
+        dataset = input_pipeline.array_dataset(arrays, size, is_training=True, drop_remainder=True,
+                                               micro_batches=micro_batches, **options)
+        iterator = tf.data.make_initializable_iterator(dataset)
+        following = iterator.get_next()
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            session.run(iterator.initializer)
+            return [session.run(following) for _ in range(steps * micro_batches)]
+
+
+@pytest.mark.parametrize("options", [
+    dict(), dict(batch_totals=["weight"]), dict(trim=["mask"], batch_totals=["weight"]),
+    dict(trim=["mask"], unequal_micro_batches=True, batch_size=12, batch_totals=["weight"])],
+    ids=["plain", "totals", "trimmed", "by tokens"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_replicas_have_the_parts_that_one_process_has(options, count):
+    alone = batches(None, micro_batches=2 * count, **options)
+    found = [batches(Replica(index, count), **options) for index in range(count)]
+    for number, whole in enumerate(alone):
+        micro_batch, index = divmod(number, count)
+        own = found[index][micro_batch]
+        assert own.keys() == whole.keys()
+        for name in whole:
+            np.testing.assert_array_equal(own[name], whole[name])
+
+
+@pytest.mark.parametrize("trim", [(), ("mask",)], ids=["plain", "sorted"])
+def test_without_training_replicas_take_batches_in_turn(trim):
+    arrays = {"mask": np.ones([7, 4], np.int32), "number": np.arange(7, dtype=np.int32)}
+
+    def numbers(replica):
+        with tf.Graph().as_default(), tf.Session() as session:
+            if replica:
+                replica_sync.share_input(replica)
+            dataset = input_pipeline.array_dataset(arrays, 2, is_training=False, drop_remainder=False,
+                                                   trim=trim)
+            assert replica_sync.is_shared() == (replica is not None)
+            following = tf.data.make_one_shot_iterator(dataset).get_next()["number"]
+            found = []
+            with pytest.raises(tf.errors.OutOfRangeError):
+                while True:
+                    found.append(session.run(following).tolist())
+            return found
+
+    alone = numbers(None)
+    shares = [numbers(Replica(index, 3)) for index in range(3)]
+    dealt = [batch for round_ in itertools.zip_longest(*shares) for batch in round_ if batch]
+    assert len(alone) == 4 and dealt == alone
+
+
+def test_batches_of_a_foreign_dataset_are_dealt_out_and_all_replicas_end_after_the_same_step():
+    found = []
+    for index in range(3):
+        with tf.Graph().as_default(), tf.Session() as session:
+            dataset = tf.data.Dataset.range(22).batch(2).map(lambda x: ({"x": x}, x[:1]))  # 11 batches
+            features, label = tf.data.make_one_shot_iterator(
+                replica_sync.deal_out(dataset, Replica(index, 3))).get_next()[index]
+            rows = []
+            with pytest.raises(tf.errors.OutOfRangeError):
+                while True:
+                    rows.append([values.tolist() for values in session.run((features["x"], label))])
+            found.append(rows)
+    assert found[0] == [[[0, 1], [0]], [[6, 7], [6]], [[12, 13], [12]]]
+    assert found[2] == [[[4, 5], [4]], [[10, 11], [10]], [[16, 17], [16]]]
+
+
+def test_each_replica_goes_on_where_replica_0_saved_the_input(tmp_path):
+    def opened(index):
+        with tf.Graph().as_default() as graph:
+            dataset = tf.data.Dataset.range(60).shuffle(7, seed=3).batch(2)
+            iterator = tf.data.make_initializable_iterator(replica_sync.deal_out(dataset, Replica(index, 2)))
+            batch, position = iterator.get_next()[index], input_position.InputPosition(graph)
+            session = tf.Session()
+            session.run(iterator.initializer)
+        return session, batch, position
+
+    checkpoint = str(tmp_path / "model.ckpt-3")
+    first, other = opened(0), opened(1)
+    first[2].restore(first[0], None, 0)
+    for _ in range(3):
+        given = [session.run(batch).tolist() for session, batch, _ in (first, other)]
+    first[2].save(first[0], checkpoint)
+    expected = [session.run(batch).tolist() for session, batch, _ in (first, other)]
+    assert len({*sum(given + expected, [])}) == 8
+    for index in (0, 1):
+        session, batch, position = opened(index)
+        position.restore(session, checkpoint, 3)
+        assert position.moved and session.run(batch).tolist() == expected[index]
+
+
+def test_an_input_that_is_no_dataset_cannot_be_dealt_out():
+    with pytest.raises(ValueError, match="has to return a dataset"):
+        replica_sync.deal_out(tf.zeros([2]), Replica(0, 2))
+
+
+def test_metrics_of_gathered_batches_are_those_of_one_session():
+    generator = np.random.RandomState(0)
+    rows = [(generator.rand(), generator.randint(0, 2, size), generator.rand(size).astype(np.float32))
+            for size in (8, 8, 3)]
+
+    def metric_fn(labels, scores):
+        return {"accuracy": tf.metrics.accuracy(labels, tf.cast(scores > 0.5, tf.int32)),
+                "auc": tf.metrics.auc(labels, scores)}
+
+    with tf.Graph().as_default():
+        tensors = [tf.placeholder(tf.int32, [8]), tf.placeholder(tf.float32, [8])]
+        gathered = replica_sync.Metrics((metric_fn, tensors))
+    for loss, *values in rows:
+        gathered.add(loss, values)
+    with tf.Graph().as_default(), tf.Session() as session:
+        fed = [tf.placeholder(tf.int32, [None]), tf.placeholder(tf.float32, [None])]
+        found = metric_fn(*fed)
+        session.run(tf.local_variables_initializer())
+        for _, *values in rows:
+            session.run([update for _, update in found.values()], dict(zip(fed, values)))
+        expected = session.run({name: value for name, (value, _) in found.items()})
+    results = gathered.results()
+    assert results.pop("loss") == pytest.approx(np.mean([loss for loss, *_ in rows]))
+    assert results == expected
+
+
+def test_what_is_shared_out_comes_in_order_and_each_replica_computes_its_own():
+    computed = []
+
+    def square(item):
+        computed.append(item)
+        return item * item
+
+    def said(own):  # replica 0 and 2 of three, as replica 1 hears them
+        start = len(rounds) * 3
+        rounds.append(own)
+        others = [item * item if item < 7 else None for item in range(start, start + 3)]
+        return [others[0], own, others[2]]
+
+    rounds = []
+    found = list(replica_sync.shared_out(Replica(1, 3, said), square, list(range(7))))
+    assert found == [0, 1, 4, 9, 16, 25, 36] and computed == [1, 4] and rounds == [1, 16, None]
+    assert list(replica_sync.shared_out(None, square, [2, 3])) == [4, 9]
+
+
+class Training:
+    """A training's session, as far as a vote asks, of which each run gives its own number."""
+
+    def __init__(self):
+        self.runs, self.stops = itertools.count(), False
+
+    def should_stop(self):
+        return self.stops
+
+    def raw_session(self):
+        return types.SimpleNamespace(run=lambda fetches: [next(self.runs)])
+
+
+def vote_of(said):
+    """A vote of replica 0; the other one says `said` of what it says itself, and has its weights."""
+    with tf.Graph().as_default():
+        replica = Replica(0, 2, lambda own: [own, said(own) if isinstance(own, tuple) else own])
+        tf.add_to_collection(graph_keys.EXCHANGE, collectives.Exchange(replica))
+        return replica_sync.Vote(replica), Training()
+
+
+def test_one_replica_ends_all_and_a_request_to_stop_reaches_the_others():
+    stop = stopping.StopRequest()
+    vote, training = vote_of(lambda own: (False, False, None, False))
+    assert not vote.ends(training, stop)
+    training.stops = True
+    assert vote.ends(training, stop) and not stop.made
+    vote, training = vote_of(lambda own: (True, False, None, False))
+    assert vote.ends(training, stop) and not stop.made
+    vote, training = vote_of(lambda own: (False, True, None, False))
+    assert vote.ends(training, stop) and stop.made
+
+
+def test_weights_are_compared_after_each_checkpoint_and_in_the_end():
+    vote, training = vote_of(lambda own: (False, False, None, False))
+    compared = []
+    for saves, ends in ((False, False), (True, False), (False, False), (False, True)):
+        if saves:
+            vote.listener.after_save(None, 7)
+        training.stops = ends
+        vote.ends(training, stopping.StopRequest())
+        compared.append(next(training.runs))
+    assert compared == [0, 2, 3, 5]  # a comparison is a run between
+
+
+class Threads:
+    """Groups of replicas that are threads of this process."""
+
+    def __init__(self, count):
+        self.values, self.barrier = [None] * count, threading.Barrier(count)
+
+    def run(self, function):
+        """Returns what function(group) gives for each."""
+        groups = [Replica(index, len(self.values)) for index in range(len(self.values))]
+        for group in groups:
+            group.all_gather = functools.partial(self._all_gather, group.index)
+        with concurrent.futures.ThreadPoolExecutor(len(groups)) as pool:
+            return list(pool.map(function, groups))
+
+    def _all_gather(self, index, value):
+        self.values[index] = value
+        self.barrier.wait()
+        found = list(self.values)
+        self.barrier.wait()
+        return found
+
+
+def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
+    lines = []
+    monkeypatch.setattr(replica_sync, "logging", types.SimpleNamespace(
+        warning=lambda text, *values: lines.append(text % values)))
+
+    def work(group):
+        given = {"weights": np.float32([1, 2, 3]), "halves": np.float16([1, 2]), "slot": np.float32([5])}
+        if group.index == 1:
+            given["weights"][1] = np.nextafter(np.float32(2), np.float32(3))
+            given["slot"][0] = 6
+        if group.index == 2:
+            given["halves"][1] = np.nextafter(np.float16(2), np.float16(0))
+        with tf.Graph().as_default(), tf.Session() as session:
+            for name, value in given.items():
+                tf.get_variable(name, initializer=value, trainable=name != "slot", use_resource=True)
+            weights = replica_sync.SameWeights(group)
+            session.run(tf.global_variables_initializer())
+            found = []
+            for _ in range(2):
+                weights.check(session)
+                found.append([value.tolist() for value in session.run(tf.global_variables())])
+            return found
+
+    assert Threads(3).run(work) == [[[[1, 2, 3], [1, 2], [5]]] * 2] * 3
+    assert [line.partition(". It goes on")[0] for line in lines] == [
+        "replica 1 computed other weights than replica 0: 2 of 3 variables differed, slot by 1",
+        "replica 2 computed other weights than replica 0: 1 of 3 variables differed, halves by 0.00098"]
+
+
+@pytest.mark.parametrize("limit, runs", [(2**28, 1), (1, 5)])
+def test_weights_are_given_in_few_runs(limit, runs, monkeypatch):
+    """Not in one for each variable: TensorFlow prepares each anew, and BERT-Large has 1,200."""
+    monkeypatch.setattr(replica_sync, "_BATCH_BYTES", limit)
+
+    def work(group):
+        with tf.Graph().as_default(), tf.Session() as session:
+            made = [tf.get_variable(f"v{index}", initializer=np.float32([index, group.index]),
+                                    use_resource=True) for index in range(4)]
+            made.append(tf.get_variable("words", initializer=[f"of {group.index}"], use_resource=True))
+            session.run(tf.global_variables_initializer())
+            counted = []
+            counting = types.SimpleNamespace(
+                run=lambda *arguments: (counted.append(arguments), session.run(*arguments))[1])
+            changed = replica_sync._give(group, 1, made, counting)
+            return len(counted), sorted(changed), [value.tolist() for value in session.run(made)]
+
+    expected = [[index, 1] for index in range(4)] + [[b"of 1"]]
+    names = ["v0", "v1", "v2", "v3", "words"]
+    assert Threads(2).run(work) == [(2 * runs, names, expected), (runs, [], expected)]
+
+
+def test_a_replica_that_is_three_times_slower_for_a_minute_is_named(monkeypatch):
+    now, lines = [0.0], []
+    monkeypatch.setattr(replica_sync, "logging", types.SimpleNamespace(
+        warning=lambda text, *values: lines.append(text % values)))
+    vote, training = vote_of(lambda own: own)
+    vote._group.said = lambda own: [(False, False, seconds, False) for seconds in (1.0, 4.0, 1.0)]
+    vote._pace = replica_sync.replica_group.Pace(lambda: now[0])
+    for _ in range(30):
+        now[0] += 4.1
+        vote.ends(training, stopping.StopRequest())
+    assert len(lines) == 2 and lines[0].startswith("replica 1 takes 4.0 times as long")
+
+
+def test_only_replica_0_keeps_hooks_that_write(tmp_path):
+    saver = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=1)
+    other = tf.train.SessionRunHook()
+    assert replica_sync.keep_reading_hooks([saver, other], Replica(0, 2)) == [saver, other]
+    assert replica_sync.keep_reading_hooks([saver, other], None) == [saver, other]
+    assert replica_sync.keep_reading_hooks([saver, other], Replica(1, 2)) == [other]

@@ -1,0 +1,186 @@
+"""What a training step is, settled from flags, free memory and a simulation; all of it without TensorFlow."""
+
+import collections
+import subprocess
+import sys
+import types
+
+from helpers import ROOT
+import pytest
+
+from bertlib.estimator.training_step import GB, RECOMPUTE, TrainingStep, choose, equal_micro_batches, settle
+
+Needs = collections.namedtuple("Needs", ["total", "activations", "seconds"])
+FLAGS = dict(
+    train_batch_size=32, gradient_accumulation_steps=None, tokens_per_micro_batch=0, max_seq_length=128,
+    trim_padding=True,
+    remove_padding=True, precision="fp32", recompute="none", recompute_segment=1, compile_kernels=True,
+    optimizer="adamw", lr_schedule="linear", adam_bias_correction=False, num_replicas=1,
+    gradient_dtype="fp32")
+
+
+class Simulation:
+    """A fake that counts calls. Examples take 1 GB, "attention" half, "layers" a tenth; variables 2 GB."""
+
+    def __init__(self):
+        self.steps = []
+
+    def __call__(self, step):
+        self.steps.append(step)
+        share, time = {"none": (1.0, 1.0), "attention": (0.5, 1.05), "layers": (0.1, 1.3)}[step.recompute]
+        activations = share * step.micro_batch_size * GB
+        return Needs(2 * GB + activations, activations, time * (step.micro_batch_size + 3))
+
+
+def settled(memory_gb=1000, **flags):
+    simulation = Simulation()
+    found = settle(types.SimpleNamespace(**{**FLAGS, **flags}), (memory_gb * GB, "a card"), simulation)
+    return found.step, found.messages, simulation.steps
+
+
+def test_no_tensorflow_is_loaded():
+    code = ("import sys; import bertlib.estimator.training_step; "
+            "assert not {'tensorflow', 'numpy', 'absl'} & set(sys.modules)")
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_flags_have_the_same_names_in_the_step():
+    step, messages, _ = settled(precision="fp16", recompute="layers", recompute_segment=2, optimizer="lamb",
+                                lr_schedule="cosine", gradient_accumulation_steps=4, max_seq_length=64)
+    assert step == TrainingStep(
+        train_batch_size=32, gradient_accumulation_steps=4, tokens_per_micro_batch=0, max_seq_length=64,
+        trim=True,
+        remove_padding=True, precision="fp16", recompute="layers", recompute_segment=2, compile_kernels=True,
+        optimizer="lamb", lr_schedule="cosine")
+    assert (step.micro_batch_size, step.loss_scaling, step.unequal_micro_batches,
+            messages) == (8, True, False, [])
+
+
+def test_replicas_share_the_batch_with_their_micro_batches():
+    step, messages, _ = settled(num_replicas=4, gradient_accumulation_steps=2, gradient_dtype="bf16")
+    assert (step.replicas, step.parts, step.micro_batch_size, step.gradient_dtype) == (4, 8, 4, "bf16")
+    assert messages == []
+
+
+def test_of_replicas_each_has_as_many_micro_batches_as_it_takes():
+    # 8 of 32 examples for each of 4 replicas: 2 GB of variables, and a GB an example.
+    step, _, _ = settled(6.5, num_replicas=4, gradient_accumulation_steps=0)
+    assert (step.gradient_accumulation_steps, step.micro_batch_size) == (2, 4)
+
+
+def test_a_batch_that_replicas_cannot_share_is_refused_with_sizes_that_they_can():
+    for count in (None, 0):
+        with pytest.raises(ValueError, match=r"1 on each of 3 replicas\). Batches of 30 or 33 can"):
+            settled(num_replicas=3, gradient_accumulation_steps=count)
+    with pytest.raises(ValueError, match=r"12 equal micro-batches \(4 on each of 3 replicas\). Batches of 24 "
+                                         "or 36 can"):
+        settled(num_replicas=3, gradient_accumulation_steps=4)
+
+
+def test_by_tokens_replicas_share_the_micro_batches():
+    step, messages, _ = settled(num_replicas=4, tokens_per_micro_batch=256)  # of 2 examples at full length
+    assert (step.gradient_accumulation_steps, step.parts) == (4, 16)
+    assert "on each of 4 replicas" in messages[0][1]
+    with pytest.raises(ValueError, match="on each of 4 replicas: --train_batch_size=32 examples make"):
+        settled(num_replicas=4, tokens_per_micro_batch=256, gradient_accumulation_steps=9)
+
+
+def test_a_step_cannot_be_changed():
+    step = TrainingStep()
+    with pytest.raises(AttributeError):
+        step.precision = "bf16"
+    assert step.replace(precision="bf16").precision == "bf16" and step.precision == "fp32"
+
+
+def test_without_flags_it_is_the_published_step():
+    assert settled(trim_padding=False, remove_padding=False, compile_kernels=False)[0] == TrainingStep()
+
+
+@pytest.mark.parametrize("memory_gb, mode, count",
+                         [(34, "none", 1), (33.9, "attention", 1), (17.9, "attention", 2),
+                          (5.1, "layers", 2), (2.1, "layers", 32)])
+def test_auto_and_0_take_the_fastest_that_fits(memory_gb, mode, count):
+    step, messages, _ = settled(memory_gb, recompute="auto", gradient_accumulation_steps=0)
+    assert (step.recompute, step.gradient_accumulation_steps) == (mode, count)
+    (is_warning, text), = messages
+    assert not is_warning
+    assert f"--recompute={mode} --gradient_accumulation_steps={count}: a micro-batch of" in text
+
+
+def test_auto_alone_keeps_the_number_of_micro_batches_and_0_alone_the_mode():
+    assert settled(5, recompute="auto", gradient_accumulation_steps=2)[0].recompute == "layers"
+    step, _, steps = settled(5, gradient_accumulation_steps=0)
+    assert (step.recompute, step.gradient_accumulation_steps) == ("none", 16)
+    assert {tried.recompute for tried in steps} == {"none"} and len(steps) < 6
+
+
+def test_when_nothing_fits_the_smallest_says_what_it_needs():
+    with pytest.raises(ValueError, match=r"2\.05 GB are usable, but even recompute=layers with micro-batches "
+                       r"of 1 needs"):
+        settled(2.05, recompute="auto", gradient_accumulation_steps=0)
+
+
+def test_what_is_given_is_kept_and_warned_of_if_it_will_not_fit():
+    step, messages, steps = settled(9, gradient_accumulation_steps=4)
+    assert step.gradient_accumulation_steps == 4 and steps == [step]
+    (is_warning, text), = messages
+    assert is_warning and "A micro-batch of 8 will probably not fit" in text
+    assert text.endswith("Pass --gradient_accumulation_steps=0 --recompute=auto, which find what fits.")
+    assert settled(10.5, gradient_accumulation_steps=4)[1] == []
+
+
+def test_where_there_is_surely_room_nothing_is_simulated():
+    simulation = Simulation()
+    flags = types.SimpleNamespace(**FLAGS)
+    settle(flags, (100 * GB, ""), simulation, bound=lambda step: step.micro_batch_size * GB)
+    assert not simulation.steps
+    settle(flags, (31 * GB, ""), simulation, bound=lambda step: step.micro_batch_size * GB)
+    assert len(simulation.steps) == 1
+
+
+def test_a_batch_that_cannot_be_split_is_refused_with_what_can():
+    with pytest.raises(ValueError, match="32 examples cannot be split into 5 .* Batches of 30 or 35 can; .* "
+                       "into 4 or 8"):
+        settled(gradient_accumulation_steps=5)
+    assert [equal_micro_batches(12, count) for count in (1, 3, 12)] == [12, 4, 1]
+
+
+# --- By tokens -------------------------------------------------------------------------------------------
+
+
+def test_by_tokens_there_are_as_many_micro_batches_as_the_longest_examples_take():
+    step, messages, _ = settled(tokens_per_micro_batch=1000)
+    assert (step.gradient_accumulation_steps, step.unequal_micro_batches) == (5, True)
+    assert "--gradient_accumulation_steps not given: using 5" in messages[0][1]
+    # They need not divide the batch, and may be more.
+    assert settled(tokens_per_micro_batch=1000,
+                   gradient_accumulation_steps=7)[0].gradient_accumulation_steps == 7
+    assert settled(tokens_per_micro_batch=1000, gradient_accumulation_steps=7)[0].micro_batch_size == 5
+
+
+@pytest.mark.parametrize("flags, expected", [
+    (dict(trim_padding=False), "untrimmed examples all have the same number of tokens"),
+    (dict(tokens_per_micro_batch=100), "is below --max_seq_length=128"),
+    (dict(gradient_accumulation_steps=0), "leave one of them out"),
+    (dict(gradient_accumulation_steps=33), "make at most 32 micro-batches"),
+    (dict(gradient_accumulation_steps=4), "Pass --gradient_accumulation_steps=5 or "
+     "--tokens_per_micro_batch=1024")])
+def test_by_tokens_what_contradicts_itself_is_refused(flags, expected):
+    with pytest.raises(ValueError, match=expected):
+        settled(**{"tokens_per_micro_batch": 1000, **flags})
+
+
+def test_by_tokens_the_warning_names_the_flag_that_helps():
+    (_, _), (is_warning, text) = settled(3, tokens_per_micro_batch=1000)[1]
+    assert is_warning and "Pass a smaller --tokens_per_micro_batch, or --recompute=auto." in text
+
+
+# --- The search ------------------------------------------------------------------------------------------
+
+
+def test_recomputing_more_is_not_looked_at_once_the_whole_batch_fits():
+    simulation = Simulation()
+    step, needs = choose(TrainingStep(), 18 * GB, simulation, RECOMPUTE)
+    assert (step.recompute, step.gradient_accumulation_steps, needs.total) == ("attention", 1, 18 * GB)
+    assert "layers" not in {tried.recompute for tried in simulation.steps}
+    assert len(simulation.steps) == len(set(simulation.steps))

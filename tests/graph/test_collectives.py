@@ -1,0 +1,109 @@
+"""Sums over replicas, in the graph of one of them: what travels, in which order, in which dtype, where."""
+
+from helpers import ancestors
+import pytest
+import tensorflow.compat.v1 as tf
+
+from bertlib.graph import collectives
+
+MEGABYTE = 2**20
+
+
+class Group:
+    """Stands for a `replica_group.Group`: replica 1 of 3, alone."""
+
+    count, index = 3, 1
+
+    def from_first(self, value):
+        return value
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as graph, tf.device(collectives.device(Group())):
+        yield graph
+
+
+def added_up(megabytes, gradient_dtype=None, dtypes=(tf.float32,)):
+    """Builds sums of variables of these sizes; returns (Exchange, the ops that made the variables ready, ops
+    that assign the sums)."""
+    exchange = collectives.Exchange(Group(), gradient_dtype)
+    pairs = []
+    for index, size in enumerate(megabytes):
+        dtype = dtypes[index % len(dtypes)]
+        variable = tf.get_variable(f"sum_{index}", [int(size * MEGABYTE) // dtype.size], dtype,
+                                   tf.zeros_initializer(), use_resource=True)
+        pairs.append((variable, variable.assign_add(tf.ones_like(variable), read_value=False)))
+    return exchange, [add for _, add in pairs], exchange.add_up(pairs)
+
+
+def journeys(graph):
+    """The all-reduces of a graph, in the order in which they were built."""
+    return [op for op in graph.get_operations() if op.type == "CollectiveReduceV2"]
+
+
+def bytes_of(op):
+    return op.inputs[0].shape.num_elements() * op.inputs[0].dtype.size
+
+
+def test_small_tensors_travel_together_and_large_ones_alone(graph):
+    added_up([3, 3, 20, 3, 3, 1])
+    assert [bytes_of(op) / MEGABYTE for op in journeys(graph)] == [20, 9, 4]
+
+
+def test_each_dtype_travels_by_itself(graph):
+    added_up([6, 2, 6, 2], dtypes=[tf.float32, tf.float16])
+    assert [(op.inputs[0].dtype, bytes_of(op) / MEGABYTE) for op in journeys(graph)] == [
+        (tf.float32, 12), (tf.float16, 4)]
+
+
+def test_a_sum_waits_for_its_own_gradients_only(graph):
+    _, adds, _ = added_up([20, 5, 5, 20])
+    waits_for = [[index for index, add in enumerate(adds) if add in ancestors(op)] for op in journeys(graph)]
+    assert waits_for == [[0], [0, 1, 2], [0, 1, 2, 3]]
+
+
+def test_sums_are_made_one_after_the_other(graph):
+    added_up([20, 20, 20])
+    first, second, third = journeys(graph)
+    assert first in ancestors(second) and second in ancestors(third)
+
+
+def test_every_variable_is_assigned_its_sum(graph):
+    _, _, assigns = added_up([3, 20, 3])
+    assert {op.inputs[0].op.name for op in assigns} == {"sum_0", "sum_1", "sum_2"}
+    assert all(set(journeys(graph)) & ancestors(op) for op in assigns)
+
+
+def test_replicas_are_counted_from_the_group(graph):
+    added_up([20])
+    op = journeys(graph)[0]
+    assert tf.get_static_value(op.inputs[1]) == 3
+    assert (op.get_attr("merge_op"), op.get_attr("final_op")) == (b"Add", b"Id")
+
+
+def test_bf16_travels_as_bf16_and_is_added_to_what_it_was(graph):
+    _, _, assigns = added_up([20, 3, 3], gradient_dtype=tf.bfloat16)
+    assert [(op.inputs[0].dtype, bytes_of(op) / MEGABYTE) for op in journeys(graph)] == [
+        (tf.bfloat16, 10), (tf.bfloat16, 3)]
+    assert {op.inputs[1].dtype for op in assigns} == {tf.float32}
+
+
+def test_two_graphs_share_no_key():
+    def keys():
+        with tf.Graph().as_default() as graph:
+            added_up([20, 3])
+            return {int(tf.get_static_value(op.inputs[3])) for op in journeys(graph)}
+    assert not keys() & keys()
+
+
+def test_waiting_counts_from_the_last_gradient(graph):
+    exchange, adds, assigns = added_up([20, 3])
+    assert set(adds) <= ancestors(exchange.ready.op)
+    assert not set(journeys(graph)) & ancestors(exchange.ready.op)
+    assert set(assigns) <= ancestors(exchange.seconds_until(assigns).op)
+
+
+def test_nothing_is_pinned_to_a_cpu_or_gpu(graph):
+    added_up([20, 3, 3], gradient_dtype=tf.bfloat16)
+    assert {op.device for op in graph.get_operations()} <= {"", collectives.device(Group())}

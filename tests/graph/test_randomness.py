@@ -1,0 +1,296 @@
+"""Random numbers are a function of (seed, step, place, site), and of nothing else."""
+
+import contextlib
+
+from helpers import ancestors
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from bertlib.graph import randomness
+import modeling
+
+CONFIG = modeling.BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+                             intermediate_size=12, hidden_dropout_prob=0.4, attention_probs_dropout_prob=0.4,
+                             max_position_embeddings=8, type_vocab_size=2)
+IDS = np.arange(12).reshape(2, 6)
+
+
+@contextlib.contextmanager
+def keyed_session(seed, part):
+    """Gives (session, global step) of a new graph with that seed, for that part of the batch."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        if seed is not None:
+            tf.set_random_seed(seed)
+        global_step = tf.train.get_or_create_global_step()
+        if part is not None:
+            randomness.set_part(tf.constant(part))
+        yield session, global_step
+
+
+def draw(shape=(4, 6), site="here#0", seed=None, step=0, part=None):
+    """One draw in a graph and a session of its own."""
+    with keyed_session(seed, part) as (session, global_step):
+        numbers = randomness.uniform(shape, site)
+        global_step.load(step, session)
+        return session.run(numbers)
+
+
+# --- Uniform numbers ----------------------------------------------------------------------------------------
+
+
+def test_same_seed_step_and_site_give_the_same_numbers():
+    np.testing.assert_array_equal(draw(seed=7, step=3), draw(seed=7, step=3))
+
+
+@pytest.mark.parametrize("change", [{"seed": 8}, {"step": 4}, {"site": "here#1"}],
+                         ids=["seed", "step", "site"])
+def test_another_seed_step_or_site_gives_other_numbers(change):
+    base = {"seed": 7, "step": 3, "site": "here#0"}
+    assert (draw(**base) != draw(**{**base, **change})).all()
+
+
+def test_numbers_are_what_they_were_when_this_was_written():
+    # A resumed run must go on with the numbers of the version that began it.
+    numbers = draw((4,), "bert/embeddings/dropout#0", seed=12345, step=700)
+    np.testing.assert_array_equal(numbers,
+                                  np.float32([0.5370358228683472, 0.9231173992156982, 0.9202401638031006,
+                                              0.8745458126068115]))
+
+
+def test_without_a_seed_the_default_one_counts():
+    np.testing.assert_array_equal(draw(), draw(seed=randomness.DEFAULT_SEED))
+
+
+def test_numbers_lie_in_0_to_1_evenly():
+    numbers = draw((100, 100))
+    assert numbers.dtype == np.float32
+    assert numbers.min() >= 0 and numbers.max() < 1
+    counts, _ = np.histogram(numbers, bins=10, range=(0, 1))
+    assert np.abs(counts - 1000).max() < 150  # five standard deviations
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_a_part_of_the_effective_batch_draws_its_slice_of_the_wholes_numbers(parts):
+    whole = draw((8, 6), step=5)
+    size = 8 // parts
+    for part in range(parts):
+        expected = whole[part * size:(part + 1) * size]
+        np.testing.assert_array_equal(draw((size, 6), step=5, part=part), expected)
+
+
+def test_parts_share_no_numbers_also_if_they_fill_no_whole_blocks():
+    # 3 · 1 values, in blocks of 4: a part that started where the one before it ended would repeat numbers.
+    parts = [draw((3, 1), part=part) for part in range(3)]
+    assert len(np.unique(parts)) == 9
+
+
+def test_unequal_parts_share_no_numbers(graph):
+    part = tf.placeholder(tf.int32, [])
+    tf.train.get_or_create_global_step()
+    randomness.set_part(part)
+    randomness.unequal_micro_batches()
+    draws = [randomness.uniform([size], "here#0") for size in (64, 40)]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        first, second = session.run(draws[0], {part: 0}), session.run(draws[1], {part: 1})
+    np.testing.assert_array_equal(first, draw((64,)))
+    assert not set(first) & set(second)
+
+
+def test_the_part_declared_last_counts(graph):
+    part = tf.placeholder(tf.int32, [])
+    tf.train.get_or_create_global_step()
+    randomness.set_part(tf.constant(0))
+    randomness.set_part(part)
+    numbers = randomness.uniform([2, 6], "here#0")
+    whole = draw((6, 6))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for index in range(3):
+            np.testing.assert_array_equal(session.run(numbers, {part: index}), whole[2 * index:2 * index + 2])
+
+
+def test_without_a_global_step_each_run_draws_anew_and_stays_with_it(graph):
+    first, again = randomness.uniform([50], "here#0"), randomness.uniform([50], "here#0")
+    ones = tf.ones([50])
+    kept = modeling.dropout(ones, 0.5)
+    gradient, = tf.gradients(kept, ones)
+    with tf.Session() as session:
+        runs = [session.run([first, again, kept, gradient]) for _ in range(3)]
+    for one, other, mask, slope in runs:
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(mask, slope)
+    assert len({one.tobytes() for one, *_ in runs}) == 3
+    assert len({mask.tobytes() for _, _, mask, _ in runs}) == 3
+
+
+# --- Sites --------------------------------------------------------------------------------------------------
+
+
+def test_sites_are_counted_by_scope_and_kind(graph):
+    with tf.variable_scope("bert"):
+        assert [randomness.new_site("dropout") for _ in range(2)] == ["bert/dropout#0", "bert/dropout#1"]
+        assert randomness.new_site("initializer") == "bert/initializer#0"
+        with tf.variable_scope("pooler"):
+            assert randomness.new_site("dropout") == "bert/pooler/dropout#0"
+    with tf.variable_scope("bert"):
+        assert randomness.new_site("dropout") == "bert/dropout#2"
+    with tf.Graph().as_default(), tf.variable_scope("bert"):
+        assert randomness.new_site("dropout") == "bert/dropout#0"
+
+
+def test_a_repeatable_function_takes_its_sites_once(graph):
+    def function():
+        made = getattr(tf.get_default_graph(), "made", False)
+        tf.get_default_graph().made = True
+        # As a variable's initializer, which takes a site where the variable is made only.
+        return [randomness.new_site(kind) for kind in ("dropout", "dropout")
+                + (() if made else ("initializer",))]
+
+    function = randomness.repeatable(function)
+    with tf.variable_scope("bert"):
+        assert function() == ["bert/dropout#0", "bert/dropout#1", "bert/initializer#0"]
+    with tf.variable_scope("gradients"):
+        assert function() == function() == ["bert/dropout#0", "bert/dropout#1"]
+        assert randomness.new_site("dropout") == "gradients/dropout#0"
+    with tf.variable_scope("bert"):
+        assert randomness.new_site("dropout") == "bert/dropout#2"
+
+
+def test_a_repeatable_function_draws_the_same_numbers_whatever_became_of_step_seed_and_part(graph):
+    function = randomness.repeatable(lambda: randomness.uniform([6], randomness.new_site("dropout")))
+    global_step = tf.train.get_or_create_global_step()
+    numbers = function()
+    with tf.control_dependencies([numbers]), tf.control_dependencies([tf.assign_add(global_step, 1)]):
+        tf.set_random_seed(99)
+        randomness.set_part(tf.constant(1))
+        again = function() + 0
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        np.testing.assert_array_equal(*session.run([numbers, again]))
+
+
+# --- Dropout in a model -------------------------------------------------------------------------------------
+
+
+def run_model(steps=(0,), seed=None, before=False, after=False, part=None, ids=IDS):
+    """The sequence outputs at those steps, in a graph and a session of its own."""
+    with keyed_session(seed, part) as (session, global_step):
+        if before:
+            tf.get_variable("head", [3], initializer=modeling.create_initializer())
+            modeling.dropout(tf.ones([2, 8]), 0.3)
+        model = modeling.BertModel(CONFIG, True, tf.constant(ids, tf.int32))
+        if after:
+            with tf.variable_scope("head"):
+                modeling.dropout(model.get_pooled_output(), 0.3)
+                tf.get_variable("kernel", [3], initializer=modeling.create_initializer())
+        session.run(tf.global_variables_initializer())
+        outputs = []
+        for step in steps:
+            global_step.load(step, session)
+            outputs.append(session.run(model.get_sequence_output()))
+        return outputs
+
+
+def test_a_models_masks_are_the_same_in_every_session_and_differ_between_steps_and_seeds():
+    first = run_model(steps=(0, 1, 0))
+    second = run_model(steps=(1, 0))
+    np.testing.assert_array_equal(first[0], first[2])
+    np.testing.assert_array_equal(first[0], second[1])
+    np.testing.assert_array_equal(first[1], second[0])
+    assert np.abs(first[0] - first[1]).max() > 0.1
+    assert np.abs(first[0] - run_model(seed=99)[0]).max() > 0.1
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_head_beside_the_encoder_changes_neither_its_masks_nor_its_initial_weights(where):
+    np.testing.assert_array_equal(run_model()[0], run_model(**{where: True})[0])
+
+
+def test_micro_batches_use_the_masks_of_the_effective_batch():
+    # Up to rounding: a matrix product may add in another order for another number of rows.
+    whole, = run_model(ids=np.concatenate([IDS, IDS]))
+    for part in range(2):
+        np.testing.assert_allclose(run_model(part=part)[0], whole[2 * part:2 * part + 2], rtol=0, atol=1e-5)
+
+
+def test_every_dropout_of_a_model_has_its_own_mask_of_the_right_share(graph):
+    tf.train.get_or_create_global_step()
+    modeling.BertModel(CONFIG, True, tf.constant(IDS.repeat(20, axis=0), tf.int32))
+    comparisons = [op for op in tf.get_default_graph().get_operations()
+                   if op.type == "GreaterEqual" and op.inputs[0].dtype == tf.int16]
+    assert len(comparisons) == 1 + 3 * CONFIG.num_hidden_layers
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        masks = session.run([op.outputs[0] for op in comparisons])
+    assert len({mask.ravel()[:100].tobytes() for mask in masks}) == len(masks)
+    for mask in masks:
+        assert abs(mask.mean() - 0.6) < 5 * (0.24 / mask.size)**0.5
+
+
+def test_a_mask_is_not_drawn_before_what_it_applies_to_is_there(graph):
+    # Otherwise a step could draw, and hold, all masks at its start.
+    tf.train.get_or_create_global_step()
+    x = tf.placeholder(tf.float32, [2, 3], name="x")
+    modeling.dropout(x, 0.5)
+    drawing = [op for op in tf.get_default_graph().get_operations()
+               if op.type == "StatelessRandomUniformFullIntV2"]
+    assert [x.op in ancestors(op) for op in drawing] == [True]
+
+
+# --- Initial weights ----------------------------------------------------------------------------------------
+
+
+def initial_values(names, seed=None, step=0):
+    with tf.Graph().as_default(), tf.Session() as session:
+        if seed is not None:
+            tf.set_random_seed(seed)
+        global_step = tf.train.get_or_create_global_step()
+        variables = {}
+        for name in names:
+            with tf.variable_scope(name):
+                variables[name] = tf.get_variable("kernel", [100, 50],
+                                                  initializer=modeling.create_initializer(0.02))
+        global_step.load(step, session)
+        session.run(tf.variables_initializer(variables.values()))
+        return session.run(variables)
+
+
+def test_initial_values_are_normal_cut_at_two_standard_deviations():
+    values = initial_values(["a"])["a"]
+    assert np.abs(values).max() <= 0.04
+    assert abs(values.mean()) < 0.001
+    assert abs(values.std() - 0.02 * 0.8796) < 0.0005  # the standard deviation after the cut
+
+
+def test_initial_values_depend_on_the_variable_and_the_seed_only():
+    alone = initial_values(["b"])["b"]
+    among_others = initial_values(["a", "b", "c"])
+    np.testing.assert_array_equal(among_others["b"], alone)
+    np.testing.assert_array_equal(initial_values(["b"], step=9)["b"], alone)
+    assert len({values.tobytes() for values in among_others.values()}) == 3
+    assert (initial_values(["b"], seed=1)["b"] != alone).any()
+
+
+# --- Permutations -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_a_permutation_holds_every_number_once(size):
+    order = randomness.permutation(12345, 0, size)
+    assert order.dtype == np.int64
+    np.testing.assert_array_equal(np.sort(order), np.arange(size))
+
+
+def test_permutations_differ_by_epoch_and_seed_and_repeat():
+    orders = [randomness.permutation(seed, epoch, 50).tobytes()
+              for seed, epoch in ((1, 0), (1, 1), (2, 0), (11, 0))]
+    assert len(set(orders)) == 4
+    assert randomness.permutation(1, 0, 50).tobytes() == orders[0]
+
+
+def test_permutations_are_what_they_were_when_this_was_written():
+    # A resumed run must go on in the order in which the version that began it shuffled.
+    assert randomness.permutation(12345, 0, 8).tolist() == [7, 1, 3, 6, 2, 4, 0, 5]
+    assert randomness.permutation(12345, 1, 8).tolist() == [7, 1, 2, 6, 0, 3, 5, 4]

@@ -1,0 +1,456 @@
+"""Recomputation changes memory and time, and no number."""
+
+import functools
+import gc
+import re
+import weakref
+
+from helpers import ancestors
+import numpy as np
+import pytest
+from scripts import run_fresh
+import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
+
+from bertlib.estimator import memory_planner
+from bertlib.graph import randomness
+from bertlib.graph.custom_gradient import with_own_gradient
+from bertlib.graph.recompute_grad import recompute_grad
+import modeling
+
+CONFIG = modeling.BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=3, num_attention_heads=2,
+                             intermediate_size=12, hidden_dropout_prob=0.4, attention_probs_dropout_prob=0.4,
+                             max_position_embeddings=8, type_vocab_size=2, initializer_range=0.5)
+SHALLOW = modeling.BertConfig.from_dict({**CONFIG.to_dict(), "num_hidden_layers": 1})
+IDS = np.arange(24).reshape(4, 6) % 20
+
+
+def evaluate(tensors, feed=None, **options):
+    """Values in a new session with initialized variables."""
+    with tf.Session(config=tf.ConfigProto(**options)) as session:
+        session.run(tf.global_variables_initializer())
+        return session.run(tensors, feed)
+
+
+def gradients(target, sources):
+    """Dense gradients; None stays None."""
+    return [None if gradient is None else tf.convert_to_tensor(gradient)
+            for gradient in tf.gradients(target, sources)]
+
+
+def assert_equal(ours, expected, tolerance=1e-6):
+    """Equal up to rounding: `tolerance` of an array's largest value, or of a tenth of that of all arrays."""
+    assert len(ours) == len(expected)
+    largest = [np.abs(b).max() for b in expected]
+    for a, b, size in zip(ours, expected, largest):
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(size, 0.1 * max(largest)))
+
+
+def weighted_sum(tensor):
+    """A scalar whose gradient differs at all positions. (A normalized layer's sum of squares has none.)"""
+    weights = np.random.RandomState(1).standard_normal(256).astype(np.float32)
+    flat = tf.reshape(tensor, [-1])
+    return tf.reduce_sum(flat * tf.tile(weights, [8])[:tf.size(flat)])
+
+
+def build_model(mode="none", segment=1, ids=IDS, config=CONFIG, **options):
+    ids = ids if isinstance(ids, tf.Tensor) else tf.constant(ids, tf.int32)
+    mask = tf.cast(tf.not_equal(ids, 3), tf.int32)
+    return modeling.BertModel(config, True, ids, mask, recompute=mode, recompute_segment=segment, **options)
+
+
+def pooled_loss(model):
+    return weighted_sum(model.get_pooled_output())
+
+
+def run_model(mode="none", segment=1, loss=pooled_loss, ids=IDS):
+    """(all layers' outputs, {variable's name: gradient}, initial values) in a graph of its own."""
+    config = tf.ConfigProto()
+    # It adds in another order where a sum has another shape: without it, all numbers are the same to the bit.
+    config.graph_options.rewrite_options.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
+    with tf.Graph().as_default(), tf.Session(config=config) as session:
+        global_step = tf.train.get_or_create_global_step()
+        model = build_model(mode, segment, ids() if callable(ids) else ids)
+        variables = tf.trainable_variables()
+        found = dict(zip([variable.op.name for variable in variables], gradients(loss(model), variables)))
+        found = {name: gradient for name, gradient in found.items() if gradient is not None}
+        session.run(tf.global_variables_initializer())
+        global_step.load(3, session)
+        placeholders = tf.get_collection("feed")
+        return session.run([model.get_all_encoder_layers(), found, variables], dict(zip(placeholders, [IDS])))
+
+
+def assert_same_model(ours, expected, tolerance=0):
+    """Equal to the bit, or up to rounding: outputs, gradients and initial weights."""
+    assert list(ours[1]) == list(expected[1])
+    assert_equal(*[[*outputs, *found.values(), *weights] for outputs, found, weights in (ours, expected)],
+                 tolerance)
+
+
+# --- The encoder --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return run_model()
+
+
+@pytest.mark.parametrize("mode, segment", [("attention", 1), ("layers", 1)])
+def test_activations_gradients_names_and_initial_weights_are_those_without(plain, mode, segment):
+    assert_same_model(run_model(mode, segment), plain)
+
+
+def test_batch_and_length_may_be_unknown_when_the_graph_is_built(plain):
+    """In segments of two layers and one: the same, too."""
+    def ids():
+        tf.add_to_collection("feed", tf.placeholder(tf.int32, [None, None]))
+        return tf.get_collection("feed")[0]
+
+    assert_same_model(run_model("layers", 2, ids=ids), plain, 1e-6)
+
+
+def test_gradients_reach_every_layer_whose_output_is_used():
+    """Within a segment of two layers and at its end; the last layer, a segment of its own, has no use."""
+    def loss(model):
+        return tf.add_n([weighted_sum(model.get_all_encoder_layers()[index]) for index in (0, 1)])
+
+    # Where two gradients meet in a layer's output they are added in another order.
+    assert_same_model(run_model("layers", 2, loss), run_model(loss=loss), 1e-6)
+
+
+def test_an_output_in_a_segment_that_nothing_uses_is_not_kept(graph):
+    # tf.gradients makes zeros in its shape, and would keep it for that.
+    found = gradients(pooled_loss(build_model("layers", 2)), tf.trainable_variables())
+    assert not [op for op in ancestors(tf.group(*found)) if op.type == "ZerosLike"]
+
+
+def test_only_training_is_recomputed(graph):
+    def identities(training):
+        modeling.BertModel(CONFIG, training, tf.constant(IDS), scope=str(training), recompute="layers")
+        return [op for op in graph.get_operations() if op.type == "IdentityN"
+                and "intermediate" not in op.name]
+
+    assert not identities(False) and identities(True)
+
+
+def test_unknown_modes_and_segments_are_refused(graph):
+    with pytest.raises(ValueError, match="'all'.*none, attention, layers"):
+        build_model("all")
+    with pytest.raises(ValueError, match="recompute_segment=0"):
+        build_model("layers", 0, scope="other")
+
+
+def test_every_layer_draws_its_masks_twice_and_attention_alone_its_own(graph):
+    def drawn(mode):
+        with tf.Graph().as_default() as graph:
+            tf.train.get_or_create_global_step()
+            tf.gradients(build_model(mode, config=SHALLOW).get_pooled_output(), tf.trainable_variables())
+            return sum(op.type.startswith("StatelessRandomUniform") for op in graph.get_operations())
+
+    assert [drawn(mode) for mode in ("none", "attention", "layers")] == [4, 5, 7]
+
+
+def test_parts_of_an_effective_batch_draw_their_masks_again_too(graph):
+    def accumulated(mode):
+        with tf.Graph().as_default(), tf.Session() as session:
+            tf.train.get_or_create_global_step()
+            part, ids = tf.placeholder(tf.int32, []), tf.placeholder(tf.int32, [2, 6])
+            randomness.set_part(part)
+            loss = pooled_loss(build_model(mode, ids=ids, config=SHALLOW))
+            sums = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in tf.trainable_variables()]
+            add = [tf.assign_add(*pair) for pair in zip(sums, gradients(loss, tf.trainable_variables()))]
+            session.run(tf.global_variables_initializer())
+            for index in range(2):
+                session.run(add, {part: index, ids: IDS[2 * index:2 * index + 2]})
+            return session.run(sums)
+
+    assert_equal(accumulated("layers"), accumulated("none"))
+
+
+def test_two_models_in_a_graph_with_the_same_weights(graph):
+    def both(mode):
+        with tf.Graph().as_default():
+            tf.train.get_or_create_global_step()
+            with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+                models = [build_model(mode, ids=ids, config=SHALLOW, scope="bert")
+                          for ids in (IDS, IDS[::-1])]
+            loss = tf.add_n([pooled_loss(model) for model in models])
+            return evaluate(gradients(loss, tf.trainable_variables()))
+
+    assert_equal(both("layers"), both("none"))
+
+
+def test_replicas_of_a_mirrored_strategy():
+    def replicas(mode):
+        with tf.Graph().as_default():
+            tf.train.get_or_create_global_step()
+            strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+
+            def step():
+                index = tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)
+                model = build_model(mode, ids=IDS[2 * index:2 * index + 2], config=SHALLOW)
+                found = gradients(pooled_loss(model), tf.trainable_variables())
+                assert None not in found
+                return found
+
+            with strategy.scope():
+                found = strategy.extended.call_for_each_replica(step)
+            found = [strategy.experimental_local_results(value) for value in found]
+            return evaluate([value for pair in found for value in pair], device_count={"CPU": 2})
+
+    assert_equal(replicas("layers"), replicas("none"))
+
+
+# --- Any function -------------------------------------------------------------------------------------------
+
+
+def layer(x, scale, factor=None):
+    """A layer with a variable and a mask: [rows, 4] -> [rows, 4]."""
+    with tf.variable_scope("layer", reuse=tf.AUTO_REUSE):
+        kernel = tf.get_variable("kernel", [4, 4], initializer=modeling.create_initializer(0.5))
+        y = modeling.dropout(tf.tanh(tf.matmul(x, kernel)), 0.4) * tf.cast(scale, tf.float32)
+        return y if factor is None else y * factor
+
+
+X = np.random.RandomState(0).standard_normal([3, 4]).astype(np.float32)
+
+
+def compare(build, wraps=(recompute_grad, lambda layer: layer)):
+    """Asserts that a recomputed `layer` builds the tensors of the plain one. Returns their values."""
+    values = []
+    for wrap in wraps:
+        with tf.Graph().as_default():
+            tf.train.get_or_create_global_step()
+            values.append(evaluate(build(wrap(layer), tf.constant(X))))
+    assert_equal(*values)
+    return values[0]
+
+
+def loss_and_gradients(y, x):
+    with tf.variable_scope("", reuse=True):
+        kernel = tf.get_variable("layer/kernel")
+    loss = tf.reduce_sum(tf.square(y))
+    return [loss, *gradients(loss, [x, kernel])]
+
+
+def test_gradients_reach_inputs_and_variables():
+    loss, to_x, to_kernel = compare(lambda layer, x: loss_and_gradients(layer(layer(x, 2), 3), x))
+    assert np.abs(to_x).max() > 0.1 and np.abs(to_kernel).max() > 0.1
+
+
+def test_integers_have_no_gradient():
+    def build(layer, x):
+        scale = tf.constant(2)
+        y = layer(x, scale)
+        assert tf.gradients(y, [scale]) == [None]
+        return loss_and_gradients(y, x)
+
+    compare(build)
+
+
+@pytest.mark.parametrize("branch", [True, False])
+def test_inside_a_cond(branch):
+    def build(layer, x):
+        y = tf.cond(tf.constant(X.sum() > 0) if branch else tf.constant(X.sum() < 0),
+                    lambda: layer(x, 2), lambda: layer(layer(x, 3), 1))
+        return loss_and_gradients(y, x)
+
+    compare(build)
+
+
+def test_inside_a_while_loop():
+    def build(layer, x):
+        layer(x, 1)  # makes the variable, which an initializer inside the loop could not
+        _, y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, layer(y, i + 1)), [0, x])
+        return loss_and_gradients(y, x)
+
+    compare(build)
+
+
+def test_inside_the_functions_of_control_flow_v2():
+    tf.enable_control_flow_v2()
+    try:
+        compare(lambda layer, x: loss_and_gradients(
+            tf.cond(tf.reduce_sum(x) > -99, lambda: layer(x, 2), lambda: layer(x, 3)), x))
+    finally:
+        tf.disable_control_flow_v2()
+
+
+def test_recomputation_inside_recomputation():
+    def twice(layer):
+        return lambda x, scale: layer(layer(x, scale), scale)
+
+    compare(lambda layer, x: loss_and_gradients(layer(x, 2), x),
+            wraps=[lambda layer: recompute_grad(twice(recompute_grad(layer))), twice])
+
+
+def test_gradients_of_gradients():
+    def build(layer, x):
+        slope, = tf.gradients(layer(x, 2), [x])
+        return loss_and_gradients(slope, x)
+
+    compare(build)
+
+
+def test_several_outputs_of_which_one_or_another_is_used():
+    def build(function, x):
+        first, second = function(x)  # a list stays a list
+        # The latter a sparse one.
+        return [*loss_and_gradients(second, x), *gradients(tf.gather(first, [1, 1]), [x])]
+
+    def pair(layer):
+        return lambda x: [layer(x, 2), layer(x, 3)]
+
+    compare(build, wraps=[lambda layer: recompute_grad(pair(layer)), pair])
+
+
+def test_reference_variables(graph):
+    with tf.variable_scope("", use_resource=False):
+        x = tf.constant(X)
+        y = recompute_grad(layer)(x, 2)
+        assert tf.trainable_variables()[0].dtype._is_ref_dtype
+        loss, *slopes = loss_and_gradients(y, x)
+    a, b = evaluate([slopes, gradients(tf.reduce_sum(tf.square(y)), [x])])
+    assert np.abs(a[1]).max() > 0.1
+    assert_equal(a[:1], b)
+
+
+def test_an_outer_custom_getter_still_counts():
+    def doubled(getter, *args, **kwargs):
+        return 2 * getter(*args, **kwargs)
+
+    def build(layer, x):
+        with tf.variable_scope("", custom_getter=doubled):
+            y = layer(x, 1)
+        return loss_and_gradients(y, x)
+
+    compare(build)
+
+
+def test_default_names_are_taken_in_the_forward_pass_only(graph):
+    normalize = recompute_grad(modeling.layer_norm)
+    x = tf.constant(X)
+    y = normalize(normalize(x))
+    tf.gradients(y, x)
+    modeling.layer_norm(y)
+    assert [variable.op.name for variable in tf.global_variables() if "beta" in variable.op.name] == [
+        "LayerNorm/beta", "LayerNorm_1/beta", "LayerNorm_2/beta"]
+
+
+@pytest.mark.parametrize("has_step", [True, False])
+def test_masks_are_drawn_again_for_the_step_and_the_part_of_the_forward_pass(graph, has_step):
+    # A global step made, or a part declared, in between counts for what comes after it.
+    if has_step:
+        tf.train.get_or_create_global_step()
+    x = tf.ones([20, 4])
+    y = recompute_grad(lambda x: modeling.dropout(x, 0.5))(x)
+    tf.train.get_or_create_global_step()
+    randomness.set_part(tf.constant(1))
+    mask, slope = evaluate([y, tf.gradients(y, x)[0]])
+    np.testing.assert_array_equal(mask, slope)
+    assert 0.2 < (mask == 0).mean() < 0.8
+
+
+def test_a_captured_tensor_or_variable_is_refused(graph):
+    x, weight = tf.constant(X), tf.Variable(2.0)
+    outer = x * 2
+    with pytest.raises(ValueError, match=f"{outer.name} is used.*argument"):
+        tf.gradients(recompute_grad(lambda x: x + outer)(x), x)
+    with pytest.raises(ValueError, match="is used.*tf.get_variable"):
+        tf.gradients(recompute_grad(lambda x: x * weight)(x), x)
+    tf.gradients(recompute_grad(lambda x, other: x + other)(x, outer), x)
+
+
+def test_random_numbers_with_a_state_are_refused(graph):
+    with pytest.raises(ValueError, match="RandomUniform.*`uniform` or `bernoulli` of `randomness`"):
+        x = tf.constant(X)
+        tf.gradients(recompute_grad(lambda x: tf.nn.dropout(x, rate=0.5))(x), x)
+
+
+@pytest.mark.parametrize("function",
+                         [lambda x: recompute_grad(layer)(x, 2), lambda x: cube(x, tf.constant(2.0))],
+                         ids=["recomputed", "own gradient"])
+def test_a_graph_can_be_collected(function):
+    with tf.Graph().as_default() as graph:
+        x = tf.constant(X)
+        tf.gradients(function(x), x)
+        reference = weakref.ref(graph)
+    del graph, x
+    gc.collect()
+    assert reference() is None
+
+
+# --- A gradient of one's own -----------------------------------------------------------------------------
+
+
+def cube(x, scale):
+    return with_own_gradient(scale * x**3, [x, scale], lambda dy, x,
+                             scale: [dy * 3 * scale * x**2, tf.reduce_sum(dy * x**3)])
+
+
+def test_a_gradient_of_ones_own_can_be_differentiated_again(graph):
+    x, scale = tf.constant(X), tf.constant(2.0)
+    slope, to_scale = tf.gradients(cube(x, scale), [x, scale])
+    curvature, = tf.gradients(slope, [x])
+    with tf.Session() as session:
+        found = session.run([cube(x, scale), slope, to_scale, curvature])
+    for value, expected in zip(found, [2 * X**3, 6 * X**2, np.sum(X**3), 12 * X]):
+        np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+def test_a_gradient_of_ones_own_is_the_one_taken(graph):
+    x = tf.constant(X)
+    with tf.Session() as session:
+        slope, = session.run(tf.gradients(with_own_gradient(2 * x, [x], lambda dy, x: [5 * x]), [x]))
+    np.testing.assert_array_equal(slope, 5 * X)
+
+
+def test_what_the_output_was_computed_from_is_not_kept():
+    def build(function):
+        x = tf.placeholder(tf.float32, [1024, 1024])
+        y = functools.reduce(lambda y, _: function(y), range(8), x)
+        return tf.gradients(y, [x])[0]
+
+    size = 4 * 1024 * 1024
+    # The input of each of 8, and what one of them needs for its gradient.
+    for gelu in (modeling.gelu, modeling.gelu_erf):
+        assert memory_planner.predict(build, gelu).activations < (8 + 8) * size
+    assert memory_planner.predict(build, lambda x: x * (0.5 * (1.0 + tf.math.erf(x)))).activations > 20 * size
+
+
+# --- Memory -------------------------------------------------------------------------------------------------
+
+# Deep and narrow, so that activations are most of the memory.
+SIZES = dict(vocab_size=100, hidden_size=64, num_hidden_layers=4, num_attention_heads=2,
+             intermediate_size=256)
+
+
+def simulated(mode):
+    """Bytes beside the variables that all gradients for 8 sequences of 128 tokens need, simulated."""
+    def build():
+        tf.train.get_or_create_global_step()
+        loss = tf.reduce_mean(tf.square(build_model(mode, ids=tf.placeholder(tf.int32, [8, 128]),
+                                                    config=modeling.BertConfig(**SIZES)).get_pooled_output()))
+        return tf.global_norm(tf.gradients(loss, tf.trainable_variables()))
+
+    return memory_planner.predict(build).activations
+
+
+def test_simulated_memory():
+    none, attention, layers = map(simulated, modeling.RECOMPUTE)
+    scores = 4 * 8 * 2 * 128 * 128  # bytes of one layer's
+    # Kept otherwise: the probabilities, and a byte each of the mask. One layer's are there at a time.
+    assert attention < none - (SIZES["num_hidden_layers"] - 1) * 1.25 * scores
+    assert layers < none / 2
+
+
+@pytest.mark.slow(reason="measures what two processes really allocate, at sizes beside which TensorFlow's "
+                  "own memory is small")
+def test_memory_of_a_real_step():
+    done = run_fresh("benchmarks/recompute.py", "--memory", "--modes=none,layers", "--num_hidden_layers=6",
+                     "--hidden_size=128", "--num_attention_heads=4", "--intermediate_size=512",
+                     "--vocab_size=100", "--length=128", "--batch=16", cwd=".")
+    assert not done.code, done.err
+    none, layers = map(float, re.findall(r"activations +(\d+) MiB", done.out))
+    assert none > 100
+    assert layers < none / 2

@@ -1,0 +1,467 @@
+"""The launcher of replicas, with replicas that are a few lines of Python and load nothing."""
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+
+import network_namespaces
+import pytest
+
+from bertlib.replicas import cluster, replica_launcher
+from bertlib.system import network_namespace
+
+# What a replica knows of itself, and how it says what it ends with.
+PRELUDE = """
+import json, os, signal, sys, time
+me = json.loads(os.environ["BERT_REPLICA"])
+index = me["index"]
+
+def end(message, code=1, own=True, about=None, exit_code=None):
+    with open(me["status"] + "~", "w") as file:
+        json.dump({"message": message, "code": code, "own": own, "about": about}, file)
+    os.rename(me["status"] + "~", me["status"])
+    sys.exit(code if exit_code is None else exit_code)
+
+def wait():
+    open(f"ready-{me['attempt']}-{index}", "w").close()
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A directory of the test, without GPUs and without settings of threads."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("CUDA_VISIBLE_DEVICES", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS",
+                 "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def run(code, count=2, log=None, timeout=20, patience=20, **plan):
+    """Runs replicas, each of which executes some code; returns the `End`."""
+    command = (sys.executable, "-S", "-c", PRELUDE + code)
+    begun = time.monotonic()
+    end = replica_launcher.run(replica_launcher.Plan(count, timeout, patience=patience, command=command,
+                                                     **plan), [].append if log is None else log.append)
+    assert time.monotonic() - begun < 15
+    return end
+
+
+def when_ready(here, names, action):
+    """Does something in a thread when all replicas wait."""
+    def watch():
+        while not all((here / name).exists() for name in names):
+            time.sleep(0.01)
+        action()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+def values(here, count):
+    """What each replica wrote into a file of its own."""
+    return [json.loads((here / str(index)).read_text()) for index in range(count)]
+
+
+WRITE = "json.dump({**me, **{k: os.environ.get(k) for k in os.environ}}, open(str(index), 'w'))\n"
+
+
+# --- In a network namespace ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def namespace():
+    network_namespaces.require_namespaces()
+    with network_namespace.Namespace() as made:
+        yield made
+
+
+MEET = """
+import socket
+found = None
+if index:
+    found = socket.create_connection(me["coordinator"]).recv(100).decode()
+else:
+    socket.socket(fileno=me["listener"]).accept()[0].sendall(b"met")
+me = {**me, "namespace": os.readlink("/proc/self/ns/net"), "parent": os.getppid(), "found": found}
+"""
+
+
+def test_replicas_meet_in_a_namespace(here, namespace):
+    assert run(MEET + WRITE, namespace=namespace).code == 0
+    first, second = values(here, 2)
+    assert second["found"] == "met" and second["parent"] == second["launcher"] == os.getpid()
+    assert first["namespace"] == second["namespace"] != network_namespaces.namespace_of("self")
+
+
+def test_replicas_in_a_namespace_are_started_again(here, namespace):
+    failing = MEET + "if index and not me['attempt']: os.kill(os.getpid(), signal.SIGKILL)\n" + WRITE
+    said = []
+    end = run(failing, namespace=namespace, max_restarts=1, log=said)
+    assert end == replica_launcher.End(0, None, False) and len(said) == 1 and "killed by SIGKILL" in said[0]
+    assert values(here, 2)[1]["attempt"] == 1
+
+
+def test_the_evaluator_of_one_machine_sees_its_replicas_in_a_namespace(here, namespace):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    machine, reached = cluster.Cluster((f"127.0.0.1:{port}",), 0), []
+    watch = when_ready(here, ["ready-0-0", "ready-0-1"], lambda: (
+        reached.append(bool(socket.create_connection(("127.0.0.1", port)))), (here / "go").touch()))
+    waiting = "wait_ = time.sleep\ntime.sleep = lambda seconds: None\nwait()\n"
+    waiting += "while not os.path.exists('go'): wait_(0.01)\n"
+    assert run(MEET + waiting + WRITE, namespace=namespace, cluster=machine).code == 0
+    watch.join()
+    assert reached == [True] and values(here, 2)[1]["host"] == "127.0.0.1"
+
+
+# --- What replicas are told ------------------------------------------------------------------------------
+
+
+def test_replicas_of_one_machine(here, monkeypatch):
+    monkeypatch.setattr(replica_launcher.workers, "available_cores", lambda: 8)
+    assert run(WRITE, 3, timeout=7.5) == (0, None, False)
+    found = values(here, 3)
+    assert [one["index"] for one in found] == [one["local_index"] for one in found] == [0, 1, 2]
+    for one in found:
+        assert (one["count"], one["local_count"], one["host"], one["timeout"]) == (3, 3, "127.0.0.1", 7.5)
+        assert (one["launcher"], one["attempt"]) == (os.getpid(), 0)
+        assert one["coordinator"] == found[0]["coordinator"] and one["coordinator"][0] == "127.0.0.1"
+        assert one["key"] == found[0]["key"] and len(one["key"]) == 64
+        assert one["TF_NUM_INTRAOP_THREADS"] == one["OMP_NUM_THREADS"] == "2"
+        assert one["TF_NUM_INTEROP_THREADS"] == "2"
+        assert "CUDA_VISIBLE_DEVICES" not in one
+    assert [one["listener"] is None for one in found] == [False, True, True]
+    assert [one["log"] is None for one in found] == [True, False, False]
+    assert len({one["status"] for one in found}) == 3
+    assert not os.path.exists(os.path.dirname(found[0]["status"]))
+
+
+def test_replica_0_gets_a_socket_that_the_others_reach(here):
+    code = """
+import socket
+if index:
+    with socket.create_connection(me["coordinator"]) as connection:
+        connection.sendall(b"%d" % index)
+else:
+    connection, _ = socket.socket(fileno=me["listener"]).accept()
+    json.dump(connection.recv(9).decode(), open("0", "w"))
+"""
+    assert run(code).code == 0
+    assert values(here, 1) == ["1"]
+
+
+def test_what_the_environment_says_of_threads_stays(here, monkeypatch):
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
+    assert run(WRITE, 2).code == 0
+    assert [one["TF_NUM_INTRAOP_THREADS"] for one in values(here, 2)] == ["7", "7"]
+
+
+def test_a_replica_has_a_thread_that_starts_sums_while_another_computes(here, monkeypatch):
+    monkeypatch.setattr(replica_launcher.workers, "available_cores", lambda: 2)
+    assert run(WRITE, 2).code == 0
+    assert [(one["TF_NUM_INTRAOP_THREADS"], one["TF_NUM_INTEROP_THREADS"])
+            for one in values(here, 2)] == [("1", "2")] * 2
+
+
+def test_gpus_are_shared_out(here, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-ab,5")
+    assert replica_launcher.count_here(0) == 3 and replica_launcher.count_here(2) == 2
+    assert run(WRITE, 2).code == 0
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in values(here, 2)] == ["3", "GPU-ab"]
+    assert run(WRITE, 2, shares_gpus=False).code == 0
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in values(here, 2)] == ["3, GPU-ab,5"] * 2
+
+
+def test_gpus_are_counted_unless_they_are_named(monkeypatch):
+    monkeypatch.setattr(replica_launcher.glob, "glob", lambda pattern: ["/dev/nvidia0", "/dev/nvidia3"])
+    assert replica_launcher.visible_gpus({}) == ["0", "1"]
+    assert replica_launcher.visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
+
+
+def test_more_replicas_than_gpus_are_refused():
+    with pytest.raises(ValueError, match=r"--num_replicas=3 needs as many GPUs, and this machine has 2 that "
+                       r"CUDA_VISIBLE_DEVICES=0,1 shows\. Pass --num_replicas=2"):
+        replica_launcher.count_here(3, {"CUDA_VISIBLE_DEVICES": "0,1"})
+
+
+@pytest.mark.parametrize("named", ["", "-1", "-1,0", "NoDevFiles"])
+def test_without_gpus_replicas_share_the_cpu(named):
+    assert [replica_launcher.count_here(asked, {"CUDA_VISIBLE_DEVICES": named}) for asked in (0, 1, 5)] == [
+        1, 1, 5]
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_replicas_of_one_of_several_machines(place, here):
+    port = free_port()
+    machines = cluster.Cluster((f"localhost:{port}", "elsewhere:9", "third:9"), place)
+    assert run(WRITE, 2, cluster=machines).code == 0
+    found = [json.loads((here / str(2 * place + number)).read_text()) for number in (0, 1)]
+    assert [one["local_index"] for one in found] == [0, 1]
+    assert [one["listener"] is None for one in found] == [place == 1, True]
+    for one in found:
+        assert (one["count"], one["local_count"], one["key"]) == (6, 2, machines.key)
+        assert one["coordinator"] == ["localhost", port]
+        assert one["host"] == ("localhost", "elsewhere")[place]
+
+
+def test_a_port_that_is_taken_is_named():
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match=rf"^Port {port}, which TF_CONFIG names for this machine, cannot be "
+                           r"listened at \(Address already in use\)\. Another job"):
+            run("", cluster=cluster.Cluster((f"a:{port}", "b:1"), 0))
+
+
+def test_a_command_is_found_again():
+    assert replica_launcher.Plan(1, 1).command == (sys.executable, *sys.orig_argv[1:])
+
+
+# --- How they end ----------------------------------------------------------------------------------------
+
+
+def test_output_of_replica_0_is_the_launchers_and_of_others_in_their_logs(capfd):
+    assert run("print('out', index); print('err', index, file=sys.stderr)").code == 0
+    assert capfd.readouterr() == ("out 0\n", "err 0\n")
+
+
+def test_what_all_say_is_said_as_by_one():
+    assert run("end('error: --max_seq_length=1 is wrong')", 3) == (
+        1, "error: --max_seq_length=1 is wrong", False)
+    # One was faster than the others.
+    code = "if index: end('error: no data')\ntime.sleep(0.3)\nend('error: no data', own=False, about=1)"
+    assert run(code).message == "error: no data"
+
+
+def test_what_one_says_names_it():
+    code = "end('error: the disk is full') if index == 2 else end('error: 2 failed', own=False, about=2)"
+    assert run(code, 3) == (1, "error: replica 2: the disk is full", False)
+    code = "end('error: the disk is full') if index == 0 else end('error: 0 failed', own=False, about=0)"
+    assert run(code, 3) == (1, "error: the disk is full", False)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_killed_replica_is_named(which):
+    end = run(f"""
+if index == {which}:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(0.2)
+end("error: {which} was lost", own=False, about={which})
+""", afterwards="Do it again.")
+    assert end.code == 1 and end.again
+    assert re.fullmatch(rf"error: replica {which} \(process \d+\) was killed by SIGKILL\. If nobody did "
+                        r"that, memory ran out\. Do it again\.", end.message)
+
+
+def test_the_replica_that_others_speak_of_is_at_fault():
+    """Not one that crashed since the connection broke, though it was seen first."""
+    code = """
+if index == 0:
+    os.abort()
+time.sleep(0.3)
+if index == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+end("error: lost", own=False, about=1)
+"""
+    assert "replica 1 (process" in run(code, 3).message
+
+
+def test_a_crash_without_a_message_shows_the_end_of_the_log(capfd):
+    end = run("if index: 1 / 0\nend('error: lost', own=False, about=1)")
+    assert end.code == 1 and re.fullmatch(r"error: replica 1 \(process \d+\) ended with exit code 1 and "
+                                          r"without a message; the end of its log is above\.", end.message)
+    err = capfd.readouterr().err
+    assert err.startswith("The end of the log of replica 1 ")
+    assert err.endswith("ZeroDivisionError: division by zero\n")
+
+
+@pytest.mark.parametrize("asked, of_all, shown", [
+    (True, False, True), (False, False, False), (True, True, False)])
+def test_of_an_error_of_another_replica_the_traceback_is_shown(capfd, asked, of_all, shown):
+    code = f"print('line of', index)\nend('no') if index or {of_all} else end('lost', own=False, about=1)"
+    assert run(code, shows_tracebacks=asked).message.endswith("no")
+    assert ("line of 1\n" in capfd.readouterr().err) == shown
+
+
+def test_without_anybodys_fault_it_is_said_what_replicas_say():
+    end = run("end('replica 5 gave no sign of life', own=False, about=5)")
+    assert end == (1, "error: replica 5 gave no sign of life", True)
+
+
+def test_a_replica_that_does_not_end_after_a_failure_is_ended(here):
+    code = "signal.signal(signal.SIGTERM, lambda *_: open('asked', 'w').close())\n"
+    end = run(code + "wait() if index else end('error: no')", patience=0.6)
+    assert end == (1, "error: no", False)
+
+
+def test_a_stopped_replica_is_ended_when_another_one_names_it(here):
+    code = """
+if index == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+time.sleep(0.3)
+end("replica 1 gave no sign of life", own=False, about=1)
+"""
+    end = run(code, 3)
+    assert end.code == 1 and re.fullmatch(
+        r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\.", end.message)
+
+
+def test_a_replica_that_stays_stopped_is_ended_whether_another_one_notices_or_not():
+    end = run("os.kill(os.getpid(), signal.SIGSTOP) if index else wait()", timeout=0.5, patience=0.3)
+    assert end.again and re.fullmatch(
+        r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\.", end.message)
+
+
+def test_a_replica_that_is_stopped_for_a_moment_goes_on():
+    code = """
+if index:
+    open("1", "w").write(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+else:
+    time.sleep(0.5)
+    os.kill(int(open("1").read()), signal.SIGCONT)
+"""
+    assert run(code, timeout=2).code == 0
+
+
+def test_a_replica_that_goes_on_when_replica_0_has_ended_is_ended():
+    end = run("wait() if index else None", timeout=0.3)
+    assert end.code == 1 and re.fullmatch(r"error: replica 1 \(process \d+\) did not end with the others, "
+                                          r"and has been ended\.", end.message)
+
+
+# --- Signals ---------------------------------------------------------------------------------------------
+
+SAVES = """
+def save(number, frame):
+    time.sleep(0.2 if index == 0 else 0)
+    word = "interrupted" if number == signal.SIGINT else "terminated"
+    end(f"{word}. Step {index} is saved.", 128 + number)
+
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, save)
+wait()
+"""
+
+
+@pytest.fixture
+def hangs_up():
+    """Has SIGHUP its usual meaning, unless the test changes it; the tests may run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangs_up")
+@pytest.mark.parametrize("number, said", [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted"),
+                                          (signal.SIGHUP, "terminated")])
+def test_a_signal_is_passed_on_and_replica_0_says_what_is_kept(number, said, here):
+    when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), number))
+    assert run(SAVES, max_restarts=3) == (128 + number, f"{said}. Step 0 is saved.", False)
+
+
+def test_replicas_that_have_no_handler_yet_end_by_the_signal(here):
+    when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert run("wait()") == (143, "terminated.", False)
+
+
+def test_a_second_signal_is_passed_on_too(here):
+    code = """
+def note(number, frame):
+    open(f"ready-1-{index}", "w").close()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+signal.signal(signal.SIGTERM, note)
+wait()
+"""
+    when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
+    when_ready(here, ["ready-1-0", "ready-1-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert run(code.replace("wait()", "open(f'ready-0-{index}', 'w').close()\nwhile 1: time.sleep(1)")) == (
+        143, "terminated.", False)
+
+
+@pytest.mark.parametrize("handler, said", [
+    ("signal.SIG_IGN if index else lambda *_: end('terminated. Saved.', 143)", "terminated. Saved."),
+    ("signal.SIG_IGN", "terminated.")])
+def test_who_does_not_end_after_a_signal_is_ended(handler, said, here):
+    when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert run(f"signal.signal(signal.SIGTERM, {handler})\nwait()", timeout=0.4) == (143, said, False)
+
+
+def test_a_signal_that_only_a_replica_got_ends_the_run_alike(here):
+    code = "if index: end('terminated. Saved.', 143)\ntime.sleep(0.2)\nend('terminated. All saved.', 143)"
+    assert run(code, max_restarts=2) == (143, "terminated. All saved.", False)
+
+
+def test_an_error_after_a_signal_is_an_error(here):
+    when_ready(here, ["ready-0-0", "ready-0-1"], lambda: os.kill(os.getpid(), signal.SIGTERM))
+    code = "signal.signal(signal.SIGTERM, lambda *_: end('error: the disk is full'))\nwait()"
+    assert run(code) == (1, "error: the disk is full", False)
+
+
+def test_handlers_are_as_before():
+    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+    before = [signal.getsignal(number) for number in numbers]
+    run("")
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+@pytest.mark.usefixtures("hangs_up")
+def test_a_closed_terminal_is_ignored_under_nohup(here):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    when_ready(here, ["0"], lambda: os.kill(os.getpid(), signal.SIGHUP))
+    code = WRITE + "time.sleep(0.3)\nassert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN"
+    assert run(code).code == 0
+
+
+# --- Restarts --------------------------------------------------------------------------------------------
+
+FAILS_TWICE = """
+json.dump(me, open(f"{index}-{me['attempt']}", "w"))
+if me["attempt"] < 2:
+    os.kill(os.getpid(), signal.SIGKILL) if index else end("error: lost", own=False, about=1)
+"""
+
+
+def test_all_are_started_again_as_often_as_allowed(here):
+    log = []
+    assert run(FAILS_TWICE, log=log, max_restarts=2) == (0, None, False)
+    assert len(log) == 2 and log[0].startswith("replica 1 (process ")
+    assert log[1].endswith("All replicas are started again: 2 of --max_restarts=2.")
+    told = [json.loads((here / f"1-{attempt}").read_text()) for attempt in range(3)]
+    assert len({(one["key"], *one["coordinator"]) for one in told}) == 1
+    log = []
+    end = run(FAILS_TWICE, log=log, max_restarts=1, afterwards="Do it again.")
+    assert end.code == 1 and len(log) == 1 and end.message.endswith("Do it again.")
+    assert log[0].count("Do it again") == 0
+
+
+@pytest.mark.parametrize("code, restarts", [
+    ("end('error: no such file')", 0), ("end('error: the network is down', exit_code=os.EX_TEMPFAIL)", 1),
+    ("os.abort()", 1), ("sys.exit(3)", 1)])
+def test_what_is_refused_is_not_tried_again(code, restarts):
+    log = []
+    end = run(code, 1, log=log, max_restarts=1, afterwards="Do it again.")
+    explained = "end(" in code
+    assert end.message.endswith("Do it again.") != explained
+    assert len(log) == restarts and end.code == (3 if "exit(3)" in code else 1)
+
+
+def test_no_restart_after_a_signal(here):
+    when_ready(here, ["ready-0-0"], lambda: os.kill(os.getpid(), signal.SIGTERM))
+    log = []
+    assert run("wait() if index == 0 else os.abort()", log=log, max_restarts=5).code in (1, 143)
+    assert not log

@@ -1,0 +1,62 @@
+"""Fingerprints of the code that a process runs."""
+
+import importlib
+import shutil
+import sys
+import types
+
+import pytest
+
+from bertlib.system import code_fingerprint
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module of a fork, loaded."""
+    (tmp_path / "module_of_a_fork.py").write_text("RATE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("module_of_a_fork")
+    del sys.modules["module_of_a_fork"]
+
+
+def test_the_script_and_its_modules_are_fingerprinted_by_their_content(module, tmp_path, monkeypatch):
+    script = tmp_path / "run_it.py"
+    script.write_text("import module_of_a_fork\n")
+    monkeypatch.setitem(sys.modules, "__main__", types.SimpleNamespace(__file__=str(script)))
+    before = code_fingerprint.of_scripts()
+    assert {"run_it.py", "module_of_a_fork", "modeling"} <= set(before) or "modeling" not in sys.modules
+    assert not [name for name in before if name.partition(".")[0] in ("bertlib", "numpy", "json", "pytest")]
+    script.write_text("import module_of_a_fork  # changed\n")
+    after = code_fingerprint.of_scripts()
+    assert {name for name in after if after[name] != before.get(name)} == {"run_it.py"}
+
+
+def test_the_package_is_fingerprinted_with_files_that_are_not_loaded(tmp_path, monkeypatch):
+    copy = tmp_path / "bertlib"
+    shutil.copytree(code_fingerprint._PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "build"))
+    monkeypatch.setattr(code_fingerprint, "_PACKAGE", copy)
+    before = code_fingerprint.of_package()
+    (copy / "kernels" / "cpp" / "further.cc").write_text("int x;\n")
+    further = code_fingerprint.of_package()
+    (copy / "kernels" / "cpp" / "further.cc").rename(copy / "kernels" / "cpp" / "another.cc")
+    assert len({before, further, code_fingerprint.of_package()}) == 3
+
+
+class Replicas:
+    """A group in which another replica has loaded `others`."""
+
+    def __init__(self, others):
+        self._others, self.compared = others, None
+
+    def all_gather(self, value):
+        return [value, self._others]
+
+    def agree(self, values, remedy):
+        self.compared = values
+
+
+def test_modules_of_only_some_replicas_are_not_compared(module):
+    group = Replicas(["module_of_a_fork", "another"])
+    code_fingerprint.agree(group)
+    fingerprint = code_fingerprint.of_scripts()["module_of_a_fork"]
+    assert group.compared == {"the code of module_of_a_fork": fingerprint}

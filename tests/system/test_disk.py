@@ -1,0 +1,201 @@
+"""A disk that cannot be written: what is said of it, and what is left.
+
+A link to /dev/full stands for a file on a full disk, the limit on the size of files for that of `ulimit -f`.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import resource
+import threading
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.data import input_pipeline, record_files
+from bertlib.estimator.estimator import Estimator, EstimatorSpec, RunConfig
+from bertlib.system import files
+from bertlib.tasks.squad import squad_data
+
+FULL = r"could not be written: the disk is full: without it [\d.]+ .B are free\. Make room on the disk"
+TOO_LARGE = r"could not be written: it is larger than files may be here \(ulimit -f"
+
+
+@contextlib.contextmanager
+def largest_file(size):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def write_records(path):
+    fields = [input_pipeline.Field("values", "int64", (1000,))]
+    record_files.write_records(path, fields, ({"values": np.full(1000, 2**40)} for _ in range(500)))
+
+
+def write_text(path):
+    files.write_text(path, "x" * 3_000_000)
+
+
+@pytest.mark.parametrize("write", [write_text, write_records])
+def test_a_full_disk(write, tmp_path):
+    path = tmp_path / "out"
+    path.write_text("before")
+    os.symlink("/dev/full", f"{path}.partial")
+    with pytest.raises(OSError, match=rf"^{path} {FULL}"):
+        write(str(path))
+    assert os.listdir(tmp_path) == ["out"] and path.read_text() == "before"
+
+
+@pytest.mark.parametrize("write", [write_text, write_records])
+def test_a_limit_on_the_size_of_files(write, tmp_path):
+    with largest_file(100_000), pytest.raises(OSError, match=rf"^{tmp_path}/out {TOO_LARGE}"):
+        write(str(tmp_path / "out"))
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("number, said", [
+    (errno.EDQUOT, "the disk quota is used up"), (errno.EROFS, "the file system is read-only"),
+    (errno.ENOSPC, "the disk is full"), (errno.EFBIG, "ulimit -f")])
+def test_what_the_system_says_in_numbers_and_tensorflow_in_words(number, said, tmp_path):
+    of_tensorflow = tf.errors.ResourceExhaustedError(None, None, f"{tmp_path}/part; {os.strerror(number)}")
+    of_op = tf.errors.ResourceExhaustedError(
+        None, None, "Graph execution error:\n\nDetected at node 'SaveV2' defined at (most recent call "
+        f"last):\n  File \"x.py\", line 1, in f\nNode: 'SaveV2'\n{tmp_path}/a b.tempstate123; "
+        f"{os.strerror(number)}\n\t [[{{{{node SaveV2}}}}]]")
+    for error, name in ((OSError(number, os.strerror(number), "other"), "other"),
+                        (OSError(number, os.strerror(number)), "given"), (of_tensorflow, f"{tmp_path}/part"),
+                        (of_op, f"{tmp_path}/a b")):
+        with pytest.raises(OSError) as raised, files.explaining_disk("given", lambda: "All is kept."):
+            raise error
+        assert str(raised.value).startswith(f"{name} could not be written: ")
+        assert said in str(raised.value) and ". All is kept. " in str(raised.value)
+
+
+@pytest.mark.parametrize("error", [
+    tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"), OSError("a sentence"),
+    tf.errors.OutOfRangeError(None, None, "End of sequence"), PermissionError(errno.EACCES, "denied", "file"),
+    ValueError("No space left on device")])
+def test_other_errors_stay(error):
+    with pytest.raises(type(error)) as raised, files.explaining_disk("given"):
+        raise error
+    assert raised.value is error
+
+
+def test_a_feature_writer_on_a_full_disk(tmp_path):
+    path = tmp_path / "eval.tf_record"
+    os.symlink("/dev/full", f"{path}.partial")
+    writer = squad_data.FeatureWriter(str(path), False)
+    feature = squad_data.InputFeatures(0, 0, 0, [], {}, {}, [1] * 8, [1] * 8, [0] * 8)
+    with pytest.raises(OSError, match=FULL):
+        for _ in range(100_000):
+            writer.process_feature(feature)
+        writer.close()
+
+
+# --- In a training ---------------------------------------------------------------------------------------
+
+
+def model_fn(features, mode):
+    weights = tf.get_variable("weights", [100_000], initializer=tf.zeros_initializer())
+    step = tf.train.get_global_step()
+    train_op = tf.group(tf.assign_add(weights, tf.ones([100_000])), tf.assign_add(step, 1))
+    return EstimatorSpec(mode, loss=tf.reduce_mean(features), train_op=train_op, predictions=features)
+
+
+def endless():
+    return tf.data.Dataset.from_tensors([1.0]).repeat()
+
+
+class AtStep(tf.train.SessionRunHook):
+    """Calls a function after so many steps."""
+
+    def __init__(self, step, function):
+        self.left, self.function = step, function
+
+    def after_run(self, run_context, run_values):
+        self.left -= 1
+        if not self.left:
+            self.function()
+
+
+def test_a_checkpoint_says_what_it_takes_and_what_is_kept(tmp_path):
+    model = Estimator(model_fn, str(tmp_path), RunConfig(save_checkpoints_steps=2))
+    with contextlib.ExitStack() as stack, pytest.raises(OSError) as raised:
+        model.train(endless, steps=4,
+                    hooks=[AtStep(3, lambda: stack.enter_context(largest_file(100_000)))])
+    assert str(raised.value).startswith(
+        f"The checkpoint of step 4 could not be saved in {tmp_path} (it is larger than files may be here")
+    assert f"The last whole one is {tmp_path}/model.ckpt-2. Raise that limit" in str(raised.value)
+    problem = files.disk_problem(OSError(errno.ENOSPC, ""), str(tmp_path), 400_008)
+    assert problem[0].startswith("the disk is full: it takes 0.40 MB, and ")
+
+
+def test_the_graph_that_cannot_be_written_is_no_damaged_checkpoint(tmp_path):
+    with largest_file(100), pytest.raises(OSError) as raised:
+        Estimator(model_fn, str(tmp_path)).train(endless, steps=1)
+    assert re.match(rf"{tmp_path}/\S+ {TOO_LARGE}.*The last whole checkpoint is none\.", str(raised.value))
+
+
+@pytest.mark.parametrize("error, strerror", [(tf.errors.OutOfRangeError, errno.EFBIG),
+                                             (tf.errors.ResourceExhaustedError, errno.ENOSPC)])
+def test_a_hook_that_cannot_write_is_not_the_end_of_the_input(error, strerror, tmp_path):
+    def fail():
+        raise error(None, None, f"{tmp_path}/table; {os.strerror(strerror)}")
+
+    with pytest.raises(OSError, match=rf"{tmp_path}/table could not be written.*The last whole checkpoint is "
+                       rf"{tmp_path}/model\.ckpt-0\."):
+        Estimator(model_fn, str(tmp_path)).train(endless, steps=4, hooks=[AtStep(2, fail)])
+
+
+# --- Events ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """What threads did not catch."""
+    found = []
+    monkeypatch.setattr(threading, "excepthook", found.append)
+    return found
+
+
+def broken_writer(monkeypatch):
+    """Lets writers of events fail in their threads."""
+    from tensorflow.python.summary.writer import event_file_writer as module
+
+    def fail(self, *_):
+        raise tf.errors.PermissionDeniedError(None, None, "events.out; Permission denied")
+
+    class Writer:
+        Flush = WriteEvent = fail
+
+        def __init__(self, *_):
+            pass
+
+        def Close(self):  # noqa: N802  TensorFlow's name
+            pass
+
+    monkeypatch.setattr(module._pywrap_events_writer, "EventsWriter", Writer)
+
+
+def test_events_that_cannot_be_written_end_a_training_in_one_error(tmp_path, traces, monkeypatch, caplog):
+    broken_writer(monkeypatch)
+    with pytest.raises(tf.errors.PermissionDeniedError, match="events.out"):
+        Estimator(model_fn, str(tmp_path), RunConfig(save_summary_steps=1)).train(endless, steps=50)
+    assert not traces and "writer thread error" not in caplog.text
+
+
+def test_an_evaluation_outlives_its_events(tmp_path, traces, monkeypatch, caplog):
+    (tmp_path / "eval").write_text("not a directory")
+    model = Estimator(model_fn, str(tmp_path))
+    assert model.evaluate(endless, steps=1)["loss"] == 1
+    broken_writer(monkeypatch)
+    assert model.evaluate(endless, steps=1, name="other")["loss"] == 1
+    assert caplog.text.count("Some summaries for TensorBoard could not be written (") == 2
+    assert not traces and checkpoint_formats.latest_checkpoint(str(tmp_path)) is None

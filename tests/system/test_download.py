@@ -1,0 +1,344 @@
+"""Fetching files from a web server that breaks off, changes, refuses or lies; unpacking zips."""
+
+import io
+import os
+import random
+import shutil
+import socket
+import stat
+import warnings
+import zipfile
+
+from file_server import Server, zip_of
+import pytest
+
+from bertlib.system import http_download
+from bertlib.system.http_download import Source
+
+DATA = random.Random(1).randbytes(100_000)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with Server({"/a/file.bin": DATA}) as server:
+        yield server
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "folder" / "file.bin")
+
+
+def fetch(server, path):
+    return http_download.fetch(f"{server.address}/a/file.bin", path, timeout=5)
+
+
+def content(path):
+    with open(path, "rb") as reader:
+        return reader.read()
+
+
+def ranges(server):
+    return [headers.get("Range") for _, headers in server.requests]
+
+
+def left(path):
+    return sorted(os.listdir(os.path.dirname(path)))
+
+
+def test_a_file_is_fetched_once(server, path):
+    assert fetch(server, path) and content(path) == DATA
+    assert not fetch(server, path)
+    assert ranges(server) == [None] and left(path) == ["file.bin"]
+
+
+def test_a_connection_that_breaks_off_is_taken_up_again(server, path):
+    server.cuts = [30_000, 50_000]
+    assert fetch(server, path) and content(path) == DATA
+    assert ranges(server) == [None, "bytes=30000-", "bytes=80000-"] and left(path) == ["file.bin"]
+
+
+def break_off(server, path, cut=30_000):
+    """Leaves the first bytes of the file behind, as of a command that was ended."""
+    server.cuts = [cut, 0 if server.ranges and server.tags else cut]
+    with pytest.raises(http_download.ServerError,
+                       match=rf"broke off after {cut:,} of 100,000 bytes.*is kept"):
+        fetch(server, path)
+    assert os.path.getsize(f"{path}.partial") == cut and not os.path.exists(path)
+    server.requests.clear()
+
+
+def test_a_later_call_goes_on(server, path):
+    break_off(server, path)
+    assert fetch(server, path) and content(path) == DATA
+    assert ranges(server) == ["bytes=30000-"]
+
+
+def test_a_file_that_has_changed_is_fetched_anew(server, path):
+    break_off(server, path)
+    server.files["/a/file.bin"] = changed = DATA[::-1]
+    assert fetch(server, path) and content(path) == changed
+
+
+def test_a_file_that_has_become_shorter_than_what_has_come_is_fetched_anew(server, path):
+    break_off(server, path)
+    # A server that knows of no versions answers that there are no such bytes.
+    server.files["/a/file.bin"] = b"short"
+    server.answer = lambda handler, data, answer=server.answer: (
+        handler.send_error(416) if "Range" in handler.headers else answer(handler, data))
+    assert fetch(server, path) and content(path) == b"short"
+
+
+@pytest.mark.parametrize("lacks", ["ranges", "tags"])
+def test_a_server_without_ranges_or_versions_sends_all_of_it_again(server, path, lacks):
+    setattr(server, lacks, False)
+    break_off(server, path)
+    assert fetch(server, path) and content(path) == DATA
+    assert ranges(server) == ["bytes=30000-" if lacks == "ranges" else None]
+
+
+def test_what_has_come_from_another_address_is_not_gone_on_with(server, path):
+    server.tag = '"same"'  # tells versions of one file apart, not files
+    break_off(server, path)
+    server.files["/b"] = other = DATA[1:] + b"."
+    assert http_download.fetch(f"{server.address}/b", path) and content(path) == other
+
+
+def test_a_range_that_begins_elsewhere_is_not_taken(server, path):
+    break_off(server, path)
+    answer = server.answer
+
+    def wrong(handler, data):
+        if "Range" in handler.headers:
+            handler.headers.replace_header("Range", "bytes=29999-")
+        answer(handler, data)
+
+    server.answer = wrong
+    assert fetch(server, path) and content(path) == DATA
+
+
+def test_a_length_that_the_server_does_not_say_is_not_checked(server, path):
+    server.lengths = False
+    assert fetch(server, path) and content(path) == DATA
+
+
+def test_refusals_web_pages_and_silence_are_said(server, path):
+    with pytest.raises(http_download.ServerError, match="/nothing: the server answers 404 Not Found"):
+        http_download.fetch(f"{server.address}/nothing", path)
+    server.kind = "text/html; charset=utf-8"
+    with pytest.raises(http_download.ServerError, match="a web page came"):
+        fetch(server, path)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
+        with pytest.raises(http_download.ServerError, match="/x: the server does not answer .timed out"):
+            http_download.fetch(address, path, timeout=0.1)
+    with pytest.raises(http_download.ServerError, match="/x: the server does not answer .*refused"):
+        http_download.fetch(address, path, timeout=5)
+    assert not left(path)
+
+
+@pytest.mark.parametrize(("content", "says"), [
+    (b"", "/x: the server sent an empty file"),
+    (b"\n <HTML><body>Please log in.", "/x: a web page came in place of the file"),
+    (b"damaged", "/x: what the server sent is not the file, as it is damaged. It was removed.")])
+def test_content_that_cannot_be_is_not_kept(server, path, content, says):
+    server.files["/x"] = content
+    for _ in range(2):
+        with pytest.raises((http_download.ServerError, http_download.DamagedError), match=says):
+            http_download.fetch(f"{server.address}/x", path,
+                                problem_in=lambda path: "it is damaged" if b"dam" in content else None)
+        assert not left(path)
+
+
+@pytest.mark.parametrize("to", [
+    "file:///etc/passwd", "ftp://127.0.0.1/x", "data:text/plain,x", "http://[::1", "http://127.0.0.1:99999/x",
+    "http://127.0.0.1:x/", "gopher://x", "http://" + "a" * 100 + "/x", "//[", "javascript:1"])
+def test_a_redirect_to_what_is_no_address_is_said(server, path, to):
+    server.files["/moved"] = b""
+
+    def send_on(handler, data):
+        handler.send_response(302)
+        handler.send_header("Location", to)
+        handler.end_headers()
+
+    server.answer = send_on
+    with pytest.raises(http_download.ServerError) as refused:
+        http_download.fetch(f"{server.address}/moved", path, timeout=5)
+    said = str(refused.value)
+    assert said.startswith(f"{server.address}/moved: the server sends on to {to!r}, which is no address")
+    assert "\n" not in said and not left(path)
+
+
+def test_a_redirect_is_followed_and_one_in_a_circle_is_one_line(server, path):
+    server.files.update({"/moved": b"/a/file.bin", "/circle": b"/circle"})
+    answer = server.answer
+
+    def send_on(handler, data):
+        if data == DATA:
+            answer(handler, data)
+        else:
+            handler.send_response(301)
+            handler.send_header("Location", data.decode())
+            handler.end_headers()
+
+    server.answer = send_on
+    with pytest.raises(http_download.ServerError, match="the server answers 301 .*infinite loop") as refused:
+        http_download.fetch(f"{server.address}/circle", path, timeout=5)
+    assert "\n" not in str(refused.value)
+    assert http_download.fetch(f"{server.address}/moved", path, timeout=5) and content(path) == DATA
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "-1", "many"])
+def test_a_length_that_is_no_number_of_bytes_is_not_taken(server, path, length):
+    def answer(handler, data):
+        handler.send_response(200)
+        handler.send_header("Content-Length", length)
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    server.answer = answer
+    assert fetch(server, path) and content(path) == DATA
+
+
+def test_a_disk_without_room_is_said_before_anything_is_written(server, path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 99_999))
+    with pytest.raises(OSError, match="the disk is full: it takes 0.10 MB, and 0.10 MB are free"):
+        fetch(server, path)
+    assert not left(path)
+
+
+# --- Unpacking -------------------------------------------------------------------------------------------
+
+MODEL = {"model/a.json": b"{}", "model/b.txt": b"text" * 1000, "model/more/c": b"c",
+         "__MACOSX/model/._a.json": b"x"}
+
+
+def unpack(tmp_path, data, expected=("a.json", "b.txt")):
+    (tmp_path / "x.zip").write_bytes(data)
+    http_download.unpack(str(tmp_path / "x.zip"), str(tmp_path / "out"), expected)
+
+
+def files_in(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_folder_with_the_expected_files_becomes_the_directory(tmp_path):
+    unpack(tmp_path, zip_of(MODEL))
+    assert files_in(tmp_path / "out") == {"a.json": b"{}", "b.txt": b"text" * 1000, "more/c": b"c"}
+
+
+def test_a_zip_without_a_folder_is_unpacked_as_it_is(tmp_path):
+    unpack(tmp_path, zip_of({"b.txt": b"b", "a.json": b"a", "old/a.json": b"old"}))
+    assert files_in(tmp_path / "out") == {"b.txt": b"b", "a.json": b"a", "old/a.json": b"old"}
+
+
+def damaged(data):
+    """A zip with a byte of its stored content changed."""
+    at = data.index(b"stored")
+    return data[:at] + b"S" + data[at + 1:]
+
+
+def stored():
+    with io.BytesIO() as buffer:
+        with zipfile.ZipFile(buffer, "w") as zipped:
+            zipped.writestr("a.json", b"{}")
+            zipped.writestr("b.txt", b"stored")
+        return buffer.getvalue()
+
+
+def link(name):
+    """What `zipfile` needs to know of a symbolic link."""
+    info = zipfile.ZipInfo(name)
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return info
+
+
+def twice(contents):
+    """A zip that has the first of its files twice."""
+    names = [*contents, next(iter(contents))]
+    with io.BytesIO() as buffer:
+        with zipfile.ZipFile(buffer, "w") as zipped, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name in names:
+                zipped.writestr(name, contents[name])
+        return buffer.getvalue()
+
+
+@pytest.mark.parametrize(("data", "says"), [
+    (zip_of({"a.json": b"a", "b.txt": b"b", "../evil": b""}), "'../evil' would be written outside"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "x/../../evil": b""}), "would be written outside"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "/evil": b""}), "'/evil' would be written outside"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "..\\evil": b""}), "evil' would be written outside"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "A.json": b""}), "'a.json' and 'A.json' would be one file"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "\xe9": b"", "e\u0301": b""}), "would be one file"),
+    (twice({"a.json": b"a", "b.txt": b"b"}), "'a.json' and 'a.json' would be one file"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "c": b"", "C/d": b""}), "'c' is a file, and the folder of 'C/d'"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", link("evil"): b"/etc"}), "'evil' is a link or a special file"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "zeros": bytes(20_000_000)}), "bytes would become 20,000,002"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", **{f"{n}": b"" for n in range(10_000)}}), "it has 10,002 files"),
+    (zip_of({"x/a.json": b"a", "y/b.txt": b"b"}), "no folder of it has all of a.json, b.txt; it has x"),
+    (zip_of({"a.json": b"a", "b.txt": b""}), "no folder of it has all of"),
+    (zip_of(MODEL)[:-100], "is damaged, or no zip"),
+    (zip_of(MODEL)[20:], "is damaged: its beginning, which holds '.*', is missing"),
+    (damaged(stored()), "Bad CRC-32 for file 'b.txt'"),
+    (b"no zip", "is damaged, or no zip: File is not a zip file"),
+], ids=["above", "around", "absolute", "backslash", "case", "accent", "twice", "folder", "link", "bomb",
+        "many", "lacks", "empty", "cut", "beheaded", "checksum", "other"])
+def test_zips_that_are_damaged_or_dangerous_leave_nothing(tmp_path, data, says):
+    with pytest.raises(http_download.DamagedError, match=says):
+        unpack(tmp_path, data)
+    assert [path.name for path in tmp_path.rglob("*")] == ["x.zip"]
+
+
+def test_a_directory_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
+    # As if killed at the end: what was unpacked aside is in nobody's way.
+    monkeypatch.setattr(os, "rename", lambda *names: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(shutil, "rmtree", lambda *args, **options: None)
+    with pytest.raises(KeyboardInterrupt):
+        unpack(tmp_path, zip_of({**MODEL, "model/stale": b"x"}))
+    assert not (tmp_path / "out").exists() and (tmp_path / "out.partial").exists()
+    monkeypatch.undo()
+    unpack(tmp_path, zip_of(MODEL))
+    assert set(files_in(tmp_path / "out")) == {"a.json", "b.txt", "more/c"}
+    assert not (tmp_path / "out.partial").exists()
+
+
+# --- Sources ---------------------------------------------------------------------------------------------
+
+ZIP = Source("https://example.invalid/a/m.zip", "all/m", ("a.json", "b.txt"))
+FILE = Source("https://example.invalid/a/file.bin", "all", ("here.bin",))
+
+
+def test_sources_are_made_from_a_mirror_and_left_alone_when_there(server, tmp_path):
+    server.files["/base/a/m.zip"], server.files["/base/a/file.bin"] = zip_of(MODEL), DATA
+    for made in (True, False):
+        for source in (ZIP, FILE):
+            assert http_download.obtain(source, str(tmp_path), f"{server.address}/base/") == made
+    assert set(files_in(tmp_path)) == {"all/m/a.json", "all/m/b.txt", "all/m/more/c", "all/here.bin"}
+    assert len(server.requests) == 2
+
+
+def test_a_directory_of_another_content_is_not_touched(server, tmp_path):
+    (tmp_path / "all" / "m").mkdir(parents=True)
+    (tmp_path / "all" / "m" / "a.json").write_text("mine")
+    with pytest.raises(FileExistsError, match="m is there already, but lacks b.txt. Move it away"):
+        http_download.obtain(ZIP, str(tmp_path), server.address)
+    assert files_in(tmp_path) == {"all/m/a.json": b"mine"} and not server.requests
+
+
+def test_a_zip_that_lies_there_is_used_and_kept(server, tmp_path):
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "m.zip").write_bytes(b"no zip")
+    with pytest.raises(http_download.DamagedError, match="m.zip is damaged.*Remove the file"):
+        http_download.obtain(ZIP, str(tmp_path), server.address)
+    (tmp_path / "all" / "m.zip").write_bytes(zip_of(MODEL))
+    assert http_download.obtain(ZIP, str(tmp_path), server.address) and not server.requests
+    assert (tmp_path / "all" / "m.zip").exists() and (tmp_path / "all" / "m" / "a.json").exists()
+
+
+def test_a_damaged_zip_that_came_is_removed(server, tmp_path):
+    server.files["/a/m.zip"] = b"no zip"
+    with pytest.raises(http_download.DamagedError, match="It came from .*/a/m.zip and was removed"):
+        http_download.obtain(ZIP, str(tmp_path), server.address)
+    assert not files_in(tmp_path)

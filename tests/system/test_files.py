@@ -1,0 +1,37 @@
+"""Files: JSON that is no JSON, and paths that could be globs."""
+
+import pytest
+
+from bertlib.system import files
+
+
+@pytest.mark.parametrize("content, said", [
+    (b"{", "is not JSON"), (b"", "is not JSON"), (b"\xff", "is not JSON"),
+    (b"[]", "must hold a JSON object, not a list"),
+    (b"[" * 100000, "nested too deep"), (b'{"a":' * 100000 + b"1" + b"}" * 100000, "nested too deep"),
+    (b'{"a": ' + b"7" * 5000 + b"}", "is not JSON"), (b"null", "not a NoneType")], ids=range(8))
+def test_what_is_no_json_object_is_a_value_error_that_names_the_file(tmp_path, content, said):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError) as refused:
+        files.json_object(path)
+    assert str(path) in str(refused.value) and said in str(refused.value)
+
+
+def test_a_json_object_is_read(tmp_path):
+    (tmp_path / "x.json").write_text('{"ä": [1]}', encoding="utf-8")
+    assert files.json_object(tmp_path / "x.json") == {"ä": [1]}
+    with pytest.raises(FileNotFoundError):
+        files.json_object(tmp_path / "y.json")
+
+
+def test_what_exists_as_it_stands_is_no_glob(tmp_path):
+    for directory in ("a[1]", "a1"):
+        (tmp_path / directory).mkdir()
+        for name in ("x1.txt", "x[1].txt", "y.txt"):
+            (tmp_path / directory / name).touch()
+    found = {pattern: [path.removeprefix(f"{tmp_path}/") for path in files.find(f"{tmp_path}/{pattern}")]
+             for pattern in ("a[1]/x[1].txt", "a[1]/x*.txt", "a[1]/y.txt", "a?/y.txt", "a1/x[1].txt", "b/*")}
+    assert found == {"a[1]/x[1].txt": ["a[1]/x[1].txt"], "a[1]/x*.txt": ["a[1]/x1.txt", "a[1]/x[1].txt"],
+                     "a[1]/y.txt": ["a[1]/y.txt"], "a?/y.txt": ["a1/y.txt"],
+                     "a1/x[1].txt": ["a1/x[1].txt"], "b/*": []}

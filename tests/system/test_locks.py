@@ -1,0 +1,231 @@
+"""`locks`: one process at a time writes to a directory or a file. The other processes here are forks and
+fresh interpreters, as a lock behaves otherwise within one process."""
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+
+from absl import logging
+from helpers import ROOT
+import pytest
+import tensorflow.compat.v1 as tf
+
+from bertlib.estimator import estimator
+from bertlib.system import locks
+
+# Takes the lock of a directory and says so; holds it until its stdin ends.
+HOLDER = """
+import sys
+from bertlib.system import locks
+with locks.directory(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Holder(object):
+    """Another process that holds a directory's lock; a context manager that ends it."""
+
+    def __init__(self, directory):
+        self._process = subprocess.Popen([sys.executable, "-c", HOLDER, directory], cwd=ROOT,
+                                         encoding="utf-8", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.pid = self._process.pid
+
+    def __enter__(self):
+        assert self._process.stdout.readline() == "held\n"
+        return self
+
+    def __exit__(self, *error):
+        self._process.communicate()
+
+    def kill(self):
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+
+def in_child(function):
+    """Calls a function in a forked child; returns whether it found a lock taken."""
+    pid = os.fork()
+    if not pid:
+        code = 2
+        try:
+            function()
+            code = 0
+        except locks.InUseError:
+            code = 1
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert code in (0, 1)
+    return code == 1
+
+
+def take(path):
+    with locks.directory(path):
+        pass
+
+
+def test_a_second_process_is_told_which_the_first_is(tmp_path):
+    with Holder(tmp_path) as holder:
+        with pytest.raises(locks.InUseError) as caught:
+            take(tmp_path)
+        assert re.fullmatch(rf"{re.escape(str(tmp_path))} is in use: process {holder.pid} on "
+                            rf"{os.uname().nodename}, "
+                            r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d, writes there\. Wait .*",
+                            str(caught.value))
+    take(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_lock_of_a_killed_process_is_free_at_once(tmp_path):
+    with Holder(tmp_path) as holder:
+        holder.kill()
+        assert (tmp_path / ".lock").exists()
+        take(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_holds_it_until_its_outermost_block_ends(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    with locks.directory(tmp_path / "real"):
+        with locks.directory(tmp_path / "link"):
+            take(os.path.join(tmp_path, "link", ""))
+        assert in_child(lambda: take(tmp_path / "real"))
+    assert not in_child(lambda: take(tmp_path / "real"))
+
+
+def test_what_fails_in_the_block_gives_it_back(tmp_path):
+    with pytest.raises(ZeroDivisionError), locks.directory(tmp_path):
+        raise ZeroDivisionError
+    assert not in_child(lambda: take(tmp_path))
+
+
+def test_a_child_neither_has_it_nor_keeps_it(tmp_path):
+    reader, writer = os.pipe()
+    holder = os.fork()
+    if not holder:
+        with locks.directory(tmp_path):
+            child = os.fork()
+            if not child:
+                os.read(reader, 1)  # outlives its parent
+                os._exit(0)
+            os._exit(0)  # without giving anything back
+    os.waitpid(holder, 0)
+    take(tmp_path)
+    os.write(writer, b".")
+
+    # A child that leaves its parent's block gives nothing back.
+    with locks.directory(tmp_path):
+        assert not in_child(lambda: None)
+        pid = os.fork()
+        if not pid:
+            locks._give_back(next(iter(locks._held), "none"), tmp_path, ".lock")
+            os._exit(0)
+        os.waitpid(pid, 0)
+        assert in_child(lambda: take(tmp_path))
+
+
+def test_programs_that_are_started_do_not_inherit_it(tmp_path):
+    with locks.directory(tmp_path):
+        process = subprocess.Popen(["sleep", "30"], close_fds=False)
+    try:
+        assert not in_child(lambda: take(tmp_path))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_files_are_locked_one_by_one(tmp_path):
+    with locks.file(tmp_path / "one"):
+        with locks.file(tmp_path / "two"):
+            assert sorted(path.name for path in tmp_path.iterdir()) == ["one.lock", "two.lock"]
+        def take_one():
+            with locks.file(os.path.join(tmp_path, "one")):
+                pass
+        assert in_child(take_one)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_that_its_holder_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
+    real, times = locks.fcntl.flock, []
+
+    def after_a_removal(descriptor, operation):
+        if not times:
+            times.append(1)
+            os.remove(tmp_path / ".lock")
+        real(descriptor, operation)
+
+    monkeypatch.setattr(locks.fcntl, "flock", after_a_removal)
+    with locks.directory(tmp_path):
+        assert (tmp_path / ".lock").exists()
+        assert in_child(lambda: take(tmp_path))
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    found = []
+    monkeypatch.setattr(logging, "warning", lambda text, *values: found.append(text % values))
+    return found
+
+
+def test_where_there_are_no_locks_the_log_says_so(tmp_path, monkeypatch, warnings):
+    def no_locks(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(locks.fcntl, "flock", no_locks)
+    with locks.directory(tmp_path), locks.directory(tmp_path):
+        pass
+    assert warnings == [f"{tmp_path} cannot be locked, as its file system has no locks (No locks available): "
+                        "start no second run that writes there."]
+    with locks.directory("gs://bucket/run"), locks.file("gs://bucket/run/file"):
+        pass
+    assert [text.split(",")[0] for text in warnings[1:]] == [
+        "gs://bucket/run cannot be locked", "gs://bucket/run/file cannot be locked"]
+    assert not list(tmp_path.iterdir())
+
+
+# --- The Estimator ---------------------------------------------------------------------------------------
+
+
+def model_fn(features, labels, mode):
+    weight = tf.get_variable("weight", [])
+    loss = tf.reduce_mean(features * weight)
+    return estimator.EstimatorSpec(mode, loss=loss, predictions=features * weight,
+                                   train_op=tf.assign_add(tf.train.get_global_step(), 1))
+
+
+def input_fn():
+    return tf.data.Dataset.from_tensors(tf.ones([2])).repeat(3)
+
+
+def test_training_is_refused_where_another_process_trains_and_evaluation_is_not(tmp_path):
+    trained = estimator.Estimator(model_fn, os.fspath(tmp_path)).train(input_fn, steps=1)
+    with Holder(tmp_path) as holder:
+        before = sorted(tmp_path.iterdir())
+        with pytest.raises(locks.InUseError, match=f"process {holder.pid}"):
+            trained.train(input_fn, max_steps=2)
+        assert sorted(tmp_path.iterdir()) == before
+        # As a process that evaluates each new checkpoint does.
+        assert trained.evaluate(input_fn)["global_step"] == 1
+        assert len(list(trained.predict(input_fn))) == 6
+    assert trained.train(input_fn, max_steps=2).evaluate(input_fn)["global_step"] == 2
+
+
+def test_estimators_of_a_process_share_the_lock_also_inside_of_a_training(tmp_path):
+    class Listener(tf.train.CheckpointSaverListener):
+        refused = None
+
+        def after_save(self, session, global_step_value):
+            other = estimator.Estimator(model_fn, os.fspath(tmp_path))
+            other.evaluate(input_fn)
+            other.train(input_fn, max_steps=global_step_value or 1)
+            Listener.refused = in_child(lambda: take(tmp_path))
+
+    estimator.Estimator(model_fn, os.fspath(tmp_path)).train(input_fn, steps=1)
+    estimator.Estimator(model_fn, os.fspath(tmp_path)).train(input_fn, steps=1, saving_listeners=[Listener()])
+    assert Listener.refused
+    assert not (tmp_path / ".lock").exists()

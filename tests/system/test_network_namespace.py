@@ -1,0 +1,240 @@
+"""Processes in a network namespace of their own: what they see, what sees them, and what is unchanged."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+from helpers import ROOT
+import network_namespaces
+from network_namespaces import as_nobody, forbidden
+import pytest
+
+from bertlib.replicas import cluster
+from bertlib.system import network_namespace
+
+USERS = {"this user": list, "nobody": as_nobody}
+SERVERS = "The servers of a test"
+
+# Creates a namespace beside another thread, as a launcher has some, and runs the last argument in it.
+CREATE = """
+import json, os, subprocess, sys, threading
+sys.path.insert(0, sys.argv[1])
+from bertlib.system import network_namespace
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+try:
+    with network_namespace.Namespace() as namespace:
+        command = namespace.wrapped([sys.executable, "-S", "-c", sys.argv[2]])
+        environment = {**os.environ, "PORT": str(namespace.listener.getsockname()[1])}
+        process = subprocess.Popen(command, pass_fds=namespace.descriptors, env=environment)
+        code = process.wait()
+except OSError as error:
+    sys.exit(f"OSError: {error}")
+print(code == 0 and process.pid)
+"""
+
+
+@pytest.fixture(params=list(USERS))
+def prefix(request):
+    """Makes the command line that runs a command as a user."""
+    if request.param == "nobody" and os.geteuid():
+        pytest.skip("only root can become another user")
+    network_namespaces.require(USERS[request.param])
+    return USERS[request.param]
+
+
+@pytest.fixture
+def namespace():
+    network_namespaces.require_namespaces()
+    with network_namespace.Namespace() as made:
+        yield made
+
+
+def create(prefix, code, **options):
+    """Runs code in a namespace that an interpreter creates; returns how that ended."""
+    return subprocess.run([str(part) for part in prefix([sys.executable, "-S", "-c", CREATE, ROOT, code])],
+                          capture_output=True, encoding="utf-8", timeout=60, **options)
+
+
+# --- In the namespace ------------------------------------------------------------------------------------
+
+LOOK = """
+import json, os, socket
+reached = []
+for port in (int(os.environ["PORT"]), int(os.environ["OUTSIDE"])):
+    try:
+        reached.append(bool(socket.create_connection(("127.0.0.1", port))))
+    except ConnectionRefusedError:
+        reached.append(False)
+print(json.dumps({"interfaces": [name for _, name in socket.if_nameindex()], "reached": reached,
+                  "user": [os.geteuid(), os.getegid()], "pid": os.getpid()}))
+"""
+
+
+def test_a_process_in_it_has_loopback_alone(prefix):
+    network_namespaces.require_namespaces(prefix)
+    with socket.create_server(("127.0.0.1", 0)) as outside:
+        done = create(prefix, LOOK, env={**os.environ, "OUTSIDE": str(outside.getsockname()[1])})
+    assert done.returncode == 0, done.stderr
+    seen, pid = map(json.loads, done.stdout.splitlines())
+    assert seen["interfaces"] == ["lo"] and seen["reached"] == [True, False] and seen["pid"] == pid
+    user = [os.geteuid(), os.getegid()] if prefix is list else [network_namespaces.NOBODY] * 2
+    assert seen["user"] == user
+
+
+def test_nothing_outside_reaches_it(namespace):
+    port = namespace.listener.getsockname()[1]
+    assert port not in network_namespaces.ports_here()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_root_keeps_the_right_to_files_of_others(namespace, tmp_path):
+    if os.geteuid():
+        pytest.skip("only root has it")
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o700)
+    os.chown(theirs, network_namespaces.NOBODY, network_namespaces.NOBODY)
+    done = subprocess.run(namespace.wrapped(["sh", "-c", "echo written > theirs/file"]), cwd=tmp_path,
+                          pass_fds=namespace.descriptors, capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    assert (theirs / "file").read_text() == "written\n"
+
+
+def test_files_of_another_user_stay_that_user_s(prefix):
+    network_namespaces.require_namespaces(prefix)
+    directory = tempfile.mkdtemp(dir="/tmp")
+    try:
+        os.chmod(directory, 0o777)
+        done = create(prefix, "open('file', 'w').close()", cwd=directory)
+        assert done.returncode == 0, done.stderr
+        found = os.stat(os.path.join(directory, "file"))
+        assert found.st_uid == (os.geteuid() if prefix is list else network_namespaces.NOBODY)
+    finally:
+        shutil.rmtree(directory)
+
+
+DESCRIBE = """
+import json, os, signal, sys
+handlers = {str(number): str(signal.getsignal(number)) for number in signal.valid_signals()}
+print(json.dumps([os.getcwd(), dict(os.environ), sys.stdin.read(), handlers, sys.argv,
+                  os.getsid(0) == os.getpid(), sorted(os.listdir("/proc/self/fd"))]))
+sys.exit(7)
+"""
+
+
+def test_a_process_is_what_it_would_be_outside(namespace, tmp_path):
+    plain = [sys.executable, "-S", "-c", DESCRIBE, "an argument", ""]
+    ends = []
+    for command, descriptors in ((plain, []), (namespace.wrapped(plain), namespace.descriptors)):
+        done = subprocess.run(command, pass_fds=descriptors, cwd=tmp_path, input="text", encoding="utf-8",
+                              env={"A": "b"}, capture_output=True, start_new_session=True)
+        ends.append((done.returncode, done.stdout, done.stderr))
+    assert ends[0] == ends[1] and ends[0][0] == 7
+
+
+def test_a_signal_ends_it_as_outside(namespace):
+    process = subprocess.Popen(namespace.wrapped(["sleep", "60"]), pass_fds=namespace.descriptors)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == -signal.SIGTERM
+
+
+# --- Where it cannot be created --------------------------------------------------------------------------
+
+
+def test_a_machine_that_forbids_namespaces_is_an_error(prefix):
+    network_namespaces.require(lambda command: prefix(forbidden(command)))
+    done = create(lambda command: prefix(forbidden(command)), "print('never')")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr == "OSError: [Errno 28] unshare: No space left on device\n"
+
+
+# The capabilities of root in a Docker container, and what docs/cluster.md adds to them.
+DOCKER = ("chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,net_raw,sys_chroot,"
+          "mknod,audit_write,setfcap")
+
+
+@pytest.mark.parametrize("more, error", [
+    ("", "unshare: Operation not permitted"), (",sys_admin", "Operation not permitted"),
+    (",sys_admin,net_admin", None)])
+def test_root_with_the_capabilities_of_a_container(more, error):
+    if os.geteuid():
+        pytest.skip("only root has them")
+    kept = "-all," + ",".join(f"+{name}" for name in (DOCKER + more).split(","))
+    done = create(lambda command: ["setpriv", f"--bounding-set={kept}", *command], "")
+    if error is None:
+        assert done.returncode == 0, done.stderr
+    else:
+        assert done.stderr == f"OSError: [Errno 1] {error}\n"
+
+
+def test_a_system_without_such_calls_is_an_error(monkeypatch):
+    monkeypatch.setattr(network_namespace.sys, "executable", "/bin/false")
+    with pytest.raises(OSError, match="without an answer"):
+        network_namespace.Namespace()
+
+
+# --- Deciding --------------------------------------------------------------------------------------------
+
+
+def decide(open_ports=None, arguments=()):
+    """Returns (whether ports are closed, the warnings)."""
+    warnings = []
+    with network_namespace.closed(open_ports, arguments, SERVERS, warnings.append) as namespace:
+        return namespace is not None, warnings
+
+
+def test_ports_are_closed_by_default():
+    network_namespaces.require_namespaces()
+    assert decide() == (True, []) and decide(False) == (True, [])
+    assert decide(arguments=["--data_dir=/data", "a,b", "file:///a", "ram://a", "--text=see gs://b"]) == (
+        True, [])
+
+
+def test_they_stay_open_if_asked_for(monkeypatch):
+    monkeypatch.setattr(network_namespace, "Namespace", None)
+    assert decide(True) == (False, []) and decide(True, ["--data_dir=gs://bucket"]) == (False, [])
+
+
+@pytest.mark.parametrize("argument", [
+    "--data_dir=gs://bucket/data", "s3://bucket", "--input_file=/here/a,hdfs://host/b", "--a=viewfs://b/c"])
+def test_a_remote_path_needs_the_network(argument):
+    is_closed, (warning,) = decide(arguments=["--seed=1", argument])
+    assert not is_closed and f"({argument} needs the network)" in warning
+    with pytest.raises(ValueError, match="--open_ports=false: the ports of this run cannot be closed"):
+        decide(False, [argument])
+
+
+def test_a_remote_cache_of_hub_modules_needs_the_network(monkeypatch):
+    monkeypatch.setenv("TFHUB_CACHE_DIR", "gs://bucket/cache")
+    assert not decide()[0]
+
+
+def test_the_warning_says_what_is_open_to_whom_and_the_remedy(monkeypatch):
+    def fail():
+        raise OSError(1, "unshare: Operation not permitted")
+
+    monkeypatch.setattr(network_namespace, "Namespace", fail)
+    is_closed, (warning,) = decide()
+    assert not is_closed
+    for part in ("unshare: Operation not permitted", SERVERS, "all interfaces", "without authentication",
+                 "everyone who can reach this machine", "iptables", "sysctl", "--cap-add=SYS_ADMIN",
+                 "--open_ports=true"):
+        assert part in warning
+    with pytest.raises(ValueError, match=r"--open_ports=false: .*unshare: Operation not permitted.*iptables"):
+        decide(False)
+
+
+@pytest.mark.parametrize("open_ports, complaint", [
+    (None, None), (True, None), (False, "--open_ports=false: TF_CONFIG names other machines")])
+def test_ports_between_machines_cannot_be_closed(open_ports, complaint, monkeypatch):
+    monkeypatch.setattr(network_namespace, "Namespace", None)
+    machines, warnings = cluster.Cluster(("a:1", "b:1"), 0), []
+    with contextlib.nullcontext() if complaint is None else pytest.raises(ValueError, match=complaint):
+        with network_namespace.of_replicas(machines, open_ports, [], warnings.append) as namespace:
+            assert namespace is None and warnings == []

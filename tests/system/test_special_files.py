@@ -1,0 +1,112 @@
+"""Writing to devices and FIFOs, which stay and get the bytes; to links, which stay and lead to the file."""
+
+import contextlib
+import errno
+import os
+import re
+import stat
+import threading
+
+from devices import device, is_device
+import pytest
+
+from bertlib.system import files, locks
+
+
+@pytest.fixture
+def fifo(tmp_path):
+    """A FIFO and a function that returns all that was written into it, once."""
+    path, found = tmp_path / "fifo", []
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: found.append(path.read_bytes()), daemon=True)
+    reader.start()
+
+    def content():
+        reader.join(60)
+        return found[0]
+
+    return path, content
+
+
+def everything(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_fifo_gets_the_bytes_and_stays(fifo, tmp_path):
+    path, content = fifo
+    with locks.file(str(path)):
+        files.write_text(str(path), "ä\n")
+    assert content() == "ä\n".encode()
+    assert stat.S_ISFIFO(os.stat(path).st_mode) and everything(tmp_path) == ["fifo"]
+
+
+def test_a_device_gets_the_bytes_and_stays(tmp_path):
+    null = device(tmp_path, "null")
+    (tmp_path / "link").symlink_to(null)
+    before = everything(tmp_path)
+    for name in (null, str(tmp_path / "link")):
+        with locks.file(name):
+            files.write_text(name, "x")
+    assert is_device(null) and is_device(tmp_path / "link") and everything(tmp_path) == before
+
+
+def test_an_open_file_of_the_process_is_written_to_and_not_replaced(tmp_path):
+    with open(tmp_path / "out", "w+b", buffering=0) as file:
+        (tmp_path / "link").symlink_to(f"/proc/self/fd/{file.fileno()}")
+        files.write_text(f"/dev/fd/{file.fileno()}", "one")
+        files.write_text(str(tmp_path / "link"), "two")
+        assert os.path.samestat(os.fstat(file.fileno()), os.stat(tmp_path / "out"))
+        assert (tmp_path / "out").read_text() == "two" and everything(tmp_path) == ["link", "out"]
+
+
+@pytest.mark.parametrize("target", ["there", "new"])
+def test_a_link_stays_and_the_file_that_it_leads_to_is_replaced(tmp_path, target):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "there").write_text("before")
+    (tmp_path / "other").symlink_to(f"folder/{target}")
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    with files.replacing(str(tmp_path / "link")) as partial:
+        with open(partial, "w") as writer:
+            writer.write("after")
+        assert not (folder / "new").exists() and (folder / "there").read_text() == "before"
+    assert os.readlink(tmp_path / "link") == str(tmp_path / "other")
+    assert os.readlink(tmp_path / "other") == f"folder/{target}"
+    assert (folder / target).read_text() == "after" and not list(folder.glob("*.partial"))
+
+
+def test_a_link_that_cannot_be_written_to_leaves_all_unchanged(tmp_path):
+    (tmp_path / "file").write_text("before")
+    (tmp_path / "link").symlink_to("file")
+    with pytest.raises(KeyError), files.replacing(str(tmp_path / "link")) as partial:
+        with open(partial, "w") as writer:
+            writer.write("after")
+        raise KeyError
+    assert (tmp_path / "file").read_text() == "before" and everything(tmp_path) == ["file", "link"]
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match=f"{os.strerror(errno.ELOOP)}: .*/loop"):
+        files.write_text(str(tmp_path / "loop"), "x")
+    assert (tmp_path / "loop").is_symlink()
+
+
+def test_an_error_of_a_device_names_it_and_gives_no_advice_about_disks(tmp_path):
+    full = device(tmp_path, "full")
+    with pytest.raises(OSError) as said:
+        files.write_text(full, "x")
+    assert (said.value.filename, said.value.strerror) == (full, "No space left on device") and is_device(full)
+
+
+def test_a_link_and_its_file_have_one_lock(tmp_path):
+    (tmp_path / "link").symlink_to("file")
+    with locks.file(str(tmp_path / "link")):
+        assert everything(tmp_path) == ["file.lock", "link"]
+        with contextlib.suppress(locks.InUseError), locks.file(str(tmp_path / "file")):
+            assert everything(tmp_path) == ["file.lock", "link"]
+
+
+def test_regular_files_directories_and_what_is_not_there_are_not_special(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nothing")
+    assert not any(map(files.is_special,
+                       [tmp_path, *map(str, tmp_path.iterdir()), tmp_path / "nothing", "gs://b/x"]))
+    assert re.fullmatch(r".*/nothing", files.followed(str(tmp_path / "link")))

@@ -1,0 +1,54 @@
+"""Texts that are shown: nothing in them controls a terminal or misleads a reader."""
+
+import subprocess
+import sys
+import unicodedata
+
+from helpers import ROOT
+import pytest
+
+from bertlib.system import terminal
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"), ("a\rb\x08\x07", r"a\rb\x08\x07"),
+    ("\x9b2J\x7f", r"\x9b2J\x7f"), ("pass\u202eexe.txt", r"pass\u202eexe.txt"),
+    ("a\u200bb\ufeff\u2066", r"a\u200bb\ufeff\u2066"), ("\udc9b \ud83d", r"\udc9b \ud83d"),
+    ("\U000e0041", r"\U000e0041"), ("a\u2028b", r"a\u2028b")])
+def test_characters_that_control_or_mislead_are_escaped(text, shown):
+    assert terminal.printable(text) == shown
+
+
+def test_texts_in_any_language_are_unchanged():
+    text = "two\n\tlines: é ü 中文 عربي נ می\u200cخواهم 👩\u200d💻 e\u0301 \\x1b"
+    assert terminal.printable(text) == text
+
+
+def test_only_controls_formats_separators_and_surrogates_are_escaped():
+    escaped = {character for character in map(chr, range(sys.maxunicode + 1))
+               if terminal.printable(character) != character}
+    kinds = {unicodedata.category(character) for character in escaped}
+    assert kinds == {"Cc", "Cf", "Cn", "Cs", "Zl", "Zp"}  # Cn: tags to be
+    assert {chr(code) for code in [*range(32), *range(127, 160)]} - escaped == {"\n", "\t"}
+    # Unicode's own list of characters that change the direction of text.
+    assert {character for character in map(chr, range(0x3000)) if unicodedata.bidirectional(character) in (
+        "LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")} <= escaped
+
+
+CLOSED_LATER = """
+import os
+from bertlib.system import terminal
+os.close(1)
+terminal.guard_output()
+try:
+    print("text", flush=True)
+except terminal.StreamError as error:
+    raise SystemExit(str(error))
+"""
+
+
+def test_a_standard_output_that_was_closed_after_the_start_is_reported_in_one_line():
+    done = subprocess.run([sys.executable, "-c", CLOSED_LATER], cwd=ROOT, capture_output=True,
+                          encoding="utf-8")
+    assert done.returncode == 1
+    assert done.stderr == "the standard output is closed. Name a file for it, or /dev/null.\n"
