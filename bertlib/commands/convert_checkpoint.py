@@ -238,7 +238,9 @@ def read_tokenizer_settings(given, source, settings):
 
 
 def check_output(given, source):
-    """Checks that --output can be written; nothing may be in the way without --force.
+    """Checks that --output can be written, and removes the unfinished directories of killed conversions.
+
+    Existing files are replaced only with --force.
 
     Raises:
       ValueError, NotADirectoryError, FileExistsError: it cannot.
@@ -250,6 +252,9 @@ def check_output(given, source):
     existing = files.nearest_existing(given.output)
     if not os.path.isdir(existing):
         raise NotADirectoryError(f"--output={given.output}: {existing} is not a directory. Use another one.")
+    # Before a refusal, too: a conversion that was killed at its end leaves its output whole.
+    for folder in {existing, os.path.dirname(os.path.abspath(given.output))}:
+        locks.remove_abandoned(folder, _ASIDE)
     blocking = in_the_way(given.output, given.to)
     for name in blocking:
         if os.path.isdir(os.path.join(given.output, name)):
@@ -370,13 +375,10 @@ def write(output, kind, source, names, texts):
 
 
 def _write(output, kind, source, names, texts):
-    """`write`, into a directory that is locked or not there yet; removes what killed conversions left."""
+    """`write`, into a directory that is locked or not there yet."""
     before = in_the_way(output, kind)
     # In the directory or above it, so that moving is renaming.
-    existing = files.nearest_existing(output)
-    for folder in {existing, os.path.dirname(os.path.abspath(output))}:
-        locks.remove_abandoned(folder, _ASIDE)
-    aside = tempfile.mkdtemp(prefix=_ASIDE, dir=existing)
+    aside = tempfile.mkdtemp(prefix=_ASIDE, dir=files.nearest_existing(output))
     with locks.file(aside):
         return _write_by_way_of(aside, output, kind, source, names, texts, before)
 

@@ -602,3 +602,18 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_mode
             assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == {
                 kept, held, f"{held}.lock"}
     assert (tmp_path / "converted" / "model.safetensors").exists()
+
+
+def test_a_refused_conversion_removes_what_one_left_that_was_killed_at_its_end(scripts, tiny_model, tmp_path):
+    source = tmp_path / "published"
+    source.mkdir()
+    write_published(source, tiny_model.weights)
+    (tmp_path / "converted").mkdir()
+    (tmp_path / "converted" / "model.safetensors").write_bytes(b"whole")
+    (tmp_path / ".convert_checkpoint.killed").mkdir()
+    (tmp_path / ".convert_checkpoint.killed.lock").touch()
+    flags = tiny.flags(input=source / "bert_model.ckpt", output="converted", to="hugging_face")
+    finished = scripts.run("convert_checkpoint.py", *flags, cwd=tmp_path)
+    assert finished.code == 1 and "holds files that would be replaced" in finished.err
+    assert not list(tmp_path.glob(".convert_checkpoint*"))
+    assert (tmp_path / "converted" / "model.safetensors").read_bytes() == b"whole"

@@ -142,6 +142,16 @@ def test_a_header_is_noticed_where_a_label_occurs_once_and_where_there_are_none(
                                                                                    False).rows) == number
 
 
+@pytest.mark.parametrize("second_column, is_labelled", [
+    (["x", "y", "x", "y"], True), (["x", "y", "x", "Y"], True), (["x", "y", "Z", "Y"], False),
+    (["a cat", "a dog", "y", "a bird"], False)])
+def test_a_column_without_a_name_holds_the_labels_where_most_are_known(second_column, is_labelled, tmp_path):
+    rows = [[f"text {line}", label] for line, label in enumerate(second_column)]
+    path = written(tmp_path, "test.csv", rows, None)
+    found = row_examples.Reader("classification", [1], [2], False).read(path, False, known=["x", "y"])
+    assert found.is_labelled == is_labelled
+
+
 @pytest.mark.parametrize("needs_labels", [True, False])
 def test_a_header_is_noticed_by_the_labels_that_are_known(needs_labels, tmp_path):
     path = written(tmp_path, "test.csv", [["was", "kind"], ["cats", "x"], ["dogs", "y"]], None)

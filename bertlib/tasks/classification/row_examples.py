@@ -152,10 +152,11 @@ class Reader:
             return None
         if place.is_json or not any(isinstance(column, int) for column in self.label):
             return places
-        # Without a name a column of labels is known by its number and by what is in it.
+        # A column without a name holds the labels if the training file had as many columns, or if most rows
+        # have a known label there. A misspelled label among them is an error, and not a file without labels.
         if set(places) & set(texts) or self._width not in (None, place.width):
             return None
-        if self._width is None and not all(self._is_known(row, places, known) for row in rows):
+        if self._width is None and 2 * sum(self._is_known(row, places, known) for row in rows) <= len(rows):
             return None
         return places
 
