@@ -71,9 +71,16 @@ class Fresh:
 
 
 def cpu_seconds(pid):
-    """Returns the CPU seconds that a process has used so far, with those of the children it waited for."""
+    """Returns the CPU seconds that a process and its descendants have used so far.
+
+    A launcher of replicas uses none itself while they work.
+    """
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    seconds = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it ended in between
+            seconds += sum(map(cpu_seconds, children.read_text().split()))
+    return seconds
 
 
 def watch(run, limit, overtime):
