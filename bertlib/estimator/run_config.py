@@ -15,7 +15,7 @@ class RunConfig(object):
 
     def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100,
                  save_checkpoints_steps=None, save_checkpoints_secs=None, session_config=None,
-                 keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000, log_step_count_steps=100,
+                 keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, *,
                  gradient_accumulation_steps=1, training_step=None, stop_request=None):
         """Creates a configuration.
 

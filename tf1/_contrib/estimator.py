@@ -7,6 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files
 from bertlib.estimator import estimator
+from tf1._names.wrapped_optimizer import WrappedOptimizer
 
 
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):
@@ -64,29 +65,17 @@ def _check(value):
         raise ValueError(f"This hook is for a tf.estimator.Estimator, not {type(value).__name__}.")
 
 
-class _ClippedOptimizer(tf.train.Optimizer):
+class _ClippedOptimizer(WrappedOptimizer):
     """An optimizer that clips each gradient by its norm before it applies it."""
 
     def __init__(self, optimizer, clip_norm):
-        super().__init__(False, "TransformGradients")
-        self._wrapped, self._norm = optimizer, clip_norm
-
-    def compute_gradients(self, *args, **kwargs):
-        return self._wrapped.compute_gradients(*args, **kwargs)
+        super().__init__(optimizer, "TransformGradients")
+        self._norm = clip_norm
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         clipped = [(gradient if gradient is None else tf.clip_by_norm(gradient, self._norm), variable)
                    for gradient, variable in grads_and_vars]
-        return self._wrapped.apply_gradients(clipped, global_step, name)
-
-    def get_slot(self, *args, **kwargs):
-        return self._wrapped.get_slot(*args, **kwargs)
-
-    def get_slot_names(self, *args, **kwargs):
-        return self._wrapped.get_slot_names(*args, **kwargs)
-
-    def variables(self):
-        return self._wrapped.variables()
+        return super().apply_gradients(clipped, global_step, name)
 
 
 def clip_gradients_by_norm(optimizer, clip_norm):

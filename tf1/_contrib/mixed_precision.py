@@ -5,6 +5,8 @@ Micikevicius et al. 2018, "Mixed Precision Training", section 3.2 (arXiv:1710.03
 
 import tensorflow.compat.v1 as tf
 
+from tf1._names.wrapped_optimizer import WrappedOptimizer
+
 
 class LossScaleManager(object):
     """What a loss is multiplied by, step by step."""
@@ -81,7 +83,7 @@ def _variable(name, value, dtype):
     return tf.Variable(value, dtype=dtype, trainable=False, name=name, use_resource=True)
 
 
-class LossScaleOptimizer(tf.train.Optimizer):
+class LossScaleOptimizer(WrappedOptimizer):
     """An optimizer of a scaled loss. A step whose gradients are not all finite changes no weight.
 
     Such a step does not count in global_step either.
@@ -89,8 +91,7 @@ class LossScaleOptimizer(tf.train.Optimizer):
 
     def __init__(self, opt, loss_scale_manager):
         """Wraps an optimizer, `opt`; the manager is one of the classes above."""
-        super().__init__(False, "LossScaleOptimizer")
-        self._opt = opt
+        super().__init__(opt, "LossScaleOptimizer")
         self._manager = loss_scale_manager
 
     def compute_gradients(self, loss, var_list=None, gate_gradients=tf.train.Optimizer.GATE_OP,
@@ -98,7 +99,7 @@ class LossScaleOptimizer(tf.train.Optimizer):
         """Returns (gradient of the loss, variable) pairs: those of the scaled loss, divided by the scale."""
         scale = self._manager.get_loss_scale()
         loss = loss() if callable(loss) else loss
-        pairs = self._opt.compute_gradients(
+        pairs = super().compute_gradients(
             loss * tf.cast(scale, loss.dtype), var_list, gate_gradients, aggregation_method,
             colocate_gradients_with_ops, grad_loss)
         return [(gradient if gradient is None else _scaled(gradient, 1.0 / scale), variable)
@@ -110,14 +111,10 @@ class LossScaleOptimizer(tf.train.Optimizer):
         gradients = [gradient for gradient, _ in pairs if gradient is not None]
         finite = tf.reduce_all(tf.stack([
             tf.reduce_all(tf.is_finite(getattr(gradient, "values", gradient))) for gradient in gradients]))
-        step = tf.cond(finite, lambda: tf.group(self._opt.apply_gradients(pairs, global_step, name)),
+        step = tf.cond(finite, lambda: tf.group(self._optimizer.apply_gradients(pairs, global_step, name)),
                        tf.no_op)
         with tf.control_dependencies(gradients):  # these read the scale
             return tf.group(step, self._manager.update_loss_scale(finite))
-
-    def variables(self):
-        """Returns the variables of the wrapped optimizer."""
-        return self._opt.variables()
 
 
 def _scaled(gradient, factor):

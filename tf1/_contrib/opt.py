@@ -2,6 +2,8 @@
 
 import tensorflow.compat.v1 as tf
 
+from tf1._names.wrapped_optimizer import WrappedOptimizer
+
 
 class DecoupledWeightDecayExtension(object):
     """Makes an optimizer one with weight decay beside its update (Loshchilov and Hutter, arXiv:1711.05101).
@@ -125,7 +127,7 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
                         tf.scatter_sub(variable, indices, rate * mean / (tf.sqrt(square) + epsilon)))
 
 
-class MovingAverageOptimizer(tf.train.Optimizer):
+class MovingAverageOptimizer(WrappedOptimizer):
     """An optimizer that keeps moving averages of what it trains, to be saved in place of the weights."""
 
     def __init__(self, opt, average_decay=0.9999, num_updates=None, sequential_update=True):
@@ -137,20 +139,15 @@ class MovingAverageOptimizer(tf.train.Optimizer):
           num_updates: see `tf.train.ExponentialMovingAverage`.
           sequential_update: whether the averages wait for the step's update.
         """
-        super().__init__(False, "MovingAverageOptimizer")
-        self._opt = opt
+        super().__init__(opt, "MovingAverageOptimizer")
         self._average = tf.train.ExponentialMovingAverage(average_decay, num_updates)
         self._sequential = sequential_update
         self._averaged = None
 
-    def compute_gradients(self, *args, **kwargs):
-        """Those of the wrapped optimizer."""
-        return self._opt.compute_gradients(*args, **kwargs)
-
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Returns the op of the step: the update, and that of the averages."""
         pairs = list(grads_and_vars)
-        update = self._opt.apply_gradients(pairs, global_step, name)
+        update = super().apply_gradients(pairs, global_step, name)
         variables = [variable for _, variable in pairs]
         with tf.control_dependencies([update] if self._sequential else []):
             averages = self._average.apply(variables)
@@ -185,10 +182,6 @@ class MovingAverageOptimizer(tf.train.Optimizer):
                 swapped[name_of[variable.ref()]] = average
                 swapped[name_of[average.ref()]] = variable
         return tf.train.Saver(swapped, name=name, **kwargs)
-
-    def variables(self):
-        """Returns the variables of the wrapped optimizer."""
-        return self._opt.variables()
 
 
 def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):

@@ -12,7 +12,7 @@ class BroadcastHook(tf.train.SessionRunHook):
         """Creates the hook.
 
         Args:
-          group: the `replica_group.Group`.
+          group: the `replica_group.Group`, or None for a process that is alone.
           root: index of the replica whose values are taken.
         """
         self._group, self._root = group, root
@@ -21,4 +21,5 @@ class BroadcastHook(tf.train.SessionRunHook):
         self._variables = tf.global_variables()
 
     def after_create_session(self, session, coord):
-        replica_sync.broadcast_variables(self._group, self._root, self._variables, session)
+        if self._group:
+            replica_sync.broadcast_variables(self._group, self._root, self._variables, session)

@@ -5,14 +5,12 @@ script divides the work itself: each process reads its own input, and those but 
 their own, or none. Started without a launcher, there is one process.
 """
 
-import importlib.abc
-import importlib.machinery
-
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import collectives
 from bertlib.replicas import replica_group
-from tf1._names.namespace import Namespace
+from tf1._names.namespace import ModuleFinder, Namespace
+from tf1._names.wrapped_optimizer import WrappedOptimizer
 from tf1._replicas import broadcast, gradients, horovod_mode
 
 
@@ -92,7 +90,7 @@ def _exchange():
     return exchange
 
 
-class DistributedOptimizer(tf.train.Optimizer):
+class DistributedOptimizer(WrappedOptimizer):
     """An optimizer whose `compute_gradients` gives the mean of all processes."""
 
     def __init__(self, optimizer, name=None, use_locking=False, device_dense="", device_sparse="",
@@ -106,35 +104,18 @@ class DistributedOptimizer(tf.train.Optimizer):
           compression: an attribute of `Compression`.
           sparse_as_dense: whether tf.IndexedSlices become tensors; their rows are gathered if not.
         """
-        super().__init__(False, name or f"Distributed{type(optimizer).__name__}")
-        self._optimizer = optimizer
+        super().__init__(optimizer, name or f"Distributed{type(optimizer).__name__}")
         self._sparse_as_dense, self._compression = sparse_as_dense, compression
 
     def compute_gradients(self, *args, **kwargs):
         """Returns the pairs of the wrapped optimizer, with their means."""
-        pairs = self._optimizer.compute_gradients(*args, **kwargs)
+        pairs = super().compute_gradients(*args, **kwargs)
         _exchange()
         return list(zip(gradients.mean(pairs, self._sparse_as_dense, self._compression),
                         [variable for _, variable in pairs]))
 
-    def apply_gradients(self, *args, **kwargs):
-        """Those of the wrapped optimizer."""
-        return self._optimizer.apply_gradients(*args, **kwargs)
 
-    def get_slot(self, *args, **kwargs):
-        """Those of the wrapped optimizer."""
-        return self._optimizer.get_slot(*args, **kwargs)
-
-    def get_slot_names(self, *args, **kwargs):
-        """Those of the wrapped optimizer."""
-        return self._optimizer.get_slot_names(*args, **kwargs)
-
-    def variables(self, *args, **kwargs):
-        """Those of the wrapped optimizer."""
-        return self._optimizer.variables(*args, **kwargs)
-
-
-class BroadcastGlobalVariablesHook(tf.train.SessionRunHook):
+class BroadcastGlobalVariablesHook(broadcast.BroadcastHook):
     """Gives all processes the values that one process's global variables start with."""
 
     def __init__(self, root_rank, device=""):
@@ -145,14 +126,7 @@ class BroadcastGlobalVariablesHook(tf.train.SessionRunHook):
           device: ignored.
         """
         del device
-        group = _group()
-        self._hook = broadcast.BroadcastHook(group, root_rank) if group else tf.train.SessionRunHook()
-
-    def begin(self):
-        self._hook.begin()
-
-    def after_create_session(self, session, coord):
-        self._hook.after_create_session(session, coord)
+        super().__init__(_group(), root_rank)
 
 
 def _explain(name):
@@ -170,14 +144,4 @@ _MODULES["horovod.tensorflow"] = Namespace("horovod.tensorflow", dict(
 _MODULES["horovod"] = Namespace("horovod", dict(tensorflow=_MODULES["horovod.tensorflow"]), explain=_explain)
 
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds these modules."""
-
-    def find_spec(self, name, path=None, target=None):
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if name in _MODULES else None
-
-    def create_module(self, spec):
-        return _MODULES[spec.name]
-
-    def exec_module(self, module):
-        pass
+FINDER = ModuleFinder(_MODULES.get)

@@ -58,7 +58,7 @@ def joined():
     try:
         group = replica_group.join()
         gradients.install(tf1)
-        sys.meta_path.insert(0, horovod.Finder())  # an installed one would know nothing of the others
+        sys.meta_path.insert(0, horovod.FINDER)  # an installed one would know nothing of the others
         yield
     except BaseException as error:
         _leave(replica_group.current(), error)

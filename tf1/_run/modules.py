@@ -7,8 +7,6 @@ use.
 """
 
 import importlib
-import importlib.abc
-import importlib.machinery
 import sys
 import types
 
@@ -18,7 +16,7 @@ from tensorflow.python.training import py_checkpoint_reader
 from tf1._contrib import others
 from tf1._contrib.parts import contrib
 from tf1._names import hub, tensorflow_names
-from tf1._names.namespace import Namespace, own_names
+from tf1._names.namespace import ModuleFinder, Namespace, own_names
 from tf1._replicas import horovod
 from tf1._run import bert_package, ours
 
@@ -126,20 +124,6 @@ _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
           "tf1.": None}
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the modules after all others looked for them."""
-
-    def find_spec(self, name, path=None, target=None):
-        found = _find(name)
-        return None if found is None else importlib.machinery.ModuleSpec(name, self, is_package=True)
-
-    def create_module(self, spec):
-        return _find(spec.name)
-
-    def exec_module(self, module):
-        pass
-
-
 def _find(name):
     """The module that stands for a name, or None."""
     if name in _MOVED:
@@ -197,5 +181,6 @@ def _put_back():
 # In place of an installed one too, of which later versions have no hub.Module.
 sys.modules["tensorflow_hub"] = hub.hub
 sys.meta_path.insert(0, ours.Finder())
-sys.meta_path += [_Finder(), bert_package.Finder(), horovod.Finder()]
+# After all others looked for them.
+sys.meta_path += [ModuleFinder(_find), bert_package.Finder(), horovod.FINDER]
 _put_back()

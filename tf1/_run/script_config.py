@@ -14,10 +14,7 @@ class RunConfig(run_config.RunConfig):
     master = ""
     evaluation_master = ""
 
-    def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100,
-                 save_checkpoints_steps=None, save_checkpoints_secs=None, session_config=None,
-                 keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000, log_step_count_steps=100,
-                 train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
+    def __init__(self, *arguments, train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
                  experimental_distribute=None, experimental_max_worker_delay_secs=None,
                  session_creation_timeout_secs=7200, **settings):
         """Creates a configuration; arguments that are not listed here are those of the core's.
@@ -35,12 +32,7 @@ class RunConfig(run_config.RunConfig):
         """
         if not self.replicas:
             refuse_clusters()
-        super().__init__(
-            model_dir=model_dir, tf_random_seed=tf_random_seed, save_summary_steps=save_summary_steps,
-            save_checkpoints_steps=save_checkpoints_steps, save_checkpoints_secs=save_checkpoints_secs,
-            session_config=session_config, keep_checkpoint_max=keep_checkpoint_max,
-            keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours,
-            log_step_count_steps=log_step_count_steps, **settings)
+        super().__init__(*arguments, **settings)
         for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
             if not self.replicas and strategy is not None and strategy.num_replicas_in_sync > 1:
                 count = strategy.num_replicas_in_sync
