@@ -116,7 +116,7 @@ def test_a_room_imports_what_the_table_says(room):
     assert rooms_imported_by(room) <= TABLE[room]
 
 
-# What tf1 is there for; `os.fork` and hooks of forked processes are something else.
+# Words of other people's programs, which tf1 serves. `os.fork` and forked processes are something else.
 WORDS_OF_TF1 = re.compile(r"horovod|hparam|\breference.variable|(?<!os\.)\bforks?\b", re.IGNORECASE)
 
 

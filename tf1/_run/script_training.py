@@ -1,6 +1,7 @@
-"""The training of a script's own model: what `bertlib`'s core does not need for its own input and optimizers.
+"""The training of a script's own model.
 
-`Builder` and `TrainingSession` override steps of the core's. A script may bring
+`bertlib` trains on its own input with its own optimizers. `Builder` and `TrainingSession` override steps of
+its classes of these names, because a script may bring
 
 - an input_fn that does not start at the global step by itself: its position is saved with each checkpoint,
   and replicas share its batches;
