@@ -729,7 +729,7 @@ def _powers(*bases):
 
 
 def _handle(variable):
-    """A variable's handle or, of a reference variable, its reference."""
+    """The tensor by which ops update a variable in place, whether it is a resource or not."""
     return variable.op.outputs[0]
 
 
@@ -738,7 +738,7 @@ def _is_resource(variable):
 
 
 def _apply_adam(variable, m, v, power_1, power_2, rate, beta_1, beta_2, epsilon, gradient):
-    """Adam's fused kernel on one variable, resource or reference. At β powers of 0 it corrects no bias."""
+    """Adam's fused kernel on one variable. At β powers of 0 it corrects no bias."""
     arguments = dict(var=_handle(variable), m=_handle(m), v=_handle(v), beta1_power=power_1,
                      beta2_power=power_2, lr=rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon, grad=gradient)
     if _is_resource(variable):

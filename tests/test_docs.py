@@ -12,6 +12,7 @@ import test_rooms
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+OF_TF1 = ROOT / "tf1" / "README.md"
 COMMANDS = {f"{name}.py" for name in test_rooms.PUBLISHED_COMMANDS | test_rooms.OUR_COMMANDS}
 
 YOUR_OWN = {"run_my_task.py"}  # scripts of the reader
@@ -59,7 +60,7 @@ def links(page):
     return [link for link in found if not re.match(r"\w+:", link)]
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, OF_TF1, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     broken = []
     for link in links(page):
@@ -255,3 +256,30 @@ def test_the_page_on_the_house_names_each_module():
     modules = {module for room in set(test_rooms.FILES) - {"bertlib.runtime"} if room.startswith("bertlib.")
                for module in test_rooms.modules_of(room)}
     assert page == modules - set(test_rooms.FILES)
+
+
+def test_the_page_of_tf1_names_each_module():
+    section = text_of(OF_TF1).split("\n## Map of modules\n")[1].split("\n## ")[0]
+    page, folder = set(), None
+    for first, modules in re.findall(r"^\| (.*?)\| (.*?) \|", section, re.MULTILINE)[1:]:
+        folder = next(iter(code_spans(first)), folder)
+        page |= {f"tf1.{folder}.{module}" for module in code_spans(modules)}
+    modules = {module for room in test_rooms.TF1 for module in test_rooms.modules_of(room)}
+    assert page == modules - test_rooms.TF1
+
+
+def test_paths_on_the_page_of_tf1_exist():
+    text = text_of(OF_TF1)
+    inner = set(re.findall(r"`(_[a-z]+/[a-z_0-9]+\.py)`", text))
+    assert len(inner) > 20 and not [path for path in inner if not (ROOT / "tf1" / path).exists()]
+    assert not [path for path in re.findall(r"(?<![\w/.])(?:tf1|tests)/[\w/]+\.py", text)
+                if not (ROOT / path).exists()]
+
+
+def test_steps_that_tf1_overrides_are_steps_of_the_core():
+    table = text_of(OF_TF1).split("\n## How the Estimator extends the core's\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (.*?)\| (.*?) \|", table, re.MULTILINE)[2:]
+    named = {name for _, names in rows for name in code_spans(names)}
+    methods = {node.name for path in test_rooms.FILES["tf1._run"] if path.stem.startswith("script_")
+               for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef)}
+    assert named and named <= methods

@@ -7,6 +7,7 @@ import ast
 import collections
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,9 @@ PUBLISHED_COMMANDS = {"create_pretraining_data", "extract_features", "run_classi
 OUR_COMMANDS = {"build_vocab", "convert_checkpoint", "download", "export", "glue_submission", "plan_memory",
                 "predict", "run_ner"}
 COMMAND_ROOMS = {"bertlib.command_line", "bertlib.commands"}
+
+# The folders of tf1: they may import the lowest three layers, and each other.
+TF1 = {"tf1._check", "tf1._contrib", "tf1._names", "tf1._replicas", "tf1._run"}
 
 # The layers, the lowest first. A room may import the rooms of lower layers.
 LAYERS = [
@@ -35,7 +39,7 @@ LAYERS = [
     {"bertlib.runs.classification"},
     {"bertlib.command_line"},
     {"bertlib.commands"},
-    PUBLISHED_COMMANDS | OUR_COMMANDS | {"tf1"},
+    PUBLISHED_COMMANDS | OUR_COMMANDS | {"tf1"} | TF1,
 ]
 
 
@@ -48,11 +52,12 @@ TABLE = {
     **{room: rooms_below(number) for number, layer in enumerate(LAYERS) for room in layer},
     **dict.fromkeys(OUR_COMMANDS, {"bertlib.command_line", "bertlib.commands"}),
     # These rooms are imported by forks, whose own modules have the names of our model.
-    "tf1": rooms_below(3),
+    "tf1": rooms_below(3) | TF1,
+    **{room: rooms_below(3) | TF1 - {"tf1._check"} for room in TF1},
+    "tf1._replicas": rooms_below(3) | {"tf1", "tf1._contrib", "tf1._names"},
+    "tf1._check": {"tf1"},  # it asks the module which names there are, and uses nothing else of the package
     "bertlib": set(),
     "bertlib.runtime": rooms_below(4) - MODEL,
-    # Until input_position and step_order are in tf1.
-    "bertlib.estimator": rooms_below(2) | {"bertlib.runtime"},
 }
 MOST_MODULES = 13
 # What google-research/bert has besides: a module of such a name in a fork takes the place of ours.
@@ -109,6 +114,34 @@ def test_a_room_has_few_modules(room):
 @pytest.mark.parametrize("room", sorted(FILES))
 def test_a_room_imports_what_the_table_says(room):
     assert rooms_imported_by(room) <= TABLE[room]
+
+
+# Words of other people's programs, which tf1 serves. `os.fork` and forked processes are something else.
+WORDS_OF_TF1 = re.compile(r"horovod|hparam|\breference.variable|(?<!os\.)\bforks?\b", re.IGNORECASE)
+
+
+def words_of_tf1(code):
+    """The words in code that belong to tf1, but for those in docstrings that name tf1."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            said = ast.get_docstring(node, clean=False) or ""
+            code = code.replace(said, "") if "tf1" in said else code
+    return [word.lower() for word in WORDS_OF_TF1.findall(code)]
+
+
+@pytest.mark.parametrize("room", sorted(set(FILES) - TF1 - {"tf1"}))
+def test_only_tf1_knows_of_other_peoples_programs(room):
+    found = {path.name: words_of_tf1(path.read_text(encoding="utf-8")) for path in FILES[room]}
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_words_of_tf1_are_found_in_code_comments_and_docstrings():
+    code = '''"""A fork reads this."""
+group.horovod = os.fork()  # a reference variable, of an HParams
+def f():
+    """Forks: see tf1/README.md."""
+'''
+    assert sorted(words_of_tf1(code)) == ["fork", "horovod", "hparam", "reference variable"]
 
 
 def test_the_rules_would_see_a_wrong_import(tmp_path):
@@ -289,7 +322,7 @@ print("built")
 
 
 def test_rooms_that_forks_import_need_nothing_that_google_research_bert_has():
-    found = {module.split(".")[0] for room in [*rooms_below(3), "bertlib.runtime", "tf1"]
+    found = {module.split(".")[0] for room in [*rooms_below(3), "bertlib.runtime", "tf1", *TF1]
              for path in FILES[room] for module in imports(path)}
     assert not found & PUBLISHED
 
@@ -304,4 +337,5 @@ def test_tasks_refuse_another_projects_model(module, tmp_path):
 
 
 def test_no_part_of_tf1_stands_in_the_way_of_a_name_of_tensorflow():
-    assert [path.stem for path in FILES["tf1"] if not path.stem.startswith("_")] == []
+    inner = [path.stem for path in FILES["tf1"]] + [room.removeprefix("tf1.") for room in TF1]
+    assert [name for name in inner if not name.startswith("_")] == []

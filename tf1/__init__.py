@@ -19,20 +19,22 @@ lists every name that a program gets, `python -m tf1 --names --ours` those that 
 has, or has otherwise.
 """
 
-from tf1._compat import disable_v2_behavior  # noqa: F401
-from tf1._compat import tf as _tf  # first, as its name has it: TensorFlow is loaded quietly there
+from tf1._names.compat import disable_v2_behavior  # noqa: F401
+from tf1._names.compat import tf as _tf  # first, as its name has it: TensorFlow is loaded quietly there
 
 # isort: split
 import importlib as _importlib
 import sys as _sys
 
-from tf1 import _metric_weights, _reference_variables, _session_threads
-from tf1 import _modules as _modules
-from tf1._contrib import contrib as contrib
-from tf1._examples import parse_example as parse_example
-from tf1._names import app, data, estimator, io, layers, logging, nn, train  # noqa: F401
-from tf1._namespace import Namespace as _Namespace
-from tf1._reference_variables import assign as assign
+from tf1._contrib.parts import contrib as contrib
+from tf1._names import metric_weights as _metric_weights
+from tf1._names import reference_variables as _reference_variables
+from tf1._names.examples import parse_example as parse_example
+from tf1._names.namespace import Namespace as _Namespace
+from tf1._names.reference_variables import assign as assign
+from tf1._names.tensorflow_names import app, data, estimator, io, layers, logging, nn, train  # noqa: F401
+from tf1._run import modules as _modules  # noqa: F401  its import puts the finders of modules in place
+from tf1._run import session_threads as _session_threads
 
 _metric_weights.install()
 _reference_variables.install()

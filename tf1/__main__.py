@@ -8,8 +8,11 @@ import types
 
 from bertlib.replicas import replica_launcher
 import tf1
-from tf1 import _check, _launching, _ours, _running
-from tf1._namespace import Namespace
+from tf1._check import checker
+from tf1._names.namespace import Namespace
+from tf1._replicas import launching
+from tf1._run import running
+from tf1._run.ours import is_ours
 
 
 def names(module, name, seen=()):
@@ -69,7 +72,7 @@ def _launch(options, parser):
     name = os.path.basename(options.script or options.module[0])
     open_ports = {None: None, "true": True, "false": False}[options.open_ports]
     try:
-        end = _launching.launch(options.num_replicas, options.replica_timeout, options.max_restarts,
+        end = launching.launch(options.num_replicas, options.replica_timeout, options.max_restarts,
                                 open_ports, options.arguments if options.script else options.module[1:])
     except (ValueError, OSError) as error:
         end = replica_launcher.End(1, f"error: {error}", False)
@@ -88,24 +91,24 @@ def main():
         tf1.disable_resource_variables()
     if options.script and not os.path.isfile(options.script):
         parser.error(f"there is no file {options.script}; options of a script stand after it")
-    if options.script and _ours.is_ours(options.script):
+    if options.script and is_ours(options.script):
         if options.num_replicas != 1:
             parser.error(f"{options.script} is a command of this project: its own --num_replicas stands "
                          "after it")
-        _running.run_script(options.script, options.arguments, packages)
+        running.run_script(options.script, options.arguments, packages)
         return
     if options.module or options.script:
         _launch(options, parser)
     if options.module:
-        with _launching.joined():
-            _running.run_module(options.module[0], options.module[1:], packages)
+        with launching.joined():
+            running.run_module(options.module[0], options.module[1:], packages)
     elif options.script:
-        with _launching.joined():
-            _running.run_script(options.script, options.arguments, packages)
+        with launching.joined():
+            running.run_script(options.script, options.arguments, packages)
     elif options.check is not None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
         try:
-            sys.exit(_check.check(*options.check))
+            sys.exit(checker.check(*options.check))
         except FileNotFoundError as error:
             parser.error(str(error))
     elif options.names:

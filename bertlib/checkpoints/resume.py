@@ -1,8 +1,7 @@
 """What a run restores: the graph's variables, from a checkpoint of its own.
 
 `checkpoints` finds the newest checkpoint of a directory and reads the weights that a new training starts
-from. Our input and random numbers need nothing restored: they are functions of the step. A fork's input:
-docs/paths.md, "What resumes from where".
+from. Our input and random numbers need nothing restored: they are functions of the step.
 """
 
 import contextlib
@@ -110,10 +109,3 @@ def explaining_damage(checkpoint):
         if not what:
             raise
         raise checkpoint_formats.DamagedError(checkpoint, what) from error
-
-
-def warm_start(settings):
-    """Changes initializers to start from another checkpoint: its path, or WarmStartSettings."""
-    arguments = {"ckpt_to_initialize_from": settings} if isinstance(settings,
-                                                                    (str, os.PathLike)) else vars(settings)
-    tf.train.warm_start(**arguments)

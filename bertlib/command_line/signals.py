@@ -52,8 +52,7 @@ def handle_termination(last_words):
 
 
 def ignore_request():
-    """Gives the signals their usual meaning: in forks, whose signals are not ours, and once the command is
-    done."""
+    """Gives the signals their usual meaning: in forked processes, and once the command is done."""
     for number in _NUMBERS:
         if signal.getsignal(number) is _raise_outside_of_training:
             signal.set_wakeup_fd(-1)

@@ -1,13 +1,11 @@
 """The graph of a `model_fn` on an `input_fn`: what an Estimator trains, evaluates, runs and exports."""
 
-import contextlib
-import copy
 import inspect
 import warnings
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.estimator import replica_sync, session_hooks
+from bertlib.estimator import session_hooks
 from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys
 from bertlib.estimator.training_step import equal_micro_batches
 from bertlib.graph import collectives, graph_keys, randomness
@@ -21,7 +19,7 @@ class Builder:
 
     Attributes:
       model_fn: see `estimator.Estimator`.
-      params: the dict or other object that both are given, less what is added to it.
+      params: the dict that both are given, without the Estimator's additions to it.
     """
 
     def __init__(self, model_fn, config, params, batch_sizes):
@@ -33,44 +31,53 @@ class Builder:
           batch_sizes: {mode: number of examples, or None}; in training of the effective batch.
 
         Raises:
-          ValueError, TypeError: batch sizes cannot be put into params, or the batch of a training cannot be
-            split into micro-batches.
+          ValueError: params holds a batch_size too, or the batch of a training cannot be split into
+            micro-batches.
         """
         self.model_fn, self._config, self._batch_sizes = model_fn, config, batch_sizes
-        self.params = dict(params or {}) if isinstance(params or {}, dict) else copy.deepcopy(params)
+        self.params = self.copied(params)
         if any(size is not None for size in batch_sizes.values()):
-            self._check_params()
+            self.check_params()
         if batch_sizes[ModeKeys.TRAIN] is not None:
-            self._params_for(ModeKeys.TRAIN)
+            self.params_for(ModeKeys.TRAIN)
+
+    def copied(self, params):
+        """Returns a copy of the params that a caller gave."""
+        return dict(params or {})
+
+    def check_params(self):
+        """Raises an error if the batch sizes cannot be put into params."""
+        if "batch_size" in self.params:
+            raise ValueError("params must not hold batch_size: the Estimator puts it there.")
 
     def batch_size(self, mode):
         """Returns the number of examples in a batch, in training in a micro-batch; None if it is unknown."""
-        examples = self._added_params(mode).get("batch_size")
-        if examples is None and isinstance(self.params, dict):
-            return self.params.get("batch_size")
-        return examples
+        return {**self.params, **self.added_params(mode)}.get("batch_size")
 
     def call_input_fn(self, input_fn, mode):
         """Calls the input_fn and returns (features, labels, hooks)."""
         result = _call_with_known(input_fn,
-                                  {"mode": mode, "params": self._params_for(mode), "config": self._config})
-        hooks, group = [], self._config.replicas
-        ours = tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP)
-        shared = mode == ModeKeys.TRAIN and group and not group.horovod and not ours
-        if shared:
-            result = replica_sync.deal_out(result, group)
-        if isinstance(result, tf.compat.v2.data.Dataset):  # the base class of both versions
-            iterator = tf.data.make_initializable_iterator(_without_tuner(result))
-            hooks.append(session_hooks.InitializeHook(iterator.initializer))
-            result = iterator.get_next()
-        if shared:
-            result = result[group.index]
+                                  {"mode": mode, "params": self.params_for(mode), "config": self._config})
+        result, hooks = self.tensors_of(result, mode)
         if isinstance(result, (tuple, list)):
             if len(result) != 2:
                 raise ValueError("The input_fn must give features or (features, labels); it gave "
                                  f"{len(result)} items.")
             return (*result, hooks)
         return result, None, hooks
+
+    def tensors_of(self, result, mode):
+        """Returns (the tensors of a batch, hooks that start the input).
+
+        Args:
+          result: what an input_fn returned: a dataset, or the tensors themselves.
+          mode: a `ModeKeys`.
+        """
+        del mode
+        if not isinstance(result, tf.compat.v2.data.Dataset):  # the base class of both versions
+            return result, []
+        iterator = tf.data.make_initializable_iterator(_without_tuner(result))
+        return iterator.get_next(), [session_hooks.InitializeHook(iterator.initializer)]
 
     def build_on(self, input_fn, mode):
         """`build`, on an input_fn, of which prediction ignores the labels."""
@@ -101,44 +108,34 @@ class Builder:
         # Iterators and queues stay on the CPU.
         with tf.device("/cpu:0"):
             features, labels, input_hooks = features_fn()
-        with tf.device(self._config.device_fn) if self._config.device_fn else contextlib.nullcontext():
-            spec = self._call_model_fn(features, labels, mode)
+        spec = self.call_model_fn(features, labels, mode)
         for op in tf.get_default_graph().get_operations():
             if op.type in _RANDOM_FLOATS:
                 op._set_attr("_XlaCompile", tf.AttrValue(b=False))
         return spec, input_hooks
 
-    def _check_params(self):
-        """Raises an error if the batch sizes cannot be put into params."""
-        if not isinstance(self.params, dict) and not hasattr(self.params, "set_hparam"):
-            raise TypeError(f"params is a {type(self.params).__name__}; the Estimator puts batch_size "
-                            "there, for which it has to be a dict.")
-        if "batch_size" in self.params:
-            raise ValueError("params must not hold batch_size: the Estimator puts it there.")
+    def params_for(self, mode):
+        """Returns the params that the input_fn and the model_fn are given."""
+        return {**self.added_params(mode), **self.params}
 
-    def _params_for(self, mode):
-        params = self._added_params(mode)
-        if isinstance(self.params, dict):
-            return {**params, **self.params}
-        found = copy.deepcopy(self.params)
-        for name, value in params.items() if hasattr(found, "set_hparam") else ():
-            if name not in found:
-                found.add_hparam(name, value)
-        return found
-
-    def _added_params(self, mode):
-        """What the Estimator adds to params."""
+    def added_params(self, mode):
+        """Returns the Estimator's additions to params, a dict."""
         batch_size, steps = self._batch_sizes[mode], self._config.gradient_accumulation_steps
         added = {"gradient_accumulation_steps": steps} if mode == ModeKeys.TRAIN else {}
         if batch_size is not None:
             equal = mode == ModeKeys.TRAIN and not self._config.unequal_micro_batches
-            group = self._config.replicas
-            count = group.count if group and not group.horovod else 1
-            added["batch_size"] = equal_micro_batches(batch_size, steps, count) if equal else batch_size
+            added["batch_size"] = (equal_micro_batches(batch_size, steps, self.replicas_sharing_a_batch)
+                                   if equal else batch_size)
         return added
 
-    def _call_model_fn(self, features, labels, mode):
-        arguments = {"labels": labels, "mode": mode, "params": self._params_for(mode), "config": self._config}
+    @property
+    def replicas_sharing_a_batch(self):
+        """The number of replicas that train on one batch together."""
+        return self._config.num_worker_replicas
+
+    def call_model_fn(self, features, labels, mode):
+        """Calls the model_fn and returns its `EstimatorSpec`."""
+        arguments = {"labels": labels, "mode": mode, "params": self.params_for(mode), "config": self._config}
         names = inspect.signature(self.model_fn).parameters
         if "labels" not in names and labels is not None and not _takes_any(names):
             raise ValueError("The input_fn gives labels, but the model_fn has no argument for them.")

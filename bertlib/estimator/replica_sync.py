@@ -17,8 +17,6 @@ from bertlib.system import code_fingerprint
 
 # Variables are compared and corrected in lists of this size.
 _BATCH_BYTES = 2**28
-# Hooks that write: replica 0's alone.
-_WRITING_HOOKS = tf.train.CheckpointSaverHook, tf.train.SummarySaverHook, tf.train.StepCounterHook
 
 
 def begin(group, step, directory):
@@ -40,29 +38,6 @@ def begin(group, step, directory):
     return step
 
 
-def deal_out(dataset, group):
-    """Returns a dataset of tuples of R batches of another one, of which each replica takes its own; a rest of
-    fewer than R batches is nobody's.
-
-    All replicas have the same pipeline, and so the same position in it, which replica 0 saves.
-
-    Raises:
-      ValueError: it is no dataset.
-    """
-    if not isinstance(dataset, tf.compat.v2.data.Dataset):
-        raise ValueError("With several replicas an input_fn has to return a dataset, whose batches they "
-                         f"share; this one returned {type(dataset).__name__}.")
-    # All replicas have to end after the same step.
-    rounds = dataset.window(group.count, drop_remainder=True)
-    return rounds.flat_map(lambda *parts: tf.data.Dataset.zip(tuple(
-        _zipped(parts).skip(index).take(1) for index in range(group.count))))
-
-
-def _zipped(parts):
-    """The elements of a window, whose structure may be any."""
-    return tf.data.Dataset.zip(parts[0] if len(parts) == 1 else tuple(parts))
-
-
 @contextlib.contextmanager
 def telling(group):
     """Tells the other replicas at once of an error in the block: they wait for this one in the middle of a
@@ -77,41 +52,26 @@ def telling(group):
         raise
 
 
-def keep_reading_hooks(hooks, group):
-    """Returns those of some hooks that a replica is to run: only replica 0 writes."""
-    if group is None or group.is_first:
-        return hooks
-    return [hook for hook in hooks if not isinstance(hook, _WRITING_HOOKS)]
+def broadcast_variables(group, root, variables, session):
+    """Gives all replicas the values that variables have in one of them.
 
-
-class SameStart(tf.train.SessionRunHook):
-    """Gives all replicas the values that the global variables of one of them start with."""
-
-    def __init__(self, group, index=0):
-        """Takes the `replica_group.Group`, and which replica's values they are."""
-        self._group, self._index = group, index
-
-    def begin(self):
-        self._variables = tf.global_variables()
-
-    def after_create_session(self, session, coord):
-        _give(self._group, self._index, self._variables, session)
-
-
-def _give(group, index, variables, session):
-    """Gives all replicas the values that one of them has, where they differ.
+    Args:
+      group: the `replica_group.Group`; all replicas have to call this.
+      root: index of the replica whose values are taken.
+      variables: list of variables.
+      session: of this replica.
 
     Returns:
-      {name: (value before, value given)} of those that were others in this replica.
+      {name: (value before, value given)} of the variables that had another value in this replica.
     """
     changed = {}
     for some in _batches(variables):
         values = session.run(some)
         digests = group.all_gather([_digest(value) for value in values])
         different = [place for place, found in enumerate(zip(*digests)) if len(set(found)) > 1]
-        given = group.all_gather([values[place] for place in different] if group.index == index else None)
-        own = {place: value for place, value in zip(different, given[index])
-               if digests[group.index][place] != digests[index][place]}
+        given = group.all_gather([values[place] for place in different] if group.index == root else None)
+        own = {place: value for place, value in zip(different, given[root])
+               if digests[group.index][place] != digests[root][place]}
         if own:
             session.run([some[place].initializer for place in own],
                         {some[place].initializer.inputs[1]: value for place, value in own.items()})
@@ -124,7 +84,7 @@ def _batches(variables):
     to read most variables, and all values at once may not fit into memory."""
     batch, size = [], 0
     for variable in variables:
-        # The shape of a foreign variable may be unknown.
+        # The shape of a variable may be unknown.
         size += (variable.shape.num_elements() or 0) * variable.dtype.base_dtype.size
         batch.append(variable)
         if size >= _BATCH_BYTES:
@@ -162,7 +122,7 @@ class SameWeights:
         found = self._group.all_gather(session.run(self._checksums))
         if all(other == found[0] for other in found):
             return
-        changed = _give(self._group, 0, self._variables, session)
+        changed = broadcast_variables(self._group, 0, self._variables, session)
         largest = max(((float(np.max(np.abs(np.subtract(own, given, dtype=np.float64)))), name)
                        for name, (own, given) in changed.items()), default=None)
         for index, moved in enumerate(self._group.all_gather((len(changed), largest))):
@@ -189,11 +149,16 @@ class Vote:
       listener: CheckpointSaverListener that is to learn of replica 0's checkpoints.
     """
 
-    def __init__(self, group):
-        """Prepares it for the current graph, which is complete."""
+    def __init__(self, group, compares_weights=True):
+        """Prepares it for the current graph, which is complete.
+
+        Args:
+          group: the `replica_group.Group`.
+          compares_weights: whether replicas compare their weights after checkpoints and at the end.
+        """
         self._group = group
         self.listener = _SaveListener()
-        self._same_weights = None if group.horovod else SameWeights(group)
+        self._same_weights = SameWeights(group) if compares_weights else None
         self._exchange = collectives.exchange()
         self._pace = replica_group.Pace()
         self._begun = self._seconds = None

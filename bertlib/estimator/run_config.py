@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow.python.client import pywrap_tf_session
 
-from bertlib.replicas import cluster, replica_group
+from bertlib.replicas import replica_group
 from bertlib.system import stopping
 
 
@@ -15,11 +15,8 @@ class RunConfig(object):
 
     def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100,
                  save_checkpoints_steps=None, save_checkpoints_secs=None, session_config=None,
-                 keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000, log_step_count_steps=100,
-                 train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
-                 experimental_distribute=None, experimental_max_worker_delay_secs=None,
-                 session_creation_timeout_secs=7200, gradient_accumulation_steps=1, training_step=None,
-                 stop_request=None):
+                 keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, *,
+                 gradient_accumulation_steps=1, training_step=None, stop_request=None):
         """Creates a configuration.
 
         Args:
@@ -33,11 +30,6 @@ class RunConfig(object):
           keep_checkpoint_max: checkpoints kept; None or 0 for all.
           keep_checkpoint_every_n_hours: keep one more every n hours.
           log_step_count_steps: steps between log lines; None or 0 for none.
-          train_distribute, eval_distribute: a tf.distribute strategy. Of one replica it changes nothing; as
-            many replicas as a strategy has are started by `python -m tf1 --num_replicas`.
-          device_fn: function of an op that returns its device.
-          protocol, experimental_distribute, experimental_max_worker_delay_secs,
-            session_creation_timeout_secs: of clusters; ignored.
           gradient_accumulation_steps: micro-batches that make a training batch. The model_fn hands it on to
             `optimization.create_optimizer`; it is in params.
           training_step: a `TrainingStep` that says more of it, in place of the number of micro-batches. If
@@ -46,11 +38,8 @@ class RunConfig(object):
           stop_request: a `stopping.StopRequest`. When it is made, a training saves its last whole step.
 
         Raises:
-          ValueError: a strategy has several replicas, or TF_CONFIG several processes; both
-            save_checkpoints_steps and save_checkpoints_secs are given, or one is not positive.
+          ValueError: both save_checkpoints_steps and save_checkpoints_secs are given, or one is not positive.
         """
-        if not self.replicas:
-            refuse_clusters()
         if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")
         if save_checkpoints_steps is None and save_checkpoints_secs is None:
@@ -60,19 +49,6 @@ class RunConfig(object):
                             ("gradient_accumulation_steps", gradient_accumulation_steps)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
-        for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
-            if not self.replicas and strategy is not None and strategy.num_replicas_in_sync > 1:
-                count = strategy.num_replicas_in_sync
-                raise ValueError(f"{name} has {count} replicas. Start the script as python -m tf1 "
-                                 f"--num_replicas={count}, or leave {name} out: the run then uses one "
-                                 "device.")
-        self.train_distribute = train_distribute
-        self.eval_distribute = eval_distribute
-        self.device_fn = device_fn
-        self.protocol = protocol
-        self.experimental_distribute = experimental_distribute
-        self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
-        self.session_creation_timeout_secs = session_creation_timeout_secs
         self.gradient_accumulation_steps = (gradient_accumulation_steps if training_step is None
                                             else training_step.gradient_accumulation_steps)
         self.training_step = training_step
@@ -103,20 +79,9 @@ class RunConfig(object):
         return not self.replicas or self.replicas.is_first
 
     @property
-    def task_id(self):
-        """Which replica this process is."""
-        return self.replicas.index if self.replicas else 0
-
-    @property
     def num_worker_replicas(self):
         """How many replicas there are."""
         return self.replicas.count if self.replicas else 1
-
-    # What programs ask of a run.
-    task_type = "worker"
-    num_ps_replicas = 0
-    master = ""
-    evaluation_master = ""
 
     def replace(self, **changes):
         """Returns a copy with some settings changed."""
@@ -137,21 +102,6 @@ def _on_own_gpu(session_config, group):
         found.CopyFrom(session_config)
     found.gpu_options.visible_device_list = found.gpu_options.visible_device_list or str(group.gpu)
     return found
-
-
-def refuse_clusters(environment=os.environ):
-    """Checks that TF_CONFIG, by which `tf.estimator` learned of other processes, names none but this one.
-
-    Each of several would believe that it is alone, and write into the same directory.
-
-    Raises:
-      ValueError: it names several, or makes this process an evaluator of others, or cannot be used.
-    """
-    machines = cluster.from_environment(environment)
-    if machines and (len(machines.addresses) > 1 or machines.is_evaluator):
-        raise ValueError("The environment variable TF_CONFIG names a cluster, and this process is alone: "
-                         "each of several would train by itself, in the same directory. Start the script as "
-                         "python -m tf1 --num_replicas=1 SCRIPT, or unset TF_CONFIG.")
 
 
 def xla_session_config():

@@ -46,47 +46,6 @@ class InitializeHook(tf.train.SessionRunHook):
         session.run(self._initializer)
 
 
-class InputPositionKeeper(tf.train.SessionRunHook):
-    """Brings the input to where it was in a checkpoint, and saves where it is with each new one.
-
-    Attributes:
-      listener: what makes a saver hook save the position.
-      trained: whether a step was done.
-    """
-
-    def __init__(self, position, model_dir, checkpoint, batches_per_step):
-        self._position = position
-        self._checkpoint = checkpoint
-        self._batches_per_step = batches_per_step
-        self._restored = self.trained = False
-        self.listener = PositionListener(position, model_dir)
-
-    def begin(self):
-        self._global_step = tf.train.get_global_step()
-
-    def restore(self, session):
-        """To be called before each step. Only before the first one are all iterators initialized: a
-        model_fn's hooks may be what does it."""
-        if not self._restored:
-            self._restored = True
-            step = int(session.run(self._global_step))
-            self._position.restore(session, self._checkpoint, step, self._batches_per_step)
-
-    def after_run(self, run_context, run_values):
-        self.trained = True
-
-
-class PositionListener(tf.train.CheckpointSaverListener):
-    """Saves the position of the input before each checkpoint."""
-
-    def __init__(self, position, model_dir):
-        self._position = position
-        self._model_dir = model_dir
-
-    def before_save(self, session, global_step_value):
-        self._position.save(session, os.path.join(self._model_dir, f"model.ckpt-{global_step_value}"))
-
-
 class StopOnNanHook(tf.train.SessionRunHook):
     """Ends training when the loss, or another logged scalar, such as the gradient's norm, is not finite.
 

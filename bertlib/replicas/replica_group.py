@@ -131,7 +131,6 @@ class Group:
         `release_port`.
       gpu: which of the GPUs that this process sees it is to use; None for all.
       attempt: how often the run was started before.
-      horovod: whether a script divides the work itself, by `horovod.tensorflow`.
       failure: the `ReplicaError` that the group ends with, or None; it is about the replica itself after
         `tell`.
     """
@@ -142,7 +141,6 @@ class Group:
         self.local_index, self.local_count = spec["local_index"], spec["local_count"]
         self.attempt = spec.get("attempt", 0)
         self.gpu = spec.get("gpu")
-        self.horovod = False
         self.addresses, self.failure = [], None
         self._spec, self._timeout = spec, spec["timeout"]
         self._peers, self._names = {}, {}

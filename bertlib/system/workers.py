@@ -17,9 +17,9 @@ import traceback
 def ordered_map(function, items, num_workers, chunk_size=1024):
     """Yields function(item) of each item, in order; the results do not depend on the number of processes.
 
-    Workers are interpreters of their own rather than forks, which would inherit the locks of TensorFlow's
-    threads. They load the function's module and what that imports, not the running script. What the function
-    raises in a worker is raised here, in its place. However this process ends, its workers do too.
+    Workers are new interpreters; forked processes would inherit the locks of TensorFlow's threads. They load
+    the function's module and what that imports, not the running script. What the function raises in a worker
+    is raised here, in its place. However this process ends, its workers do too.
 
     Args:
       function: picklable: a function at the top of an importable module, or an instance of a class there.

@@ -21,7 +21,6 @@ import struct
 import sys
 import termios
 import threading
-import types
 
 from absl import logging
 import numpy as np
@@ -302,40 +301,6 @@ def test_batch_size_in_params_is_refused_only_beside_batch_sizes(counting):
             counting({"batch_size": 8}, batch_sizes=sizes)
 
 
-class Settings:
-    """Params of a program's own class."""
-
-    def __init__(self, **values):
-        vars(self).update(values)
-
-
-class HParams(Settings):
-    """As `tf.contrib.training.HParams`."""
-
-    def __contains__(self, name):
-        return name in vars(self)
-
-    def add_hparam(self, name, value):
-        vars(self)[name] = value
-
-    set_hparam = add_hparam
-
-
-def test_params_may_be_any_object(counting):
-    seen = []
-
-    def model_fn(features, labels, mode, params):
-        seen.append(vars(params))
-        return counting_model(features, labels, mode, {})
-
-    counting(Settings(rate=2), model_fn).train(batches([1.0]))
-    counting(HParams(rate=2), model_fn, dict(train_batch_size=4)).train(batches([1.0]), steps=1)
-    added = {"gradient_accumulation_steps": 1, "batch_size": 4}
-    assert [seen[0], seen[-1]] == [{"rate": 2}, {"rate": 2, **added}]
-    with pytest.raises(TypeError, match="params is a Settings; the Estimator puts batch_size there"):
-        counting(Settings(), model_fn, dict(train_batch_size=4))
-
-
 def test_params_are_a_copy(counting):
     params = {"a": 1}
     model = counting(params)
@@ -564,26 +529,6 @@ def test_a_hook_can_stop_training(counting):
 
     model = counting().train(endless, steps=100, hooks=[Stop()])
     assert model.get_variable_value("total") == 1 and steps_of(model.model_dir) == [0, 1]
-
-
-@pytest.mark.parametrize("where", ["hooks", "training_hooks", "training_chief_hooks"])
-def test_a_users_own_saver_hook_replaces_ours(counting, tmp_path, where):
-    calls = []
-    own = tf.train.CheckpointSaverHook(str(tmp_path / "model"), save_steps=2, checkpoint_basename="own.ckpt")
-
-    def model_fn(features, labels, mode, params):
-        spec = counting_model(features, labels, mode, params)
-        return spec if where == "hooks" else spec._replace(**{where: [own]})
-
-    model = counting(model_fn=model_fn, save_checkpoints_steps=1)
-    model.train(endless, steps=3, hooks=[own] if where == "hooks" else None,
-                saving_listeners=[Listener(calls)])
-    assert steps_of(model.model_dir) == [] and steps_of(model.model_dir, "own.ckpt") == [0, 2, 3]
-    assert [call for call in calls if "after" in call] == [f"listener.after_save {step}"
-                                                           for step in (0, 2, 3)]
-    assert model.latest_checkpoint().endswith("own.ckpt-3")
-    model.train(endless, steps=1)
-    assert model.get_variable_value("total") == 4
 
 
 def test_evaluation_and_prediction_hooks_run_after_the_users(trained):
@@ -1284,19 +1229,9 @@ def test_run_config_defaults_are_the_published_ones_with_a_seed():
     assert found == dict(
         model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
         save_checkpoints_secs=600, session_config=None, keep_checkpoint_max=5,
-        keep_checkpoint_every_n_hours=10000,
-        log_step_count_steps=100, train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
-        experimental_distribute=None, experimental_max_worker_delay_secs=None,
-        session_creation_timeout_secs=7200, gradient_accumulation_steps=1, training_step=None)
+        keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, gradient_accumulation_steps=1,
+        training_step=None)
     assert RunConfig(save_checkpoints_steps=7).save_checkpoints_secs is None
-
-
-def test_a_strategy_of_one_replica_changes_nothing_and_one_of_several_is_refused():
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    assert RunConfig(train_distribute=strategy).train_distribute is strategy
-    for name in ("train_distribute", "eval_distribute"):
-        with pytest.raises(ValueError, match=f"{name} has 2 replicas"):
-            RunConfig(**{name: types.SimpleNamespace(num_replicas_in_sync=2)})
 
 
 @pytest.mark.parametrize("settings, message", [

@@ -13,7 +13,6 @@ import tensorflow.compat.v1 as tf
 from bertlib.data import input_pipeline
 from bertlib.estimator import replica_sync
 from bertlib.graph import collectives, graph_keys
-from bertlib.runtime import input_position
 from bertlib.system import stopping
 
 EXAMPLES = 24
@@ -21,8 +20,6 @@ EXAMPLES = 24
 
 class Replica:
     """A group of one process that plays replica `index` of `count`: it hears what `said` holds."""
-
-    horovod = False
 
     def __init__(self, index, count, said=None):
         self.index, self.count, self.said = index, count, said
@@ -101,51 +98,6 @@ def test_without_training_replicas_take_batches_in_turn(trim):
     shares = [numbers(Replica(index, 3)) for index in range(3)]
     dealt = [batch for round_ in itertools.zip_longest(*shares) for batch in round_ if batch]
     assert len(alone) == 4 and dealt == alone
-
-
-def test_batches_of_a_foreign_dataset_are_dealt_out_and_all_replicas_end_after_the_same_step():
-    found = []
-    for index in range(3):
-        with tf.Graph().as_default(), tf.Session() as session:
-            dataset = tf.data.Dataset.range(22).batch(2).map(lambda x: ({"x": x}, x[:1]))  # 11 batches
-            features, label = tf.data.make_one_shot_iterator(
-                replica_sync.deal_out(dataset, Replica(index, 3))).get_next()[index]
-            rows = []
-            with pytest.raises(tf.errors.OutOfRangeError):
-                while True:
-                    rows.append([values.tolist() for values in session.run((features["x"], label))])
-            found.append(rows)
-    assert found[0] == [[[0, 1], [0]], [[6, 7], [6]], [[12, 13], [12]]]
-    assert found[2] == [[[4, 5], [4]], [[10, 11], [10]], [[16, 17], [16]]]
-
-
-def test_each_replica_goes_on_where_replica_0_saved_the_input(tmp_path):
-    def opened(index):
-        with tf.Graph().as_default() as graph:
-            dataset = tf.data.Dataset.range(60).shuffle(7, seed=3).batch(2)
-            iterator = tf.data.make_initializable_iterator(replica_sync.deal_out(dataset, Replica(index, 2)))
-            batch, position = iterator.get_next()[index], input_position.InputPosition(graph)
-            session = tf.Session()
-            session.run(iterator.initializer)
-        return session, batch, position
-
-    checkpoint = str(tmp_path / "model.ckpt-3")
-    first, other = opened(0), opened(1)
-    first[2].restore(first[0], None, 0)
-    for _ in range(3):
-        given = [session.run(batch).tolist() for session, batch, _ in (first, other)]
-    first[2].save(first[0], checkpoint)
-    expected = [session.run(batch).tolist() for session, batch, _ in (first, other)]
-    assert len({*sum(given + expected, [])}) == 8
-    for index in (0, 1):
-        session, batch, position = opened(index)
-        position.restore(session, checkpoint, 3)
-        assert position.moved and session.run(batch).tolist() == expected[index]
-
-
-def test_an_input_that_is_no_dataset_cannot_be_dealt_out():
-    with pytest.raises(ValueError, match="has to return a dataset"):
-        replica_sync.deal_out(tf.zeros([2]), Replica(0, 2))
 
 
 def test_metrics_of_gathered_batches_are_those_of_one_session():
@@ -303,7 +255,7 @@ def test_weights_are_given_in_few_runs(limit, runs, monkeypatch):
             counted = []
             counting = types.SimpleNamespace(
                 run=lambda *arguments: (counted.append(arguments), session.run(*arguments))[1])
-            changed = replica_sync._give(group, 1, made, counting)
+            changed = replica_sync.broadcast_variables(group, 1, made, counting)
             return len(counted), sorted(changed), [value.tolist() for value in session.run(made)]
 
     expected = [[index, 1] for index in range(4)] + [[b"of 1"]]
@@ -322,11 +274,3 @@ def test_a_replica_that_is_three_times_slower_for_a_minute_is_named(monkeypatch)
         now[0] += 4.1
         vote.ends(training, stopping.StopRequest())
     assert len(lines) == 2 and lines[0].startswith("replica 1 takes 4.0 times as long")
-
-
-def test_only_replica_0_keeps_hooks_that_write(tmp_path):
-    saver = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=1)
-    other = tf.train.SessionRunHook()
-    assert replica_sync.keep_reading_hooks([saver, other], Replica(0, 2)) == [saver, other]
-    assert replica_sync.keep_reading_hooks([saver, other], None) == [saver, other]
-    assert replica_sync.keep_reading_hooks([saver, other], Replica(1, 2)) == [other]

@@ -8,7 +8,7 @@ import pytest
 import test_rooms
 
 from tf1 import __main__ as program
-from tf1 import _check, _check_modules, _check_rules, _check_syntax
+from tf1._check import checker, modules, rules, syntax
 
 # (what stands in a file, what the report says of it); the last line of the first is the one that is told.
 PYTHON2 = [
@@ -111,7 +111,7 @@ PACKAGES = [
 
 def check(path, capsys):
     """(exit code, lines of the report) of --check."""
-    code = _check.check(str(path))
+    code = checker.check(str(path))
     return code, capsys.readouterr().out.splitlines()
 
 
@@ -243,7 +243,7 @@ def test_what_stands_behind_lines_of_python_2_is_found_too(tmp_path, capsys):
 def test_rewritten_lines_mean_what_they_meant():
     text = ('x = 7L; mode = 0010\nprint >>log, `x`, "a",\nif x <> 8: exec "x += 3" in space\n'
             "try: raise KeyError, 'z'\nexcept (KeyError, OSError), e: y = e\n")
-    tree, found = _check_syntax.parsed(text)
+    tree, found = syntax.parsed(text)
     printed, space = [], {"x": 1}
     scope = {"log": type("", (), {"write": lambda self, text: printed.append(text)})(), "space": space}
     exec(compile(tree, "script.py", "exec"), scope)
@@ -345,7 +345,7 @@ def test_files_that_are_no_code_are_told_and_nothing_crashes(tmp_path, capsys):
 
 
 def test_a_huge_file_is_not_read(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(_check, "LARGEST", 5_000_000)
+    monkeypatch.setattr(checker, "LARGEST", 5_000_000)
     with open(tmp_path / "data.py", "wb") as file:
         file.truncate(5_000_001)
     code, lines = check(tmp_path, capsys)
@@ -358,7 +358,7 @@ def test_an_empty_folder_has_nothing_to_find(tmp_path, capsys):
 
 def test_what_python_dropped_is_as_the_table_says():
     wrong = []
-    for name, (version, _) in _check_rules.GONE.items():
+    for name, (version, _) in rules.GONE.items():
         value, *parts = None, *name.split(".")
         try:
             value = __import__(parts[0])
@@ -376,12 +376,12 @@ def test_what_python_dropped_is_as_the_table_says():
 
 
 def test_what_the_tables_advise_is_there():
-    for name, instead in _check_rules.NUMPY_NAMES.items():
+    for name, instead in rules.NUMPY_NAMES.items():
         if instead.startswith("np.") and "(" not in instead:
-            assert _check_modules.missing(f"numpy.{instead[3:]}") is None, name
-    for name, instead in _check_rules.TENSORFLOW_NAMES.items():
-        assert _check_modules.missing(instead) is None, name
-    for name, instead in _check_rules.MODULES.items():
+            assert modules.missing(f"numpy.{instead[3:]}") is None, name
+    for name, instead in rules.TENSORFLOW_NAMES.items():
+        assert modules.missing(instead) is None, name
+    for name, instead in rules.MODULES.items():
         assert instead.split(".")[0] in sys.stdlib_module_names, name
 
 

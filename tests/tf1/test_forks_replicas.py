@@ -19,7 +19,7 @@ import scripts
 import tensorflow.compat.v1 as tf
 
 import tf1
-from tf1 import _horovod
+from tf1._replicas import horovod_mode
 
 SCRIPT = pathlib.Path(__file__).resolve().parent / "forks" / "fork_optimizer" / "run_replicas.py"
 # Sums of two halves are rounded otherwise than a sum of all, and Adam divides by what may be small.
@@ -186,7 +186,7 @@ def processes_about(directory):
 def test_horovod_in_a_process_that_is_alone(graph, monkeypatch):
     import horovod.tensorflow as hvd
     from horovod.tensorflow.compression import Compression
-    monkeypatch.setattr(_horovod, "_initialized", False)
+    monkeypatch.setattr(horovod_mode, "_initialized", False)
     with pytest.raises(ValueError, match=r"call hvd\.init\(\) first"):
         hvd.rank()
     hvd.init()

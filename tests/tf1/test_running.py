@@ -13,7 +13,7 @@ import pytest
 import scripts
 
 import tf1
-from tf1 import _ours, _rewriting
+from tf1._run import ours, rewriting
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -163,10 +163,10 @@ def test_what_cannot_be_run_is_said(fork, arguments, message):
 
 def test_our_own_modules_are_not_changed():
     listed = re.search(r"^py-modules = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)[1]
-    assert set(re.findall(r'"(\w+)"', listed)) == _ours.PUBLISHED
-    assert {path.stem for path in ROOT.glob("*.py")} == _ours.MODULES
-    assert _ours.is_ours(ROOT / "modeling.py") and _ours.is_ours(ROOT / "bertlib/system/files.py")
-    assert not _ours.is_ours(ROOT / "my_fork.py")
+    assert set(re.findall(r'"(\w+)"', listed)) == ours.PUBLISHED
+    assert {path.stem for path in ROOT.glob("*.py")} == ours.MODULES
+    assert ours.is_ours(ROOT / "modeling.py") and ours.is_ours(ROOT / "bertlib/system/files.py")
+    assert not ours.is_ours(ROOT / "my_fork.py")
 
 
 @pytest.mark.parametrize("statement, name", [
@@ -178,7 +178,7 @@ def test_our_own_modules_are_not_changed():
     ("import json, tensorflow as tf", "tf1")])
 def test_imports_of_tensorflow_become_those_of_tf1(statement, name):
     found = {}
-    exec(_rewriting.compiled(statement.encode(), "file.py"), found)
+    exec(rewriting.compiled(statement.encode(), "file.py"), found)
     assert [value.__name__ for key, value in found.items() if key not in ("__builtins__", "json")] == [name]
 
 

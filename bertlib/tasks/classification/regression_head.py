@@ -1,6 +1,6 @@
 """A score of a text or a pair of texts: BERT with one linear output, trained on the mean squared error.
 
-The variables have a classifier's names, with one row: as in the forks that have such a head (XLNet, ALBERT).
+The variables have a classifier's names, with one row: as in XLNet's and ALBERT's code.
 """
 
 import numpy as np

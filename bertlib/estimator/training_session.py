@@ -1,0 +1,219 @@
+"""One session of a training: `TrainingSession.run` builds the graph and takes the steps.
+
+Each step of `run` is a short method. A subclass changes the training by overriding one of them:
+`tf1/_run/script_training.py` does so for scripts that bring an `input_fn`, variables or hooks that this
+project did not write.
+"""
+
+import collections
+import contextlib
+import functools
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats, resume
+from bertlib.data import input_pipeline
+from bertlib.estimator import replica_sync, session_hooks
+from bertlib.estimator.estimator_spec import ModeKeys
+from bertlib.graph import collectives, graph_keys
+from bertlib.system import files
+
+BuiltStep = collections.namedtuple("BuiltStep", ["spec", "input_hooks", "micro_batches", "accumulate_op"])
+BuiltStep.__doc__ = """The ops of a training step in the current graph.
+
+spec: the `EstimatorSpec`; its loss is that of the effective batch, and its train_op adds the last
+micro-batch's gradient and updates the weights. input_hooks: list of SessionRunHook. micro_batches: int.
+accumulate_op: op that adds the gradient of one of the other micro-batches; None if there is only one.
+"""
+
+
+class TrainingSession:
+    """Trains a model_fn in one graph and one session."""
+
+    def __init__(self, builder, config, input_fn, hooks, saving_listeners, checkpoint, last_step):
+        """Takes what is to be trained.
+
+        Args:
+          builder: the `model_graph.Builder`.
+          config: the `RunConfig`.
+          input_fn, hooks, saving_listeners: see `estimator.Estimator.train`.
+          checkpoint: prefix of the checkpoint to restore; None to begin a training.
+          last_step: the global step at which a hook ends the training; None if the input ends it.
+        """
+        self.builder, self.config = builder, config
+        self.input_fn, self.hooks, self.saving_listeners = input_fn, hooks, list(saving_listeners or [])
+        self.checkpoint, self.last_step = checkpoint, last_step
+
+    @property
+    def group(self):
+        """The `replica_group.Group` of the replicas that train together, or None."""
+        return self.config.replicas
+
+    def run(self):
+        """Trains until the input ends, a hook ends the session, or the end is requested.
+
+        Raises:
+          stopping.Stopped: the configuration's stop_request was made; the last whole step is saved.
+        """
+        with tf.Graph().as_default(), tf.device(collectives.device(self.group) if self.group else ""):
+            step = self.build_step()
+            scaffold = resume.scaffold_of(step.spec, self.checkpoint, self.config)
+            vote = self.make_vote() if self.group else None
+            hooks = self.make_hooks(step, scaffold, [vote.listener] if vote else [])
+            if self.config.is_chief:
+                checkpoint_files.remove_leftovers(self.config.model_dir)
+            with (input_pipeline.explaining_faults(), self.config.stop_request.being_awaited(),
+                  resume.session(scaffold, self.checkpoint, self.config, hooks, is_training=True,
+                                 group=self.group) as session,
+                  replica_sync.telling(self.group) if self.group else contextlib.nullcontext()):
+                self.take_steps(session, step, vote)
+        self.config.stop_request.check()
+
+    # --- The graph
+
+    def prepare_input(self):
+        """Calls the input_fn; returns (features, labels, hooks). The graph holds nothing of the model yet."""
+        return self.builder.call_input_fn(self.input_fn, ModeKeys.TRAIN)
+
+    def build_step(self):
+        """Builds the input, the model and the update of the weights; returns a `BuiltStep`."""
+        if self.group:
+            step = self.config.training_step
+            travels = tf.bfloat16 if step and step.gradient_dtype == "bf16" else None
+            tf.add_to_collection(graph_keys.EXCHANGE, collectives.Exchange(self.group, travels))
+        spec, input_hooks = self.builder.build(self.prepare_input, ModeKeys.TRAIN)
+        spec, micro_batches, accumulate_op = self._of_effective_batch(spec)
+        _summarize_loss(spec.loss)
+        return BuiltStep(spec, input_hooks, micro_batches, accumulate_op)
+
+    def _of_effective_batch(self, spec):
+        """Returns (the spec with the loss of the effective batch, its number of micro-batches, the op that
+        adds a micro-batch's gradient).
+
+        The train op adds the last one. An end of the session between two micro-batches leaves no trace: the
+        sums are local variables, which start at zero.
+        """
+        accumulation = tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)
+        asked = self.config.gradient_accumulation_steps
+        steps = accumulation[0].steps if accumulation else 1
+        if asked not in (1, steps):
+            raise ValueError(f"The RunConfig says gradient_accumulation_steps={asked}, the model_fn's "
+                             f"train_op accumulates {steps}. Pass params[\"gradient_accumulation_steps\"] to "
+                             "optimization.create_optimizer.")
+        exchange = collectives.exchange()
+        if exchange and not exchange.ops:
+            raise ValueError(self.not_averaged_message(exchange.replicas))
+        if accumulation:
+            return spec._replace(loss=accumulation[0].loss), steps, accumulation[0].accumulate_op
+        if exchange:
+            loss = exchange.sum(spec.loss) / exchange.replicas
+            # All sums are made in all replicas, also those that only replica 0 writes into summaries.
+            spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *exchange.ops))
+        return spec, 1, None
+
+    def not_averaged_message(self, replicas):
+        """Returns the error message for a model_fn whose gradients are not averaged over the replicas."""
+        return (f"The model_fn trains {replicas} replicas whose gradients are not averaged: each would train "
+                "by itself. Make its train_op by optimization.create_optimizer.")
+
+    # --- Hooks
+
+    def make_hooks(self, step, scaffold, listeners):
+        """Returns all hooks of the session, in `tf.estimator`'s order, but for the check of the loss, which
+        is the first.
+
+        After a step hooks run in this order: a checkpoint saved before the check would keep broken weights.
+
+        Args:
+          step: the `BuiltStep`.
+          scaffold: tf.train.Scaffold.
+          listeners: list of CheckpointSaverListener, of this session's own.
+        """
+        config, spec = self.config, step.spec
+        others = [*step.input_hooks, *self.hooks, *spec.training_hooks]
+        check = session_hooks.StopOnNanHook(spec.loss)
+        progress = session_hooks.ProgressHook(
+            config.model_dir if config.is_chief else None, spec.loss, config.log_step_count_steps,
+            self.last_step, self._examples_of_step(step))
+        if not config.is_chief:
+            return [check, progress, *others]
+        summaries = [tf.train.SummarySaverHook(
+            save_steps=config.save_summary_steps, output_dir=config.model_dir,
+            scaffold=scaffold)] if config.save_summary_steps else []
+        savers = self.make_saving_hooks(step, scaffold, [*self.saving_listeners, *listeners])
+        return [check, *savers, *spec.training_chief_hooks, *summaries, progress, *others]
+
+    def make_saving_hooks(self, step, scaffold, listeners):
+        """Returns the hooks that save checkpoints and call the listeners; see `make_hooks`."""
+        return [session_hooks.SaveWholeHook(
+            self.config.model_dir, save_secs=self.config.save_checkpoints_secs,
+            save_steps=self.config.save_checkpoints_steps, scaffold=scaffold, listeners=listeners,
+            restored=self.checkpoint)]
+
+    def _examples_of_step(self, step):
+        """The number of examples in the effective batch; None if it is unknown."""
+        examples = self.builder.batch_size(ModeKeys.TRAIN)
+        if examples and not self.config.unequal_micro_batches:
+            examples *= step.micro_batches * collectives.replicas()
+        return examples
+
+    # --- Steps
+
+    def make_vote(self):
+        """Returns the `replica_sync.Vote` of the replicas, before each step."""
+        return replica_sync.Vote(self.group)
+
+    def take_steps(self, session, step, vote):
+        """Takes steps until the session is to end, or the end is requested: the last whole step is saved.
+
+        Args:
+          session: tf.train.SingularMonitoredSession.
+          step: the `BuiltStep`.
+          vote: the `replica_sync.Vote`, after which all replicas end between the same two steps; None if this
+            process trains alone.
+        """
+        if not vote:
+            while not session.should_stop():
+                session.run_step_fn(functools.partial(self._take_step, step))
+            return
+        while not vote.ends(session, self.config.stop_request):
+            session.run_step_fn(functools.partial(self._take_step_together, step, vote))
+
+    def ends_before(self, micro_batch):
+        """Whether the training ends before that micro-batch of a step, an int: the step is then dropped."""
+        del micro_batch
+        return self.config.stop_request.made
+
+    def _take_step(self, step, step_context):
+        for micro_batch in range(step.micro_batches):
+            if self.ends_before(micro_batch):
+                step_context.request_stop()  # raises; the end of the session saves the last step
+            if micro_batch < step.micro_batches - 1:
+                step_context.session.run(step.accumulate_op)
+        self._update(step_context, [step.spec.train_op, step.spec.loss])
+
+    def _take_step_together(self, step, vote, step_context):
+        vote.begin()
+        for _ in range(step.micro_batches - 1):
+            step_context.session.run(step.accumulate_op)
+        vote.end(self._update(step_context, [step.spec.train_op, step.spec.loss, vote.fetches])[2])
+
+    def _update(self, step_context, fetches):
+        """Runs the train op with all hooks; returns what was fetched."""
+        # A file beyond its limit is an OutOfRangeError, which a session takes for the input's end.
+        with explaining_disk(self.config.model_dir):
+            return step_context.run_with_hooks(fetches)
+
+
+def explaining_disk(model_dir):
+    """Returns a context manager: an error of the disk in its block also names the last whole checkpoint."""
+    return files.explaining_disk(model_dir, lambda: "The last whole checkpoint is "
+                                 f"{checkpoint_formats.latest_checkpoint(model_dir) or 'none'}.")
+
+
+def _summarize_loss(loss):
+    """Writes the loss as a summary unless the model_fn does. Its tag is "loss" even where a scope has that
+    name."""
+    summaries = tf.get_collection(tf.GraphKeys.SUMMARIES)
+    if not any(summary.op.name == "loss" for summary in summaries):
+        tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags="loss", values=loss))

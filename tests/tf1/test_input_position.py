@@ -1,0 +1,343 @@
+"""`input_position` and what `estimator` does with it: a resumed run reads on where the input was."""
+
+import os
+import shutil
+
+from absl import logging
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from tf1 import estimator
+
+# --- Inputs ----------------------------------------------------------------------------------------------
+
+
+def numbers(size=24):
+    return tf.data.Dataset.from_tensor_slices(tf.constant(np.arange(size, dtype=np.float32)))
+
+
+def shuffled(batch=3):
+    return numbers().repeat().shuffle(7, seed=5).batch(batch, drop_remainder=True)
+
+
+def fused():
+    return numbers().shuffle(24,
+                             seed=5).repeat().apply(tf.data.experimental.map_and_batch(lambda x: x + 0.5, 3))
+
+
+def prefetched():
+    return shuffled().map(lambda x: x * 2, num_parallel_calls=2).prefetch(4)
+
+
+def interleaved():
+    dataset = tf.data.Dataset.range(4).repeat().apply(tf.data.experimental.parallel_interleave(
+        lambda i: tf.data.Dataset.range(10 * i, 10 * i + 5), cycle_length=2))
+    return dataset.map(lambda x: tf.cast(x, tf.float32)).batch(2)
+
+
+def python_function():
+    return shuffled().map(lambda x: tf.ensure_shape(tf.numpy_function(lambda v: v * 3, [x], tf.float32), [3]))
+
+
+def generated():
+    return tf.data.Dataset.from_generator(lambda: iter(range(1000)), tf.float32, []).batch(2)
+
+
+def one_shot():
+    return tf.data.make_one_shot_iterator(shuffled()).get_next()
+
+
+def own_initializer():
+    iterator = tf.data.make_initializable_iterator(shuffled())
+    tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+    return iterator.get_next()
+
+
+def two_iterators():
+    return one_shot() + tf.data.make_one_shot_iterator(numbers().repeat().batch(3)).get_next()
+
+
+ENDLESS = [shuffled, fused, prefetched, interleaved, python_function, generated, one_shot, own_initializer,
+           two_iterators]
+
+
+def epoch():
+    """Three batches, then the end."""
+    return numbers(6).batch(2)
+
+
+# --- A model that remembers what it was fed --------------------------------------------------------------
+
+
+class _Remember(tf.train.SessionRunHook):
+    def __init__(self, features, seen):
+        self._features = features
+        self._seen = seen
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(self._features)
+
+    def after_run(self, run_context, run_values):
+        self._seen.append(run_values.results.tolist())
+
+
+class Trained(object):
+    """An Estimator in a directory. Each call of `train` is a run of its own.
+
+    Attributes:
+      seen: the batches of all steps.
+      directory: where the checkpoints are.
+    """
+
+    def __init__(self, directory, **config):
+        self.seen = []
+        self.directory = str(directory)
+        config = {"save_checkpoints_steps": 3, **config}
+        self._estimator = estimator.Estimator(self._model_fn, self.directory, estimator.RunConfig(**config))
+
+    def _model_fn(self, features, labels, mode, params):
+        total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
+        loss = tf.reduce_sum(features)
+        update = tf.group(tf.assign_add(total, loss), tf.assign_add(tf.train.get_global_step(), 1))
+        return estimator.EstimatorSpec(mode, loss=loss, train_op=update,
+                                       training_hooks=[_Remember(features, self.seen)])
+
+    def train(self, input_fn, **limit):
+        """Trains; returns the batches of this run."""
+        before = len(self.seen)
+        self._estimator.train(input_fn, **limit)
+        return self.seen[before:]
+
+    def forget_after(self, step):
+        """Makes the checkpoint of that step the newest, as if the process had been killed then."""
+        with open(os.path.join(self.directory, "checkpoint"), "w") as writer:
+            writer.write(f'model_checkpoint_path: "model.ckpt-{step}"\n')
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level("INFO")
+    logger = logging.get_absl_logger()
+    before = logger.propagate
+    logger.propagate = True
+    yield caplog
+    logger.propagate = before
+
+
+def positions(directory):
+    """Names of the checkpoints with a position."""
+    return sorted(name[:-len(".index")] for name in os.listdir(os.path.join(directory, "input_position"))
+                  if name.endswith(".index"))
+
+
+# --- Reading on ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("input_fn", ENDLESS)
+def test_a_resumed_run_reads_on_where_the_input_was(tmp_path, input_fn, log):
+    uninterrupted = Trained(tmp_path / "uninterrupted").train(input_fn, max_steps=9)
+    assert len(uninterrupted) == 9 and uninterrupted[:3] != uninterrupted[3:6]
+    stopped = Trained(tmp_path / "stopped")
+    for max_steps in (4, 5, 9) if input_fn is shuffled else (5, 9):
+        stopped.train(input_fn, max_steps=max_steps)
+    assert stopped.seen == uninterrupted
+    # Only what has no state to write is read again from its beginning.
+    assert ("Reading the first 5 batches" in log.text) == (input_fn is generated)
+
+
+@pytest.mark.parametrize("file", ["index", "data-00000-of-00001"])
+@pytest.mark.parametrize("left", [0, 0.5])
+def test_a_damaged_position_is_refused_with_a_remedy_that_works(tmp_path, file, left):
+    trained = Trained(tmp_path)
+    trained.train(shuffled, max_steps=4)
+    path = tmp_path / "input_position" / f"model.ckpt-4.{file}"
+    path.write_bytes(path.read_bytes()[:int(path.stat().st_size * left)])
+    with pytest.raises(ValueError, match="The position of the input in .*ckpt-4 is damaged.*Remove"):
+        trained.train(shuffled, max_steps=5)
+    os.remove(tmp_path / "input_position" / "model.ckpt-4.index")
+    trained.train(shuffled, max_steps=5)
+
+
+@pytest.mark.parametrize("input_fn", [shuffled, generated])
+def test_a_run_killed_between_checkpoints_reads_the_same_batches_again(tmp_path, input_fn):
+    killed = Trained(tmp_path)
+    first = killed.train(input_fn, max_steps=8)
+    killed.forget_after(step=6)
+    assert killed.train(input_fn, max_steps=10)[:2] == first[6:]
+
+
+def test_the_input_is_known_again_whatever_else_the_process_made(tmp_path):
+    # Functions are numbered over the whole process; another process numbers them otherwise.
+    trained = Trained(tmp_path)
+    first = trained.train(python_function, max_steps=2)
+    with tf.Graph().as_default():
+        for _ in range(5):
+            python_function()
+    assert trained.train(python_function, max_steps=4) != first
+
+
+def test_each_epoch_of_an_input_that_ends_starts_anew(tmp_path):
+    # Every third step a checkpoint is saved, with the input at its end.
+    trained = Trained(tmp_path)
+    for _ in range(3):
+        assert trained.train(epoch) == [[0, 1], [2, 3], [4, 5]]
+    assert trained.train(epoch, steps=2) == [[0, 1], [2, 3]]
+    assert trained.train(epoch) == [[4, 5]]
+
+
+@pytest.mark.parametrize("input_fn", [
+    lambda: tf.data.Dataset.from_generator(lambda: iter(range(3)), tf.float32, []).batch(1),
+    lambda: tf.data.make_one_shot_iterator(numbers(3).batch(1)).get_next()], ids=["generator", "one_shot"])
+def test_so_does_an_input_that_cannot_be_wound_back(tmp_path, input_fn):
+    trained = Trained(tmp_path)
+    for _ in range(2):
+        assert trained.train(input_fn) == [[0], [1], [2]]
+
+
+# --- Another input ---------------------------------------------------------------------------------------
+
+
+OTHERS = {"batch size": lambda: shuffled(batch=4),
+          "files": lambda: numbers(25).repeat().shuffle(7, seed=5).batch(3, True),
+          "buffer": lambda: numbers().repeat().shuffle(8, seed=5).batch(3, True),
+          "seed": lambda: numbers().repeat().shuffle(7, seed=6).batch(3, True),
+          "function": lambda: shuffled().map(lambda x: x + 1), "kind": generated}
+
+
+def first_batches(input_fn, count):
+    """What an input_fn gives without an Estimator around it."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(estimator.RunConfig().tf_random_seed)
+        batch = tf.data.make_one_shot_iterator(input_fn()).get_next()
+        return [session.run(batch).tolist() for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def shuffled_three(tmp_path_factory):
+    """The directory of a training of three steps on `shuffled`. Not to be changed."""
+    directory = tmp_path_factory.mktemp("shuffled")
+    Trained(directory).train(shuffled, max_steps=3)
+    return directory
+
+
+@pytest.mark.parametrize("changed", OTHERS)
+def test_another_input_starts_from_its_beginning_and_the_log_says_so(tmp_path, changed, log, shuffled_three):
+    shutil.copytree(shuffled_three, tmp_path / "trained")
+    trained = Trained(tmp_path / "trained")
+    assert trained.train(OTHERS[changed], max_steps=6) == first_batches(OTHERS[changed], 3)
+    assert "The input is another than when" in log.text and "model.ckpt-3" in log.text
+
+
+def test_one_other_number_in_a_function_is_another_input(tmp_path, log):
+    trained = Trained(tmp_path)
+    trained.train(lambda: shuffled().map(lambda x: x * 2), max_steps=1)
+    trained.train(lambda: shuffled().map(lambda x: x * 3), max_steps=2)
+    assert "The input is another than when" in log.text
+
+
+def test_a_checkpoint_without_a_position_leaves_the_input_at_its_beginning(tmp_path):
+    trained = Trained(tmp_path)
+    first = trained.train(shuffled, max_steps=3)
+    for name in os.listdir(tmp_path / "input_position"):
+        os.remove(tmp_path / "input_position" / name)
+    assert trained.train(shuffled, max_steps=6) == first
+
+
+# --- Files -----------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_hold_nothing_of_it_and_positions_go_with_their_checkpoints(tmp_path):
+    trained = Trained(tmp_path, save_checkpoints_steps=1, keep_checkpoint_max=2)
+    trained.train(shuffled, max_steps=5)
+    assert [name for name, _ in tf.train.list_variables(str(tmp_path / "model.ckpt-5"))] == [
+        "global_step", "total"]
+    # The one that was pruned last goes with the next.
+    assert positions(tmp_path) == ["model.ckpt-3", "model.ckpt-4", "model.ckpt-5"]
+    trained.train(shuffled, max_steps=6)
+    assert positions(tmp_path) == ["model.ckpt-4", "model.ckpt-5", "model.ckpt-6"]
+
+
+def test_training_goes_on_when_a_position_cannot_be_saved(tmp_path, log):
+    (tmp_path / "input_position").write_text("in the way")
+    trained = Trained(tmp_path)
+    trained.train(shuffled, max_steps=3)
+    assert "The position of the input could not be saved" in log.text
+    assert tf.train.checkpoint_exists(str(tmp_path / "model.ckpt-3"))
+
+
+def test_an_input_that_starts_at_the_global_step_has_no_position(tmp_path):
+    def input_fn():
+        tf.add_to_collection("input_starts_at_global_step", True)
+        return tf.data.Dataset.range(tf.train.get_global_step(),
+                                     100).map(lambda x: tf.cast(x, tf.float32)).batch(1)
+
+    trained = Trained(tmp_path)
+    trained.train(input_fn, max_steps=2)
+    assert trained.train(input_fn, max_steps=4) == [[2], [3]]
+    assert not (tmp_path / "input_position").exists()
+
+
+def test_a_hook_of_the_users_that_saves_saves_the_position_too(tmp_path):
+    trained = Trained(tmp_path, save_checkpoints_steps=1000)
+    hook = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=2)
+    expected = Trained(tmp_path / "uninterrupted").train(shuffled, max_steps=8)
+    trained.train(shuffled, hooks=[hook], max_steps=4)
+    trained.train(shuffled, hooks=[hook], max_steps=8)
+    assert trained.seen == expected
+
+
+# --- Reading before counting -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count",
+                         [lambda step: tf.assign(step, step + 1), lambda step: tf.assign_add(step, 1)],
+                         ids=["assign", "assign_add"])
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_whatever_reads_the_global_step_reads_it_before_it_is_counted(tmp_path, count, use_resource,
+                                                                      request):
+    if not use_resource:
+        tf.disable_resource_variables()
+        request.addfinalizer(tf.enable_resource_variables)
+
+    def model_fn(features, labels, mode, params):
+        # A chain of products long enough for the step to be counted first, were the order open.
+        slow = tf.ones([400, 400])
+        for _ in range(8):
+            slow = tf.matmul(slow, slow) * 1e-3
+        step = tf.train.get_global_step()
+        with tf.control_dependencies([slow]):
+            late = step.read_value() if use_resource else tf.identity(step)
+        seen = tf.get_variable("seen", [], tf.int64, initializer=tf.zeros_initializer())
+        train_op = tf.group(count(step), tf.assign_add(seen, late))
+        return estimator.EstimatorSpec(mode, loss=tf.reduce_sum(features), train_op=train_op)
+
+    trained = estimator.Estimator(model_fn, str(tmp_path)).train(shuffled, steps=5)
+    assert trained.get_variable_value("seen") == 0 + 1 + 2 + 3 + 4
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["plain", "in tf.cond"])
+def test_a_bias_correction_reads_the_global_step_after_it_is_counted(tmp_path, inside):
+    def model_fn(features, labels, mode, params):
+        step = tf.train.get_global_step()
+        rates = tf.get_variable("rates", [], initializer=tf.zeros_initializer())
+        seen = tf.get_variable("seen", [], initializer=tf.zeros_initializer())
+
+        def update():
+            steps = tf.cast(step, tf.float32)  # LAMB of NVIDIA's BERT; its schedule reads the step, too
+            return tf.assign_add(seen, tf.sqrt(1 - 0.5**steps) / (1 - 0.5**steps))
+
+        slow, following = tf.random.uniform([400, 400]), step + 1
+        for _ in range(8):  # so that the step were counted last, were the order open
+            slow = tf.matmul(slow, slow) * 1e-3
+        with tf.control_dependencies([slow]):
+            following = tf.identity(following)
+        updated = tf.cond(tf.reduce_sum(features) > -1, update, lambda: 0.0) if inside else update()
+        train_op = tf.group(updated, tf.assign_add(rates, tf.cast(step, tf.float32)),
+                            tf.assign(step, following))
+        return estimator.EstimatorSpec(mode, loss=tf.reduce_sum(features), train_op=train_op)
+
+    trained = estimator.Estimator(model_fn, str(tmp_path)).train(shuffled, steps=3)
+    assert trained.get_variable_value("rates") == 0 + 1 + 2
+    np.testing.assert_allclose(trained.get_variable_value("seen"), sum((1 - 0.5**t)**-0.5 for t in (1, 2, 3)),
+                               rtol=1e-6)

@@ -1,0 +1,226 @@
+"""Steps of the training that tf1's Estimator overrides: inputs, params and hooks of a script's own."""
+
+import json
+import os
+import types
+
+import pytest
+
+import tf1 as tf
+from tf1._replicas import scatter
+from tf1._run import input_position
+
+
+def counting_model(features, labels, mode, params):
+    """Adds 1 to `total` a step."""
+    del labels
+    loss = tf.reduce_mean(features["x"])
+    total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
+    with tf.control_dependencies([loss]):
+        train_op = tf.group(tf.assign_add(total, 1.0), tf.assign_add(tf.train.get_global_step(), 1))
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def endless():
+    return tf.data.Dataset.from_tensors({"x": [1.0, 2.0]}).repeat()
+
+
+@pytest.fixture
+def counting(tmp_path):
+    """Creates Estimators of the counting model in one directory."""
+    def create(params=None, model_fn=counting_model, batch_sizes=None, **config):
+        return tf.estimator.Estimator(model_fn, str(tmp_path / "model"), tf.estimator.RunConfig(**config),
+                                      params, **(batch_sizes or {}))
+    return create
+
+
+# --- Params and configurations ---------------------------------------------------------------------------
+
+
+class Settings:
+    """Params of a program's own class."""
+
+    def __init__(self, **values):
+        vars(self).update(values)
+
+
+class HParams(Settings):
+    """As `tf.contrib.training.HParams`."""
+
+    def __contains__(self, name):
+        return name in vars(self)
+
+    def add_hparam(self, name, value):
+        vars(self)[name] = value
+
+    set_hparam = add_hparam
+
+
+def test_params_may_be_any_object(counting):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.append(vars(params))
+        return counting_model(features, labels, mode, {})
+
+    counting(Settings(rate=2), model_fn).train(endless, steps=1)
+    counting(HParams(rate=2), model_fn, dict(train_batch_size=4)).train(endless, steps=1)
+    added = {"gradient_accumulation_steps": 1, "batch_size": 4}
+    assert [seen[0], seen[-1]] == [{"rate": 2}, {"rate": 2, **added}]
+    with pytest.raises(TypeError, match="params is a Settings; the Estimator puts batch_size there"):
+        counting(Settings(), model_fn, dict(train_batch_size=4))
+
+
+def tf_config(task="worker", index=0, **cluster):
+    return json.dumps({"cluster": cluster, "task": {"type": task, "index": index}})
+
+
+@pytest.mark.parametrize("text", [
+    "", " ", "{}", '{"environment": "cloud"}', '{"cluster": null}', tf_config(worker=["a:1"]),
+    tf_config("chief", chief=["a:1"]), tf_config(worker={"0": "a:1"})])
+def test_one_process_is_no_cluster(text, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", text)
+    assert tf.estimator.RunConfig().num_worker_replicas == 1
+
+
+@pytest.mark.parametrize("text", [
+    tf_config("worker", 1, worker=["a:1", "b:1"]), tf_config("worker", worker={"0": "a:1", "1": "b:1"}),
+    tf_config("chief", chief=["a:1"], worker=["b:1"]), tf_config("evaluator", chief=["a:1"])])
+def test_a_cluster_is_refused_without_what_starts_replicas(text, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(ValueError, match="TF_CONFIG names a cluster.*python -m tf1 --num_replicas=1 SCRIPT"):
+        tf.estimator.RunConfig()
+
+
+@pytest.mark.parametrize("text", ["{", "worker", "[]", '{"cluster": {"worker": 2}}', '{"task": "worker"}'])
+def test_a_tf_config_that_cannot_be_read_is_an_error(text, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(ValueError, match="TF_CONFIG cannot be used"):
+        tf.estimator.RunConfig()
+
+
+def test_a_strategy_of_one_replica_changes_nothing_and_one_of_several_is_refused():
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    assert tf.estimator.RunConfig(train_distribute=strategy).train_distribute is strategy
+    for name in ("train_distribute", "eval_distribute"):
+        with pytest.raises(ValueError, match=f"{name} has 2 replicas"):
+            tf.estimator.RunConfig(**{name: types.SimpleNamespace(num_replicas_in_sync=2)})
+
+
+def test_a_model_fn_is_built_on_the_devices_that_device_fn_names(counting):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.extend([features["x"].device, tf.constant(1.0).device])
+        return counting_model(features, labels, mode, params)
+
+    counting(model_fn=model_fn, device_fn=lambda op: "/device:CPU:0").train(endless, steps=1)
+    assert [device.lower() for device in seen] == ["/device:cpu:0"] * 2
+
+
+# --- Hooks -----------------------------------------------------------------------------------------------
+
+
+class Listener(tf.train.CheckpointSaverListener):
+    """Notes the steps that are saved."""
+
+    def __init__(self, saved):
+        self.saved = saved
+
+    def after_save(self, session, global_step_value):
+        self.saved.append(global_step_value)
+
+
+@pytest.mark.parametrize("where", ["hooks", "training_hooks", "training_chief_hooks"])
+def test_a_users_own_saver_hook_replaces_ours(counting, tmp_path, where):
+    saved = []
+    own = tf.train.CheckpointSaverHook(str(tmp_path / "model"), save_steps=2, checkpoint_basename="own.ckpt")
+
+    def model_fn(features, labels, mode, params):
+        spec = counting_model(features, labels, mode, params)
+        return spec if where == "hooks" else spec._replace(**{where: [own]})
+
+    model = counting(model_fn=model_fn, save_checkpoints_steps=1)
+    model.train(endless, steps=3, hooks=[own] if where == "hooks" else None,
+                saving_listeners=[Listener(saved)])
+    checkpoints = sorted(name for name in os.listdir(tmp_path / "model") if name.endswith(".index"))
+    assert checkpoints == [f"own.ckpt-{step}.index" for step in (0, 2, 3)] and saved == [0, 2, 3]
+    assert model.latest_checkpoint().endswith("own.ckpt-3")
+    model.train(endless, steps=1)
+    assert model.get_variable_value("total") == 4
+
+
+def hooks_of_session(given, is_chief, monkeypatch, tmp_path):
+    """Those of some hooks that run in a training of a chief, or of another replica."""
+    monkeypatch.setattr(tf.estimator.RunConfig, "is_chief", is_chief)
+    model = tf.estimator.Estimator(counting_model, str(tmp_path))
+    session = model._training_session(endless, given, [], None, None)
+    with tf.Graph().as_default():
+        step = session.build_step()
+        hooks = session.make_hooks(step, tf.train.Scaffold(), [])
+    return [hook for hook in hooks if hook in given]
+
+
+def test_only_replica_0_keeps_hooks_that_write(tmp_path, monkeypatch):
+    counter = tf.train.StepCounterHook(output_dir=str(tmp_path))
+    saver = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=1)
+    other = tf.train.SessionRunHook()
+    given = [saver, counter, other]
+    assert hooks_of_session(given, True, monkeypatch, tmp_path) == given
+    assert hooks_of_session(given, False, monkeypatch, tmp_path) == [other]
+
+
+# --- Batches of replicas ---------------------------------------------------------------------------------
+
+
+class Replica:
+    """A group of one process that plays replica `index` of `count`."""
+
+    def __init__(self, index, count):
+        self.index, self.count, self.is_first = index, count, index == 0
+
+
+def test_batches_of_a_dataset_are_scattered_and_all_replicas_end_after_the_same_step():
+    found = []
+    for index in range(3):
+        with tf.Graph().as_default(), tf.Session() as session:
+            dataset = tf.data.Dataset.range(22).batch(2).map(lambda x: ({"x": x}, x[:1]))  # 11 batches
+            features, label = tf.data.make_one_shot_iterator(
+                scatter.scatter_batches(dataset, Replica(index, 3))).get_next()[index]
+            rows = []
+            with pytest.raises(tf.errors.OutOfRangeError):
+                while True:
+                    rows.append([values.tolist() for values in session.run((features["x"], label))])
+            found.append(rows)
+    assert found[0] == [[[0, 1], [0]], [[6, 7], [6]], [[12, 13], [12]]]
+    assert found[2] == [[[4, 5], [4]], [[10, 11], [10]], [[16, 17], [16]]]
+
+
+def test_each_replica_goes_on_where_replica_0_saved_the_input(tmp_path):
+    def opened(index):
+        with tf.Graph().as_default() as graph:
+            dataset = tf.data.Dataset.range(60).shuffle(7, seed=3).batch(2)
+            iterator = tf.data.make_initializable_iterator(
+                scatter.scatter_batches(dataset, Replica(index, 2)))
+            batch, position = iterator.get_next()[index], input_position.InputPosition(graph)
+            session = tf.Session()
+            session.run(iterator.initializer)
+        return session, batch, position
+
+    checkpoint = str(tmp_path / "model.ckpt-3")
+    first, other = opened(0), opened(1)
+    first[2].restore(first[0], None, 0)
+    for _ in range(3):
+        given = [session.run(batch).tolist() for session, batch, _ in (first, other)]
+    first[2].save(first[0], checkpoint)
+    expected = [session.run(batch).tolist() for session, batch, _ in (first, other)]
+    assert len({*sum(given + expected, [])}) == 8
+    for index in (0, 1):
+        session, batch, position = opened(index)
+        position.restore(session, checkpoint, 3)
+        assert position.moved and session.run(batch).tolist() == expected[index]
+
+
+def test_an_input_that_is_no_dataset_cannot_be_scattered():
+    with pytest.raises(ValueError, match="has to return a dataset"):
+        scatter.scatter_batches(tf.zeros([2]), Replica(0, 2))

@@ -1,0 +1,407 @@
+"""Expressions that parse and do otherwise than they did: calls, sums, subscripts that will fail."""
+
+import ast
+import functools
+import re
+import sys
+
+import numpy as np
+
+from tf1._check import rules as rules
+from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, shortened
+
+_VIEWS = {"keys", "values", "items"}
+_ITERATORS = {"builtins.map": "map(…)", "builtins.filter": "filter(…)", "builtins.zip": "zip(…)"}
+_LIST_METHODS = {"append", "extend", "insert", "pop", "remove", "reverse", "sort"}
+_BYTE_CODECS = {"hex", "base64", "zlib", "bz2", "rot13", "string_escape", "string-escape"}
+_STACKS = {f"numpy.{name}" for name in ("vstack", "hstack", "dstack", "stack", "concatenate", "column_stack")}
+_ARRAYS = {"numpy.array", "numpy.asarray", "tf.constant", "tf.convert_to_tensor"}
+_TENSORS = {f"tf.{name}" for name in ("argmax", "cast", "equal", "reduce_mean", "reduce_sum", "squeeze",
+                                      "to_float", "to_int32", "nn.sigmoid", "nn.softmax")}
+# Functions of tf.logging: the levels of these names.
+_LOGS = {"debug": "DEBUG", "error": "ERROR", "fatal": "FATAL", "info": "INFO", "warn": "WARN",
+         "warning": "WARN"}
+_BY_NAME = {"get_tensor_by_name", "get_operation_by_name"}
+_DIGESTS = {f"hashlib.{name}" for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")}
+
+
+def written(node):
+    """A node's code, on one line and not too long."""
+    return shortened(" ".join(ast.unparse(node).split()))
+
+
+class Names:
+    """What the expressions of a scope stand for."""
+
+    def __init__(self, scope, methods):
+        """Takes a scopes.Scope, and the names of all methods that the program defines."""
+        self.scope, self.methods = scope, methods
+
+    def of(self, node):
+        """The dotted name that an expression means, or None."""
+        return self.scope.resolve(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
+
+    def called(self, node):
+        """The dotted name of the function whose result an expression is, or None."""
+        node = self.scope.value(node)
+        return self.of(node.func) if isinstance(node, ast.Call) else None
+
+    def no_list(self, node, *, ranges=False, views=True):
+        """What to call a value that was a list in Python 2, such as "zip(…)"; None if that is not certain."""
+        node = self.scope.value(node)
+        name = self.called(node)
+        if name in _ITERATORS:
+            return _ITERATORS[name]
+        if ranges and name in ("builtins.range", "builtins.xrange"):
+            return "range(…)"
+        if views and name is None and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            method = node.func.attr
+            if method in _VIEWS and method not in self.methods and not node.args + node.keywords:
+                return f".{method}()"
+        return None
+
+    def imports(self, package):
+        """Whether the file imports a package."""
+        return any(isinstance(binding, str) and binding.split(".")[0] == package
+                   for bindings in self.scope.module.names.values() for binding in bindings)
+
+
+def _keyword(call, name):
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+
+
+def _is_text(node, part=""):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and part in node.value
+
+
+def _method(call):
+    """(object, name of its method) of a call, or (None, None)."""
+    return (call.func.value, call.func.attr) if isinstance(call.func, ast.Attribute) else (None, None)
+
+
+# --- Python 2 --------------------------------------------------------------------------------------------
+# Each rule yields (node, kind, what, what to write) or, of notes, (…, True).
+
+
+def old_methods(call, names):
+    receiver, method = _method(call)
+    if receiver is None or method in names.methods or call.keywords or any(
+            map(names.imports, rules.WITH_OLD_METHODS)):
+        return
+    if method in rules.METHODS and not call.args and names.of(call.func) is None:
+        kind, instead = rules.METHODS[method]
+        if method != "tostring" or not hasattr(np.ndarray, "tostring"):
+            yield call, kind, f"`.{method}()` is gone", f"`{written(receiver)}.{instead}`"
+    elif method == "has_key" and len(call.args) == 1:
+        yield call, PYTHON2, "`.has_key()` is gone", f"`{written(call.args[0])} in {written(receiver)}`"
+    elif method == "next" and not call.args and names.called(receiver) in (
+            "builtins.iter", "builtins.open", "csv.reader", *_ITERATORS):
+        yield call, PYTHON2, "`.next()` is gone", f"`next({written(receiver)})`"
+
+
+def lists_no_more(node, names):
+    """Subscripts, sums and methods of lists on what is none."""
+    if isinstance(node, ast.Subscript):
+        what = names.no_list(node.value)
+        if what and isinstance(node.ctx, ast.Load) and not _is_text(node.slice):
+            yield (node, PYTHON2, f"`{written(node)}`: {what} is no list",
+                   f"`list({written(node.value)})[{written(node.slice)}]`")
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        sides = [names.no_list(side, ranges=True) for side in (node.left, node.right)]
+        if any(sides):
+            terms = [f"list({written(side)})" if what else written(side)
+                     for side, what in zip((node.left, node.right), sides)]
+            yield (node, PYTHON2, f"`{written(node)}`: {sides[0] or sides[1]} is no list",
+                   f"`{' + '.join(terms)}`")
+
+
+def lists_in_calls(call, names):
+    receiver, method = _method(call)
+    name = names.of(call.func)
+    first = call.args[0] if call.args else None
+    if method in _LIST_METHODS and (what := names.no_list(receiver, ranges=True)):
+        instead = f"`sorted({written(receiver)})`" if method == "sort" else f"`list({what})` where it is made"
+        yield call, PYTHON2, f"`{written(call)}`: {what} is no list", instead
+    elif first is not None and (
+            name == "builtins.len" and (what := names.no_list(first, views=False))
+            or name == "random.shuffle" and (what := names.no_list(first, ranges=True))
+            or name in _ARRAYS | _STACKS and (what := names.no_list(first))):
+        yield (call, PYTHON2, f"`{written(call)}`: {what} is no list",
+               f"`{written(call.func)}(list({written(first)}){', …' * (len(call.args) > 1)})`")
+
+
+def divisions(node, names):
+    """`/` where only an integer may be."""
+    if isinstance(node, ast.Call):
+        if names.of(node.func) in ("builtins.range", "builtins.xrange"):
+            yield from _division(node.args, "in range")
+    elif isinstance(node.slice, ast.Slice):
+        if getattr(node.value, "attr", None) not in ("loc", "ix"):
+            yield from _division([node.slice.lower, node.slice.upper, node.slice.step], "in a slice")
+    elif isinstance(node.slice, ast.BinOp) and isinstance(node.slice.left, ast.Call) and names.of(
+            node.slice.left.func) == "builtins.len":
+        yield from _division([node.slice], "as an index")
+
+
+def _division(terms, where):
+    for node in terms:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            floor = ast.BinOp(node.left, ast.FloorDiv(), node.right)
+            yield node, PYTHON2, f"`{written(node)}` {where}: it is a float", f"`{written(floor)}`"
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+            yield from _division([node.left, node.right], where)
+
+
+def prints(node, names):
+    """print where it was a statement, and the line parses all the same."""
+    if isinstance(node, ast.Subscript) and names.of(node.value) == "builtins.print":
+        yield (node, PYTHON2, f"`{written(node)}`: print is a function",
+               f"`print([{written(node.slice)}])`")
+    elif isinstance(node, ast.Expr):
+        first, *rest = getattr(node.value, "elts", None) or [node.value]
+        if isinstance(first, ast.BinOp) and isinstance(first.op, ast.RShift) and (
+                names.of(first.left) == "builtins.print"):
+            parts = [*map(written, rest), f"file={written(first.right)}"]
+            yield (node, PYTHON2, f"`{written(node)}`: print is a function", f"`print({', '.join(parts)})`")
+    elif isinstance(node, (ast.BinOp, ast.Attribute)):
+        call = node.left if isinstance(node, ast.BinOp) else node.value
+        if isinstance(call, ast.Call) and names.of(call.func) == "builtins.print" and len(call.args) == 1:
+            rest = ast.unparse(node).removeprefix(ast.unparse(call))
+            yield (node, PYTHON2, f"`{written(node)}`: print gives None",
+                   f"`print({shortened(ast.unparse(call.args[0]) + rest)})`")
+
+
+def orders(call, names):
+    """cmp functions of sort and sorted."""
+    name, (_, method) = names.of(call.func), _method(call)
+    place = 1 if name == "builtins.sorted" else 0 if method == "sort" and name is None else None
+    if place is None:
+        return
+    order = _keyword(call, "cmp")
+    more = call.args[place:]
+    if order is None and more and isinstance(more[0], ast.Lambda) and len(more[0].args.args) == 2:
+        order = more[0]
+    if order is not None:
+        yield (call, PYTHON2, f"`{written(call)}`: there is no cmp",
+               f"`key=functools.cmp_to_key({written(order)})`")
+
+
+def texts(call, names):
+    """Methods of Python 2's strings."""
+    receiver, method = _method(call)
+    if method == "decode" and (_is_text(receiver) or names.called(receiver) == "builtins.str"):
+        yield call, PYTHON2, f"`{written(call)}`: text is decoded already", f"`{written(receiver)}`"
+    elif method in ("encode", "decode") and call.args and isinstance(call.args[0], ast.Constant) and (
+            call.args[0].value in _BYTE_CODECS):
+        yield (call, PYTHON2, f"`{written(call)}`: no encoding of text",
+               f"`codecs.{method}({written(receiver)}, {written(call.args[0])})`")
+    elif names.called(call.func) == "codecs.getwriter" and call.args and names.of(call.args[0]) in (
+            "sys.stdout", "sys.stderr"):
+        yield (call, PYTHON2, f"`{written(call)}`: {written(call.args[0])} takes text",
+               f"`{written(call.func)}({written(call.args[0])}.buffer)`")
+    elif names.of(call.func) in _DIGESTS and call.args and _is_text(call.args[0]):
+        yield call, PYTHON2, f"`{written(call)}`: it takes bytes", f"`b{written(call.args[0])}`"
+
+
+def files(call, names):
+    """Modes of open."""
+    name, mode = names.of(call.func), _mode(call)
+    if name in ("builtins.open", "io.open") and "U" in mode and sys.version_info >= (3, 11):
+        new = mode.replace("U", "")
+        yield call, PYTHON3, f'`{written(call)}`: the mode "U" is gone', f'`"{new or "r"}"`'
+    elif name in ("csv.reader", "csv.writer", "csv.DictReader", "csv.DictWriter") and call.args and (
+            names.called(call.args[0]) == "builtins.open") and "b" in _mode(names.scope.value(call.args[0])):
+        yield call, PYTHON2, f"`{written(call)}`: csv takes text", '`newline=""` in place of "b" in the mode'
+
+
+def _mode(call):
+    mode = _keyword(call, "mode") or (call.args[1] if len(call.args) > 1 else None)
+    return mode.value if _is_text(mode) else ""
+
+
+def raised(node, names):
+    if _is_text(node.exc):
+        yield (node, PYTHON2, f"`{written(node)}`: only exceptions are raised",
+               f"`raise RuntimeError({written(node.exc)})`")
+
+
+def generators(function, names):
+    """StopIteration out of a generator."""
+    inside, waiting = [], list(function.body)
+    for node in waiting:  # it grows
+        inside.append(node)
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            waiting.extend(ast.iter_child_nodes(node))
+    if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in inside):
+        for node in inside:
+            if isinstance(node, ast.Raise) and node.exc and names.of(
+                    getattr(node.exc, "func", node.exc)) == "builtins.StopIteration":
+                yield node, PYTHON3, f"`{written(node)}` in a generator is an error since 3.7", "`return`"
+
+
+def literals(node, names):
+    for operator, right in zip(node.ops, node.comparators):
+        if isinstance(operator, (ast.Is, ast.IsNot)) and isinstance(right, ast.Constant) and (
+                type(right.value) in (str, bytes, int, float)):
+            sign = "==" if isinstance(operator, ast.Is) else "!="
+            yield (node, PYTHON3, f"`{written(node)}`: `is` with a literal is true or not by chance",
+                   f"`{sign} {written(right)}`", True)
+
+
+# --- Packages --------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _sums_generators():
+    """Whether this NumPy still takes np.sum(generator)."""
+    try:
+        return np.sum(number for number in [1, 2]) == 3
+    except TypeError:
+        return False
+
+
+def arrays(call, names):
+    """NumPy's functions."""
+    name, first = names.of(call.func), call.args[0] if call.args else None
+    receiver, method = _method(call)
+    if name == "numpy.sum" and isinstance(first, ast.GeneratorExp) and not _sums_generators():
+        yield (call, NUMPY, f"`{written(call)}`: np.sum takes no generator",
+               f"`sum({ast.unparse(first)[1:-1]})`")
+    elif name in _STACKS and isinstance(first, ast.GeneratorExp):
+        yield (call, NUMPY, f"`{written(call)}`: it takes no generator",
+               f"`{written(call.func)}([{ast.unparse(first)[1:-1]}])`")
+    elif name == "numpy.fromstring" and len(call.args) < 4 and _keyword(call, "sep") is None:
+        instead = written(call).replace("fromstring", "frombuffer")
+        yield call, NUMPY, f"`{written(call)}`: bytes are not read so", f"`{instead}`"
+    elif name == "numpy.array" and getattr(_keyword(call, "copy"), "value", None) is False:
+        instead = written(call.func).replace("array", "asarray")
+        yield (call, NUMPY, f"`{written(call)}`: it fails where a copy is needed",
+               f"`{instead}({written(first) if first else '…'})`", True)
+    elif method == "item" and names.called(receiver) == "numpy.load":
+        load = names.scope.value(receiver)
+        if _keyword(load, "allow_pickle") is None:
+            yield call, NUMPY, f"`{written(load)}`: objects are not loaded", "`allow_pickle=True` as well"
+
+
+def tables(node, names):
+    """pandas."""
+    if isinstance(node, ast.Subscript):
+        if getattr(node.value, "attr", None) == "ix" and names.imports("pandas"):
+            yield (node, PACKAGE, f"`{written(node)}`: pandas has no .ix",
+                   "`.loc[…]`, or `.iloc[…]` for positions")
+        return
+    receiver, method = _method(node)
+    if method == "as_matrix" and names.imports("pandas"):
+        yield (node, PACKAGE, f"`{written(node)}`: pandas has no as_matrix",
+               f"`{written(receiver)}.to_numpy()`")
+    elif method == "append" and (names.called(receiver) or "").startswith(
+            ("pandas.DataFrame", "pandas.read_")):
+        yield (node, PACKAGE, f"`{written(node)}`: tables have no append",
+               f"`pd.concat([{written(receiver)}, …])`")
+    elif (names.of(node.func) or "").startswith("pandas.read_") and _keyword(node, "error_bad_lines"):
+        yield node, PACKAGE, "`error_bad_lines` is gone", '`on_bad_lines="skip"`'
+
+
+def others(call, names):
+    """json, yaml, gensim."""
+    name = names.of(call.func) or ""
+    if name in ("json.load", "json.loads", "json.dump", "json.dumps") and _keyword(call, "encoding"):
+        yield call, PYTHON3, f"`{written(call)}`: json has no encoding=", "it without that"
+    elif name == "yaml.load" and len(call.args) == 1 and not call.keywords:
+        yield (call, PACKAGE, f"`{written(call)}`: it needs a Loader",
+               f"`yaml.safe_load({written(call.args[0])})`")
+    elif name.startswith("gensim.models.") and name.endswith(("Word2Vec", "Doc2Vec", "FastText")):
+        for old, new in (("size", "vector_size"), ("iter", "epochs")):
+            if _keyword(call, old):
+                yield call, PACKAGE, f"`{old}=` has another name in gensim 4", f"`{new}=`"
+
+
+def refused(call, names):
+    """What tf1 takes and refuses to run."""
+    name = names.of(call.func) or ""
+    last = name.split(".")[-1] or getattr(call.func, "attr", "")
+    ours = name.startswith(("tf.", "tensorflow."))
+    use_tpu = _keyword(call, "use_tpu")
+    if last == "TPUClusterResolver" and ours:
+        yield (call, TENSORFLOW, f"`{written(call)}`: TPUs are not supported",
+               "`if FLAGS.use_tpu:` before it")
+    elif last == "TPUEstimator" and isinstance(use_tpu, ast.Constant) and use_tpu.value is True:
+        yield call, TENSORFLOW, "`use_tpu=True`: TPUs are not supported", "`use_tpu=False`"
+    elif ours and last == "RunConfig":
+        cluster = _keyword(call, "cluster")
+        if isinstance(cluster, ast.Call):
+            yield call, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported", "`cluster=None`"
+    elif name == "tf.saved_model.load" and len(call.args) == 1 and not call.keywords:
+        yield (call, TENSORFLOW, f"`{written(call)}`: TensorFlow 1's takes a session and tags first",
+               f"`tf.compat.v2.saved_model.load({written(call.args[0])})`")
+    elif ours and last in ("DEFINE_bool", "DEFINE_boolean") and [
+            getattr(argument, "value", None) for argument in call.args[:2]] == ["use_tpu", True]:
+        yield call, TENSORFLOW, "`use_tpu` is true unless it is given: no TPUs here", "`False`", True
+
+
+def levels(call, names):
+    """A function of tf.logging in place of a level."""
+    name = names.of(call.args[0]) or "" if call.args and _method(call)[1] == "set_verbosity" else ""
+    if name.startswith("tf.") and call.args[0].attr in _LOGS:
+        yield (call, TENSORFLOW, f"`{written(call)}`: `{written(call.args[0])}` is a function",
+               f"`{written(call.args[0].value)}.{_LOGS[call.args[0].attr]}`")
+
+
+def metrics(function, names):
+    """A tensor among the metrics that a metric_fn returns."""
+    if not function.name.endswith("metric_fn"):
+        return
+    inside = list(ast.walk(function))
+    bound = [node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    tensors = {argument.arg for argument in function.args.args} - set(bound)
+    for node in inside:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Name) and bound.count(target.id) == 1 and isinstance(node.value, ast.Call):
+            tensors |= {target.id} if names.of(node.value.func) in _TENSORS else set()
+    for node in inside:
+        found = node.value if isinstance(node, ast.Return) else None
+        for key, value in zip(found.keys, found.values) if isinstance(found, ast.Dict) else ():
+            if isinstance(value, ast.Name) and value.id in tensors and key is not None:
+                yield (value, TENSORFLOW, f"`{written(key)}: {value.id}`: a metric is a pair (value, update "
+                       "op)", f"`tf.metrics.mean({value.id})`")
+
+
+def variable_ops(constant, names):
+    """Code that freezes or walks graphs and knows variables by their ops."""
+    del names
+    if constant.value in ("VarHandleOp", "VariableV2"):
+        yield (constant, TENSORFLOW, f"`{constant.value}`: variables have other ops than in TensorFlow 1",
+               "`python -m tf1 --reference_variables` where it is run", True)
+
+
+def argument_specs(node, names):
+    """The field of `inspect.getargspec` that has another name in `inspect.getfullargspec`."""
+    function = names.called(node.value) if node.attr == "keywords" else None
+    if function in ("inspect.getargspec", "inspect.getfullargspec"):
+        instead = written(node).removesuffix("keywords").replace("getargspec", "getfullargspec")
+        still_there = function == "inspect.getargspec" and sys.version_info < (3, 11)
+        yield (node, PYTHON3, f"`{written(node)}`: inspect.getfullargspec calls it varkw",
+               f"`{instead}varkw`", still_there)
+
+
+def names_in_graphs(call, names):
+    """Names of ops that TensorFlow chose, not the program."""
+    receiver, method = _method(call)
+    literal = names.scope.value(call.args[0]) if call.args and method in _BY_NAME else None
+    if literal is None or not _is_text(literal):
+        return
+    last = re.sub(r":\d+$", "", literal.value).split("/")[-1]
+    if last in ("read", "Assign"):
+        yield (call, TENSORFLOW, f"`{written(call)}`: variables have other ops than in TensorFlow 1",
+               "`python -m tf1 --reference_variables` where it is run", True)
+    elif re.fullmatch(r"[A-Z][A-Za-z0-9]*(_\d+)?", last):
+        yield (call, TENSORFLOW, f"`{written(call)}`: TensorFlow chose this name, and another version may "
+               "choose another", '`tf.identity(x, name="…")` where it is made, and that name here', True)
+
+
+_EVERY_CALL = (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused,
+               levels, names_in_graphs)
+RULES = {ast.Call: _EVERY_CALL, ast.Subscript: (lists_no_more, divisions, prints, tables),
+         ast.BinOp: (lists_no_more, prints), ast.Attribute: (prints, argument_specs), ast.Expr: (prints,),
+         ast.Compare: (literals,), ast.Constant: (variable_ops,), ast.Raise: (raised,),
+         ast.FunctionDef: (generators, metrics)}

@@ -1,0 +1,335 @@
+"""Reads the syntax tree of one file: which imports, names and expressions will not run."""
+
+import ast
+import builtins
+import contextlib
+import re
+import sys
+
+from tf1._check import calls, modules
+from tf1._check import rules as rules
+from tf1._check.calls import written
+from tf1._check.guards import asked_for, exceptions, for_tpus, truth
+from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, Finding
+from tf1._check.scopes import FUNCTIONS, Scope, canonical
+
+# What a finding is about; and by which exception a `try` around it says that the program knows.
+_IMPORT, _NAME, _ATTRIBUTE, _CALL = "import", "name", "attribute", "call"
+_GUARDS = {"ImportError": {_IMPORT}, "ModuleNotFoundError": {_IMPORT}, "NameError": {_NAME},
+           "AttributeError": {_ATTRIBUTE, _CALL}, "TypeError": {_CALL}}
+_LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+_HOMES = ("", "train.", "nn.", "graph_util.", "estimator.", "estimator.export.", "math.", "summary.")
+_ASKED = ("tf", "tensorflow", "tf1", "numpy")  # of these it is asked what they have
+
+
+class Reader(ast.NodeVisitor):
+    """Collects what is wrong in a file; `found` is [(what it is about, Finding)]."""
+
+    def __init__(self, tree, path, fork):
+        """Reads.
+
+        Args:
+          tree: ast.Module.
+          path: pathlib.Path of the file.
+          fork: modules.Fork that it is part of.
+        """
+        self.found = []
+        self._path, self._fork = path, fork
+        self._scope = Scope(tree)
+        self._runs_at_import = True
+        self._annotations = True  # whether they are evaluated
+        self._known = frozenset()  # what an `if` asks for
+        self._on_tpus = False  # whether what is read runs on TPUs only
+        self._packages = set()  # told already
+        self._block(tree.body)
+
+    def _tell(self, about, node, kind, what, instead, note=False):
+        if not (any(name in what for name in self._known) or kind == TENSORFLOW and self._on_tpus):
+            self.found.append((about, Finding(node.lineno, kind, what, instead, note)))
+
+    @contextlib.contextmanager
+    def _inside(self, **changes):
+        before = {name: getattr(self, name) for name in changes}
+        vars(self).update(changes)
+        yield
+        vars(self).update(before)
+
+    # --- Which lines run ---------------------------------------------------------------------------------
+
+    def visit(self, node):
+        for rule in calls.RULES.get(type(node), ()):
+            for place, *finding in rule(node, calls.Names(self._scope, self._fork.methods)):
+                self._tell(_CALL, place, *finding)
+        super().visit(node)
+
+    def _block(self, nodes):
+        for node in nodes:
+            self.visit(node)
+            if isinstance(node, ast.If):
+                holds = truth(node.test, self._scope)
+                taken = node.body if holds else node.orelse if holds is False else []
+                if taken and isinstance(taken[-1], _LEAVING):
+                    return  # what follows is for another version of Python
+
+    def generic_visit(self, node):
+        for _, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                self._block([item for item in value if isinstance(item, ast.AST)])
+            elif isinstance(value, ast.AST):
+                self.visit(value)
+
+    def _branches(self, node, body, orelse):
+        holds = truth(node.test, self._scope)
+        self.visit(node.test)
+        certain = holds is not None or "__main__" in ast.unparse(node.test)
+        tpus = for_tpus(node.test)
+        with self._inside(_known=self._known | asked_for(node.test),
+                          _runs_at_import=self._runs_at_import and certain):
+            if holds is not False:
+                with self._inside(_on_tpus=self._on_tpus or tpus is True):
+                    self._block(body)
+            if holds is not True:
+                with self._inside(_on_tpus=self._on_tpus or tpus is False):
+                    self._block(orelse)
+
+    def visit_If(self, node):
+        self._branches(node, node.body, node.orelse)
+
+    def visit_IfExp(self, node):
+        self._branches(node, [node.body], [node.orelse])
+
+    def visit_BoolOp(self, node):
+        asked = frozenset()
+        for value in node.values:
+            with self._inside(_known=self._known | asked):
+                self.visit(value)
+            asked |= asked_for(value)
+            if truth(value, self._scope) is isinstance(node.op, ast.Or):
+                return
+
+    def visit_Try(self, node):
+        guarded, only_for_guards = set(), []
+        for handler in node.handlers:
+            caught = exceptions(handler.type)
+            guarded |= set().union(*(_GUARDS.get(name, set()) for name in caught))
+            if caught & {"Exception", "BaseException", None}:
+                guarded |= {_IMPORT} | ({_NAME, _ATTRIBUTE, _CALL} if len(node.body) == 1 else set())
+            if caught <= set(_GUARDS):
+                only_for_guards.append(handler)
+        with self._inside(found=[]):
+            self._block(node.body)
+            inside = self.found
+        kept = [entry for entry in inside if entry[0] not in guarded]
+        self.found += kept
+        falls_back = len(kept) < len(inside)
+        for handler in node.handlers:
+            if falls_back or handler not in only_for_guards:
+                self._block(handler.body)
+        if not falls_back:
+            self._block(node.orelse)
+        self._block(node.finalbody)
+
+    visit_TryStar = visit_Try
+
+    # --- Scopes ------------------------------------------------------------------------------------------
+
+    def _function(self, node):
+        is_lambda = isinstance(node, ast.Lambda)
+        outside = [*([] if is_lambda else node.decorator_list), *node.args.defaults,
+                   *filter(None, node.args.kw_defaults)]
+        if self._annotations and not is_lambda:
+            outside += filter(None, [node.returns, *(argument.annotation for argument in ast.walk(node.args)
+                                                     if isinstance(argument, ast.arg))])
+        self._block(outside)
+        with self._inside(_scope=Scope(node, self._scope), _runs_at_import=False):
+            self._block([node.body] if is_lambda else node.body)
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _function
+
+    def visit_ClassDef(self, node):
+        methods = {item.name: item for item in node.body if isinstance(item, FUNCTIONS[:2])}
+        bound = {getattr(target, "id", None) for item in node.body if isinstance(item, ast.Assign)
+                 for target in item.targets} | set(methods)
+        bases = [base for base in node.bases if getattr(base, "id", None) != "object"]
+        if {"__iter__", "next"} <= set(methods) and "__next__" not in bound and not bases:
+            self._tell(_CALL, methods["next"], PYTHON2, "`def next(self)`: iterators have __next__ now",
+                       "`def __next__(self)`")
+        self._block([*node.decorator_list, *node.bases, *node.keywords])
+        with self._inside(_scope=Scope(node, self._scope)):
+            self._block(node.body)
+
+    def _comprehension(self, node):
+        self.visit(node.generators[0].iter)
+        with self._inside(_scope=Scope(node, self._scope)):
+            self.generic_visit(node)
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
+
+    def visit_AnnAssign(self, node):
+        annotation = [node.annotation] if self._annotations else []
+        self._block([*annotation, *filter(None, [node.value]), node.target])
+
+    # --- Imports -----------------------------------------------------------------------------------------
+
+    def visit_Import(self, node):
+        for alias in node.names:
+            self._import(node, alias.name, alias.name, f"import {alias.name}")
+
+    def visit_ImportFrom(self, node):
+        if node.module == "__future__" and any(alias.name == "annotations" for alias in node.names):
+            self._annotations = False
+        for alias in [] if node.level else node.names:
+            full = node.module if alias.name == "*" else f"{node.module}.{alias.name}"
+            self._import(node, node.module, full, f"from {node.module} import {alias.name}")
+
+    def _import(self, node, module, full, statement):
+        root = module.split(".")[0]
+        if root in _ASKED:
+            self._import_asked(node, module, full, statement)
+        elif self._fork.has(root):
+            self._import_beside(node, module, full, statement)
+        elif moved := _moved(full):
+            kind, gone, instead, later = moved
+            self._tell(_IMPORT, node, kind, f"`{statement}`: {gone}", _import_line(instead, module, full),
+                       later)
+        elif root == "keras":
+            instead = statement.replace("keras", "tensorflow.keras", 1)
+            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: this is Keras 3, whose layers do not go into "
+                       "graphs of TensorFlow 1", f"`{instead}`", True)
+        elif self._runs_at_import and root not in self._packages and not modules.is_installed(root):
+            self._packages.add(root)
+            self._import_missing(node, root, statement)
+
+    def _import_missing(self, node, root, statement):
+        """The first import of a package that is not installed."""
+        if root not in rules.PACKAGES and self._fork.is_called(root):
+            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: this folder, if its name is {root}",
+                       "PYTHONPATH=… with the folder above it", True)
+        elif root in rules.PACKAGES:
+            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed",
+                       f"`pip install {rules.PACKAGES[root]}` in a shell")
+        else:  # a name that anybody may have taken where packages are installed from
+            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed, nor beside the file",
+                       "PYTHONPATH=… with the folder that holds it, or install the package that it is from")
+
+    def _import_beside(self, node, module, full, statement):
+        """A module of the program's own.
+
+        It lacks the name; or Python 2 found it in the package of the file, and Python 3 looks on the path.
+        """
+        name = full[len(module) + 1:]
+        if name and self._fork.lacks(module, name, self._path):
+            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: the program's own {module} has no {name}", "")
+        if "." not in module and self._fork.is_only_beside(module, self._path):
+            instead = f"from . {statement}" if statement.startswith("import") else statement.replace(
+                "from ", "from .", 1)
+            self._tell(_IMPORT, node, PYTHON2, f"`{statement}`: modules of the same package are not found by "
+                       "their bare names", f"`{instead}`")
+        elif (folder := self._fork.only_elsewhere(root := module.split(".")[0], self._path)) and (
+                self._runs_at_import and root not in self._packages):
+            self._packages.add(root)
+            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is in {folder}, where this file does "
+                       "not find it", "PYTHONPATH=… with that folder", True)
+
+    def _import_asked(self, node, module, full, statement):
+        """An import of TensorFlow's or NumPy's modules."""
+        name = canonical(full)
+        if canonical(module) == "tf" and name.startswith("tensorflow."):  # from tensorflow import …
+            name = "tf" + name.removeprefix("tensorflow")
+        lacking = modules.missing(name)
+        # Or `python -m tf1 script.py` finds it in tf1.
+        if lacking and not (name.startswith("tensorflow.") and modules.missing(
+                "tf" + name.removeprefix("tensorflow")) is None):
+            self._tell(_IMPORT, node, *_lacks(f"`{statement}`", *lacking))
+
+    # --- Names -------------------------------------------------------------------------------------------
+
+    def visit_Name(self, node):
+        self._chain(node)
+
+    def visit_Attribute(self, node):
+        if not self._chain(node):
+            self.visit(node.value)
+
+    def _chain(self, node):
+        """Looks at a dotted name; returns whether its first part is that of a module or of a builtin."""
+        name, known = self._scope.resolve(node)
+        if name is None:
+            return False
+        root, *parts = name.split(".")
+        if root == "builtins" and parts:
+            own_name = written(node).split(".")[0] == parts[0]  # and not another one for it
+            if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
+                    self._scope.module.stars, parts[0]):
+                self._tell(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no such name",
+                           rules.code(rules.BUILTINS[parts[0]]))
+        elif root in _ASKED:
+            lacking = modules.missing(name)
+            # What the first name stands for was told where it was imported or assigned.
+            if lacking and lacking[0].count(".") >= known:
+                self._tell(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
+        elif root != "builtins" and not self._fork.has(root):
+            moved = _moved(name, known + 1)
+            if moved:
+                kind, gone, instead, later = moved
+                self._tell(_ATTRIBUTE, node, kind, f"`{written(node)}`: {gone}", rules.code(instead), later)
+        return True
+
+
+def _is_later(version):
+    return sys.version_info < tuple(map(int, version.split(".")))
+
+
+def _moved(name, first=1):
+    """(kind, what happened, what to write, whether it is yet to come) of a name that is gone, or None.
+
+    Args:
+      name: dotted.
+      first: how many parts of it to begin with.
+    """
+    parts = name.split(".")
+    for length in range(first, len(parts) + 1):
+        part = ".".join(parts[:length])
+        if part in rules.MODULES and not modules.is_installed(part):
+            return PYTHON2, "the module has another name", rules.MODULES[part], False
+        if part in rules.GONE:
+            version, instead = rules.GONE[part]
+            kind = PYTHON2 if version == "3.0" else PYTHON3
+            if _is_later(version):
+                return kind, f"it is gone in Python {version}", instead, True
+            return kind, f"it is gone since Python {version}", instead, False
+        if part in rules.MOVED:
+            return PACKAGE, "it is gone from there", rules.MOVED[part], False
+    return None
+
+
+def _import_line(instead, module, full):
+    """What to write for an import."""
+    if not re.fullmatch(r"[\w.]+", instead) or instead in dir(builtins):
+        return rules.code(instead)
+    if full == module:
+        return f"`import {instead}`"
+    name = full.rpartition(".")[2]
+    home, _, new = instead.rpartition(".")
+    if full in {**rules.GONE, **rules.MOVED}:
+        return f"`from {home} import {new}`" if home else f"`import {new}`"
+    return f"`from {instead} import {name}`"
+
+
+def _lacks(code, part, reason):
+    """(kind, what, what to write) of a name that TensorFlow or NumPy lacks."""
+    root, _, name = part.partition(".")
+    if root == "numpy":
+        advice = re.search(r"[Uu]se (`[^`]+`)", reason)
+        instead = f"`{rules.NUMPY_NAMES[name]}`" if name in rules.NUMPY_NAMES else advice[1] if advice else ""
+        return NUMPY, f"{code}: NumPy has no {name}", instead
+    if part in rules.TENSORFLOW_NAMES:
+        return TENSORFLOW, f"{code}: TensorFlow 1 has no {part}", f"`{rules.TENSORFLOW_NAMES[part]}`"
+    if explained := re.match(r"(?:tf\.[\w.]+): (.*?)\.?(?: Use (.*?)\.?)?$", reason):
+        return TENSORFLOW, f"{code}: {explained[1]}", explained[2] or ""
+    if root == "tf" and modules.missing(f"tf.compat.v2.{name}") is None:
+        return TENSORFLOW, f"{code}: {part} is a name of TensorFlow 2", f"`tf.compat.v2.{name}`"
+    last = part.rpartition(".")[2]
+    elsewhere = [f"tf.{home}{last}" for home in _HOMES if not modules.missing(f"tf.{home}{last}")]
+    found = part.startswith("tensorflow.python.") and not last.startswith("_") and elsewhere
+    return TENSORFLOW, f"{code}: tf1 has no {part}", f"`{elsewhere[0]}`" if found else ""

@@ -1,0 +1,242 @@
+"""Code of Python 2 as a syntax tree: lines that Python 3 does not parse are told, and rewritten in memory."""
+
+import ast
+import re
+import tokenize
+import warnings
+
+from tf1._check.rules import PYTHON2, PYTHON3, SYNTAX, Finding, shortened
+
+# Comments, and strings with their prefix.
+_TEXT = re.compile(r"""(?s)\#[^\n]*|(?:\b[bBrRuUfF]{1,2})?(?:\"{3}(?:\\.|[^\\])*?\"{3}"""
+                   r"""|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""")
+_STATEMENT = r"(?:^|[;:])[ \t]*"
+_PRINT = re.compile(_STATEMENT + r"(print)(?=[ \t]*(?:[\"'{~`]|>>|(?!(?:if|or|and|in|is|for|else)\b)"
+                    r"(?<=[ \t])[\w(\[]))")
+_EXEC = re.compile(_STATEMENT + r"(exec)(?=[ \t]*[\"']|[ \t]+[A-Za-z_])")
+_RAISE = re.compile(_STATEMENT + r"(raise)[ \t]+(?=[^;]*,)")
+_EXCEPT = re.compile(r"^[ \t]*except\b([^:]*?)([ \t]*,[ \t]*)([A-Za-z_][\w.]*)[ \t]*:")
+# Expressions: (pattern in a text without strings and comments, replacement, what is wrong, what to write).
+_EXPRESSIONS = (
+    (re.compile(r"\b[uU][rR](?=[\"'])"), "r", PYTHON2, 'the prefix ur"" is gone', '`r""`'),
+    (re.compile(r"`([^`\n]+)`"), r"repr(\1)", PYTHON2, "backticks are gone", None),
+    (re.compile(r"<>"), "!=", PYTHON2, "<> is gone", None),
+    (re.compile(r"(?<![\w.])0+([1-7][0-7]*)[lL]?(?![\w.])"), r"0o\1", PYTHON2,
+     "octal numbers have another prefix", None),
+    (re.compile(r"(?<![\w.])(0[xX][\da-fA-F]+|\d+)[lL]\b"), r"\1", PYTHON2, "numbers have no L", None),
+    (re.compile(r"\blambda\s*\(([\w\s,()]+)\)\s*:"), r"lambda \1:", PYTHON2,
+     "a lambda's parameters are not unpacked", "lambda pair: … pair[0] … pair[1]"),
+    (re.compile(r"\basync\b(?!\s+(?:def|with|for)\b)"), "async_", PYTHON3, "async is a keyword since 3.7",
+     "another name"),
+)
+_TUPLE_PARAMETER = re.compile(r"^\s*def\s+\w+\s*\((?:[^()]*,)?\s*(\([\w\s,]+\))")
+_MOST_MENDED = 20
+
+
+def decoded(content):
+    """The text of a file's bytes, and the findings of what is not text."""
+    encoding, found = "utf-8", []
+    lines = iter(content.splitlines(keepends=True))
+    try:
+        encoding = tokenize.detect_encoding(lambda: next(lines, b""))[0]
+        text = content.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        line = content.count(b"\n", 0, getattr(error, "start", 0)) + 1
+        found.append(Finding(line, SYNTAX, "the file is not UTF-8, and its first line names no encoding",
+                             "the file in UTF-8 (`iconv -f GB18030 -t UTF-8`, or from latin-1)"))
+        text = content.decode("utf-8", errors="replace")
+    except LookupError:
+        text = content.decode("utf-8", errors="replace")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        found.append(Finding(line, SYNTAX, "the file has null bytes in it", "the file anew, as UTF-8"))
+        text = text.replace("\0", " ")
+    return text, found
+
+
+def without_strings(text):
+    """The text with the insides of strings, and comments, made blank; all else stays in its place."""
+    def blank(match):
+        found = match.group()
+        if found.startswith("#"):
+            return " " * len(found)
+        start = min(found.find(quote) for quote in "\"'" if quote in found) + 1
+        return found[:start] + "s" * (len(found) - start - 1) + found[-1]
+    return _TEXT.sub(blank, text)
+
+
+def _statements(masked):
+    """(start, end) of each logical line: brackets and backslashes join physical ones."""
+    start, depth, position = 0, 0, 0
+    for line in masked.split("\n"):
+        depth = max(0, depth + sum(map(line.count, "([{")) - sum(map(line.count, ")]}")))
+        position += len(line) + 1
+        if not depth and not line.endswith("\\"):
+            yield start, position - 1
+            start = position
+    if start < len(masked):
+        yield start, len(masked)
+
+
+def _parts(text, masked):
+    """A text between its commas outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for index, character in enumerate(masked):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth <= 0:
+            parts.append(text[start:index].strip())
+            start = index + 1
+    return [*parts, text[start:].strip()]
+
+
+def _print_call(body, masked):
+    """print's arguments in Python 3, of what stood behind it in Python 2."""
+    parts = _parts(body, masked)
+    more = []
+    if parts[0].startswith(">>"):
+        more = [f"file={parts.pop(0)[2:].strip()}"]
+    if parts and not parts[-1]:
+        parts.pop()
+        more.append('end=" "')
+    return f"print({', '.join([*parts, *more])})"
+
+
+def _raise_call(body, masked):
+    kind, value, *trace = _parts(body, masked)
+    value = "" if value == "None" else value
+    call = f"raise {kind}{value}" if value.startswith("(") else f"raise {kind}({value})"
+    return f"{call}.with_traceback({trace[0]})" if trace else call
+
+
+def _exec_call(body, masked):
+    code, *scope = re.split(r"\s+in\s+", body, maxsplit=1) if re.search(r"\s+in\s", masked) else [body]
+    return f"exec({', '.join([code.strip(), *(part.strip() for part in scope)])})"
+
+
+_CALLS = ((_PRINT, _print_call, "print is a function"), (_EXEC, _exec_call, "exec is a function"),
+          (_RAISE, _raise_call, "raise takes one exception"))
+
+
+class _Repair:
+    """A text that is changed in place, and what was found meanwhile."""
+
+    def __init__(self, text):
+        self.text = text
+        self.found = []
+
+    def tell(self, position, *finding):
+        self.found.append(Finding(self.text.count("\n", 0, position) + 1, *finding))
+
+    def apply(self, edits):
+        """Replaces [(start, end, replacement)]; the number of lines stays."""
+        for start, end, replacement in sorted(edits, reverse=True):
+            missing = self.text.count("\n", start, end) - replacement.count("\n")
+            self.text = self.text[:start] + replacement + "\n" * missing + self.text[end:]
+
+    def expressions(self):
+        """What may stand anywhere in a line."""
+        for pattern, replacement, kind, what, instead in _EXPRESSIONS:
+            edits = []
+            for match in pattern.finditer(without_strings(self.text)):
+                old = self.text[match.start():match.end()]
+                new = match.expand(replacement)
+                if pattern.groups:
+                    new = new.replace(match.group(1), self.text[match.start(1):match.end(1)])
+                self.tell(match.start(), kind, f"`{shortened(old)}`: {what}", instead or f"`{new}`")
+                edits.append((match.start(), match.end(), new))
+            self.apply(edits)
+
+    def statements(self):
+        """print, exec and raise with what they take; except with a name; parameters in brackets."""
+        masked, edits = without_strings(self.text), []
+        for start, end in _statements(masked):
+            statement = masked[start:end]
+            for pattern, call, what in _CALLS:
+                for match in pattern.finditer(statement):
+                    edit = self.call(start + match.start(1), masked, end, call, what)
+                    edits += [edit] if edit else []
+            if match := _EXCEPT.match(statement):
+                comma = start + match.start(2)
+                self.tell(comma, PYTHON2, f"`{shortened(self.text[start:start + match.end()].strip())}`: "
+                          "`as` names the exception", f"`except{match[1].rstrip()} as {match[3]}:`")
+                edits.append((comma, start + match.end(2), " as "))
+            if match := _TUPLE_PARAMETER.match(statement):
+                self.tell(start + match.start(1), PYTHON2, f"`{match[1]}`: parameters are not unpacked",
+                          "one name, and unpack it in the function")
+                edits.append((start + match.start(1), start + match.end(1), match[1][1:-1]))
+        self.apply(edits)
+
+    def call(self, start, masked, end, call, what):
+        """The edit of a statement of Python 2 that is a call in Python 3; None if it parses as it is."""
+        semicolon = masked.find(";", start, end)
+        end = semicolon if semicolon >= 0 else end
+        end = start + len(masked[start:end].rstrip(" \t\\"))
+        word = re.match(r"\w+", masked[start:]).end()
+        body, mask = (text[start + word:end].strip() for text in (self.text, masked))
+        if _is_one_bracket(mask) or (call is _raise_call and len(_parts(mask, mask)) < 2):
+            return None
+        new = call(body, mask.ljust(len(body)))
+        old = self.text[start:end]
+        self.tell(start, PYTHON2, f"`{shortened(old)}`: {what}", f"`{shortened(new)}`")
+        return start, end, new
+
+    def mend(self, error):
+        """Makes an unknown line pass; returns whether that could be done."""
+        lines = self.text.split("\n")
+        number = min(error.lineno or 1, len(lines)) - 1
+        if isinstance(error, TabError):
+            self.text = self.text.expandtabs(8)
+            self.found.append(Finding(number + 1, PYTHON2, "tabs and spaces are mixed",
+                                      "spaces only (`expand -t 8 file.py`)"))
+            return "\t" in "\n".join(lines)
+        if not any(finding.kind == SYNTAX for finding in self.found):
+            instead = "`pass` before it" if "indented block" in error.msg else "it anew"
+            what = f"Python 3 does not parse this: {error.msg}"
+            self.found.append(Finding(number + 1, SYNTAX, what, instead))
+        if error.msg.startswith("expected an indented block") and number:
+            if lines[number - 1].strip() and not lines[number - 1].lstrip().startswith("#"):
+                return False
+            lines[number - 1] = " " * 100 + "pass"  # further in than what it belongs to
+        elif lines[number].strip() in ("", "pass"):
+            return False
+        else:
+            indent = len(lines[number]) - len(lines[number].lstrip())
+            lines[number] = " " * indent + "pass"
+        self.text = "\n".join(lines)
+        return True
+
+
+def _is_one_bracket(masked):
+    """Whether a text is one bracket and nothing else, as in print (x)."""
+    if not (masked.startswith("(") and masked.endswith(")")):
+        return False
+    depth = 0
+    for index, character in enumerate(masked):
+        depth += (character == "(") - (character == ")")
+        if not depth:
+            return index == len(masked) - 1
+    return False
+
+
+def parsed(text):
+    """Parses source code of Python 2 or 3.
+
+    Returns:
+      (tree, findings): an ast.Module, or None where the text is beyond repair; what was rewritten for it.
+    """
+    repair = _Repair(text)
+    for attempt in range(_MOST_MENDED):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of escapes and of `is` with literals
+                return ast.parse(repair.text), repair.found
+        except SyntaxError as error:
+            if not attempt:
+                repair.expressions()
+                repair.statements()
+                if repair.found:
+                    continue
+            if not repair.mend(error):
+                break
+    return None, repair.found

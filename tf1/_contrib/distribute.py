@@ -1,0 +1,77 @@
+"""tf.contrib.distribute: strategies over the devices of one machine."""
+
+import collections
+import contextlib
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.replicas import replica_group
+from tf1._names.namespace import Namespace
+
+
+class DistributeConfig(collections.namedtuple("DistributeConfig", ["train_distribute", "eval_distribute",
+                                                                   "remote_cluster"], defaults=[None] * 3)):
+    """Strategies of training and evaluation, and a cluster."""
+
+
+class Replicas(object):
+    """The strategy of a process that is one of several replicas, whatever devices a script names: their
+    number, and nothing that they need."""
+
+    def __init__(self, *args, **kwargs):
+        self.num_replicas_in_sync = self.num_towers = replica_group.current().count
+
+    @contextlib.contextmanager
+    def scope(self):
+        """A block in which nothing is otherwise."""
+        yield
+
+
+def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cross_device_ops=None,
+                      auto_shard_dataset=False, cross_tower_ops=None):
+    """tf.contrib.distribute.MirroredStrategy.
+
+    Args:
+      devices: names of devices.
+      num_gpus, num_gpus_per_worker: the first that many, and 0 the CPU, in their place.
+      cross_device_ops, cross_tower_ops: how gradients are summed; how the strategy likes if None.
+      auto_shard_dataset: ignored.
+    """
+    del auto_shard_dataset
+    if replica_group.current():
+        return Replicas()
+    count = num_gpus if num_gpus is not None else num_gpus_per_worker
+    if devices is None and count is not None:
+        devices = [f"/gpu:{index}" for index in range(count)] or ["/cpu:0"]
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops or cross_tower_ops)
+
+
+def collective_all_reduce_strategy(num_gpus_per_worker=0, communication=None):
+    """tf.contrib.distribute.CollectiveAllReduceStrategy of one worker: a `MirroredStrategy`."""
+    del communication
+    return mirrored_strategy(num_gpus_per_worker=num_gpus_per_worker)
+
+
+def _refused(name, reason):
+    def strategy(*args, **kwargs):
+        raise ValueError(f"tf.contrib.distribute.{name}: {reason} "
+                         "Leave it out: the run then uses one device.")
+    strategy.__doc__ = f"Raises ValueError: {reason}"
+    strategy.__name__ = name
+    return strategy
+
+
+def _cross_device_ops(*args, **kwargs):
+    """How gradients are summed; the strategy chooses, as it does for None."""
+
+
+# What `tf.distribute` has in such a process.
+OF_REPLICAS = dict(MirroredStrategy=Replicas, MultiWorkerMirroredStrategy=Replicas, experimental=Namespace(
+    "tf.distribute.experimental", dict(MultiWorkerMirroredStrategy=Replicas),
+    lambda: tf.distribute.experimental))
+NAMES = dict(
+    AllReduceCrossDeviceOps=_cross_device_ops, AllReduceCrossTowerOps=_cross_device_ops,
+    CollectiveAllReduceStrategy=collective_all_reduce_strategy, DistributeConfig=DistributeConfig,
+    MirroredStrategy=mirrored_strategy, OneDeviceStrategy=tf.distribute.OneDeviceStrategy,
+    ParameterServerStrategy=_refused("ParameterServerStrategy", "parameter servers are not supported."),
+    TPUStrategy=_refused("TPUStrategy", "TPUs are not supported."))

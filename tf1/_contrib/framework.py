@@ -1,0 +1,325 @@
+"""tf.contrib.framework: scopes of arguments, variables by name, values from checkpoints."""
+
+import contextlib
+import functools
+import inspect
+import re
+
+from absl import logging
+import numpy as np
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import smart_cond as _smart_cond
+from tensorflow.python.util import deprecation
+from tensorflow.python.util import nest as _nest
+
+from bertlib.checkpoints import checkpoint_files
+from tf1._names.namespace import Namespace
+
+# --- Scopes of arguments -----------------------------------------------------------------------------------
+
+SCOPES = [{}]  # the innermost last: {key of a function: {argument: value}}
+SCOPED = {}  # {key of a function: the names of its arguments that a scope may set}
+
+
+def arg_scope_func_key(op):
+    """Returns what stands for a function in a scope."""
+    return getattr(op, "_key_op", str(op))
+
+
+def add_arg_scope(func):
+    """Returns the function, with arguments that are not given taken from the `arg_scope` around the call."""
+    key = arg_scope_func_key(func)
+
+    @functools.wraps(func)
+    def with_scope(*args, **kwargs):
+        return func(*args, **{**current_arg_scope().get(key, {}), **kwargs})
+
+    with_scope._key_op = key
+    SCOPED[key] = tuple(name for name, parameter in inspect.signature(func).parameters.items()
+                        if parameter.default is not parameter.empty)
+    return with_scope
+
+
+@contextlib.contextmanager
+def arg_scope(list_ops_or_scope, **kwargs):
+    """Sets defaults of functions' arguments within a `with` block.
+
+    Args:
+      list_ops_or_scope: list or tuple of functions decorated with `add_arg_scope`, or an earlier scope.
+      **kwargs: the defaults; none with an earlier scope.
+
+    Yields:
+      The scope, which can be given again later.
+
+    Raises:
+      TypeError: list_ops_or_scope is neither.
+      ValueError: a function is not decorated, or both an earlier scope and arguments are given.
+    """
+    if isinstance(list_ops_or_scope, dict):
+        if kwargs:
+            raise ValueError("arg_scope: an earlier scope takes no further arguments; found "
+                             f"{', '.join(kwargs)}.")
+        scope = dict(list_ops_or_scope)
+    elif isinstance(list_ops_or_scope, (list, tuple)):
+        scope = dict(current_arg_scope())
+        for op in list_ops_or_scope:
+            if not has_arg_scope(op):
+                raise ValueError(f"arg_scope: {getattr(op, '__name__', op)} is not decorated with "
+                                 "@tf.contrib.framework.add_arg_scope.")
+            key = arg_scope_func_key(op)
+            scope[key] = {**scope.get(key, {}), **kwargs}
+    else:
+        raise TypeError("arg_scope takes a list or tuple of functions, or an earlier scope, not "
+                        f"{type(list_ops_or_scope).__name__}.")
+    SCOPES.append(scope)
+    try:
+        yield scope
+    finally:
+        SCOPES.pop()
+
+
+def current_arg_scope():
+    """Returns the innermost scope: {key of a function: {argument: value}}."""
+    return SCOPES[-1]
+
+
+def has_arg_scope(func):
+    """Returns whether a function is decorated with `add_arg_scope`."""
+    return arg_scope_func_key(func) in SCOPED
+
+
+def arg_scoped_arguments(func):
+    """Returns the names of a decorated function's arguments that a scope may set."""
+    return SCOPED[arg_scope_func_key(func)]
+
+
+# --- Variables ---------------------------------------------------------------------------------------------
+
+
+def variable(name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=True,
+             collections=None, caching_device=None, device=None, partitioner=None, custom_getter=None,
+             use_resource=None, synchronization=tf.VariableSynchronization.AUTO,
+             aggregation=tf.VariableAggregation.NONE):
+    """tf.get_variable on a device, which may be a function of the op."""
+    with tf.device(device or ""):
+        return tf.get_variable(
+            name, shape, dtype, initializer, regularizer, trainable,
+            collections=list(collections or [tf.GraphKeys.GLOBAL_VARIABLES]), caching_device=caching_device,
+            partitioner=partitioner, custom_getter=custom_getter, use_resource=use_resource,
+            synchronization=synchronization, aggregation=aggregation)
+
+
+def model_variable(name, shape=None, dtype=tf.float32, initializer=None, regularizer=None, trainable=True,
+                   collections=None, **others):
+    """`variable`, in the collection MODEL_VARIABLES too."""
+    kept = [*(collections or []), tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES]
+    return variable(name, shape, dtype, initializer, regularizer, trainable, kept, **others)
+
+
+def local_variable(initial_value, validate_shape=True, name=None, use_resource=None):
+    """Returns a variable that is no part of a checkpoint and is not trained."""
+    return tf.Variable(initial_value, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES],
+                       validate_shape=validate_shape, name=name, use_resource=use_resource)
+
+
+def add_model_variable(var):
+    """Puts a variable into the collection MODEL_VARIABLES."""
+    if not any(var is known for known in tf.get_collection(tf.GraphKeys.MODEL_VARIABLES)):
+        tf.add_to_collection(tf.GraphKeys.MODEL_VARIABLES, var)
+
+
+def get_variables(scope=None, suffix=None, collection=tf.GraphKeys.GLOBAL_VARIABLES):
+    """Returns the variables of a collection.
+
+    Args:
+      scope: regular expression that names start with, or a variable scope.
+      suffix: regular expression that names end with.
+      collection: the collection.
+    """
+    scope = getattr(scope, "name", scope)
+    if suffix is not None:
+        scope = f"{scope or ''}.*{suffix}" + ("" if ":" in suffix else ":")
+    return tf.get_collection(collection, scope)
+
+
+def _of_collection(collection):
+    def get(scope=None, suffix=None):
+        return get_variables(scope, suffix, collection)
+    get.__doc__ = f"`get_variables` of the collection {collection}."
+    return get
+
+
+get_model_variables = _of_collection(tf.GraphKeys.MODEL_VARIABLES)
+get_local_variables = _of_collection(tf.GraphKeys.LOCAL_VARIABLES)
+get_trainable_variables = _of_collection(tf.GraphKeys.TRAINABLE_VARIABLES)
+
+
+def get_variables_by_suffix(suffix, scope=None):
+    """Returns the variables whose names end so."""
+    return get_variables(scope, suffix)
+
+
+def get_variables_by_name(given_name, scope=None):
+    """Returns the variables whose last part of the name, or whole name, is that."""
+    return get_variables(scope, f"/{given_name}:|^{given_name}:")
+
+
+def get_unique_variable(var_op_name):
+    """Returns the variable of that name; ValueError if there is none."""
+    for found in get_variables(var_op_name):
+        if found.op.name == var_op_name:
+            return found
+    raise ValueError(f"get_unique_variable: the graph has no variable {var_op_name}.")
+
+
+def get_variable_full_name(var):
+    """Returns the name under which checkpoints have a variable, a slice of a partitioned one included."""
+    info = var._save_slice_info
+    return info.full_name if info else var.op.name
+
+
+def get_variables_to_restore(include=None, exclude=None):
+    """Returns the variables whose names start with one of `include` (None: all) and with none of `exclude`.
+
+    Raises:
+      TypeError: one of them is no list or tuple.
+    """
+    for name, scopes in (("include", include), ("exclude", exclude)):
+        if scopes is not None and not isinstance(scopes, (list, tuple)):
+            raise TypeError(f"get_variables_to_restore: {name} is {scopes!r}; give a list of scopes.")
+    found = get_variables() if include is None else [
+        var for scope in include for var in get_variables(scope)]
+    left_out = {var.op.name for scope in exclude or [] for var in get_variables(scope)}
+    return [var for var in found if var.op.name not in left_out]
+
+
+def filter_variables(var_list, include_patterns=None, exclude_patterns=None, reg_search=True):
+    """Returns the variables whose names match one pattern of `include_patterns` and none of the others.
+
+    Args:
+      var_list: variables.
+      include_patterns, exclude_patterns: lists of regular expressions; None for all and for none.
+      reg_search: whether a pattern may match in the middle of a name, not only at its start.
+    """
+    match = re.search if reg_search else re.match
+    return [var for var in var_list
+            if (include_patterns is None or any(match(one, var.op.name) for one in include_patterns))
+            and not any(match(one, var.op.name) for one in exclude_patterns or [])]
+
+
+# --- Values ------------------------------------------------------------------------------------------------
+
+
+def assign_from_values(var_names_to_values):
+    """Returns (op, feed_dict) that set variables.
+
+    Args:
+      var_names_to_values: {name: array}.
+    """
+    return _assignment([(get_unique_variable(name), value) for name, value in var_names_to_values.items()])
+
+
+def assign_from_values_fn(var_names_to_values):
+    """Returns a function of a session that sets variables; see `assign_from_values`."""
+    assign, feed = assign_from_values(var_names_to_values)
+    return lambda session: session.run(assign, feed)
+
+
+def _assignment(pairs):
+    """(op, feed_dict) that set variables to arrays; the arrays are no part of the graph."""
+    feed, ops = {}, []
+    for var, value in pairs:
+        placeholder = tf.placeholder(var.dtype.base_dtype, var.shape, f"placeholder/{var.op.name}")
+        feed[placeholder] = np.reshape(value, var.shape.as_list())
+        ops.append(var.assign(placeholder, read_value=False))
+    return tf.group(*ops), feed
+
+
+def _wanted(model_path, var_list, ignore_missing_vars):
+    """(reader, {name in the checkpoint: variable or its slices}) of what a checkpoint has."""
+    reader = tf.train.load_checkpoint(checkpoint_files.openable(model_path))
+    if not isinstance(var_list, dict):
+        named = {}
+        for var in var_list:
+            named.setdefault(get_variable_full_name(var), []).append(var)
+    else:
+        named = {name: list(var) if isinstance(var, (list, tuple)) else [var]
+                 for name, var in var_list.items()}
+    missing = [name for name in named if not reader.has_tensor(name)]
+    if missing and not ignore_missing_vars:
+        raise ValueError(f"The checkpoint {model_path} has no {', '.join(missing)}. Leave these out, or give "
+                         "ignore_missing_vars=True.")
+    for name in missing:
+        logging.warning("Variable %s is not in the checkpoint %s", name, model_path)
+        del named[name]
+    return reader, named
+
+
+def _other_shape(name, shape, model_path, var):
+    return ValueError(f"{name} has the shape {list(shape)} in the checkpoint {model_path}, and "
+                      f"{var.shape.as_list()} in the graph.")
+
+
+def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
+    """Returns (op, feed_dict) that set variables to a checkpoint's values.
+
+    Args:
+      model_path: the checkpoint.
+      var_list: variables, or {name in the checkpoint: variable or list of its slices}.
+      ignore_missing_vars: whether to leave out, and log, what the checkpoint lacks.
+
+    Raises:
+      ValueError: the checkpoint lacks a variable, or has it in another shape.
+    """
+    reader, named = _wanted(model_path, var_list, ignore_missing_vars)
+    pairs = []
+    for name, slices in named.items():
+        value = reader.get_tensor(name)
+        for var in slices:
+            info, part = var._save_slice_info, value
+            if info:
+                part = value[tuple(slice(at, at + size)
+                                   for at, size in zip(info.var_offset, info.var_shape))]
+            if part.size != var.shape.num_elements():
+                raise _other_shape(name, value.shape, model_path, var)
+            pairs.append((var, part))
+    return _assignment(pairs)
+
+
+def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, reshape_variables=False):
+    """Returns a function of a session that sets variables to a checkpoint's values; None if there are none.
+
+    Args:
+      reshape_variables: whether a value of another shape and the same size is reshaped.
+      model_path, var_list, ignore_missing_vars: see `assign_from_checkpoint`.
+
+    Raises:
+      ValueError: var_list is empty, or the checkpoint lacks a variable, or has it in another shape.
+    """
+    if not var_list:
+        raise ValueError("assign_from_checkpoint_fn: var_list is empty.")
+    reader, named = _wanted(model_path, var_list, ignore_missing_vars)
+    for name, slices in named.items():
+        shape = reader.get_variable_to_shape_map()[name]
+        for var in [] if reshape_variables else slices:
+            if not var._save_slice_info and not var.shape.is_compatible_with(shape):
+                raise _other_shape(name, shape, model_path, var)
+    if not named:
+        logging.warning("assign_from_checkpoint_fn: the checkpoint %s has none of the variables.", model_path)
+        return None
+    saver = tf.train.Saver({name: slices if len(slices) > 1 else slices[0]
+                            for name, slices in named.items()}, reshape=reshape_variables)
+    return lambda session: saver.restore(session, checkpoint_files.openable(model_path))
+
+
+nest = Namespace("tf.contrib.framework.nest", dict(is_sequence=_nest.is_nested), lambda: _nest)
+deprecated, deprecated_args = deprecation.deprecated, deprecation.deprecated_args
+smart_cond, smart_constant_value = _smart_cond.smart_cond, _smart_cond.smart_constant_value
+
+NAMES = ("add_arg_scope", "add_model_variable", "arg_scope", "arg_scope_func_key", "arg_scoped_arguments",
+         "assign_from_checkpoint", "assign_from_checkpoint_fn", "assign_from_values", "assign_from_values_fn",
+         "current_arg_scope", "deprecated", "deprecated_args", "filter_variables", "get_local_variables",
+         "get_model_variables", "get_trainable_variables", "get_unique_variable", "get_variable_full_name",
+         "get_variables", "get_variables_by_name", "get_variables_by_suffix", "get_variables_to_restore",
+         "has_arg_scope", "local_variable", "model_variable", "nest", "smart_cond", "smart_constant_value",
+         "variable")

@@ -1,0 +1,195 @@
+"""tf.contrib.opt: optimizers beside those of `tf.train`."""
+
+import tensorflow.compat.v1 as tf
+
+from tf1._names.wrapped_optimizer import WrappedOptimizer
+
+
+class DecoupledWeightDecayExtension(object):
+    """Makes an optimizer one with weight decay beside its update (Loshchilov and Hutter, arXiv:1711.05101).
+
+    A class inherits from it and, after it, from an optimizer. In each step w ← w - weight_decay · w first,
+    then the optimizer's update. The decay is not multiplied by the learning rate: a schedule of the one has
+    to be given to the other, too. Of variables with sparse gradients the rows that have one decay.
+    """
+
+    def __init__(self, weight_decay, *args, **kwargs):
+        """Takes the decay, a float, a tensor or a function of nothing, and the optimizer's arguments."""
+        self._decayed = None  # references of variables; None for all
+        self._weight_decay = weight_decay
+        super().__init__(*args, **kwargs)
+
+    def minimize(self, loss, global_step=None, var_list=None, gate_gradients=tf.train.Optimizer.GATE_OP,
+                 aggregation_method=None, colocate_gradients_with_ops=False, name=None, grad_loss=None,
+                 decay_var_list=None):
+        """The optimizer's `minimize`; only the variables of decay_var_list decay, and all if it is None."""
+        self._choose(decay_var_list)
+        return super().minimize(
+            loss, global_step=global_step, var_list=var_list, gate_gradients=gate_gradients,
+            aggregation_method=aggregation_method, name=name, grad_loss=grad_loss,
+            colocate_gradients_with_ops=colocate_gradients_with_ops)
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None, decay_var_list=None):
+        """The optimizer's `apply_gradients`; decay_var_list is that of `minimize`."""
+        self._choose(decay_var_list)
+        pairs = list(grads_and_vars)
+        # No weight decays before all gradients have read it.
+        with tf.control_dependencies([gradient for gradient, _ in pairs if gradient is not None]):
+            return super().apply_gradients(pairs, global_step=global_step, name=name)
+
+    def _choose(self, variables):
+        if variables:
+            self._decayed = {variable.ref() for variable in variables}
+
+    def _prepare(self):
+        decay = self._weight_decay() if callable(self._weight_decay) else self._weight_decay
+        self._weight_decay_tensor = tf.convert_to_tensor(decay, name="weight_decay")
+        super()._prepare()
+
+    def _decay(self, variable, indices=None):
+        if self._decayed is not None and variable.ref() not in self._decayed:
+            return []
+        factor = tf.cast(self._weight_decay_tensor, variable.dtype.base_dtype)
+        if indices is None:
+            return [tf.assign_sub(variable, factor * variable, self._use_locking)]
+        return [tf.scatter_sub(variable, indices, factor * tf.gather(variable, indices))]
+
+    def _apply_dense(self, grad, var):
+        with tf.control_dependencies(self._decay(var)):
+            return super()._apply_dense(grad, var)
+
+    def _resource_apply_dense(self, grad, var):
+        with tf.control_dependencies(self._decay(var)):
+            return super()._resource_apply_dense(grad, var)
+
+    def _apply_sparse(self, grad, var):
+        with tf.control_dependencies(self._decay(var, grad.indices)):
+            return super()._apply_sparse(grad, var)
+
+    def _resource_apply_sparse(self, grad, var, indices):
+        with tf.control_dependencies(self._decay(var, indices)):
+            return super()._resource_apply_sparse(grad, var, indices)
+
+
+def extend_with_decoupled_weight_decay(base_optimizer):
+    """Returns a class: the optimizer's with a first argument weight_decay, see the class above.
+
+    Args:
+      base_optimizer: a subclass of `tf.train.Optimizer`.
+    """
+    class OptimizerWithDecoupledWeightDecay(DecoupledWeightDecayExtension, base_optimizer):
+        """The optimizer, with decoupled weight decay."""
+
+    return OptimizerWithDecoupledWeightDecay
+
+
+class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
+    """Adam with decoupled weight decay; variables <weight>/AdamW and <weight>/AdamW_1."""
+
+    def __init__(self, weight_decay, learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8,
+                 use_locking=False, name="AdamW"):
+        """Takes the decay and the arguments of `tf.train.AdamOptimizer`."""
+        super().__init__(weight_decay, learning_rate=learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon,
+                         use_locking=use_locking, name=name)
+
+
+class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.train.MomentumOptimizer):
+    """Momentum with decoupled weight decay; variables <weight>/MomentumW."""
+
+    def __init__(self, weight_decay, learning_rate, momentum, use_locking=False, name="MomentumW",
+                 use_nesterov=False):
+        """Takes the decay and the arguments of `tf.train.MomentumOptimizer`."""
+        super().__init__(weight_decay, learning_rate=learning_rate, momentum=momentum, name=name,
+                         use_locking=use_locking, use_nesterov=use_nesterov)
+
+
+class LazyAdamOptimizer(tf.train.AdamOptimizer):
+    """Adam that leaves rows without a gradient, and their moments, as they are.
+
+    That is faster for large embeddings and gives other results than Adam, whose moments decay in each step.
+    """
+
+    def _apply_sparse(self, grad, var):
+        return self._update_rows(grad.values, var, grad.indices)
+
+    def _resource_apply_sparse(self, grad, var, indices):
+        return self._update_rows(grad, var, indices)
+
+    def _update_rows(self, gradient, variable, indices):
+        dtype = variable.dtype.base_dtype
+        rate, beta1, beta2, epsilon, power1, power2 = (tf.cast(value, dtype) for value in (
+            self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t, *self._get_beta_accumulators()))
+        first, second = self.get_slot(variable, "m"), self.get_slot(variable, "v")
+        mean = beta1 * tf.gather(first, indices) + (1 - beta1) * gradient
+        square = beta2 * tf.gather(second, indices) + (1 - beta2) * gradient * gradient
+        rate *= tf.sqrt(1 - power2) / (1 - power1)
+        return tf.group(tf.scatter_update(first, indices, mean), tf.scatter_update(second, indices, square),
+                        tf.scatter_sub(variable, indices, rate * mean / (tf.sqrt(square) + epsilon)))
+
+
+class MovingAverageOptimizer(WrappedOptimizer):
+    """An optimizer that keeps moving averages of what it trains, to be saved in place of the weights."""
+
+    def __init__(self, opt, average_decay=0.9999, num_updates=None, sequential_update=True):
+        """Wraps an optimizer.
+
+        Args:
+          opt: the optimizer.
+          average_decay: of the averages.
+          num_updates: see `tf.train.ExponentialMovingAverage`.
+          sequential_update: whether the averages wait for the step's update.
+        """
+        super().__init__(opt, "MovingAverageOptimizer")
+        self._average = tf.train.ExponentialMovingAverage(average_decay, num_updates)
+        self._sequential = sequential_update
+        self._averaged = None
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """Returns the op of the step: the update, and that of the averages."""
+        pairs = list(grads_and_vars)
+        update = super().apply_gradients(pairs, global_step, name)
+        variables = [variable for _, variable in pairs]
+        with tf.control_dependencies([update] if self._sequential else []):
+            averages = self._average.apply(variables)
+        self._averaged = [(variable, self._average.average(variable)) for variable in variables]
+        return tf.group(update, averages)
+
+    def swapping_saver(self, var_list=None, name="swapping_saver", **kwargs):
+        """Returns a `tf.train.Saver` that saves averages under the weights' names, and the other way round.
+
+        A training that goes on restores each as what it was, by the same saver.
+
+        Args:
+          var_list: variables or {name: variable}; all that can be saved if None.
+          name, **kwargs: of the saver.
+
+        Raises:
+          RuntimeError: `apply_gradients` has not been called.
+        """
+        if self._averaged is None:
+            raise RuntimeError("MovingAverageOptimizer.swapping_saver: call apply_gradients or minimize "
+                               "first.")
+        if not isinstance(var_list, dict):
+            var_list = {variable.op.name: variable
+                        for variable in (tf.global_variables() if var_list is None else var_list)}
+        name_of = {variable.ref(): key for key, variable in var_list.items()}
+        swapped = dict(var_list)
+        for variable, average in self._averaged:
+            if variable.ref() in name_of:
+                if average.ref() not in name_of:
+                    raise ValueError(f"swapping_saver: var_list has {variable.op.name} and not its average "
+                                     f"{average.op.name}.")
+                swapped[name_of[variable.ref()]] = average
+                swapped[name_of[average.ref()]] = variable
+        return tf.train.Saver(swapped, name=name, **kwargs)
+
+
+def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
+    """Returns the pairs with gradients clipped so that the norm of all together is at most clip_norm."""
+    gradients, variables = zip(*gradients_variables)
+    clipped, _ = tf.clip_by_global_norm(gradients, clip_norm)
+    return list(zip(clipped, variables))
+
+
+NAMES = ("AdamWOptimizer", "DecoupledWeightDecayExtension", "LazyAdamOptimizer", "MomentumWOptimizer",
+         "MovingAverageOptimizer", "clip_gradients_by_global_norm", "extend_with_decoupled_weight_decay")

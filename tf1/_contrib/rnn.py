@@ -1,0 +1,355 @@
+"""tf.contrib.rnn: cells and functions that `tf.nn` does not have. Names of variables are those of TF 1.15."""
+
+import tensorflow.compat.v1 as tf
+
+from tf1._contrib import layers
+from tf1._names import keyed_random
+
+_StateTuple = tf.nn.rnn_cell.LSTMStateTuple
+
+
+def _in_depth(inputs):
+    """The size of the last dimension; ValueError if it is open."""
+    depth = inputs.shape.as_list()[-1]
+    if depth is None:
+        raise ValueError("The last dimension of the inputs of a cell must be known; found the shape "
+                         f"{inputs.shape}.")
+    return depth
+
+
+class _LSTM(tf.nn.rnn_cell.RNNCell):
+    """What LSTM cells of this module share."""
+
+    @property
+    def state_size(self):
+        return _StateTuple(self._num_units, self._num_units)
+
+    @property
+    def output_size(self):
+        return self._num_units
+
+
+class LayerNormBasicLSTMCell(_LSTM):
+    """An LSTM with layer normalization (arXiv:1607.06450) and dropout of what is new (arXiv:1603.05118).
+
+    Variables: kernel; with layer_norm gamma and beta of input, transform, forget, output, state, else bias.
+    The mask of the dropout is that of `tf.nn.dropout`: it depends on seed, step and place.
+    """
+
+    def __init__(self, num_units, forget_bias=1.0, input_size=None, activation=tf.tanh, layer_norm=True,
+                 norm_gain=1.0, norm_shift=0.0, dropout_keep_prob=1.0, dropout_prob_seed=None, reuse=None):
+        """Creates a cell.
+
+        Args:
+          num_units: size of the state and of the output.
+          forget_bias: added to the forget gate.
+          input_size: ignored.
+          activation: function in place of tanh.
+          layer_norm: whether to normalize. norm_gain, norm_shift: first values of gamma and beta.
+          dropout_keep_prob: float or scalar tensor; the new values, tanh(j), are dropped otherwise.
+          dropout_prob_seed: one more key of the mask.
+          reuse: of the variables.
+        """
+        super().__init__(_reuse=reuse)
+        self._num_units, self._forget_bias, self._activation = num_units, forget_bias, activation
+        self._normalizes, self._gain, self._shift = layer_norm, norm_gain, norm_shift
+        self._keep_prob, self._seed = dropout_keep_prob, dropout_prob_seed
+
+    def call(self, inputs, state):
+        cell, hidden = state
+        arguments = tf.concat([inputs, hidden], 1)
+        kernel = tf.get_variable("kernel", [_in_depth(arguments), 4 * self._num_units], arguments.dtype)
+        gates = tf.matmul(arguments, kernel)
+        if not self._normalizes:
+            gates += tf.get_variable("bias", [4 * self._num_units], arguments.dtype)
+        i, j, f, o = (self._normalized(gate, name) for gate, name in zip(
+            tf.split(gates, 4, 1), ("input", "transform", "forget", "output")))
+        new = self._activation(j)
+        if not isinstance(self._keep_prob, float) or self._keep_prob < 1:
+            new = keyed_random.dropout(new, self._keep_prob, seed=self._seed)
+        cell = self._normalized(cell * tf.sigmoid(f + self._forget_bias) + tf.sigmoid(i) * new, "state")
+        hidden = self._activation(cell) * tf.sigmoid(o)
+        return hidden, _StateTuple(cell, hidden)
+
+    def _normalized(self, values, name):
+        if not self._normalizes:
+            return values
+        with tf.variable_scope(name):
+            for variable, first in (("gamma", self._gain), ("beta", self._shift)):
+                tf.get_variable(variable, values.shape[-1:], values.dtype, tf.constant_initializer(first))
+        return layers.layer_norm(values, reuse=True, scope=name)
+
+
+class CoupledInputForgetGateLSTMCell(_LSTM):
+    """An LSTM whose input gate is 1 - its forget gate (Greff et al. 2015, arXiv:1503.04069).
+
+    Variables: W, B, with peepholes W_F_diag and W_O_diag, with a projection W_P.
+    """
+
+    def __init__(self, num_units, use_peepholes=False, initializer=None, num_proj=None, proj_clip=None,
+                 num_unit_shards=1, num_proj_shards=1, forget_bias=1.0, state_is_tuple=True,
+                 activation=tf.tanh, reuse=None, layer_norm=False, norm_gain=1.0, norm_shift=0.0):
+        """Creates a cell.
+
+        Args:
+          num_units: size of the state.
+          use_peepholes: whether gates see the state.
+          initializer: of the weights.
+          num_proj: size of the output; that of the state if None. proj_clip: largest value of the output.
+          num_unit_shards, num_proj_shards: only 1.
+          forget_bias: added to the forget gate.
+          state_is_tuple: whether the state is a pair, or one tensor.
+          activation: function in place of tanh.
+          reuse: of the variables.
+          layer_norm, norm_gain, norm_shift: not supported.
+
+        Raises:
+          ValueError: an argument that is not supported.
+        """
+        if num_unit_shards != 1 or num_proj_shards != 1 or layer_norm:
+            raise ValueError("CoupledInputForgetGateLSTMCell: shards of variables and layer_norm are not "
+                             "supported. Leave num_unit_shards, num_proj_shards and layer_norm out.")
+        super().__init__(_reuse=reuse)
+        del norm_gain, norm_shift
+        self._num_units, self._num_proj, self._proj_clip = num_units, num_proj, proj_clip
+        self._peepholes, self._initializer = use_peepholes, initializer
+        self._forget_bias, self._activation, self._tuple = forget_bias, activation, state_is_tuple
+
+    @property
+    def state_size(self):
+        sizes = self._num_units, self.output_size
+        return _StateTuple(*sizes) if self._tuple else sum(sizes)
+
+    @property
+    def output_size(self):
+        return self._num_proj or self._num_units
+
+    def call(self, inputs, state):
+        cell, hidden = state if self._tuple else tf.split(state, [self._num_units, self.output_size], 1)
+        arguments = tf.concat([inputs, hidden], 1)
+        units, dtype = self._num_units, inputs.dtype
+        with tf.variable_scope(tf.get_variable_scope(), initializer=self._initializer):
+            weights = tf.get_variable("W", [_in_depth(arguments), 3 * units], dtype)
+            bias = tf.get_variable("B", [3 * units], dtype, tf.zeros_initializer())
+            j, f, o = tf.split(tf.matmul(arguments, weights) + bias, 3, 1)
+            if self._peepholes:
+                of_forget = tf.get_variable("W_F_diag", [units], dtype)
+                of_output = tf.get_variable("W_O_diag", [units], dtype)
+                f += of_forget * cell
+            forget = tf.sigmoid(f + self._forget_bias)
+            cell = forget * cell + (1 - forget) * self._activation(j)
+            if self._peepholes:
+                o += of_output * cell
+            hidden = tf.sigmoid(o) * self._activation(cell)
+            if self._num_proj is not None:
+                hidden = tf.matmul(hidden, tf.get_variable("W_P", [units, self._num_proj], dtype))
+                if self._proj_clip is not None:
+                    hidden = tf.clip_by_value(hidden, -self._proj_clip, self._proj_clip)
+        return hidden, _StateTuple(cell, hidden) if self._tuple else tf.concat([cell, hidden], 1)
+
+
+class SRUCell(tf.nn.rnn_cell.RNNCell):
+    """A simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7): variables kernel, bias.
+
+    Its output adds the inputs, which therefore have num_units dimensions.
+    """
+
+    def __init__(self, num_units, activation=None, reuse=None, name=None):
+        """Creates a cell; activation is a function in place of tanh."""
+        super().__init__(_reuse=reuse, name=name)
+        self._num_units, self._activation = num_units, activation or tf.tanh
+
+    @property
+    def state_size(self):
+        return self._num_units
+
+    @property
+    def output_size(self):
+        return self._num_units
+
+    def call(self, inputs, state):
+        units, depth = self._num_units, _in_depth(inputs)
+        if depth != units:
+            raise ValueError(f"SRUCell: the inputs have {depth} dimensions and the cell {units} units; these "
+                             "must be the same.")
+        kernel = tf.get_variable("kernel", [depth, 3 * units], inputs.dtype)
+        bias = tf.get_variable("bias", [2 * units], inputs.dtype, tf.zeros_initializer())
+        new, *gates = tf.split(tf.matmul(inputs, kernel), 3, 1)
+        forget, reset = tf.split(tf.sigmoid(tf.concat(gates, 1) + bias), 2, 1)
+        cell = forget * state + (1 - forget) * new
+        return reset * self._activation(cell) + (1 - reset) * inputs, cell
+
+
+def _block_variables(layer, depth):
+    """(kernel, bias, peepholes {gate: variable or None}) as `tf.nn.rnn_cell.LSTMCell` names them."""
+    units = layer._num_units
+    kernel = tf.get_variable("kernel", [depth + units, 4 * units], layer._dtype_of_variables)
+    bias = tf.get_variable("bias", [4 * units], layer._dtype_of_variables, tf.zeros_initializer())
+    return kernel, bias, {gate: tf.get_variable(f"w_{gate}_diag", [units], layer._dtype_of_variables)
+                          if layer._use_peephole else None for gate in "ifo"}
+
+
+class LSTMBlockCell(_LSTM):
+    """An LSTM (arXiv:1409.2329) whose variables are those of `tf.nn.rnn_cell.LSTMCell`."""
+
+    def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, dtype=None, reuse=None,
+                 name="lstm_cell"):
+        """Creates a cell.
+
+        Args:
+          num_units: size of the state and of the output.
+          forget_bias: added to the forget gate.
+          cell_clip: largest absolute value of the cell's state; any if None.
+          use_peephole: whether gates see the state; variables w_i_diag, w_f_diag, w_o_diag.
+          dtype: of the variables; that of the inputs if None.
+          reuse, name: of the variables.
+        """
+        super().__init__(_reuse=reuse, name=name, dtype=dtype)
+        self._num_units, self._forget_bias, self._use_peephole = num_units, forget_bias, use_peephole
+        self._cell_clip = cell_clip if cell_clip is not None and cell_clip > 0 else None
+
+    def call(self, inputs, state):
+        cell, hidden = state
+        self._dtype_of_variables = inputs.dtype
+        kernel, bias, peepholes = _block_variables(self, _in_depth(inputs))
+        i, j, f, o = tf.split(tf.matmul(tf.concat([inputs, hidden], 1), kernel) + bias, 4, 1)
+        if self._use_peephole:
+            i, f = i + peepholes["i"] * cell, f + peepholes["f"] * cell
+        cell = tf.sigmoid(f + self._forget_bias) * cell + tf.sigmoid(i) * tf.tanh(j)
+        if self._cell_clip is not None:
+            cell = tf.clip_by_value(cell, -self._cell_clip, self._cell_clip)
+        if self._use_peephole:
+            o += peepholes["o"] * cell
+        hidden = tf.sigmoid(o) * tf.tanh(cell)
+        return hidden, _StateTuple(cell, hidden)
+
+
+class LSTMBlockFusedCell(object):
+    """An LSTM over whole sequences in one op. Variables: lstm_fused_cell/kernel, lstm_fused_cell/bias."""
+
+    def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, reuse=None, dtype=None,
+                 name="lstm_fused_cell"):
+        """Creates it; arguments are those of `LSTMBlockCell`."""
+        self.num_units = self._num_units = num_units
+        self._forget_bias, self._use_peephole = forget_bias, use_peephole
+        self._reuse, self._name = reuse, name
+        self._cell_clip = -1.0 if cell_clip is None else cell_clip
+        self._dtype_of_variables = dtype
+        self._scope = None
+
+    def __call__(self, inputs, initial_state=None, dtype=None, sequence_length=None, scope=None):
+        """Runs over sequences.
+
+        Args:
+          inputs: float [T, B, D], or a list of T tensors [B, D].
+          initial_state: pair of [B, num_units]; zeros if None.
+          dtype: of the zeros; that of the inputs if None.
+          sequence_length: integer [B]; T for all if None.
+          scope: of the variables.
+
+        Returns:
+          (outputs [T, B, num_units], or a list as the inputs are, zero after each sequence's end;
+          LSTMStateTuple of the states after it).
+        """
+        is_list = isinstance(inputs, (list, tuple))
+        inputs = tf.stack(inputs) if is_list else tf.convert_to_tensor(inputs)
+        # A second call has the variables of the first.
+        with tf.variable_scope(scope or self._scope or self._name,
+                               reuse=True if self._scope is not None else self._reuse) as variables:
+            self._scope = variables
+            outputs, state = self._run(inputs, initial_state, dtype or inputs.dtype, sequence_length)
+        return tf.unstack(outputs) if is_list else outputs, state
+
+    def _run(self, inputs, initial_state, dtype, lengths):
+        self._dtype_of_variables = self._dtype_of_variables or dtype
+        kernel, bias, peepholes = _block_variables(self, _in_depth(inputs))
+        steps, batch = tf.shape(inputs)[0], tf.shape(inputs)[1]
+        if initial_state is None:
+            initial_state = [tf.zeros([batch, self._num_units], dtype)] * 2
+        none = tf.zeros([self._num_units], dtype)
+        weights = {f"wc{gate}": none if variable is None else variable
+                   for gate, variable in peepholes.items()}
+        lengths = tf.fill([batch], steps) if lengths is None else tf.cast(lengths, tf.int32)
+        result = tf.raw_ops.BlockLSTM(
+            seq_len_max=tf.cast(tf.reduce_max(lengths), tf.int64), x=inputs, cs_prev=initial_state[0],
+            h_prev=initial_state[1], w=kernel, b=bias, forget_bias=self._forget_bias,
+            cell_clip=self._cell_clip, use_peephole=self._use_peephole, **weights)
+        inside = tf.transpose(tf.sequence_mask(lengths, steps, dtype))[:, :, tf.newaxis]
+        outputs = result.h * inside
+        outputs.set_shape([*inputs.shape[:2], self._num_units])
+        # The state before a sequence, and that after each of its positions.
+        at = tf.stack([lengths, tf.range(batch)], 1)
+        last = [tf.gather_nd(tf.concat([[first], values], 0), at)
+                for first, values in zip(initial_state, (result.cs, outputs))]
+        return outputs, _StateTuple(*last)
+
+
+class TimeReversedFusedRNN(object):
+    """A fused cell, such as `LSTMBlockFusedCell`, that reads sequences from their ends."""
+
+    def __init__(self, cell):
+        self._cell = cell
+
+    def __call__(self, inputs, initial_state=None, dtype=None, sequence_length=None, scope=None):
+        """Runs over sequences; see the cell."""
+        def reverse(values):
+            if isinstance(values, (list, tuple)):
+                return tf.unstack(reverse(tf.stack(values)))
+            if sequence_length is None:
+                return tf.reverse(values, [0])
+            return tf.reverse_sequence(values, sequence_length, seq_axis=0, batch_axis=1)
+
+        outputs, state = self._cell(reverse(inputs), initial_state, dtype, sequence_length, scope)
+        return reverse(outputs), state
+
+
+def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_fw=None,
+                                    initial_states_bw=None, dtype=None, sequence_length=None,
+                                    parallel_iterations=None, time_major=False, scope=None,
+                                    swap_memory=False):
+    """Bidirectional layers, each over the outputs of both directions of the one before it.
+
+    Args:
+      cells_fw, cells_bw: lists of cells, one a layer.
+      inputs: float [B, T, D]; [T, B, D] if time_major.
+      initial_states_fw, initial_states_bw: lists of states; zeros if None.
+      dtype, sequence_length, parallel_iterations, swap_memory: see `tf.nn.bidirectional_dynamic_rnn`.
+      scope: of the variables, stack_bidirectional_rnn/cell_<layer>/bidirectional_rnn/fw/… and …/bw/….
+
+    Returns:
+      (outputs of both directions one after the other; tuple of the layers' last states forwards; backwards).
+
+    Raises:
+      ValueError: there are no cells, or not as many forwards as backwards.
+      TypeError: the cells or states are not in lists.
+    """
+    lists = dict(cells_fw=cells_fw, cells_bw=cells_bw, initial_states_fw=initial_states_fw,
+                 initial_states_bw=initial_states_bw)
+    for name, values in lists.items():
+        if values is not None and not isinstance(values, (list, tuple)):
+            raise TypeError(f"stack_bidirectional_dynamic_rnn: {name} must be a list; found "
+                            f"{type(values).__name__}.")
+        if name.startswith("cells") and not values or values is not None and len(values) != len(cells_fw):
+            raise ValueError(f"stack_bidirectional_dynamic_rnn: {name} must have one element for each layer; "
+                             f"cells_fw has {len(cells_fw)}, {name} {len(values or [])}.")
+    none = [None] * len(cells_fw)
+    states = []
+    with tf.variable_scope(scope or "stack_bidirectional_rnn"):
+        layers = zip(cells_fw, cells_bw, initial_states_fw or none, initial_states_bw or none)
+        for index, (forward, backward, first, last) in enumerate(layers):
+            with tf.variable_scope(f"cell_{index}"):
+                outputs, pair = tf.nn.bidirectional_dynamic_rnn(
+                    forward, backward, inputs, sequence_length, first, last, dtype, parallel_iterations,
+                    swap_memory, time_major)
+                inputs = tf.concat(outputs, 2)
+            states.append(pair)
+    return (inputs, *zip(*states))
+
+
+def transpose_batch_time(x):
+    """Returns a tensor with its first two dimensions exchanged."""
+    return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
+
+
+NAMES = ("CoupledInputForgetGateLSTMCell", "LSTMBlockCell", "LSTMBlockFusedCell", "LayerNormBasicLSTMCell",
+         "SRUCell", "TimeReversedFusedRNN", "stack_bidirectional_dynamic_rnn", "transpose_batch_time")

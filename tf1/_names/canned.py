@@ -1,0 +1,156 @@
+"""tf.estimator.DNNClassifier, the one estimator with a model of its own that programs around BERT use: on its
+vectors. Variables, loss and metrics have the names and values of TensorFlow 1.15."""
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.saved_model.model_utils import export_output
+
+from bertlib.estimator import estimator
+from tf1._names import keyed_random
+from tf1._run import script_estimator
+
+_OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,
+               "Ftrl": tf.train.FtrlOptimizer, "RMSProp": tf.train.RMSPropOptimizer,
+               "SGD": tf.train.GradientDescentOptimizer}
+_LEARNING_RATE = 0.05  # of optimizers that are named
+
+
+class DNNClassifier(script_estimator.Estimator):
+    """Layers of a width each over feature columns, and a softmax, or for two classes a sigmoid."""
+
+    def __init__(self, hidden_units, feature_columns, model_dir=None, n_classes=2, weight_column=None,
+                 label_vocabulary=None, optimizer="Adagrad", activation_fn=tf.nn.relu, dropout=None,
+                 input_layer_partitioner=None, config=None, warm_start_from=None,
+                 loss_reduction=tf.losses.Reduction.SUM, batch_norm=False):
+        """Creates the classifier.
+
+        Args:
+          hidden_units: list of int.
+          feature_columns: list of tf.feature_column's.
+          model_dir, config, warm_start_from: of the Estimator.
+          n_classes: number of classes.
+          weight_column: name of the feature with the examples' weights, or None.
+          label_vocabulary: the classes' names, if labels are strings; else they are in [0, n_classes).
+          optimizer: a tf.train.Optimizer, its name, or a function that returns one.
+          activation_fn: of the layers.
+          dropout: probability that a value of a layer is dropped, or None.
+          input_layer_partitioner: of the columns' variables.
+          loss_reduction: a tf.losses.Reduction; how the examples' losses become one.
+          batch_norm: whether each layer is followed by batch normalization.
+
+        Raises:
+          ValueError: the vocabulary has another number of classes, or the optimizer has no such name.
+        """
+        if label_vocabulary is not None and len(label_vocabulary) != n_classes:
+            raise ValueError(f"DNNClassifier: n_classes={n_classes}, and label_vocabulary has "
+                             f"{len(label_vocabulary)} names.")
+        if isinstance(optimizer, str) and optimizer not in _OPTIMIZERS:
+            raise ValueError(f"DNNClassifier: optimizer={optimizer!r} is none of {', '.join(_OPTIMIZERS)}.")
+
+        def model_fn(features, labels, mode):
+            training = mode == estimator.ModeKeys.TRAIN
+            with tf.variable_scope("dnn", values=list(features.values())):
+                with tf.variable_scope("input_from_feature_columns", partitioner=input_layer_partitioner):
+                    values = tf.feature_column.input_layer(features, feature_columns)
+                for number, width in enumerate(hidden_units):
+                    values = _layer(values, number, width, activation_fn, dropout, batch_norm, training)
+                logits = tf.layers.dense(values, 1 if n_classes == 2 else n_classes, name="logits",
+                                         kernel_initializer=tf.glorot_uniform_initializer())
+            predictions = _predictions(logits, n_classes, label_vocabulary)
+            if mode == estimator.ModeKeys.PREDICT:
+                return estimator.EstimatorSpec(mode, predictions, export_outputs=_exported(
+                    predictions, n_classes, label_vocabulary))
+            labels = _ids(labels, label_vocabulary, n_classes)
+            weights = 1.0 if weight_column is None else tf.reshape(
+                tf.cast(features[weight_column], tf.float32), [-1, 1])
+            losses = _losses(logits, labels, n_classes)
+            loss = tf.losses.compute_weighted_loss(losses, weights, reduction=loss_reduction)
+            return estimator.EstimatorSpec(
+                mode, predictions, loss, _train_op(loss, optimizer) if training else None,
+                _metrics(losses, labels, predictions, weights, n_classes))
+
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
+
+
+def _layer(values, number, width, activation_fn, dropout, batch_norm, training):
+    name = f"hiddenlayer_{number}"
+    values = tf.layers.dense(values, width, activation_fn, name=name,
+                             kernel_initializer=tf.glorot_uniform_initializer())
+    if dropout is not None and training:
+        values = keyed_random.layer_dropout(values, dropout, training=True)
+    if batch_norm:
+        values = tf.layers.batch_normalization(values, momentum=0.999, training=training,
+                                               name=f"{name}/batchnorm_{number}")
+    return values
+
+
+def _train_op(loss, optimizer):
+    made = _OPTIMIZERS[optimizer](_LEARNING_RATE) if isinstance(optimizer, str) else (
+        optimizer() if callable(optimizer) else optimizer)
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        return made.minimize(loss, tf.train.get_global_step())
+
+
+def _ids(labels, vocabulary, n_classes):
+    """Labels [B] or [B, 1], of names if there is a vocabulary, as int64 [B, 1] in [0, classes)."""
+    labels = tf.reshape(labels, [-1, 1])
+    if vocabulary is None:
+        labels = tf.cast(labels, tf.int64)
+        in_range = tf.debugging.assert_less(labels, tf.constant(n_classes, tf.int64),
+                                            ["DNNClassifier: a label is not below n_classes", labels])
+        with tf.control_dependencies([in_range]):
+            return tf.identity(labels)
+    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(
+        list(vocabulary), tf.range(len(vocabulary), dtype=tf.int64)), -1)
+    ids = table.lookup(labels)
+    with tf.control_dependencies([tf.debugging.assert_non_negative(
+            ids, ["DNNClassifier: label_vocabulary lacks one of the labels", labels])]):
+        return tf.identity(ids)
+
+
+def _losses(logits, ids, n_classes):
+    """Cross-entropy of each example, [B, 1]."""
+    if n_classes == 2:
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(ids, tf.float32), logits=logits)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.squeeze(ids, 1), logits=logits)
+    return tf.expand_dims(losses, 1)
+
+
+def _predictions(logits, n_classes, vocabulary):
+    predictions = {"logits": logits}
+    if n_classes == 2:
+        predictions["logistic"] = tf.sigmoid(logits)
+        logits = tf.concat([tf.zeros_like(logits), logits], 1)
+    ids = tf.expand_dims(tf.argmax(logits, 1), 1)
+    predictions.update(probabilities=tf.nn.softmax(logits), class_ids=ids)
+    predictions["classes"] = tf.as_string(ids) if vocabulary is None else tf.gather(list(vocabulary), ids)
+    return predictions
+
+
+def _metrics(losses, ids, predictions, weights, n_classes):
+    """{name: (value, update op)}."""
+    found = {"accuracy": tf.metrics.accuracy(ids, predictions["class_ids"], weights),
+             "average_loss": tf.metrics.mean(losses, weights)}
+    if n_classes == 2:
+        truth, chance = tf.cast(ids, tf.float32), predictions["logistic"]
+        share, counted = tf.metrics.mean(truth, weights)
+        found.update({
+            "precision": tf.metrics.precision(ids, predictions["class_ids"], weights),
+            "recall": tf.metrics.recall(ids, predictions["class_ids"], weights),
+            "auc": tf.metrics.auc(truth, chance, weights),
+            "auc_precision_recall": tf.metrics.auc(truth, chance, weights, curve="PR"),
+            "accuracy_baseline": (tf.maximum(share, 1 - share), counted),
+            "label/mean": (share, counted),
+            "prediction/mean": tf.metrics.mean(chance, weights)})
+    return found
+
+
+def _exported(predictions, n_classes, vocabulary):
+    names = tf.constant(list(vocabulary or map(str, range(n_classes))))
+    probabilities = predictions["probabilities"]
+    classes = tf.tile(tf.expand_dims(names, 0), [tf.shape(probabilities)[0], 1])
+    scores = export_output.ClassificationOutput(probabilities, classes)
+    outputs = {"serving_default": scores, "classification": scores,
+               "predict": export_output.PredictOutput(predictions)}
+    if n_classes == 2:
+        outputs["regression"] = export_output.RegressionOutput(predictions["logistic"])
+    return outputs

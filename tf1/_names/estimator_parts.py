@@ -1,0 +1,503 @@
+"""The parts of `tf.estimator` and `tf.contrib.tpu` around `estimator.py`: what TF 1.x programs call.
+
+`tf1` puts them there. TPUs are refused; everything else of `TPUEstimator` runs on CPU and GPU.
+"""
+
+import collections
+import dataclasses
+import glob
+import os
+import time
+
+from absl import logging
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from bertlib.estimator import estimator
+from bertlib.graph import randomness
+from tf1._contrib import summary
+from tf1._replicas.horovod_mode import script_divides_work
+from tf1._run import script_config, script_estimator
+
+# --- Warm start, serving ---------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStartSettings:
+    """The arguments of `tf.train.warm_start`, for Estimator(warm_start_from=…)."""
+
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: object = ".*"
+    var_name_to_vocab_info: dict = None
+    var_name_to_prev_var_name: dict = None
+
+
+class TensorServingInputReceiver(estimator.ServingInputReceiver):
+    """A `ServingInputReceiver` whose features are one tensor."""
+
+
+def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
+    """Returns a serving_input_receiver_fn that is fed the features themselves.
+
+    Args:
+      features: {name: tensor}, of which only dtype and shape count.
+      default_batch_size: first dimension of what is fed; any if None.
+    """
+    kinds = {name: (tensor.dtype, [default_batch_size, *tensor.shape.as_list()[1:]])
+             for name, tensor in features.items()}
+
+    def serving_input_receiver_fn():
+        placeholders = {name: tf.placeholder(dtype, shape, name) for name, (dtype, shape) in kinds.items()}
+        return estimator.ServingInputReceiver(placeholders, placeholders)
+    return serving_input_receiver_fn
+
+
+def build_parsing_serving_input_receiver_fn(feature_spec, default_batch_size=None):
+    """Returns a serving_input_receiver_fn that is fed serialized `tf.train.Example`s as "examples".
+
+    Args:
+      feature_spec: {name: FixedLenFeature or VarLenFeature}.
+      default_batch_size: number of examples fed; any if None.
+    """
+    def serving_input_receiver_fn():
+        serialized = tf.placeholder(tf.string, [default_batch_size], "input_example_tensor")
+        return estimator.ServingInputReceiver(tf.parse_example(serialized, feature_spec),
+                                              {"examples": serialized})
+    return serving_input_receiver_fn
+
+
+# --- Input functions -------------------------------------------------------------------------------------
+
+
+def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_capacity=1000, num_threads=1):
+    """Returns an input_fn over arrays in memory.
+
+    Args:
+      x: an array or {name: array}, examples along the first dimension.
+      y: labels, likewise; None for none.
+      batch_size: examples in a batch; the last may be smaller.
+      num_epochs: passes over the arrays; None for no end.
+      shuffle: whether to shuffle each pass; has to be said.
+      queue_capacity, num_threads: of TF 1's queues; ignored.
+
+    Raises:
+      ValueError: shuffle is not given, or the numbers of examples differ.
+    """
+    del queue_capacity, num_threads
+    if shuffle is None:
+        raise ValueError("numpy_input_fn: say shuffle=True (training) "
+                         "or shuffle=False (evaluation, prediction).")
+    data = x if y is None else (x, y)
+    sizes = {len(array) for array in tf.nest.flatten(data)}
+    if len(sizes) != 1:
+        raise ValueError(f"numpy_input_fn: the arrays have different numbers of examples: {sorted(sizes)}.")
+
+    def input_fn():
+        dataset = tf.data.Dataset.from_tensor_slices(data)
+        if shuffle:
+            seed = randomness.key_of(randomness.graph_seed(), randomness.new_site("shuffle")) >> 1
+            dataset = dataset.shuffle(sizes.copy().pop(), seed=seed)
+        return dataset.repeat(num_epochs).batch(batch_size)
+    return input_fn
+
+
+def pandas_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_capacity=1000, num_threads=1,
+                    target_column="target"):
+    """Returns an input_fn over a DataFrame, a feature a column; y is a Series, or a DataFrame of labels.
+
+    Other arguments and errors are those of `numpy_input_fn`.
+    """
+    del target_column
+
+    def arrays(frame):
+        return {name: np.asarray(frame[name])
+                for name in frame.columns} if hasattr(frame, "columns") else np.asarray(frame)
+    return numpy_input_fn(arrays(x), None if y is None else arrays(y), batch_size, num_epochs, shuffle,
+                          queue_capacity, num_threads)
+
+
+# --- Training and evaluating in turns --------------------------------------------------------------------
+
+
+class TrainSpec(collections.namedtuple("TrainSpec", ["input_fn", "max_steps", "hooks", "saving_listeners"],
+                                       defaults=[None, None, None])):
+    """What `train_and_evaluate` trains on: arguments of `Estimator.train`."""
+
+
+class EvalSpec(collections.namedtuple("EvalSpec",
+                                      ["input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs",
+                                       "throttle_secs"], defaults=[100, None, None, None, 120, 600])):
+    """What `train_and_evaluate` evaluates on: arguments of `Estimator.evaluate`, and
+
+    exporters: one `Exporter` or several. throttle_secs: least seconds between two evaluations.
+    start_delay_secs: of clusters; ignored.
+    """
+
+
+def train_and_evaluate(estimator, train_spec, eval_spec):
+    """Trains, and evaluates and exports after checkpoints and at the end.
+
+    Args:
+      estimator: an `Estimator`.
+      train_spec: a `TrainSpec`.
+      eval_spec: an `EvalSpec`.
+
+    Returns:
+      (metrics of the last evaluation, list of what the exporters gave); (None, []) if there was nothing to
+      train.
+    """
+    evaluator = _Evaluator(estimator, train_spec, eval_spec)
+    estimator.train(train_spec.input_fn, hooks=list(train_spec.hooks or []), max_steps=train_spec.max_steps,
+                    saving_listeners=[*(train_spec.saving_listeners or []), evaluator])
+    found, group = (evaluator.metrics, evaluator.exports), estimator.config.replicas
+    # Replica 0 writes checkpoints, and so evaluates them.
+    return found if group is None or script_divides_work() else group.from_first(found)
+
+
+class _Evaluator(tf.train.CheckpointSaverListener):
+    """Evaluates new checkpoints, but not the one that training starts from."""
+
+    def __init__(self, trained, train_spec, eval_spec):
+        self._estimator = trained
+        self._max_steps = train_spec.max_steps
+        self._spec = eval_spec
+        exporters = eval_spec.exporters or []
+        self._exporters = [exporters] if isinstance(exporters, Exporter) else list(exporters)
+        self._first_step = self._evaluated_step = None
+        self._time = time.time()
+        self.metrics, self.exports = None, []
+
+    def begin(self):
+        checkpoint = self._estimator.latest_checkpoint()
+        self._first_step = int(self._estimator.get_variable_value("global_step")) if checkpoint else 0
+
+    def after_save(self, session, global_step_value):
+        last = self._max_steps is not None and global_step_value >= self._max_steps
+        due = time.time() - self._time >= self._spec.throttle_secs
+        if global_step_value > self._first_step and due and not last:
+            self._evaluate(global_step_value, is_the_final_export=False)
+
+    def end(self, session, global_step_value):
+        if global_step_value != self._evaluated_step:
+            self._evaluate(global_step_value, is_the_final_export=True)
+        else:  # that it was the last is known only now: ask again whoever exported nothing
+            self.exports = [given or self._export(exporter, is_the_final_export=True)
+                            for given, exporter in zip(self.exports, self._exporters)]
+
+    def _evaluate(self, step, is_the_final_export):
+        spec = self._spec
+        self.metrics = self._estimator.evaluate(spec.input_fn, steps=spec.steps, hooks=spec.hooks,
+                                                checkpoint_path=self._estimator.latest_checkpoint(),
+                                                name=spec.name)
+        logging.info("Evaluation of step %d: %s", step, ", ".join(
+            f"{name} = {value}" for name, value in sorted(self.metrics.items())))
+        self.exports = [self._export(exporter, is_the_final_export) for exporter in self._exporters]
+        self._evaluated_step, self._time = step, time.time()
+
+    def _export(self, exporter, is_the_final_export):
+        return exporter.export(
+            estimator=self._estimator, export_path=os.path.join(
+                self._estimator.model_dir, "export", exporter.name),
+            checkpoint_path=self._estimator.latest_checkpoint(), eval_result=self.metrics,
+            is_the_final_export=is_the_final_export)
+
+
+# --- Exporters -------------------------------------------------------------------------------------------
+
+
+class Exporter(object):
+    """Base class of what exports a model after an evaluation. A subclass has `name` and `export`."""
+
+    name = None
+
+    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+        """Exports the checkpoint into a new directory under export_path; returns the directory, or None."""
+        raise NotImplementedError
+
+
+class _SavedModelExporter(Exporter):
+    """Exports by `Estimator.export_saved_model`."""
+
+    def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False,
+                 exports_to_keep=None):
+        if exports_to_keep is not None and exports_to_keep < 1:
+            raise ValueError(f"exports_to_keep is {exports_to_keep}; "
+                             "it must be positive, or None to keep all.")
+        self.name = name
+        self._serving_input_receiver_fn = serving_input_receiver_fn
+        self._assets_extra = assets_extra
+        self._as_text = as_text
+        self._exports_to_keep = exports_to_keep
+
+    def _save(self, trained, export_path, checkpoint_path):
+        directory = trained.export_saved_model(export_path, self._serving_input_receiver_fn,
+                                               self._assets_extra, self._as_text, checkpoint_path)
+        if self._exports_to_keep:
+            found = sorted((path for path in glob.glob(os.path.join(glob.escape(export_path), "*"))
+                            if os.path.basename(path).isdigit()),
+                           key=lambda path: int(os.path.basename(path)))
+            for path in found[:-self._exports_to_keep]:
+                tf.gfile.DeleteRecursively(path)
+        return directory
+
+
+class FinalExporter(_SavedModelExporter):
+    """Exports once, when training ends."""
+
+    def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False):
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
+
+    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+        return self._save(estimator, export_path, checkpoint_path) if is_the_final_export else None
+
+
+class LatestExporter(_SavedModelExporter):
+    """Exports after every evaluation and keeps the newest exports."""
+
+    def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False, exports_to_keep=5):
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+
+    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+        return self._save(estimator, export_path, checkpoint_path)
+
+
+def _loss_smaller(best_eval_result, current_eval_result):
+    return current_eval_result["loss"] < best_eval_result["loss"]
+
+
+class BestExporter(_SavedModelExporter):
+    """Exports after an evaluation better than all before, those of earlier runs in model_dir included."""
+
+    def __init__(self, name="best_exporter", serving_input_receiver_fn=None,
+                 event_file_pattern="eval/*.tfevents.*", compare_fn=_loss_smaller, assets_extra=None,
+                 as_text=False, exports_to_keep=5):
+        """Creates an exporter.
+
+        Args:
+          event_file_pattern: glob in model_dir of the summaries of earlier evaluations; None not to look.
+          compare_fn: called with best_eval_result and current_eval_result, says whether the current one is
+            better.
+        """
+        if serving_input_receiver_fn is None:
+            raise ValueError("BestExporter needs a serving_input_receiver_fn.")
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+        self._pattern = event_file_pattern
+        self._is_better = compare_fn
+        self._best = None
+
+    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+        if self._best is None and self._pattern and tf.gfile.Exists(export_path):
+            # The last of the earlier ones is that which was just written.
+            found = _events(os.path.join(glob.escape(estimator.model_dir), self._pattern))
+            for step in sorted(found)[:-1]:
+                self._keep_if_better(found[step])
+        return self._save(estimator, export_path,
+                          checkpoint_path) if self._keep_if_better(eval_result) else None
+
+    def _keep_if_better(self, result):
+        better = self._best is None or self._is_better(best_eval_result=self._best,
+                                                       current_eval_result=result)
+        if better:
+            self._best = result
+        return better
+
+
+def _events(pattern):
+    """{step: {name: value}} of the scalars in event files."""
+    found = {}
+    for path in sorted(glob.glob(pattern)):
+        for event in tf.train.summary_iterator(path):
+            scalars = {value.tag: value.simple_value for value in event.summary.value
+                       if value.HasField("simple_value")}
+            if scalars:
+                found.setdefault(event.step, {}).update(scalars)
+    return found
+
+
+# --- Early stopping --------------------------------------------------------------------------------------
+
+
+def read_eval_metrics(eval_dir):
+    """Returns a directory's metrics of all evaluations: OrderedDict {step: {name: value}}, by step."""
+    found = _events(os.path.join(glob.escape(eval_dir), "*.tfevents.*"))
+    return collections.OrderedDict((step, found[step]) for step in sorted(found))
+
+
+def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_every_steps=None):
+    """Returns a hook that ends training when a function without arguments returns true.
+
+    Args:
+      estimator: unused; TF 1 wrote to its directory.
+      should_stop_fn: the function.
+      run_every_secs, run_every_steps: how often to ask it; exactly one of them.
+    """
+    del estimator
+    if (run_every_secs is None) == (run_every_steps is None):
+        raise ValueError("Give exactly one of run_every_secs and run_every_steps.")
+    return _StopHook(should_stop_fn, run_every_secs, run_every_steps)
+
+
+class _StopHook(tf.train.SessionRunHook):
+    """Ends training when a function says so."""
+
+    def __init__(self, should_stop, every_secs, every_steps):
+        self._should_stop = should_stop
+        self._timer = tf.train.SecondOrStepTimer(every_secs=every_secs, every_steps=every_steps)
+
+    def begin(self):
+        self._global_step = tf.train.get_global_step()
+
+    def after_run(self, run_context, run_values):
+        step = int(run_context.session.run(self._global_step))
+        if self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            if self._should_stop():
+                logging.info("Early stopping at step %d.", step)
+                run_context.request_stop()
+
+
+def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_steps=0, run_every_secs=60,
+                        run_every_steps=None):
+    """Returns a hook that ends training once a metric was above a threshold.
+
+    Args:
+      estimator: whose evaluations to look at.
+      metric_name: the metric.
+      threshold: the threshold.
+      eval_dir: directory of the evaluations' summaries; `estimator.eval_dir()` if None.
+      min_steps: evaluations of earlier steps do not count.
+      run_every_secs, run_every_steps: how often to look; exactly one of them.
+    """
+    def should_stop():
+        return any(value > threshold for _, value in _history(estimator, metric_name, eval_dir, min_steps))
+    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
+
+
+def stop_if_lower_hook(estimator, metric_name, threshold, eval_dir=None, min_steps=0, run_every_secs=60,
+                       run_every_steps=None):
+    """Returns a hook that ends training once a metric was below a threshold; see `stop_if_higher_hook`."""
+    def should_stop():
+        return any(value < threshold for _, value in _history(estimator, metric_name, eval_dir, min_steps))
+    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
+
+
+def stop_if_no_increase_hook(estimator, metric_name, max_steps_without_increase, eval_dir=None, min_steps=0,
+                             run_every_secs=60, run_every_steps=None):
+    """Returns a hook that ends training when a metric has had no new maximum for so many steps.
+
+    Other arguments are those of `stop_if_higher_hook`.
+    """
+    def should_stop():
+        history = [(step, value) for step, value in _history(estimator, metric_name, eval_dir, min_steps)]
+        return _steps_since_maximum(history) >= max_steps_without_increase
+    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
+
+
+def stop_if_no_decrease_hook(estimator, metric_name, max_steps_without_decrease, eval_dir=None, min_steps=0,
+                             run_every_secs=60, run_every_steps=None):
+    """Returns a hook that ends training when a metric has had no new minimum for so many steps.
+
+    Other arguments are those of `stop_if_higher_hook`.
+    """
+    def should_stop():
+        history = [(step, -value) for step, value in _history(estimator, metric_name, eval_dir, min_steps)]
+        return _steps_since_maximum(history) >= max_steps_without_decrease
+    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
+
+
+def _history(trained, metric_name, eval_dir, min_steps):
+    """[(step, value)] of a metric, by step."""
+    return [(step, values[metric_name])
+            for step, values in read_eval_metrics(eval_dir or trained.eval_dir()).items()
+            if step >= min_steps and metric_name in values]
+
+
+def _steps_since_maximum(history):
+    """Steps between the first highest value and the last one; -1 for no values."""
+    if not history:
+        return -1
+    best = max(value for _, value in history)
+    return history[-1][0] - next(step for step, value in history if value == best)
+
+
+# --- TPU names -------------------------------------------------------------------------------------------
+
+
+class InputPipelineConfig(object):
+    """How hosts of a TPU share the input; without a TPU there is one way."""
+
+    PER_SHARD_V1 = 1
+    PER_HOST_V1 = 2
+    PER_HOST_V2 = 3
+    BROADCAST = 4
+    SLICED = 5
+
+
+TPUConfig = collections.namedtuple(
+    "TPUConfig", ["iterations_per_loop", "num_shards", "num_cores_per_replica", "per_host_input_for_training",
+                  "tpu_job_name", "initial_infeed_sleep_secs", "input_partition_dims",
+                  "eval_training_input_configuration", "experimental_host_call_every_n_steps"],
+    defaults=[2, None, None, True, None, None, None, InputPipelineConfig.PER_HOST_V1, 1])
+TPUConfig.__doc__ = "Settings of a TPU; accepted and without effect."
+
+
+class TPURunConfig(script_config.RunConfig):
+    """`tf.estimator.RunConfig` with the arguments of a TPU's."""
+
+    def __init__(self, tpu_config=None, evaluation_master=None, master=None, cluster=None, **settings):
+        """Creates a configuration; `settings` are arguments of `tf.estimator.RunConfig`.
+
+        Raises:
+          ValueError: a cluster resolver is given.
+        """
+        if cluster is not None:
+            raise ValueError("RunConfig(cluster=…): TPUs are not supported. "
+                             "Pass cluster=None to run on CPU or GPU.")
+        super().__init__(**settings)
+        self.tpu_config = tpu_config or TPUConfig()
+        self.cluster = None
+        self.master = master or ""
+        self.evaluation_master = evaluation_master or ""
+
+
+class TPUEstimator(script_estimator.Estimator):
+    """`tf.estimator.Estimator` with the arguments of a TPU's. It runs on CPU or GPU."""
+
+    def __init__(self, model_fn=None, model_dir=None, config=None, params=None, use_tpu=False,
+                 train_batch_size=None, eval_batch_size=None, predict_batch_size=None, batch_axis=None,
+                 eval_on_tpu=True, export_to_tpu=True, export_to_cpu=True, warm_start_from=None,
+                 embedding_config_spec=None, export_saved_model_api_version=None):
+        """Creates an Estimator; see `tf.estimator.Estimator`. Arguments that it does not have are ignored."""
+        super().__init__(model_fn, model_dir, config, params, use_tpu, train_batch_size, eval_batch_size,
+                         predict_batch_size, warm_start_from)
+
+
+class TPUEstimatorSpec(estimator.EstimatorSpec):
+    """`estimator.EstimatorSpec` with the arguments of a TPU's, in their order."""
+
+    def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metrics=None, export_outputs=None,
+                scaffold_fn=None, host_call=None, training_hooks=None, evaluation_hooks=None,
+                prediction_hooks=None):
+        spec = super().__new__(cls, mode, predictions=predictions, loss=loss, train_op=train_op,
+                               eval_metrics=eval_metrics, export_outputs=export_outputs,
+                               scaffold_fn=scaffold_fn, host_call=host_call, training_hooks=training_hooks,
+                               evaluation_hooks=evaluation_hooks, prediction_hooks=prediction_hooks)
+        if host_call is not None:
+            summary.start_writers()  # tf.compat.v2.summary's too
+        return spec
+
+    def as_estimator_spec(self):
+        """Returns itself."""
+        return self
+
+
+def CrossShardOptimizer(opt, reduction=None, name=None, group_assignment=None):
+    """Returns the optimizer: with one shard there is nothing to sum."""
+    del reduction, name, group_assignment
+    return opt
+
+
+def TPUClusterResolver(tpu=None, zone=None, project=None, **others):
+    """Raises ValueError: there is no TPU to find."""
+    raise ValueError(f"TPUClusterResolver(tpu={tpu!r}): TPUs are not supported, because TensorFlow removed "
+                     "the TPUEstimator that drove them. Run on CPU or GPU: --use_tpu=false.")

@@ -1,0 +1,118 @@
+"""The names of `tf` that are not, or not as they were, in `tensorflow.compat.v1`."""
+
+import logging as _python_logging
+import sys
+import types
+
+from absl import logging as _absl_logging
+import tensorflow.compat.v1 as _tf
+from tensorflow.python.saved_model.model_utils import export_output as _export_output
+from tf_keras.src.layers.rnn import legacy_cell_wrappers as _cell_wrappers
+
+from bertlib.estimator import estimator as _estimator
+from tf1._contrib import others
+from tf1._names import canned, estimator_parts, examples, keyed_random
+from tf1._names.namespace import Namespace as _Namespace
+from tf1._names.namespace import own_names as _own_names
+from tf1._run import script_config, script_estimator
+
+
+def _set_verbosity(level):
+    """tf.logging.set_verbosity, for this project's messages too; a number or a name."""
+    level = getattr(_tf.logging, level) if isinstance(level, str) else level
+    _tf.logging.set_verbosity(level)
+    _absl_logging.set_verbosity(_absl_logging.converter.standard_to_absl(int(level)))
+
+
+def _run_app(main=None, argv=None):
+    """tf.app.run; a message of tf.logging is shown once, although absl has a handler too then."""
+    _python_logging.getLogger("tensorflow").propagate = False
+    _tf.app.run(main or sys.modules["__main__"].main, argv)
+
+
+DATA = dict(parallel_interleave=others.parallel_interleave,
+            shuffle_and_repeat=keyed_random.shuffle_and_repeat)
+app = _Namespace("tf.app", dict(run=_run_app), lambda: _tf.app)
+nn = _Namespace("tf.nn", dict(dropout=keyed_random.dropout), lambda: _tf.nn)
+layers = _Namespace("tf.layers", dict(dropout=keyed_random.layer_dropout,
+                                      Dropout=keyed_random.LayerDropout), lambda: _tf.layers)
+logging = _Namespace("tf.logging", dict(set_verbosity=_set_verbosity), lambda: _tf.logging)
+train = _Namespace("tf.train", dict(Int64List=examples.Int64List), lambda: _tf.train)
+io = _Namespace("tf.io", dict(parse_example=examples.parse_example), lambda: _tf.io)
+# DropoutWrapper drops as tf.nn.dropout does.
+_cell_wrappers.tf = _Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__),
+                               lambda: _tf.compat.v2)
+data = _Namespace("tf.data",
+                  dict(experimental=_Namespace("tf.data.experimental", DATA, lambda: _tf.data.experimental)),
+                  lambda: _tf.data)
+
+TPU = dict(RunConfig=estimator_parts.TPURunConfig,
+           **_own_names(estimator_parts, "CrossShardOptimizer", "InputPipelineConfig", "TPUConfig",
+                        "TPUEstimator", "TPUEstimatorSpec"))
+STOPPING = _own_names(estimator_parts, "make_early_stopping_hook", "read_eval_metrics", "stop_if_higher_hook",
+                      "stop_if_lower_hook", "stop_if_no_decrease_hook", "stop_if_no_increase_hook")
+_EXPORT = dict(ServingInputReceiver=_estimator.ServingInputReceiver,
+               **_own_names(_export_output, "ClassificationOutput", "ExportOutput", "PredictOutput",
+                            "RegressionOutput"),
+               **_own_names(estimator_parts, "TensorServingInputReceiver",
+                            "build_parsing_serving_input_receiver_fn", "build_raw_serving_input_receiver_fn"))
+_HOOKS = ("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook",
+          "GlobalStepWaiterHook", "LoggingTensorHook", "NanLossDuringTrainingError", "NanTensorHook",
+          "ProfilerHook", "SecondOrStepTimer", "SessionRunArgs", "SessionRunContext", "SessionRunHook",
+          "SessionRunValues", "StepCounterHook", "StopAtStepHook", "SummarySaverHook", "VocabInfo")
+
+
+def _no_estimator(name):
+    return ("canned estimators but DNNClassifier are gone; write a model_fn for tf.estimator.Estimator, as "
+            "tf1/_names/canned.py does."
+            if name.startswith(("DNN", "Linear", "Boosted", "Baseline")) else "not provided; `python -m tf1 "
+            "--names` lists what is.")
+
+
+estimator = _Namespace("tf.estimator", dict(
+    DNNClassifier=canned.DNNClassifier,
+    Estimator=script_estimator.Estimator, RunConfig=script_config.RunConfig,
+    **_own_names(_estimator, "EstimatorSpec", "ModeKeys"),
+    **_own_names(estimator_parts, "BestExporter", "EvalSpec", "Exporter", "FinalExporter", "LatestExporter",
+                 "TrainSpec", "WarmStartSettings", "train_and_evaluate"),
+    **_own_names(_tf.train, *_HOOKS),
+    experimental=_Namespace("tf.estimator.experimental", STOPPING, explain=_no_estimator),
+    export=_Namespace("tf.estimator.export", _EXPORT, explain=_no_estimator),
+    inputs=_Namespace("tf.estimator.inputs", _own_names(estimator_parts, "numpy_input_fn", "pandas_input_fn"),
+                      explain=_no_estimator),
+    tpu=_Namespace("tf.estimator.tpu", TPU, explain=_no_estimator),
+), explain=_no_estimator)
+
+
+class _MetricKeys:
+    """Names of metrics that canned estimators had, for code that compares evaluations."""
+
+    LOSS = "loss"
+    LOSS_MEAN = "average_loss"
+    LOSS_REGULARIZATION = "regularization_loss"
+    ACCURACY = "accuracy"
+    PRECISION = "precision"
+    RECALL = "recall"
+    ACCURACY_BASELINE = "accuracy_baseline"
+    AUC = "auc"
+    AUC_PR = "auc_precision_recall"
+    LABEL_MEAN = "label/mean"
+    PREDICTION_MEAN = "prediction/mean"
+
+
+class _PredictionKeys:
+    """Names of outputs that canned estimators had."""
+
+    CLASSES = "classes"
+    CLASS_IDS = "class_ids"
+    LOGISTIC = "logistic"
+    LOGITS = "logits"
+    PREDICTIONS = "predictions"
+    PROBABILITIES = "probabilities"
+    TOP_K = "top_k"
+
+
+# What programs took from the files of the Estimator, and is not in tf.estimator.
+estimator_internals = types.SimpleNamespace(
+    estimator=estimator, export_output=_export_output, MetricKeys=_MetricKeys, PredictionKeys=_PredictionKeys,
+    **_own_names(_tf.train, "NewCheckpointReader"))

@@ -1,0 +1,1 @@
+"""Scripts that run as several replicas, with Horovod or without."""

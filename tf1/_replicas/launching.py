@@ -1,0 +1,91 @@
+"""`python -m tf1 --num_replicas`: a script started as several replicas, and how a replica ends."""
+
+import contextlib
+import os
+import sys
+
+from absl import logging
+
+from bertlib.replicas import cluster, replica_group, replica_launcher
+from bertlib.system import network_namespace
+import tf1
+from tf1._replicas import gradients, horovod
+
+
+def launch(count, timeout, max_restarts, open_ports, arguments):
+    """Starts the replicas of this machine and waits for their end, if there are to be several.
+
+    Args:
+      count: replicas on this machine; 0 for one on each GPU.
+      timeout: seconds in which all have ended after one failed.
+      max_restarts: how often all are started again after a failure.
+      open_ports, arguments: whether other machines can reach the ports of the replicas, and the arguments of
+        the script; see `network_namespace.closed`.
+
+    Returns:
+      a `replica_launcher.End`; None if this process is to run the script.
+
+    Raises:
+      ValueError: there are fewer GPUs, ports cannot be closed that have to be, or TF_CONFIG cannot be used.
+      OSError: the port that it names is taken.
+    """
+    if replica_group.is_replica():
+        return None
+    machines = cluster.from_environment()
+    if machines is not None and machines.is_evaluator:
+        raise ValueError("TF_CONFIG makes this machine an evaluator of others. A script's replica 0 "
+                         "evaluates: leave the evaluator out of the cluster.")
+    count = replica_launcher.count_here(count)
+    if count == 1 and (machines is None or len(machines.addresses) == 1):
+        return None
+
+    def log(text):
+        logging.warning("%s", text)
+
+    with network_namespace.of_replicas(machines, open_ports, arguments, log) as namespace:
+        # As with Horovod, a process sees all GPUs, of which the script may name one.
+        plan = replica_launcher.Plan(count, timeout, max_restarts, machines, shares_gpus=False,
+                                     shows_tracebacks=True, namespace=namespace)
+        return replica_launcher.run(plan, log)
+
+
+@contextlib.contextmanager
+def joined():
+    """Meets the other replicas if this process is one, and takes leave of them after the block."""
+    if not replica_group.is_replica():
+        yield
+        return
+    try:
+        group = replica_group.join()
+        gradients.install(tf1)
+        sys.meta_path.insert(0, horovod.FINDER)  # an installed one would know nothing of the others
+        yield
+    except BaseException as error:
+        _leave(replica_group.current(), error)
+        raise
+    group.leave()
+
+
+def _leave(group, error):
+    """Tells the other replicas and the launcher, which says it, what this process ends with.
+
+    Raises:
+      SystemExit: another replica is the reason, or another try may end otherwise.
+    """
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        said = f"error: {error.code}" if isinstance(error.code, str) else (
+            f"error: the script ended with exit code {code}.")
+        group.leave(said if code else None, code)
+    elif isinstance(error, KeyboardInterrupt):
+        group.leave("interrupted.", 130)
+    elif isinstance(error, replica_group.ReplicaError) or (
+            group.failure and group.failure.about != group.index):
+        group.leave(f"error: {group.failure or error}")
+        sys.exit(os.EX_TEMPFAIL)
+    else:
+        first_line = str(error).strip().partition("\n")[0]
+        group.leave(f"error: {type(error).__name__}: {first_line}")
+        if replica_group.may_pass(error):
+            sys.excepthook(type(error), error, error.__traceback__)
+            sys.exit(os.EX_TEMPFAIL)

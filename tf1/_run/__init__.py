@@ -1,0 +1,1 @@
+"""`python -m tf1 SCRIPT`, and the training sessions of scripts."""

@@ -1,0 +1,44 @@
+"""The package `bert`, as the package bert-tensorflow has it, where no other one is found: our root modules.
+
+`from bert import run_classifier`, `import bert.modeling` and their kin.
+"""
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+
+from tf1._names.namespace import Namespace
+
+_MODULES = ("create_pretraining_data", "extract_features", "modeling", "optimization", "run_classifier",
+            "run_classifier_with_tfhub", "run_pretraining", "run_squad", "tokenization")
+
+
+class _Modules:
+    """The modules, each imported when it is first used."""
+
+    def __getattr__(self, name):
+        if name not in _MODULES:
+            raise AttributeError(name)
+        return importlib.import_module(name)
+
+    def __dir__(self):
+        return list(_MODULES)
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds what all other finders do not: it is the last one."""
+
+    def find_spec(self, name, path=None, target=None):
+        package, _, module = name.partition(".")
+        if package != "bert" or module and (module not in _MODULES or path != []):
+            return None
+        return importlib.util.spec_from_loader(name, self, is_package=not module)
+
+    def create_module(self, spec):
+        return None if spec.parent != spec.name else Namespace(
+            "bert", {}, _Modules, lambda name: f"not one of {', '.join(_MODULES)}.")
+
+    def exec_module(self, module):
+        if module.__spec__.parent != module.__name__:  # a module of the package: ours takes its place
+            sys.modules[module.__name__] = importlib.import_module(module.__name__.partition(".")[2])

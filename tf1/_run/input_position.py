@@ -1,0 +1,264 @@
+"""The position of a script's `input_fn`, saved with each checkpoint, so that a resumed run reads on.
+
+The input of this project's commands needs nothing of this: see `input_pipeline.batch_of_step`.
+
+Beside `model.ckpt-<step>` there is `input_position/model.ckpt-<step>`, in TensorFlow's checkpoint format too,
+but apart from the variables: not everything that lists a checkpoint can read an iterator's state. It holds
+
+    fingerprint   int64: a digest of the input pipeline
+    start         int64: the global step at which the input was at its beginning
+    state_<i>     variant: position, shuffle buffer and prefetched batches of iterator i
+
+A state means something only to the pipeline that it came from: TensorFlow restores one from before a change
+of the batch size and serves a batch of the old size. Hence the fingerprint. A Python generator has no state
+to write: what it gave is read again.
+"""
+
+import hashlib
+import os
+
+from absl import logging
+import tensorflow.compat.v1 as tf
+
+from bertlib.checkpoints import checkpoint_files
+
+_ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
+# They differ from process to process, or say nothing about what the pipeline gives.
+_ATTRIBUTES_LEFT_OUT = ("_class", "_output_shapes", "container", "metadata", "shared_name", "token")
+# Lets Python functions take part: they are taken to depend on their arguments only.
+_IGNORE_EXTERNAL_STATE = 1
+
+
+class InputPosition(object):
+    """The iterators that a graph reads from.
+
+    Attributes:
+      moved: whether `restore` brought them elsewhere than to their beginning.
+    """
+
+    def __init__(self, graph):
+        """Finds the iterators. The graph is the current one and holds the input and nothing else yet."""
+        handles = [op.outputs[0] for op in graph.get_operations()
+                   if op.type in _ITERATORS and _consumers(op, "IteratorGetNext")]
+        self._batches = [list(_consumers(handle.op, "IteratorGetNext")[0].outputs) for handle in handles]
+        self._start = None
+        self.moved = False
+        if not handles:
+            return
+        digest = _Digest(graph)
+        self._fingerprint = digest.of_iterators(handles)
+        self._has_states = "GeneratorDataset" not in digest.op_types
+        with tf.name_scope("input_position"):
+            self._path = tf.placeholder(tf.string, [])
+            self._given_start = tf.placeholder(tf.int64, [])
+            saved = {"fingerprint": tf.constant(self._fingerprint, tf.int64), "start": self._given_start}
+            states = [f"state_{i}" for i in range(len(handles))] if self._has_states else []
+            saved.update({name: tf.raw_ops.SerializeIterator(
+                resource_handle=handle, external_state_policy=_IGNORE_EXTERNAL_STATE)
+                for name, handle in zip(states, handles)})
+            self._save = tf.raw_ops.SaveV2(prefix=self._path, tensor_names=list(saved),
+                                           shape_and_slices=[""] * len(saved), tensors=list(saved.values()))
+            self._restore = tf.group(*[tf.raw_ops.DeserializeIterator(
+                resource_handle=handle, serialized=tf.raw_ops.RestoreV2(
+                    prefix=self._path, tensor_names=[name], shape_and_slices=[""], dtypes=[tf.variant])[0])
+                for name, handle in zip(states, handles)])
+
+    def restore(self, session, checkpoint, step, batches_per_step=1):
+        """Brings the input to where a checkpoint was saved, or says why not and leaves it at its beginning.
+
+        Args:
+          session: a raw session whose iterators are initialized.
+          checkpoint: its prefix; None for the beginning.
+          step: the global step.
+          batches_per_step: batches of the input that one step takes.
+
+        Raises:
+          tf.errors.OutOfRangeError: the input ends before it is there.
+          ValueError: what was saved is damaged.
+        """
+        if not self._batches:
+            return
+        start = self._start_in(checkpoint) if checkpoint else None
+        self._start = step if start is None else start
+        self.moved = self._start != step
+        if self.moved and self._has_states:
+            path = _path_beside(checkpoint)
+            try:
+                session.run(self._restore, {self._path: checkpoint_files.openable(path)})
+            except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as error:
+                raise _damaged(path, error) from error
+        elif self.moved:
+            batches = (step - start) * batches_per_step
+            logging.info("Reading the first %d batches of the input again, to go on where it was.", batches)
+            for _ in range(batches):
+                session.run(self._batches)
+
+    def _start_in(self, checkpoint):
+        """The global step at which a checkpoint's input was at its beginning; None of another input."""
+        path = _path_beside(checkpoint)
+        if not checkpoint_files.exists(path):
+            return None
+        try:
+            found = tf.train.load_checkpoint(checkpoint_files.openable(path))
+            fingerprint, start = found.get_tensor("fingerprint"), found.get_tensor("start")
+        # TensorFlow reports the end of a truncated file as an IndexError.
+        except (tf.errors.OpError, ValueError, IndexError) as error:
+            raise _damaged(path, error) from error
+        if fingerprint != self._fingerprint:
+            logging.warning("The input is another than when %s was saved (files, batch size or code), so it "
+                            "starts from its beginning.", checkpoint)
+            return None
+        return int(start)
+
+    def save(self, session, checkpoint):
+        """Saves where the input is, before the checkpoint is there; does nothing before `restore`."""
+        if self._start is None:
+            return
+        path = _path_beside(checkpoint)
+        directory = os.path.dirname(path)
+        try:
+            tf.gfile.MakeDirs(directory)
+            session.run(self._save, {self._path: path, self._given_start: self._start})
+        except (tf.errors.OpError, OSError) as error:
+            checkpoint_files.remove(path)
+            logging.warning("The position of the input could not be saved in %s (%s).", directory,
+                            str(error).splitlines()[0])
+        for prefix in checkpoint_files.prefixes_in(directory):
+            if prefix != path and not checkpoint_files.exists(_checkpoint_of(prefix)):
+                checkpoint_files.remove(prefix)
+
+
+def _path_beside(checkpoint):
+    return os.path.join(os.path.dirname(checkpoint), "input_position", os.path.basename(checkpoint))
+
+
+def _checkpoint_of(path):
+    return os.path.join(os.path.dirname(os.path.dirname(path)), os.path.basename(path))
+
+
+def _damaged(path, error):
+    reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
+    return ValueError(f"The position of the input in {path} is damaged ({reason}). The weights beside it are "
+                      f"not lost. Remove {path}.index to go on with the input from its beginning.")
+
+
+def _consumers(op, kind):
+    return [consumer for consumer in op.outputs[0].consumers() if consumer.type == kind]
+
+
+class _Digest(object):
+    """Digests of input pipelines that are the same for the same pipeline in another process.
+
+    Names differ between processes, because functions are numbered; so ops count by type, attributes and
+    inputs.
+
+    Attributes:
+      op_types: set of all op types met.
+    """
+
+    def __init__(self, graph):
+        self._functions = {function.signature.name: function
+                           for function in graph.as_graph_def().library.function}
+        self._of_op = {}
+        self._of_function = {}
+        self.op_types = set()
+
+    def of_iterators(self, handles):
+        """Returns the digest (an int of 63 bits) of what the iterators read from."""
+        makers = [op for handle in handles for op in _consumers(handle.op, "MakeIterator")]
+        digest = _hash([self._op(handle.op) for handle in handles]
+                       + [self._op(op.inputs[0].op) for op in makers])
+        return int(digest, 16) >> 1
+
+    def _op(self, op):
+        if op not in self._of_op:
+            inputs = [f"{self._op(tensor.op)}:{tensor.value_index}" for tensor in op.inputs]
+            self._of_op[op] = _hash([self._node(op.node_def), *inputs])
+        return self._of_op[op]
+
+    def _node(self, node):
+        """Type and attributes of a NodeDef."""
+        self.op_types.add(node.op)
+        attributes = [f"{name}={self._attribute(node.attr[name])}" for name in sorted(node.attr)
+                      if name not in _ATTRIBUTES_LEFT_OUT]
+        return _hash([node.op, *attributes])
+
+    def _attribute(self, value):
+        if value.HasField("func"):
+            return self._function(value.func.name)
+        if value.HasField("list") and value.list.func:
+            return _hash([self._function(function.name) for function in value.list.func])
+        return _hash([value.SerializeToString(deterministic=True)])
+
+    def _function(self, name):
+        if name not in self._of_function:
+            function = self._functions[name]
+            names = [argument.name
+                     for argument in function.signature.input_arg] + [node.name for node in function.node_def]
+            numbers = {name: str(number) for number, name in enumerate(names)}
+            parts = []
+            for node in function.node_def:
+                inputs = [text.lstrip("^").split(":", 1) for text in node.input]
+                parts += [self._node(node), *(":".join([numbers[first], *rest]) for first, *rest in inputs)]
+            self._of_function[name] = _hash(parts)
+        return self._of_function[name]
+
+
+def _hash(parts):
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        part = part.encode() if isinstance(part, str) else part
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+class Keeper(tf.train.SessionRunHook):
+    """Moves the input to its position in a checkpoint, and saves the position with each new checkpoint.
+
+    Attributes:
+      listener: the CheckpointSaverListener that saves the position.
+    """
+
+    def __init__(self, graph, model_dir, checkpoint):
+        """Finds the iterators of the graph, which holds the input and nothing else yet.
+
+        Args:
+          graph: the current graph.
+          model_dir: directory of the checkpoints.
+          checkpoint: prefix of the checkpoint whose position is restored; None for the input's beginning.
+        """
+        self._position, self._checkpoint = InputPosition(graph), checkpoint
+        self._has_trained = False
+        self.listener = Listener(self._position, model_dir)
+
+    @property
+    def was_at_end(self):
+        """Whether no step was taken because the restored position was the end of the input."""
+        return self._position.moved and not self._has_trained
+
+    def begin(self):
+        self._global_step = tf.train.get_global_step()
+
+    def restore(self, session, batches_per_step):
+        """Moves the input. To be called before the first step, when all hooks have initialized iterators: a
+        model_fn's hooks may initialize the input.
+
+        Args:
+          session: a raw session.
+          batches_per_step: number of batches that one step takes.
+        """
+        step = int(session.run(self._global_step))
+        self._position.restore(session, self._checkpoint, step, batches_per_step)
+
+    def after_run(self, run_context, run_values):
+        self._has_trained = True
+
+
+class Listener(tf.train.CheckpointSaverListener):
+    """Saves the position of the input before each checkpoint."""
+
+    def __init__(self, position, model_dir):
+        self._position, self._model_dir = position, model_dir
+
+    def before_save(self, session, global_step_value):
+        self._position.save(session, os.path.join(self._model_dir, f"model.ckpt-{global_step_value}"))

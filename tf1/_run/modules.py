@@ -1,0 +1,186 @@
+"""The modules that programs of TensorFlow 1.x import past `tf`, and TensorFlow lacks now.
+
+`from tensorflow.contrib.tpu.python.tpu import tpu_config` and its kind are found in every file once `tf1`
+is imported. So is every module of `tf` under the name of `tf1`, which is what stands in a file whose imports
+were changed: `from tf1.nn import rnn_cell`. A name that is not provided is an ImportError that says what to
+use.
+"""
+
+import importlib
+import sys
+import types
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.training import py_checkpoint_reader
+
+from tf1._contrib import others
+from tf1._contrib.parts import contrib
+from tf1._names import hub, tensorflow_names
+from tf1._names.namespace import ModuleFinder, Namespace, own_names
+from tf1._replicas import horovod
+from tf1._run import bert_package, ours
+
+# The files that TensorFlow 1.15 had below a part of `tf.contrib`, or below the Estimator. Which of them has a
+# name does not matter here: each gives all names of its part.
+_CONTRIB_FILES = {
+    "cluster_resolver": "python.training.tpu_cluster_resolver python.training.cluster_resolver",
+    "crf": "python.ops.crf",
+    "data": "python.ops.batching python.ops.grouping python.ops.interleave_ops python.ops.iterator_ops "
+            "python.ops.readers python.ops.shuffle_ops python.ops.unique",
+    "distribute": "python.collective_all_reduce_strategy python.cross_device_ops python.cross_tower_ops "
+                  "python.mirrored_strategy python.one_device_strategy python.parameter_server_strategy "
+                  "python.tpu_strategy python.values",
+    "estimator": "python.estimator.early_stopping python.estimator.extenders python.estimator.hooks",
+    "framework": "python.framework.checkpoint_utils python.framework.tensor_util python.ops.arg_scope "
+                 "python.ops.ops python.ops.variables",
+    "layers": "python.layers.embedding_ops python.layers.encoders python.layers.feature_column "
+              "python.layers.initializers python.layers.layers python.layers.normalization "
+              "python.layers.optimizers python.layers.regularizers python.layers.summaries "
+              "python.layers.utils",
+    "learn": "python.learn",
+    "lookup": "lookup_ops",
+    "losses": "python.losses.loss_ops",
+    "metrics": "python.ops.metric_ops",
+    "mixed_precision": "python.loss_scale_manager python.loss_scale_optimizer",
+    "opt": "python.training.lazy_adam_optimizer python.training.moving_average_optimizer "
+           "python.training.multitask_optimizer_wrapper python.training.variable_clipping_optimizer "
+           "python.training.weight_decay_optimizers",
+    "predictor": "predictor predictor_factories saved_model_predictor",
+    "rnn": "python.ops.core_rnn_cell python.ops.fused_rnn_cell python.ops.gru_ops python.ops.lstm_ops "
+           "python.ops.rnn python.ops.rnn_cell",
+    "seq2seq": "python.ops.attention_wrapper python.ops.basic_decoder python.ops.beam_search_decoder "
+               "python.ops.beam_search_ops python.ops.decoder python.ops.helper python.ops.loss",
+    "slim": "python.slim.data",
+    "summary": "summary summary_ops",
+    "tpu": "python.ops.tpu_ops python.tpu.bfloat16 python.tpu.tpu python.tpu.tpu_config "
+           "python.tpu.tpu_context python.tpu.tpu_estimator python.tpu.tpu_function python.tpu.tpu_optimizer "
+           "python.tpu.training_loop python.tpu.util",
+    "training": "python.training.bucket_ops python.training.evaluation python.training.hparam "
+                "python.training.training",
+}
+_ESTIMATOR_FILES = (
+    "canned.baseline canned.dnn canned.dnn_linear_combined canned.head canned.linear canned.metric_keys "
+    "canned.prediction_keys early_stopping estimator estimator_lib "
+    "export.export export.export_lib export.export_output exporter hooks.basic_session_run_hooks hooks.hooks "
+    "hooks.session_run_hook inputs.inputs inputs.numpy_io inputs.pandas_io model_fn mode_keys run_config "
+    "tpu.tpu_config tpu.tpu_estimator training util")
+# Modules of TensorFlow that moved.
+_MOVED = {
+    "tensorflow.python.training.gen_training_ops": "tensorflow.python.ops.gen_training_ops",
+    "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
+}
+# Where TensorFlow 1 had the Estimator.
+_ESTIMATOR_ROOTS = ("tensorflow.python.estimator", "tensorflow_estimator", "tensorflow_estimator.estimator",
+                    "tensorflow_estimator.python.estimator", "tensorflow_estimator.compat.v1.estimator",
+                    "tensorflow_estimator.python.estimator.api.estimator",
+                    "tensorflow_estimator.python.estimator.api._v1.estimator")
+
+
+class _FirstOf:
+    """The names of several modules; the first that has one gives it."""
+
+    def __init__(self, *modules):
+        self._modules = modules
+        self._explain = modules[0]._explain
+
+    def __getattr__(self, name):
+        for module in self._modules:
+            if hasattr(module, name):
+                return getattr(module, name)
+        return getattr(self._modules[0], name)  # whose error says what to use
+
+    def __dir__(self):
+        return sorted({name for module in self._modules for name in dir(module)})
+
+
+def _with_packages(names):
+    """Dotted names and the packages that they are in."""
+    parts = [name.split(".") for name in names]
+    return {".".join(part[:length]) for part in parts for length in range(1, len(part) + 1)}
+
+
+def _files():
+    """{module of TensorFlow 1: where its names are}, for those that are not the part itself."""
+    found = {}
+    for part, names in _CONTRIB_FILES.items():
+        base = getattr(contrib, part)
+        found.update({f"tensorflow.contrib.{part}.{name}": base for name in _with_packages(names.split())})
+    found["tensorflow.tools.graph_transforms"] = Namespace("tensorflow.tools.graph_transforms", dict(
+        TransformGraph=others.transform_graph))
+    estimator = tensorflow_names.estimator
+    every = _FirstOf(estimator, estimator.export, estimator.inputs, estimator.tpu, estimator.experimental,
+                     tensorflow_names.estimator_internals)
+    for root in _ESTIMATOR_ROOTS:
+        found.update({f"{root}.{name}": every for name in _with_packages(_ESTIMATOR_FILES.split())})
+        found.update(dict.fromkeys(_with_packages([root]) - {"tensorflow", "tensorflow.python"}, every))
+    return found
+
+
+_FILES = _files()
+# The names of `tensorflow` in programs, and those of its parts that it lacks; of tf1 all are looked up.
+_ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
+          "tensorflow.": ("app", "contrib", "distributions", "estimator", "flags", "gfile", "layers",
+                          "logging", "python_io", "resource_loader"),
+          "tf1.": None}
+
+
+def _find(name):
+    """The module that stands for a name, or None."""
+    if name in _MOVED:
+        return Namespace(name, {}, lambda: importlib.import_module(_MOVED[name]))
+    root = next((root for root in _ROOTS if name.startswith(root)), "")
+    file = f"tensorflow.{name[len(root):]}" if root else name
+    if file in _FILES:
+        return Namespace(name, {}, lambda: _FILES[file], _FILES[file]._explain)
+    package, _, part = file.rpartition(".")
+    if package in _FILES:
+        return _part(_FILES[package], part, name)
+    path = name[len(root):].split(".")
+    if not root or path[0].startswith("_") or _ROOTS[root] and path[0] not in _ROOTS[root]:
+        return None
+    found = sys.modules["tf1"]
+    for part in path:
+        found = _part(found, part, name)
+    return found if found is None or isinstance(found, Namespace) else Namespace(name, {}, lambda: found)
+
+
+def _part(module, name, full):
+    """The module of that name in another; None if there is none.
+
+    Raises:
+      ImportError: it is not provided; says what to use instead.
+    """
+    try:
+        found = getattr(module, name)
+    except AttributeError as error:
+        if isinstance(module, (Namespace, _FirstOf)):
+            raise ImportError(str(error), name=full) from None
+        return None
+    return found if isinstance(found, types.ModuleType) else None
+
+
+def _put_back():
+    """Gives TensorFlow's own modules the names that they had and that programs take from there."""
+    for module, names in {
+        "tensorflow.python.framework.ops": own_names(tf, "IndexedSlices", "Tensor"),
+        "tensorflow.python.framework.graph_util": own_names(
+            tf.graph_util, "convert_variables_to_constants", "extract_sub_graph", "must_run_on_cpu",
+            "remove_training_nodes", "tensor_shape_from_node_def_name"),
+        "tensorflow.python.ops.array_ops": own_names(tf, "parallel_stack", "stack", "unstack"),
+        "tensorflow.python.ops.control_flow_ops": own_names(tf, "Assert", "case", "cond", "while_loop"),
+        "tensorflow.python.ops.variable_scope": {"variable": tf.Variable},
+        "tensorflow.python.pywrap_tensorflow": {
+            "NewCheckpointReader": py_checkpoint_reader.NewCheckpointReader},
+    }.items():
+        module = importlib.import_module(module)
+        for name, value in names.items():
+            if not hasattr(module, name):
+                setattr(module, name, value)
+
+
+# In place of an installed one too, of which later versions have no hub.Module.
+sys.modules["tensorflow_hub"] = hub.hub
+sys.meta_path.insert(0, ours.Finder())
+# After all others looked for them.
+sys.meta_path += [ModuleFinder(_find), bert_package.Finder(), horovod.FINDER]
+_put_back()

@@ -1,0 +1,105 @@
+"""Files of TensorFlow 1.x imported as if `import tensorflow as tf` in them said `import tf1 as tf`.
+
+Only the syntax tree in memory is changed, line by line in its place. Nothing is compiled into a `.pyc`, so
+that plain runs of the same files do not meet it. The fork's own files are changed, and packages that are
+named: libraries go on with TensorFlow as it is.
+"""
+
+import ast
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import sysconfig
+
+from tf1._run import ours
+
+# Parts of TensorFlow that a file goes on to import from TensorFlow itself.
+_INNER = ("core", "python", "tools")
+
+
+def rewritten(tree):
+    """Returns the syntax tree of a file with its imports of TensorFlow changed into those of `tf1`."""
+    return ast.fix_missing_locations(_Imports().visit(tree))
+
+
+class _Imports(ast.NodeTransformer):
+    """Changes import statements."""
+
+    def visit_Import(self, node):
+        statements, aliases = [], []
+        for alias in node.names:
+            ours = _our_name(alias.name)
+            if ours is None:
+                aliases.append(alias)
+            elif alias.asname or "." not in alias.name:
+                aliases.append(ast.alias(ours, alias.asname or alias.name))
+            else:  # `import tensorflow.contrib.crf` binds `tensorflow`
+                statements.append(ast.Expr(ast.Call(ast.Name("__import__", ast.Load()), [ast.Constant(ours)],
+                                                    [])))
+                aliases.append(ast.alias("tf1", "tensorflow"))
+        statements.append(ast.Import(aliases))
+        return [ast.copy_location(statement, node) for statement in statements]
+
+    def visit_ImportFrom(self, node):
+        ours = None if node.level else _our_name(node.module)
+        if ours is None:
+            return node
+        return ast.copy_location(ast.ImportFrom(ours, node.names, 0), node)
+
+
+def _our_name(module):
+    """`tf1`'s name of a module of TensorFlow; None for all others."""
+    parts = module.split(".")
+    if parts[0] != "tensorflow" or parts[1:2] and parts[1] in _INNER:
+        return None
+    if parts[1:2] == ["compat"] and parts[2:3] != ["v1"]:
+        return "tf1.compat" if parts == ["tensorflow", "compat"] else None
+    return ".".join(["tf1", *(parts[3:] if parts[1:2] == ["compat"] else parts[1:])])
+
+
+def compiled(data, path):
+    """Compiles the text of a file, its imports changed.
+
+    Args:
+      data: its bytes.
+      path: its path, for tracebacks.
+
+    Raises:
+      SyntaxError: it is not Python 3.
+    """
+    return compile(rewritten(ast.parse(data, path)), path, "exec", dont_inherit=True)
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Loads a file with its imports changed."""
+
+    def get_code(self, fullname):
+        path = self.get_filename(fullname)
+        return compiled(self.get_data(path), path)
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds the fork's own files before Python does."""
+
+    def __init__(self, packages=()):
+        """Creates a finder.
+
+        Args:
+          packages: names of installed packages that belong to the fork too.
+        """
+        self._packages = frozenset(packages)
+        self._libraries = [os.path.join(os.path.realpath(path), "") for path in {
+            *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
+            *(path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages"))}]
+
+    def find_spec(self, name, path=None, target=None):
+        spec = ours.find_spec(name, path, target)
+        if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader and (
+                name.partition(".")[0] in self._packages or self._is_forks(spec.origin)):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+    def _is_forks(self, path):
+        path = os.path.realpath(path)
+        return not path.startswith(tuple(self._libraries)) and not ours.is_ours(path)

@@ -1,0 +1,85 @@
+"""`python -m tf1 SCRIPT`: a script of TensorFlow 1.x run as it is."""
+
+import ast
+import builtins
+import importlib.util
+import os
+import sys
+import types
+
+from tf1._run import rewriting
+
+# Files whose frames are left out of tracebacks.
+_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_HIDDEN = (*(os.path.join(_FOLDER, name) for name in ("__main__.py", "_replicas/launching.py",
+                                                      "_run/running.py", "_run/rewriting.py")),
+           ast.__file__, "<frozen ")
+
+
+def run_script(path, arguments, packages=()):
+    """Runs a file as Python would, its imports and those of its modules changed.
+
+    Args:
+      path: the file.
+      arguments: of the script; `sys.argv[1:]`.
+      packages: installed packages that are to be changed too.
+
+    Raises:
+      OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        data = file.read()
+    _prepare([path, *arguments], packages)
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    module = _main_module(path)
+    exec(rewriting.compiled(data, path), vars(module))
+
+
+def run_module(name, arguments, packages=()):
+    """Runs a module or package as `python -m` would; see `run_script`.
+
+    Raises:
+      ImportError: there is no such module.
+    """
+    _prepare([name, *arguments], packages)
+    sys.path[0] = os.getcwd()
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    if spec is None or not hasattr(spec.loader, "get_code"):
+        raise ImportError(f"No module named {name}", name=name)
+    sys.argv[0] = spec.origin
+    module = _main_module(spec.origin)
+    module.__spec__, module.__loader__, module.__package__ = spec, spec.loader, spec.parent
+    exec(rewriting.compiled(spec.loader.get_data(spec.origin), spec.origin), vars(module))
+
+
+def _prepare(argv, packages):
+    sys.argv[:] = argv
+    sys.meta_path.insert(0, rewriting.Finder(packages))
+    sys.excepthook = _show
+
+
+def _main_module(path):
+    """A new `__main__`, put in the place of ours."""
+    module = types.ModuleType("__main__")
+    vars(module).update(__file__=path, __builtins__=builtins)
+    sys.modules["__main__"] = module
+    return module
+
+
+def _show(kind, error, traceback):
+    """Shows an error as Python does, without the frames of this package's running and importing."""
+    sys.__excepthook__(kind, error.with_traceback(_without_ours(traceback)), None)
+
+
+def _without_ours(traceback):
+    frames = []
+    while traceback is not None:
+        frames.append(traceback)
+        traceback = traceback.tb_next
+    shown = None
+    for frame in reversed(frames):
+        if not frame.tb_frame.f_code.co_filename.startswith(_HIDDEN):
+            shown = types.TracebackType(shown, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return shown

@@ -1,0 +1,67 @@
+"""`tf.estimator.RunConfig`: the settings of a run, and those of clusters and devices that scripts pass."""
+
+import os
+
+from bertlib.estimator import run_config
+from bertlib.replicas import cluster
+
+
+class RunConfig(run_config.RunConfig):
+    """The core's `RunConfig` with the other arguments and attributes that TensorFlow's had."""
+
+    task_type = "worker"
+    num_ps_replicas = 0
+    master = ""
+    evaluation_master = ""
+
+    def __init__(self, *arguments, train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
+                 experimental_distribute=None, experimental_max_worker_delay_secs=None,
+                 session_creation_timeout_secs=7200, **settings):
+        """Creates a configuration; arguments that are not listed here are those of the core's.
+
+        Args:
+          train_distribute, eval_distribute: a tf.distribute strategy. With one replica it changes nothing;
+            `python -m tf1 --num_replicas` starts the replicas of a larger one.
+          device_fn: function of an op that returns its device.
+          protocol, experimental_distribute, experimental_max_worker_delay_secs,
+            session_creation_timeout_secs: settings of clusters; ignored.
+
+        Raises:
+          ValueError: a strategy has several replicas, or TF_CONFIG several processes; or an error of the
+            core's.
+        """
+        if not self.replicas:
+            refuse_clusters()
+        super().__init__(*arguments, **settings)
+        for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
+            if not self.replicas and strategy is not None and strategy.num_replicas_in_sync > 1:
+                count = strategy.num_replicas_in_sync
+                raise ValueError(f"{name} has {count} replicas. Start the script as python -m tf1 "
+                                 f"--num_replicas={count}, or leave {name} out: the run then uses one "
+                                 "device.")
+        self.train_distribute, self.eval_distribute = train_distribute, eval_distribute
+        self.device_fn = device_fn
+        self.protocol = protocol
+        self.experimental_distribute = experimental_distribute
+        self.experimental_max_worker_delay_secs = experimental_max_worker_delay_secs
+        self.session_creation_timeout_secs = session_creation_timeout_secs
+
+    @property
+    def task_id(self):
+        """The index of this replica."""
+        return self.replicas.index if self.replicas else 0
+
+
+def refuse_clusters(environment=os.environ):
+    """Checks that TF_CONFIG, by which `tf.estimator` learned of other processes, names only this one.
+
+    Each of several would believe that it is alone, and write into the same directory.
+
+    Raises:
+      ValueError: it names several, or makes this process an evaluator of others, or cannot be used.
+    """
+    machines = cluster.from_environment(environment)
+    if machines and (len(machines.addresses) > 1 or machines.is_evaluator):
+        raise ValueError("The environment variable TF_CONFIG names a cluster, and this process is alone: "
+                         "each of several would train by itself, in the same directory. Start the script as "
+                         "python -m tf1 --num_replicas=1 SCRIPT, or unset TF_CONFIG.")

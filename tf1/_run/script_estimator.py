@@ -1,0 +1,43 @@
+"""`tf.estimator.Estimator`: the core's Estimator for the models and inputs of other people's scripts."""
+
+from bertlib.estimator import estimator
+from tf1._replicas.horovod_mode import script_divides_work
+from tf1._run import script_training
+from tf1._run.script_config import RunConfig
+
+
+class Estimator(estimator.Estimator):
+    """The core's `Estimator`, whose training takes any input_fn and model_fn; see `script_training`."""
+
+    _builder_class = script_training.Builder
+
+    def __init__(self, model_fn, model_dir=None, config=None, params=None, use_tpu=False,
+                 train_batch_size=None, eval_batch_size=None, predict_batch_size=None, warm_start_from=None):
+        """Creates an Estimator; arguments that are not listed here are those of the core's.
+
+        Args:
+          config: a `script_config.RunConfig`.
+          params: dict for the model_fn and the input_fn. Both get a copy of any other object; it needs
+            set_hparam, as HParams has, if there are batch sizes.
+          warm_start_from: a checkpoint, or an object with the arguments of `tf.train.warm_start` as
+            attributes (`WarmStartSettings`), from which training starts if model_dir has no checkpoint.
+
+        Raises:
+          TypeError: a batch size cannot be put into params.
+          ValueError: see the core's.
+        """
+        super().__init__(model_fn, model_dir, config or RunConfig(), params, use_tpu, train_batch_size,
+                         eval_batch_size, predict_batch_size)
+        self._warm_start_from = warm_start_from
+
+    def _training_session(self, *arguments):
+        return script_training.TrainingSession(self._builder, self._config, *arguments,
+                                               warm_start_from=self._warm_start_from)
+
+    @property
+    def _group(self):
+        return None if script_divides_work() else super()._group
+
+    @property
+    def _writes_evaluations(self):
+        return script_divides_work() or super()._writes_evaluations
