@@ -8,6 +8,7 @@ evaluation builds its own graph, reads the weights from a checkpoint and writes 
 """
 
 import contextlib
+import itertools
 import os
 import random
 import tempfile
@@ -52,86 +53,38 @@ def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group
         spec, input_hooks = builder.build_on(input_fn, ModeKeys.EVAL)
         if group and not (replica_sync.is_shared() and spec.gathered_metrics):
             return None
-        check, keeps = config.stop_request.check, revise is not None
-        metrics = _GatheredMetrics(spec, keeps, check, group) if group else _GraphMetrics(spec, keeps, check)
-        predictions, batches = [], 0
+        if group:
+            gathered_metrics = replica_sync.Metrics(spec.gathered_metrics)
+            values, fetches = {}, [spec.loss, spec.gathered_metrics[1]]
+        else:
+            values, update = _metric_ops(spec)
+            fetches = [update]
+        # The values are read once, when the input has ended: reading is not free, and updates may still run.
+        final = tf.train.FinalOpsHook({**values, "global_step": tf.train.get_global_step()})
+        predictions = []
         with (input_pipeline.explaining_faults(),
-              _session(spec, checkpoint, config, [*input_hooks, *hooks, *spec.evaluation_hooks,
-                                                  *metrics.hooks]) as session,
+              _session(spec, checkpoint, config,
+                       [*input_hooks, *hooks, *spec.evaluation_hooks, final]) as session,
               session_hooks.progress_bar(steps, "evaluating", "batch") as progress):
-            metrics.begin(session)
-            while steps is None or batches < steps:
-                batch = metrics.next_batch(session)
-                if batch is None:
-                    break
+            batches = _batches(session, [*fetches, spec.predictions if revise else {}], config, group)
+            for *fetched, batch in itertools.islice(batches, steps):
+                if group:
+                    gathered_metrics.add(*fetched)
                 predictions += estimator_spec.examples_of(batch) if revise else []
-                batches += 1
                 progress.update()
-        results = metrics.results()
+        results = {**final.final_ops_values, **(gathered_metrics.results() if group else {})}
     return revise(results, predictions) if revise else results
 
 
-class _GraphMetrics:
-    """The metrics of a model_fn, updated in its graph by this process.
-
-    Attributes:
-      hooks: list of SessionRunHook that the session needs.
-    """
-
-    def __init__(self, spec, keeps_predictions, check):
-        metrics = dict(spec.eval_metric_ops)
-        for reserved in ("loss", "global_step"):
-            if reserved in metrics:
-                raise ValueError(f"The model_fn has a metric named {reserved!r}; that name is taken.")
-        metrics["loss"] = tf.metrics.mean(spec.loss)
-        self._fetches = [tf.group(*[update for _, update in metrics.values()]),
-                         spec.predictions if keeps_predictions else {}]
-        values = {key: value for key, (value, _) in metrics.items()}
-        values["global_step"] = tf.train.get_global_step()
-        # The values are read once, when the input has ended: reading is not free, and updates may still run.
-        self._final = tf.train.FinalOpsHook(values)
-        self.hooks, self._check = [self._final], check
-
-    def begin(self, session):
-        """Does nothing: all values are read at the end."""
-
-    def next_batch(self, session):
-        """Adds a batch; returns its predictions, {} if they are not kept, or None if there is no batch."""
-        if session.should_stop():
-            return None
-        self._check()
-        return session.run(self._fetches)[1]
-
-    def results(self):
-        """Returns {name: value}, after the session was closed."""
-        return self._final.final_ops_values
-
-
-class _GatheredMetrics:
-    """The metrics of batches that replicas computed. It has the methods of `_GraphMetrics`."""
-
-    hooks = ()
-
-    def __init__(self, spec, keeps_predictions, check, group):
-        self._metrics = replica_sync.Metrics(spec.gathered_metrics)
-        self._fetches = [spec.loss, spec.gathered_metrics[1], spec.predictions if keeps_predictions else {}]
-        self._check, self._group = check, group
-
-    def begin(self, session):
-        """Reads the step of the weights."""
-        self._step = session.raw_session().run(tf.train.get_global_step())
-        self._batches = replica_sync.gathered(self._group, session, self._fetches, self._check)
-
-    def next_batch(self, session):
-        """See `_GraphMetrics`."""
-        loss, values, predictions = next(self._batches, (None, None, None))
-        if loss is not None:
-            self._metrics.add(loss, values)
-        return predictions
-
-    def results(self):
-        """See `_GraphMetrics`."""
-        return {**self._metrics.results(), "global_step": self._step}
+def _metric_ops(spec):
+    """Returns ({name: value} of a model_fn's metrics and of the mean loss, the op that adds a batch)."""
+    metrics = dict(spec.eval_metric_ops)
+    for reserved in ("loss", "global_step"):
+        if reserved in metrics:
+            raise ValueError(f"The model_fn has a metric named {reserved!r}; that name is taken.")
+    metrics["loss"] = tf.metrics.mean(spec.loss)
+    return ({name: value for name, (value, _) in metrics.items()},
+            tf.group(*[update for _, update in metrics.values()]))
 
 
 def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, hooks=(), group=None):
@@ -153,21 +106,27 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
         shared = replica_sync.is_shared()
         predictions = estimator_spec.chosen(spec.predictions, predict_keys)
         session = _session(spec, checkpoint, config, [*input_hooks, *(hooks or []), *spec.prediction_hooks])
-    check = config.stop_request.check
     with session:
-        if group:
-            batches = replica_sync.gathered(group, session, predictions, check, shared)
-            while True:
-                with input_pipeline.explaining_faults(graph):
-                    batch = next(batches, None)
-                if batch is None:
-                    return
-                yield batch
+        batches = _batches(session, predictions, config, group, shared)
+        while True:
+            with input_pipeline.explaining_faults(graph):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+
+def _batches(session, fetches, config, group, shared=True):
+    """Yields the values of the fetches for each batch, of all replicas if there is a group; see
+    `replica_sync.gathered`."""
+    check = config.stop_request.check
+    if group:
+        yield from replica_sync.gathered(group, session, fetches, check, shared)
+        return
+    with contextlib.suppress(StopIteration):  # by which a hook may end the session
         while not session.should_stop():
             check()
-            with input_pipeline.explaining_faults(graph):
-                batch = session.run(predictions)
-            yield batch
+            yield session.run(fetches)
 
 
 def _session(spec, checkpoint, config, hooks):
