@@ -20,7 +20,7 @@ from absl import flags
 
 from bertlib.command_line import common_flags, launch
 
-from bertlib.runs import checks, estimator_setup
+from bertlib.runs import checks, estimator_setup, learning_curve
 from bertlib.runs.classification import classification_run
 from bertlib.runs.classification.classification_run import (  # noqa: F401  names of this script that live there
     labels_of,
@@ -100,6 +100,7 @@ def main(_):
     target = classification_run.target_of(processor)
     head = classification_run.head_of(target)
     checks.check_output_dir(settings)
+    learning_curve.check(settings)
     classification_run.refuse_overwriting(settings, processor)
     init_checkpoint = classification_run.starting_checkpoint(settings, target)
     checks.check_starting_weights(settings, bert_config, head.shapes(bert_config), settings.do_train,

@@ -17,7 +17,7 @@ from absl import flags, logging
 from bertlib.command_line import common_flags, launch
 
 from bertlib.checkpoints import checkpoint_formats, hub_module
-from bertlib.runs import checks, estimator_setup, run_record
+from bertlib.runs import checks, estimator_setup, learning_curve, run_record
 from bertlib.runs.classification import classification_run, classification_splits
 from bertlib.runs.settings import WEIGHTS
 from bertlib.system import files
@@ -193,6 +193,7 @@ def main(_):
     target = classification_run.target_of(processor)
     task_head, num_outputs = classification_run.head_of(target), target.size
     checks.check_output_dir(settings)
+    learning_curve.check(settings)
     read = files_of(spec)
     classification_run.refuse_overwriting(settings, processor, bert_hub_module_handle=read)
     if checkpoint_formats.latest_checkpoint(settings.output_dir):

@@ -52,9 +52,7 @@ FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 # What the sample needs, where a flag is not given.
 _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_steps=1500,
                      num_warmup_steps=150, learning_rate=1e-3, eval_batch_size=32, save_checkpoints_steps=150,
-                     log_steps=50, eval_each_checkpoint=True)
-# What a training writes besides checkpoints.
-_CURVE_FILES = ("learning_curve.tsv", "learning_curve.svg")
+                     log_steps=50)
 # Records of each file that are looked at before training.
 _CHECKED_RECORDS = 100
 
@@ -75,8 +73,6 @@ def define_flags():
     with common_flags.section("Task", SPEED):
         flags.DEFINE_integer("eval_batch_size", 8, "Examples in a batch of the evaluation.", lower_bound=1)
         flags.DEFINE_integer("max_eval_steps", 100, "Batches of the evaluation at most.", lower_bound=1)
-        flags.DEFINE_bool("eval_each_checkpoint", False, "With --do_train: evaluate each checkpoint when it "
-                          "is saved, into learning_curve.tsv and, as a picture, learning_curve.svg.")
     common_flags.define_model_flags(max_seq_length=128)
     with common_flags.section("Model", WEIGHTS):
         flags.DEFINE_string("vocab_file", None, "The vocabulary that the records were made with, one "
@@ -162,7 +158,8 @@ def resolve_flags(settings):
         logging.info("--input_file not given: using %s, a small text made for this repository", sample)
         for name, value in {"bert_config_file": os.path.join(sample, "bert_config.json"),
                             "vocab_file": os.path.join(sample, "vocab.txt"), "do_lower_case": True,
-                            **_SAMPLE_FLAGS}.items():
+                            **_SAMPLE_FLAGS,
+                            **({"eval_each_checkpoint": True} if settings.do_train else {})}.items():
             if not settings.is_settled(name):
                 settings.take_default(name, value)
     checks.take_model_files(settings)
@@ -212,6 +209,7 @@ def main(_):
     checks.check_vocabulary(settings, config)
     checks.check_segments(config, "an example of pre-training is a pair")
     checks.check_output_dir(settings)
+    learning_curve.check(settings, needs_do_eval=False)
     init_checkpoint = head_labels.starting_checkpoint(settings, head_labels.Head("pre-training"))
     checks.check_starting_weights(settings, config, head_shapes(config), settings.do_train, init_checkpoint)
     if sampled:
@@ -219,7 +217,7 @@ def main(_):
     paths_of = {name: files_of_flag(settings, name if getattr(settings, name) else "input_file")
                 for name in ("input_file", "eval_file")}
     checks.refuse_overwriting(settings, paths_of,
-                              checks.overwritten_by(settings, ["eval_results.txt"], _CURVE_FILES))
+                              checks.overwritten_by(settings, ["eval_results.txt"], []))
     for name, paths in paths_of.items():
         check_records(settings, name, paths, config)
     vocabulary = vocabularies.of_records(settings, list(dict.fromkeys(itertools.chain(*paths_of.values()))))
@@ -242,22 +240,25 @@ def main(_):
     lengths = settings.max_seq_length, settings.max_predictions_per_seq
     sizes = dict(vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size)
 
-    def evaluate():
-        return trainer.evaluate(input_fn_builder(paths_of["eval_file"], *lengths, is_training=False, **sizes),
-                                settings.max_eval_steps)
+    def input_fn(flag, is_training=False):
+        return input_fn_builder(paths_of[flag], *lengths, is_training=is_training, **sizes)
+
+    def evaluate(eval_input_fn):
+        return trainer.evaluate(eval_input_fn, settings.max_eval_steps)
 
     with estimator_setup.writing(settings, record):
         if settings.do_train:
-            shown = {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"}
-            listeners = [learning_curve.LearningCurve(settings.output_dir, evaluate, "Words predicted "
-                                                      "correctly, of those masked", shown)]
+            listeners = learning_curve.listeners(
+                settings, lambda: input_fn("eval_file"), evaluate,
+                "Words predicted correctly, of those masked",
+                {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"})
             logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]),
                          settings.num_train_steps, settings.train_batch_size)
-            trainer.train(input_fn_builder(paths_of["input_file"], *lengths, is_training=True, **sizes),
-                          max_steps=settings.num_train_steps, saving_listeners=listeners
-                          if settings.eval_each_checkpoint else None)
+            trainer.train(input_fn("input_file", is_training=True), max_steps=settings.num_train_steps,
+                          saving_listeners=listeners)
         if settings.do_eval:
-            results.write_results(settings.results_dir, "eval_results.txt", evaluate())
+            results.write_results(settings.results_dir, "eval_results.txt",
+                                  evaluate(input_fn("eval_file")))
 
 
 if __name__ == "__main__":

@@ -12,19 +12,14 @@ does it on the sample data with the installed model. With your own:
 """
 
 import functools
-import json
 import os
 
 from absl import flags, logging
-import numpy as np
 
 from bertlib.command_line import common_flags, launch
 
-from bertlib.data import input_pipeline
-from bertlib.runs import checks, estimator_setup, head_labels, run_record
+from bertlib.runs import checks, estimator_setup, head_labels, learning_curve, question_answering, run_record
 from bertlib.runs.settings import INPUT, SPEED, TASK
-from bertlib.system import files
-from bertlib.tasks.squad import squad_answers, squad_predictions, squad_report, squad_scores
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  likewise
     RawResult,
     _compute_softmax,
@@ -57,8 +52,6 @@ FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 # What is written to results_dir.
 _RESULT_FILES = ("eval.tf_record", "predictions.json", "nbest_predictions.json", "null_odds.json",
                  "answer_offsets.json", "predictions.html", "eval_results.json")
-# Logit of a position that was cut off: as little as a masked position's score, and no infinity.
-_CUT_OFF = -10000.0
 
 
 def define_flags():
@@ -191,6 +184,7 @@ def main(_):
     validate_flags_or_throw(bert_config, settings)
     tokenizer = checks.load_tokenizer(settings, bert_config)
     checks.check_output_dir(settings)
+    learning_curve.check(settings)
     checks.refuse_overwriting(
         settings, {name: filter(None, [getattr(settings, name)]) for name in ("train_file", "predict_file")},
         checks.overwritten_by(settings, _RESULT_FILES, ["train.tf_record"]))
@@ -217,6 +211,7 @@ def main(_):
                                                     num_train_steps=num_train_steps)
     lengths = settings.max_seq_length, settings.doc_stride, settings.max_query_length
 
+    @functools.cache  # a part that is evaluated several times is written once
     def input_fn(part, is_training):
         """Writes the part's windows; returns the input_fn that reads them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{part}.tf_record")
@@ -227,64 +222,18 @@ def main(_):
                                 trim=step.trim if is_training else settings.trim_padding is not False,
                                 unequal_micro_batches=is_training and step.unequal_micro_batches)
 
+    evaluation = question_answering.Evaluation(settings, reader, examples.get("eval"), gold, tokenizer)
     with estimator_setup.writing(settings, record):
         if settings.do_train:
+            listeners = learning_curve.listeners(
+                settings, lambda: input_fn("eval", False), evaluation.scores, "Answers to --predict_file",
+                evaluation.shown, full_score=100)
             logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,
                          settings.train_batch_size)
-            reader.train(input_fn("train", True), max_steps=num_train_steps)
+            reader.train(input_fn("train", True), max_steps=num_train_steps, saving_listeners=listeners)
         if "eval" in examples:
             logging.info("Answering %d questions.", len(examples["eval"]))
-            results = (RawResult(int(result["unique_ids"]), *(_padded(result[name], settings.max_seq_length)
-                                                              for name in ("start_logits", "end_logits")))
-                       for result in input_pipeline.in_order(reader.predict(input_fn("eval", False))))
-            features = generate_features(examples["eval"], tokenizer, *lengths, is_training=False,
-                                         report=False)
-            write_answers(settings, examples["eval"], features, results, gold,
-                          getattr(tokenizer, "basic_tokenizer", None))
-
-
-def _padded(logits, length):
-    """Logits of a trimmed sequence [≤ F] as of a whole one, with hardly any chance for what was cut off."""
-    return np.pad(logits, (0, length - len(logits)), constant_values=_CUT_OFF)
-
-
-def write_answers(settings, examples, features, results, gold, basic_tokenizer=None):
-    """Writes the answers to results_dir, and with the right answers, the scores and a report to look at.
-
-    Args:
-      examples: list of `SquadExample`.
-      features: iterable of their `InputFeatures`.
-      results: iterable of their `RawResult`.
-      gold: see `squad_data.read_gold`, or None.
-      basic_tokenizer: see `squad_answers.select_answers`.
-    """
-    def path(name):
-        return os.path.join(settings.results_dir, name)
-
-    version_2, threshold = settings.version_2_with_negative, settings.null_score_diff_threshold
-    answers = squad_answers.select_answers(examples, features, results, settings.n_best_size,
-                                           settings.max_answer_length, settings.do_lower_case, version_2,
-                                           settings.verbose_logging, basic_tokenizer)
-    predictions = squad_predictions.write_nbest(answers, path("nbest_predictions.json"))
-    if settings.find_null_threshold:
-        threshold = squad_scores.find_null_threshold(gold, predictions)
-        logging.info("Best --null_score_diff_threshold on %s: %s.", settings.predict_file, threshold)
-    texts = squad_predictions.write_answers(predictions, path("predictions.json"),
-                                            path("null_odds.json") if version_2 else None,
-                                            path("answer_offsets.json"), threshold)
-    squad_report.write_report(path("predictions.html"), examples, predictions, gold, threshold)
-    logging.info("Answers: %s; to look at: %s.", path("predictions.json"), path("predictions.html"))
-    if gold is not None:
-        odds = squad_predictions.null_odds(predictions) if version_2 else None
-        scores = squad_scores.evaluate(gold, texts, version_2, odds)
-        one_sided = squad_scores.one_sided(gold, texts) if version_2 else None
-        if one_sided:
-            logging.warning("%s", one_sided)
-        if version_2:
-            scores["null_score_diff_threshold"] = threshold
-        files.write_text(path("eval_results.json"), json.dumps(scores, indent=2) + "\n")
-        logging.info("Results, in %s:\n%s", path("eval_results.json"),
-                     "\n".join(f"  {name} = {value}" for name, value in scores.items()))
+            evaluation.write(input_fn("eval", False))
 
 
 if __name__ == "__main__":

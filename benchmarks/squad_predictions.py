@@ -15,13 +15,14 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from bertlib.command_line import launch
 
+from bertlib.runs import question_answering
 import run_squad
 
 ALLOWED_SHARE = 0.1
 
 
 def measured(write_answers):
-    """Returns `run_squad.write_answers` with a clock that starts after the prediction."""
+    """Returns `question_answering.write_answers` with a clock that starts after the prediction."""
     def write(settings, examples, features, results, *others):
         features, results = list(features), list(results)
         start = time.process_time()
@@ -40,5 +41,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     _, sys.argv[1:] = parser.parse_known_args()
-    run_squad.write_answers = measured(run_squad.write_answers)
+    question_answering.write_answers = measured(question_answering.write_answers)
     launch.run(run_squad.main)

@@ -297,6 +297,9 @@ def define_training_flags():
         flags.DEFINE_integer("seed", 12345, "Seed of everything random: the same seed repeats the run.")
     with section("Training", SPEED):
         flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
+        flags.DEFINE_bool("eval_each_checkpoint", False, "With do_train: evaluate each checkpoint when it is "
+                          "saved. Its metrics become a row of learning_curve.tsv in output_dir, and a point "
+                          "of the picture learning_curve.svg. The weights stay the same, bit for bit.")
         flags.DEFINE_integer("log_steps", 10, "Steps between lines in the log and points in TensorBoard.",
                              lower_bound=1)
     with section("Memory and speed", SPEED):

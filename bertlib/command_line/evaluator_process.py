@@ -86,6 +86,7 @@ def _evaluate(signals):
     changes = {**{name: trained[name] for name in settings.of_class(WEIGHTS)
                   if trained.get(name) is not None},
                "do_train": "false", "do_eval": "true", "do_predict": "false", "do_export": "false",
+               "eval_each_checkpoint": "false",
                "results_dir": os.path.join(FLAGS.output_dir, "evaluator")}
     command = [sys.executable, *sys.orig_argv[1:],
                *(f"--{name}={value}" for name, value in changes.items() if name in FLAGS)]

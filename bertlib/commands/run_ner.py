@@ -21,7 +21,7 @@ from bertlib.command_line import common_flags, launch
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.output_directory import output_files, record_fields
-from bertlib.runs import checks, estimator_setup, head_labels, results, run_record
+from bertlib.runs import checks, estimator_setup, head_labels, learning_curve, results, run_record
 from bertlib.runs.settings import INPUT, SPEED, TASK
 from bertlib.system import files
 from bertlib.tasks.tagging import tagging_data, tagging_head
@@ -237,6 +237,7 @@ def main(_):
     bert_config = checks.load_config(settings)
     tokenizer = checks.load_tokenizer(settings, bert_config)
     checks.check_output_dir(settings)
+    learning_curve.check(settings)
     read = {f"{part}_file": getattr(settings, f"{part}_file") for part in _PARTS}
     checks.refuse_overwriting(settings, {name: [path] for name, path in read.items() if path},
                               checks.overwritten_by(settings, _RESULT_FILES, [_RECORDS["train"]]))
@@ -281,6 +282,7 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
       num_train_steps: the last step.
       record: the `run_record.RunRecord`.
     """
+    @functools.cache  # a part that is evaluated several times is written once
     def input_fn(part, is_training=False):
         """Writes the part's features; returns the input_fn that reads them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, _RECORDS[part])
@@ -290,23 +292,35 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
             trim=step.trim if is_training else settings.trim_padding is not False,
             unequal_micro_batches=is_training and step.unequal_micro_batches)
 
+    def tag(part, part_input_fn):
+        """Tags a part; returns the predicted tags of each sentence, and their scores if the file has tags."""
+        rows = list(input_pipeline.in_order(tagger.predict(part_input_fn)))
+        predicted = predictions_of(rows, data, data.parts[part])
+        if not data.parts[part].is_tagged:
+            return predicted, None
+        return predicted, scores_of(data, part, predicted, {
+            "eval_loss": sum(row["loss"] for row in rows) / sum(
+                sum(window.tag_mask) for window in windows[part]),
+            "global_step": checkpoint_formats.step_in(tagger.latest_checkpoint())})
+
     with estimator_setup.writing(settings, record):
         if settings.do_train:
+            listeners = learning_curve.listeners(
+                settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
+                "Entities of the development file",
+                {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"})
             logging.info("Training on %d sentences, %d steps of %d.", len(data.parts["train"].sentences),
                          num_train_steps, settings.train_batch_size)
-            tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps)
+            tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,
+                         saving_listeners=listeners)
         for part in (part for part in data.parts if part != "train"):
             file = data.parts[part]
             logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
-            rows = list(input_pipeline.in_order(tagger.predict(input_fn(part))))
-            predicted = predictions_of(rows, data, file)
+            predicted, scores = tag(part, input_fn(part))
             if part == "test":
                 write_predictions(settings, file, predicted)
-            if file.is_tagged:
-                report(settings, data, part, predicted, {
-                    "eval_loss": sum(row["loss"] for row in rows) / sum(
-                        sum(window.tag_mask) for window in windows[part]),
-                    "global_step": checkpoint_formats.step_in(tagger.latest_checkpoint())})
+            if scores:
+                results.write_results(settings.results_dir, _RESULTS[part], scores)
 
 
 def predictions_of(rows, data, file):
@@ -323,12 +337,12 @@ def write_predictions(settings, file, predicted):
     logging.info("Predictions, the last column of %s.", path)
 
 
-def report(settings, data, part, predicted, others):
-    """Writes the scores of a part's predictions and other results. There is no loss of tags that the model
+def scores_of(data, part, predicted, others):
+    """Returns the scores of a part's predictions, and other results. There is no loss of tags that the model
     does not know."""
     sentences = data.parts[part].sentences
     scores = tagging_data.scores([sentence.tags for sentence in sentences], predicted)
     found = {**{f"eval_{name}": value for name, value in scores.items()}, **others}
     if set(tagging_data.labels_in(sentences)) - set(data.labels):
         del found["eval_loss"]
-    results.write_results(settings.results_dir, _RESULTS[part], found)
+    return found

@@ -10,18 +10,16 @@ Which weights a call starts from: a checkpoint in model_dir beats what the model
 
 import contextlib
 import copy
-import itertools
 import os
 import tempfile
 
 from absl import logging
-import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats, resume
-from bertlib.data import input_pipeline
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.estimator import (
     estimator_spec,
+    evaluation,
     model_graph,
     replica_sync,
     saved_model,
@@ -226,86 +224,11 @@ class Estimator(object):
         if steps is not None and steps <= 0:
             raise ValueError(f"steps is {steps}; it must be positive.")
         checkpoint = self._checkpoint_for(checkpoint_path, "evaluating")
-        group = self._group
-        results = self._evaluate_together(input_fn, steps, hooks, checkpoint, revise) if group else None
-        if results is None and (not group or group.is_first):
-            results = self._evaluate_alone(input_fn, steps, hooks, checkpoint, revise)
-        if group:
-            results = group.from_first(results)
+        results = evaluation.evaluate(self._builder, self._config, checkpoint, input_fn, steps, hooks, revise,
+                                      self._group)
         if self._writes_evaluations:
-            self._write_eval_summary(results, name)
+            evaluation.write_summary(self.eval_dir(name), results)
         return results
-
-    def _evaluate_together(self, input_fn, steps, hooks, checkpoint, revise):
-        """`evaluate`, of batches that the replicas share; None if they are not of our input, or if the
-        model_fn does not say what its metrics are made of."""
-        group = self._group
-        with tf.Graph().as_default():
-            replica_sync.share_input(group)
-            spec, input_hooks = self._builder.build_on(input_fn, ModeKeys.EVAL)
-            if not replica_sync.is_shared() or not spec.gathered_metrics:
-                return None
-            metrics = replica_sync.Metrics(spec.gathered_metrics)
-            fetches = [spec.loss, spec.gathered_metrics[1], spec.predictions if revise else {}]
-            all_hooks = input_hooks + list(hooks or []) + spec.evaluation_hooks
-            scaffold = resume.scaffold_of(spec, checkpoint, self._config)
-            predictions = []
-            with (input_pipeline.explaining_faults(),
-                  resume.session(scaffold, checkpoint, self._config, all_hooks) as session):
-                global_step = session.raw_session().run(tf.train.get_global_step())
-                with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
-                    batches = replica_sync.gathered(group, session, fetches, self._config.stop_request.check)
-                    for loss, values, batch in itertools.islice(batches, steps):
-                        metrics.add(loss, values)
-                        predictions += estimator_spec.examples_of(batch) if revise else []
-                        progress.update()
-        results = {**metrics.results(), "global_step": global_step}
-        return revise(results, predictions) if revise else results
-
-    def _evaluate_alone(self, input_fn, steps, hooks, checkpoint, revise):
-        """`evaluate`, by this process."""
-        with tf.Graph().as_default():
-            spec, input_hooks = self._builder.build_on(input_fn, ModeKeys.EVAL)
-            metrics = dict(spec.eval_metric_ops)
-            for reserved in ("loss", "global_step"):
-                if reserved in metrics:
-                    raise ValueError(f"The model_fn has a metric named {reserved!r}; that name is taken.")
-            metrics["loss"] = tf.metrics.mean(spec.loss)
-            update = [tf.group(*[update for _, update in metrics.values()])]
-            update += [spec.predictions] if revise else []
-            values = {key: value for key, (value, _) in metrics.items()}
-            values["global_step"] = tf.train.get_global_step()
-            # The values are read once, when the input has ended: reading is not free, and updates may still
-            # run.
-            final = tf.train.FinalOpsHook(values)
-            all_hooks = input_hooks + list(hooks or []) + spec.evaluation_hooks + [final]
-            scaffold = resume.scaffold_of(spec, checkpoint, self._config)
-            with (input_pipeline.explaining_faults(),
-                  resume.session(scaffold, checkpoint, self._config, all_hooks) as session):
-                with session_hooks.progress_bar(steps, "evaluating", "batch") as progress:
-                    batches, predictions = 0, []
-                    while not session.should_stop() and (steps is None or batches < steps):
-                        self._config.stop_request.check()
-                        for batch in session.run(update)[1:]:
-                            predictions += estimator_spec.examples_of(batch)
-                        batches += 1
-                        progress.update()
-            results = final.final_ops_values
-        return revise(results, predictions) if revise else results
-
-    def _write_eval_summary(self, results, name):
-        scalars = {key: float(value) for key, value in results.items() if np.ndim(value) == 0
-                   and key != "global_step"}
-        summary = tf.Summary(value=[tf.Summary.Value(tag=key, simple_value=value)
-                                    for key, value in scalars.items()])
-        with session_hooks.quiet_event_writers():
-            try:
-                writer = tf.summary.FileWriterCache.get(self.eval_dir(name))
-                writer.add_summary(summary, results["global_step"])
-                writer.flush()
-            except session_hooks.EVENT_ERRORS as error:
-                tf.summary.FileWriterCache._cache.pop(self.eval_dir(name), None)
-                session_hooks.warn_of_events(error)
 
     def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
                 yield_single_examples=True):
@@ -322,44 +245,14 @@ class Estimator(object):
           The model_fn's predictions as NumPy arrays, a dict if they are one.
         """
         checkpoint = self._checkpoint_for(checkpoint_path, "predicting")
-        for batch in self._predicted_batches(input_fn, predict_keys, hooks, checkpoint):
+        for batch in evaluation.predicted_batches(self._builder, self._config, checkpoint, input_fn,
+                                                  predict_keys, hooks, self._group):
             if not yield_single_examples:
                 yield batch
             elif isinstance(batch, dict):
                 yield from estimator_spec.examples_of(batch)
             else:
                 yield from batch
-
-    def _predicted_batches(self, input_fn, predict_keys, hooks, checkpoint):
-        """Yields the predictions of each batch. Replicas share the batches of our input; those of another one
-        are replica 0's, which tells the others."""
-        group, graph = self._group, tf.Graph()
-
-        # The graph must not stay the default one while the caller has control.
-        with graph.as_default():
-            if group:
-                replica_sync.share_input(group)
-            spec, input_hooks = self._builder.build_on(input_fn, ModeKeys.PREDICT)
-            shared = replica_sync.is_shared()
-            predictions = estimator_spec.chosen(spec.predictions, predict_keys)
-            all_hooks = input_hooks + list(hooks or []) + spec.prediction_hooks
-            scaffold = resume.scaffold_of(spec, checkpoint, self._config)
-            session = resume.session(scaffold, checkpoint, self._config, all_hooks)
-        check = self._config.stop_request.check
-        with session:
-            if group:
-                batches = replica_sync.gathered(group, session, predictions, check, shared)
-                while True:
-                    with input_pipeline.explaining_faults(graph):
-                        batch = next(batches, None)
-                    if batch is None:
-                        return
-                    yield batch
-            while not session.should_stop():
-                check()
-                with input_pipeline.explaining_faults(graph):
-                    batch = session.run(predictions)
-                yield batch
 
     def export_saved_model(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
                            checkpoint_path=None):

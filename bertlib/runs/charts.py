@@ -51,11 +51,13 @@ def line_chart(title, series):
 
     Args:
       title: str.
-      series: {name: [(step, value from 0 to 1), …]}; steps ascend.
+      series: {name: [(step, value), …]}; steps ascend. Values are from 0 to 1; the line of others, such as a
+        negative correlation, is at the border. A series without points is left out.
     """
     last_step = max([step for points in series.values() for step, _ in points] + [1])
 
     def place(step, value):
+        value = min(max(value, 0), 1)
         return f"{_LEFT + (_RIGHT - _LEFT) * step / last_step:.1f},{_BOTTOM - (_BOTTOM - _TOP) * value:.1f}"
 
     parts = [_text(_LEFT, 24, title), _text((_LEFT + _RIGHT) // 2, _BOTTOM + 42, "training steps", "middle")]
@@ -64,7 +66,8 @@ def line_chart(title, series):
         parts += [f'<path d="M{_LEFT},{y}H{_RIGHT}" stroke="#ddd"/>',
                   _text(_LEFT - 8, y + 4, f"{20 * fifth} %", "end"),
                   _text(x, _BOTTOM + 20, f"{last_step * fifth / 5:g}", "middle")]
-    for (name, points), color in zip(series.items(), _COLORS):
+    drawn = [(name, points) for name, points in series.items() if points]
+    for (name, points), color in zip(drawn, _COLORS):
         line = " ".join(place(*point) for point in points)
         x, y = place(*points[-1]).split(",")
         parts += [f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>',

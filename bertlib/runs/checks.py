@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.kernels import one_dnn
 from bertlib.output_directory import model_files, output_files, tokenizer_files
-from bertlib.runs import vocabularies
+from bertlib.runs import learning_curve, vocabularies
 from bertlib.system import files
 from bertlib.system.files import json_object
 import modeling
@@ -526,7 +526,8 @@ def overwritten_by(settings, result_names, training_names):
     directory = settings.output_dir
     found = {"output_dir": []}
     if settings.do_train:
-        names = (*_TRAINING_FILES, *training_names)
+        curve = [learning_curve.TABLE, learning_curve.PICTURE] if settings.eval_each_checkpoint else []
+        names = (*_TRAINING_FILES, *training_names, *curve)
         found["output_dir"] += (os.path.join(directory, name) for name in names)
         if not checkpoint_formats.latest_checkpoint(directory):
             # A training that starts writes its checkpoints from step 0 on, whatever has their names.

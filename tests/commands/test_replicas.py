@@ -221,7 +221,7 @@ def test_the_evaluator_goes_by_the_settings_of_the_weights_that_are_there(script
     with socket.create_server(("127.0.0.1", 0)) as chief:
         run = scripts.start("run_classifier.py", *tiny.flags(
             task_name="mrpc", data_dir=data, output_dir=output, do_train=True, do_eval=True,
-            learning_rate=0.02, replica_timeout=1), cwd=tmp_path,
+            eval_each_checkpoint=True, learning_rate=0.02, replica_timeout=1), cwd=tmp_path,
                             TF_CONFIG=machine(0, chief.getsockname()[1], task="evaluator"))
         deadline = time.monotonic() + 200
         while not (output / "evaluator" / "eval_results.7.txt").exists() and time.monotonic() < deadline:

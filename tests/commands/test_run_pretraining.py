@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.data import record_files
-from bertlib.runs import charts, learning_curve
+from bertlib.runs import charts
 from bertlib.tasks.pretraining import pretraining_data
 import modeling
 import run_pretraining
@@ -290,17 +290,6 @@ def test_a_classifier_starts_from_it(trained, tiny_model, tmp_path):
 
 
 # --- The curve -------------------------------------------------------------------------------------------
-
-
-def test_the_curve_of_a_resumed_run_goes_on(tmp_path):
-    found = iter([{"global_step": step, "b": step / 10, "a": 0.5, "matrix": np.zeros([2, 2])}
-                  for step in (0, 3, 6, 3, 5)])
-    for step in (0, 3, 6, 3, 5):
-        curve = learning_curve.LearningCurve(str(tmp_path), lambda: next(found), "title", {"b": "B"})
-        curve.after_save(None, step)
-    assert (tmp_path / "learning_curve.tsv").read_text() == (
-        "a\tb\tglobal_step\n0.5\t0.0\t0\n0.5\t0.3\t3\n0.5\t0.5\t5\n")
-    assert "B: 50.0 %" in (tmp_path / "learning_curve.svg").read_text()
 
 
 def test_the_curve_is_a_picture_of_the_table(trained):

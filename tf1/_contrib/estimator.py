@@ -1,20 +1,16 @@
 """tf.contrib.estimator: evaluation while training goes on, clipping for an optimizer."""
 
-import os
-import tempfile
-
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_files
-from bertlib.estimator import estimator
+from bertlib.estimator import estimator, evaluation
 from tf1._names.wrapped_optimizer import WrappedOptimizer
 
 
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):
     """Evaluates the weights that training has: before its first step, every so many steps and at its end.
 
-    The results go where `Estimator.evaluate` puts them. The weights pass through a file that is removed
-    again; the checkpoints of the training are those that were asked for.
+    The results go where `Estimator.evaluate` puts them. The weights pass through a temporary file, so that
+    the training has no other checkpoints than without this hook.
     """
 
     def __init__(self, estimator, input_fn, steps=None, hooks=None, name=None, every_n_iter=100):
@@ -34,11 +30,11 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
         _check(estimator)
         self._estimator, self._evaluation = estimator, (input_fn, steps, hooks)
         self._name, self._every = name, every_n_iter
-        self._saver = None
+        self._weights = None
         self._steps = self._evaluated = 0
 
     def begin(self):
-        self._saver = checkpoint_files.Saver(tf.global_variables())
+        self._weights = evaluation.SessionWeights()
         self._steps = self._evaluated = 0
 
     def after_create_session(self, session, coord):
@@ -54,10 +50,8 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
 
     def _evaluate(self, session):
         self._evaluated = self._steps
-        with tempfile.TemporaryDirectory(prefix="evaluated_weights.") as directory:
-            prefix = self._saver.save(session, os.path.join(directory, "model.ckpt"), write_meta_graph=False,
-                                      write_state=False)
-            self._estimator.evaluate(*self._evaluation, checkpoint_path=prefix, name=self._name)
+        with self._weights.saved(session) as checkpoint:
+            self._estimator.evaluate(*self._evaluation, checkpoint_path=checkpoint, name=self._name)
 
 
 def _check(value):

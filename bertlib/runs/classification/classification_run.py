@@ -8,7 +8,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.output_directory import output_files
-from bertlib.runs import checks, estimator_setup, head_labels, results, run_record
+from bertlib.runs import checks, estimator_setup, head_labels, learning_curve, results, run_record
 from bertlib.runs.classification import classification_splits, custom_task
 from bertlib.system import files
 from bertlib.tasks.classification import classification_head as classifier_task
@@ -232,6 +232,7 @@ def run(settings, model, processor, parts, target, tokenizer, **description):
         logging.info("The names of result files end in %s, because %s holds the training and the results of "
                      "another task.", of_task, settings.results_dir)
 
+    @functools.cache  # a part that is evaluated several times is written once
     def input_fn(part, name, is_training=False):
         """Writes the part's features; returns the input_fn that reads them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{name}.tf_record")
@@ -242,32 +243,40 @@ def run(settings, model, processor, parts, target, tokenizer, **description):
             unequal_micro_batches=is_training and step.unequal_micro_batches, target=target)
 
     def evaluate(part, evaluated_input_fn, name):
-        """Predicts a part once; returns the metrics of these predictions."""
+        """Predicts a part; returns the metrics of these predictions, which `predicted` keeps."""
         def of_examples(results, rows):
             predicted[part] = parts.in_order(part, rows)
             return parts.metrics(part, head_of(target), results, predicted[part])
 
-        found = estimator.evaluate(evaluated_input_fn, name=name, revise=of_examples)
+        return estimator.evaluate(evaluated_input_fn, name=name, revise=of_examples)
+
+    def report(part, file_name, found):
+        """Writes the metrics of a part."""
         official.append(f"{part.replace('_', ' ')}: {_official(task, found)}")
-        return found
+        write_metrics(settings, file_name, found, target)
 
     with estimator_setup.writing(settings, record):
         if settings.do_train:
+            listeners = learning_curve.listeners(
+                settings, lambda: input_fn("dev", "eval"), lambda dev: evaluate("dev", dev, None),
+                f"Development set of {task.name or settings.task_name}",
+                {f"eval_{name}": _IN_WORDS[name] for name in task.metrics})
             logging.info("Training on %d %s, %d steps of %d.", len(parts.training),
                          "windows" if settings.doc_stride else "examples", num_train_steps,
                          settings.train_batch_size)
-            estimator.train(input_fn("train", "train", is_training=True), max_steps=num_train_steps)
+            estimator.train(input_fn("train", "train", is_training=True), max_steps=num_train_steps,
+                            saving_listeners=listeners)
         for part, suffix in _sets(examples, "dev", of_task):
             logging.info("Evaluating on %d examples.", len(examples[part]))
             found = evaluate(part, input_fn(part, f"eval{suffix}"), suffix[1:] or None)
-            write_metrics(settings, f"eval_results{suffix}.txt", found, target)
+            report(part, f"eval_results{suffix}.txt", found)
         for part, suffix in _sets(examples, "test", of_task):
             logging.info("Predicting %d examples.", len(examples[part]))
             test_input_fn = input_fn(part, f"predict{suffix}")
             if parts.has_labels(part):
                 found = evaluate(part, _in_batches_of(settings.predict_batch_size, test_input_fn),
                                  f"test{of_task}")
-                write_metrics(settings, f"test_eval_results{of_task}.txt", found, target)
+                report(part, f"test_eval_results{of_task}.txt", found)
             else:
                 predicted[part] = parts.in_order(part, estimator.predict(test_input_fn))
             write_predictions(settings, predicted[part], target, suffix)

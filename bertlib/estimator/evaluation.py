@@ -1,0 +1,185 @@
+"""Evaluation and prediction with given weights, each in a separate graph and session.
+
+`evaluate` is the only function that evaluates a model; `Estimator.evaluate` calls it. While a training runs,
+a listener of the saver, a step hook or another process triggers it: docs/paths.md lists these. The training
+is not affected: with and without evaluations it ends in the same weights, bit for bit. For this reason an
+evaluation builds its own graph, reads the weights from a checkpoint and writes its own event files.
+`SessionWeights` makes a checkpoint of the weights in a live session.
+"""
+
+import contextlib
+import itertools
+import os
+import random
+import tempfile
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from bertlib.checkpoints import checkpoint_files, resume
+from bertlib.data import input_pipeline
+from bertlib.estimator import estimator_spec, replica_sync, session_hooks
+from bertlib.estimator.estimator_spec import ModeKeys
+
+
+def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), revise=None, group=None):
+    """Returns the metrics of a model with the weights of a checkpoint.
+
+    Args:
+      builder: the `model_graph.Builder`.
+      config: the `RunConfig`.
+      checkpoint: path of the weights; None for the weights that a training would start from.
+      input_fn, steps, hooks, revise: see `Estimator.evaluate`.
+      group: the `replica_group.Group` of the replicas that all call this and share the batches; None to
+        evaluate in this process alone.
+
+    Returns:
+      dict with the model_fn's metrics, "loss" (mean over the batches) and "global_step".
+    """
+    arguments = builder, config, checkpoint, input_fn, steps, list(hooks or []), revise
+    with _unchanged_generators():
+        results = _evaluate(*arguments, group) if group else None
+        if results is None and (not group or group.is_first):
+            results = _evaluate(*arguments, None)
+    return group.from_first(results) if group else results
+
+
+def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group):
+    """`evaluate`; returns None if there is a group that cannot share the batches: they are not made by our
+    input, or the model_fn does not name the tensors that its metrics are computed from."""
+    with tf.Graph().as_default():
+        if group:
+            replica_sync.share_input(group)
+        spec, input_hooks = builder.build_on(input_fn, ModeKeys.EVAL)
+        if group and not (replica_sync.is_shared() and spec.gathered_metrics):
+            return None
+        if group:
+            gathered_metrics = replica_sync.Metrics(spec.gathered_metrics)
+            values, fetches = {}, [spec.loss, spec.gathered_metrics[1]]
+        else:
+            values, update = _metric_ops(spec)
+            fetches = [update]
+        # The values are read once, when the input has ended: reading is not free, and updates may still run.
+        final = tf.train.FinalOpsHook({**values, "global_step": tf.train.get_global_step()})
+        predictions = []
+        with (input_pipeline.explaining_faults(),
+              _session(spec, checkpoint, config,
+                       [*input_hooks, *hooks, *spec.evaluation_hooks, final]) as session,
+              session_hooks.progress_bar(steps, "evaluating", "batch") as progress):
+            batches = _batches(session, [*fetches, spec.predictions if revise else {}], config, group)
+            for *fetched, batch in itertools.islice(batches, steps):
+                if group:
+                    gathered_metrics.add(*fetched)
+                predictions += estimator_spec.examples_of(batch) if revise else []
+                progress.update()
+        results = {**final.final_ops_values, **(gathered_metrics.results() if group else {})}
+    return revise(results, predictions) if revise else results
+
+
+def _metric_ops(spec):
+    """Returns ({name: value} of a model_fn's metrics and of the mean loss, the op that adds a batch)."""
+    metrics = dict(spec.eval_metric_ops)
+    for reserved in ("loss", "global_step"):
+        if reserved in metrics:
+            raise ValueError(f"The model_fn has a metric named {reserved!r}; that name is taken.")
+    metrics["loss"] = tf.metrics.mean(spec.loss)
+    return ({name: value for name, (value, _) in metrics.items()},
+            tf.group(*[update for _, update in metrics.values()]))
+
+
+def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, hooks=(), group=None):
+    """Yields the predictions of each batch, computed as they are asked for.
+
+    Replicas share the batches of our input. Other input is read by replica 0, which broadcasts the
+    predictions.
+
+    Args:
+      input_fn, predict_keys, hooks: see `Estimator.predict`.
+      builder, config, checkpoint, group: see `evaluate`.
+    """
+    # The graph must not stay the default one while the caller has control.
+    graph = tf.Graph()
+    with graph.as_default():
+        if group:
+            replica_sync.share_input(group)
+        spec, input_hooks = builder.build_on(input_fn, ModeKeys.PREDICT)
+        shared = replica_sync.is_shared()
+        predictions = estimator_spec.chosen(spec.predictions, predict_keys)
+        session = _session(spec, checkpoint, config, [*input_hooks, *(hooks or []), *spec.prediction_hooks])
+    with session:
+        batches = _batches(session, predictions, config, group, shared)
+        while True:
+            with input_pipeline.explaining_faults(graph):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+
+def _batches(session, fetches, config, group, shared=True):
+    """Yields the values of the fetches for each batch, of all replicas if there is a group; see
+    `replica_sync.gathered`."""
+    check = config.stop_request.check
+    if group:
+        yield from replica_sync.gathered(group, session, fetches, check, shared)
+        return
+    with contextlib.suppress(StopIteration):  # by which a hook may end the session
+        while not session.should_stop():
+            check()
+            yield session.run(fetches)
+
+
+def _session(spec, checkpoint, config, hooks):
+    """Opens a session of this process on the current graph, with the weights of a checkpoint."""
+    return resume.session(resume.scaffold_of(spec, checkpoint, config), checkpoint, config, hooks)
+
+
+@contextlib.contextmanager
+def _unchanged_generators():
+    """Gives Python's and NumPy's global generators the state back that they had before the block.
+
+    An input_fn may draw from them while its evaluation is built or read. Without this, the next numbers of a
+    training in the same process would depend on whether it is evaluated.
+    """
+    states = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+
+
+class SessionWeights:
+    """The weights of a live session as a checkpoint that `evaluate` reads."""
+
+    def __init__(self):
+        """Adds the ops that save the global variables to the current graph, which must not be finalized."""
+        self._saver = checkpoint_files.Saver(tf.global_variables())
+
+    @contextlib.contextmanager
+    def saved(self, session):
+        """Yields the path of a checkpoint with the session's values. The block's end removes it."""
+        with tempfile.TemporaryDirectory(prefix="evaluated_weights.") as directory:
+            yield self._saver.save(session, os.path.join(directory, "model.ckpt"), write_meta_graph=False,
+                                   write_state=False)
+
+
+def write_summary(directory, results):
+    """Writes the scalars of an evaluation for TensorBoard.
+
+    Args:
+      directory: of the event files; not that of the training's.
+      results: see `evaluate`.
+    """
+    scalars = {key: float(value) for key, value in results.items() if np.ndim(value) == 0
+               and key != "global_step"}
+    summary = tf.Summary(value=[tf.Summary.Value(tag=key, simple_value=value)
+                                for key, value in scalars.items()])
+    with session_hooks.quiet_event_writers():
+        try:
+            writer = tf.summary.FileWriterCache.get(directory)
+            writer.add_summary(summary, results["global_step"])
+            writer.flush()
+        except session_hooks.EVENT_ERRORS as error:
+            tf.summary.FileWriterCache._cache.pop(directory, None)
+            session_hooks.warn_of_events(error)

@@ -1,0 +1,156 @@
+"""`evaluation`: with and without evaluations a training is the same, whatever triggers them."""
+
+import pathlib
+import random
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from test_replica_sync import Replica
+
+from bertlib.checkpoints import checkpoint_files
+from bertlib.estimator import evaluation, model_graph
+from bertlib.estimator.estimator import Estimator, EstimatorSpec, RunConfig
+from bertlib.graph import randomness
+import optimization
+
+LAST_STEP = 6
+
+
+def model_fn(features, labels, mode):
+    """Linear regression with random numbers in each step; its evaluation has random numbers, too."""
+    weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
+    scale = randomness.uniform([4], randomness.new_site("noise")) + 0.5
+    outputs = tf.linalg.matvec(features["x"] * scale, weights)
+    loss = tf.reduce_mean(tf.square(outputs - labels))
+    train_op = optimization.create_optimizer(loss, 0.1, 100, 2, use_tpu=False) if mode == "train" else None
+    tf.summary.scalar("weight", weights[0])
+    return EstimatorSpec(mode, loss=loss, train_op=train_op, predictions={"output": outputs},
+                         eval_metric_ops={"error": tf.metrics.mean(outputs - labels)})
+
+
+def input_fn():
+    """Endless batches of numbers from the global generators of NumPy and Python, as forks draw them."""
+    def batches():
+        while True:
+            x = np.random.standard_normal([3, 4]).astype(np.float32)
+            yield {"x": x}, np.float32([random.random()] * 3)
+
+    return tf.data.Dataset.from_generator(batches, ({"x": tf.float32}, tf.float32), ({"x": [3, 4]}, [3]))
+
+
+class EachCheckpoint(tf.train.CheckpointSaverListener):
+    """Triggers an evaluation of each checkpoint."""
+
+    def __init__(self, evaluate):
+        self._evaluate = evaluate
+
+    def after_save(self, session, global_step_value):
+        self._evaluate(None)
+
+
+class EachStep(tf.train.SessionRunHook):
+    """Triggers an evaluation of the live session's weights before the first and after each step."""
+
+    def __init__(self, evaluate):
+        self._evaluate = evaluate
+
+    def begin(self):
+        self._weights = evaluation.SessionWeights()
+
+    def after_create_session(self, session, coord):
+        self._evaluate_weights_of(session)
+
+    def after_run(self, run_context, run_values):
+        self._evaluate_weights_of(run_context.session)
+
+    def _evaluate_weights_of(self, session):
+        with self._weights.saved(session) as checkpoint:
+            self._evaluate(checkpoint)
+        assert not pathlib.Path(checkpoint).parent.exists()
+
+
+def train(directory, trigger=None):
+    """Trains; returns (the Estimator, the results of its evaluations)."""
+    random.seed(5)
+    np.random.seed(5)
+    trained = Estimator(model_fn, str(directory), RunConfig(
+        save_checkpoints_steps=2, keep_checkpoint_max=None, save_summary_steps=1, log_step_count_steps=None))
+    results = []
+
+    def evaluate(checkpoint):
+        before = random.getstate(), np.random.get_state()[1].tolist(), tf.get_default_graph()
+        results.append(trained.evaluate(input_fn, steps=2, checkpoint_path=checkpoint))
+        assert before == (random.getstate(), np.random.get_state()[1].tolist(), tf.get_default_graph())
+
+    hooks = [EachStep(evaluate)] if trigger is EachStep else []
+    listeners = [EachCheckpoint(evaluate)] if trigger is EachCheckpoint else []
+    trained.train(input_fn, hooks=hooks, max_steps=LAST_STEP, saving_listeners=listeners)
+    return trained, results
+
+
+def tensors_of(prefix):
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name).tolist() for name in reader.get_variable_to_shape_map()}
+
+
+def summaries_of(directory):
+    """[(step, tag, value)] of the event files in a directory, without its folders."""
+    return [(event.step, value.tag, value.simple_value) for path in sorted(directory.glob("events.*"))
+            for event in tf.train.summary_iterator(str(path)) for value in event.summary.value]
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory):
+    """The directory of a training without evaluations."""
+    directory = tmp_path_factory.mktemp("without")
+    train(directory)
+    return directory
+
+
+@pytest.mark.parametrize("trigger", [EachCheckpoint, EachStep])
+def test_a_training_with_evaluations_is_the_one_without(trigger, without, tmp_path):
+    _, results = train(tmp_path, trigger)
+    steps = [0, 2, 4, 6] if trigger is EachCheckpoint else list(range(LAST_STEP + 1))
+    assert [result["global_step"] for result in results] == steps
+    assert len({result["error"] for result in results}) == len(steps)
+    prefixes = checkpoint_files.of_training(str(tmp_path))
+    assert [checkpoint_files.step_of(prefix) for prefix in prefixes] == [0, 2, 4, 6]
+    for prefix in prefixes:
+        assert tensors_of(prefix) == tensors_of(without / pathlib.Path(prefix).name)
+    assert summaries_of(tmp_path) == summaries_of(without) and summaries_of(tmp_path / "eval")
+    assert {path.name for path in tmp_path.iterdir()} - {"eval"} >= {"checkpoint", "graph.pbtxt"}
+
+
+def test_weights_of_a_session_are_evaluated_as_those_of_its_checkpoint(tmp_path):
+    trained, results = train(tmp_path, EachStep)
+    for step in (0, 2, 4, 6):
+        with tf.Graph().as_default():
+            checkpoint = str(tmp_path / f"model.ckpt-{step}")
+            expected = trained.evaluate(batches_of(), checkpoint_path=checkpoint)
+            with tf.Session() as session:
+                for name, _ in tf.train.list_variables(checkpoint):
+                    tf.get_variable(name, initializer=tf.train.load_variable(checkpoint, name))
+                weights = evaluation.SessionWeights()
+                session.run(tf.global_variables_initializer())
+                with weights.saved(session) as path:
+                    assert trained.evaluate(batches_of(), checkpoint_path=path) == expected
+
+
+def batches_of(count=3):
+    """An input_fn of some batches."""
+    def made():
+        chance = np.random.RandomState(0)
+        x = chance.standard_normal([count, 3, 4]).astype(np.float32)
+        return tf.data.Dataset.from_tensor_slices(({"x": x}, np.ones([count, 3], np.float32)))
+    return made
+
+
+def test_replicas_that_cannot_share_the_input_leave_the_evaluation_to_replica_0(tmp_path):
+    config = RunConfig(model_dir=str(tmp_path))
+    builder = model_graph.Builder(model_fn, config, None, dict.fromkeys(("train", "eval", "infer")))
+    alone = evaluation.evaluate(builder, config, None, batches_of())
+    assert evaluation.evaluate(builder, config, None, batches_of(), group=Replica(0, 2)) == alone
+    assert alone["global_step"] == 0 and not list(tmp_path.iterdir())
+    # Replica 1 computes nothing: it has what it is told, here nothing.
+    assert evaluation.evaluate(builder, config, None, batches_of(), group=Replica(1, 2)) is None
