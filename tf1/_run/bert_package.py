@@ -9,21 +9,19 @@ import importlib.util
 import sys
 
 from tf1._names.namespace import Namespace
-
-_MODULES = ("create_pretraining_data", "extract_features", "modeling", "optimization", "run_classifier",
-            "run_classifier_with_tfhub", "run_pretraining", "run_squad", "tokenization")
+from tf1._run.ours import PUBLISHED
 
 
 class _Modules:
     """The modules, each imported when it is first used."""
 
     def __getattr__(self, name):
-        if name not in _MODULES:
+        if name not in PUBLISHED:
             raise AttributeError(name)
         return importlib.import_module(name)
 
     def __dir__(self):
-        return list(_MODULES)
+        return sorted(PUBLISHED)
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -31,13 +29,13 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name, path=None, target=None):
         package, _, module = name.partition(".")
-        if package != "bert" or module and (module not in _MODULES or path != []):
+        if package != "bert" or module and (module not in PUBLISHED or path != []):
             return None
         return importlib.util.spec_from_loader(name, self, is_package=not module)
 
     def create_module(self, spec):
         return None if spec.parent != spec.name else Namespace(
-            "bert", {}, _Modules, lambda name: f"not one of {', '.join(_MODULES)}.")
+            "bert", {}, _Modules, lambda name: f"not one of {', '.join(sorted(PUBLISHED))}.")
 
     def exec_module(self, module):
         if module.__spec__.parent != module.__name__:  # a module of the package: ours takes its place
