@@ -20,7 +20,7 @@ import numpy as np
 from bertlib.command_line import common_flags, launch
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.estimator.training_step import TrainingStep
+from bertlib.estimator.step_config import StepConfig
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, run_record
 from bertlib.system import files, locks
@@ -169,7 +169,7 @@ def main(_):
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(settings.output_dtype).itemsize
     model_fn = model_fn_builder(config, settings.init_checkpoint, indexes, settings.use_tpu,
                                 settings.use_one_hot_embeddings, settings.pooling,
-                                TrainingStep(precision=settings.precision))
+                                StepConfig(precision=settings.precision))
     with locks.file(settings.output_file), feature_extraction.running(model_fn) as run:
         rows = feature_extraction.extract(generate_features(), run, len(indexes), settings.batch_size,
                                           vector_bytes, settings.output_dtype, group)

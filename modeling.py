@@ -18,7 +18,7 @@ import json
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.estimator.training_step import RECOMPUTE
+from bertlib.estimator.step_config import RECOMPUTE
 from bertlib.graph import randomness, recompute_grad
 from bertlib.kernels import choice
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module

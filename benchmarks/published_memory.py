@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.commands.plan_memory import MODELS
 from bertlib.estimator import memory_planner
-from bertlib.estimator.training_step import GB
+from bertlib.estimator.step_config import GB
 import modeling
 
 

@@ -30,7 +30,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.command_line import launch
 
-from bertlib.estimator.training_step import TrainingStep
+from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import collectives, graph_keys
 import modeling
 import optimization
@@ -45,7 +45,7 @@ class Group:
     def __init__(self, spec):
         self.index, self.count = spec["index"], len(spec["addresses"])
 
-    def from_first(self, value):
+    def broadcast(self, value):
         """All processes build the same graphs, in one order."""
         return value
 
@@ -111,7 +111,7 @@ class Turn:
         tf.train.get_or_create_global_step()
         loss = run_classifier.create_model(
             config, True, ids, tf.ones(shape, tf.int32), tf.zeros(shape, tf.int32), labels, 2, False,
-            step=TrainingStep(compile_kernels=True))[0]
+            step=StepConfig(compile_kernels=True))[0]
         micro_batches = spec["micro_batches"] // (1 if self.kind == "alone" else group.count)
         self._step = optimization.create_optimizer(loss, 5e-5, 1000, 100, False,
                                                    gradient_accumulation_steps=micro_batches)

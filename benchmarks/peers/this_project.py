@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.command_line import launch
 
-from bertlib.estimator.training_step import TrainingStep
+from bertlib.estimator.step_config import StepConfig
 import modeling
 import optimization
 import run_classifier
@@ -30,7 +30,7 @@ def step(settings):
     tf.train.get_or_create_global_step()
     loss = run_classifier.create_model(
         modeling.BertConfig.from_dict(settings["config"]), True, ids, mask, segments, labels, 2, False,
-        step=TrainingStep(precision=settings["precision"], compile_kernels=settings["compile_kernels"]))[0]
+        step=StepConfig(precision=settings["precision"], compile_kernels=settings["compile_kernels"]))[0]
     train_op = optimization.create_optimizer(loss, 5e-5, 1000, 100, False)
     random = np.random.RandomState(0)
     batch = {ids: random.randint(1000, settings["config"]["vocab_size"], shape), mask: np.ones(shape),

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.command_line import common_flags, process_role, signals
 
-from bertlib.estimator import estimator, training_step
+from bertlib.estimator import estimator, step_config
 from bertlib.replicas import replica_group
 from bertlib.system import files, stopping, terminal, workers
 
@@ -101,7 +101,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
             if FLAGS.traceback:
                 _show_traceback(error)
             by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch
-            fewer = (f"Pass {training_step.flags_for_less_memory(by_tokens)}. Or close"
+            fewer = (f"Pass {step_config.flags_for_less_memory(by_tokens)}. Or close"
                      if "recompute" in FLAGS else "Close")
             _fail(f"error: out of RAM ({error}). {fewer} other programs.", passes=True)
         except KeyboardInterrupt:
@@ -212,7 +212,7 @@ def _show_traceback(error, passes=True):
     if replica_group.current() is None:
         raise error
     traceback.print_exc()
-    said, kind = replica_group.words(error), f"{type(error).__name__}: "
+    said, kind = replica_group.message_of(error), f"{type(error).__name__}: "
     _fail(f"error: {kind}{said.removeprefix(kind)} Its log has the traceback.", passes=passes)
 
 

@@ -16,7 +16,7 @@ from absl import flags, logging
 from bertlib.command_line import common_flags
 
 from bertlib.estimator import memory_planner
-from bertlib.estimator.training_step import GB, TrainingStep
+from bertlib.estimator.step_config import GB, StepConfig
 from bertlib.runs import charts, checks, estimator_setup
 from bertlib.system import files, terminal
 from bertlib.tasks import head
@@ -142,7 +142,7 @@ def main(_):
     rows = []
     for length in lengths:
         for mode in modes:
-            step = TrainingStep(max_seq_length=length, recompute=mode, precision=settings.precision,
+            step = StepConfig(max_seq_length=length, recompute=mode, precision=settings.precision,
                                 optimizer=settings.optimizer)
             found = memory_planner.largest_batch(
                 lambda size, step=step: needs(model, step.replace(train_batch_size=size)), usable)

@@ -166,7 +166,7 @@ def _undamaged(found, name):
 
 def _told(replicas, groups_read):
     """Yields the lists of `questions.Question` that replica 0 reads, on all replicas; see `together.told`."""
-    for group in replica_sync.told(replicas,
+    for group in replica_sync.broadcast_items(replicas,
                                    ([tuple(question) for question in group] for group in groups_read)):
         yield [questions.Question(*question) for question in group]
 

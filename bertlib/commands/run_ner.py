@@ -276,7 +276,7 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
 
     Args:
       settings: a `Settings`, checked.
-      tagger, step: the Estimator and its `TrainingStep`.
+      tagger, step: the Estimator and its `StepConfig`.
       data: `Data`.
       windows: see `windows_of`.
       num_train_steps: the last step.

@@ -155,7 +155,7 @@ class Estimator(object):
         checkpoint = self._newest_of_all()
         start = checkpoint_formats.step_in(checkpoint)
         if self._config.replicas:
-            start = replica_sync.begin(self._config.replicas, start, self._model_dir)
+            start = replica_sync.start_training(self._config.replicas, start, self._model_dir)
         if max_steps is not None and start >= max_steps:
             logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start,
                          max_steps)
@@ -183,7 +183,7 @@ class Estimator(object):
     def _newest_of_all(self):
         """Returns the newest checkpoint, that of replica 0; None if there is none."""
         newest = self.latest_checkpoint()
-        return self._group.from_first(newest) if self._group else newest
+        return self._group.broadcast(newest) if self._group else newest
 
     @contextlib.contextmanager
     def _training(self):
@@ -250,7 +250,7 @@ class Estimator(object):
             if not yield_single_examples:
                 yield batch
             elif isinstance(batch, dict):
-                yield from estimator_spec.examples_of(batch)
+                yield from estimator_spec.split_batch(batch)
             else:
                 yield from batch
 
@@ -278,7 +278,7 @@ class Estimator(object):
             logging.info("Weights for exporting: %s.", checkpoint)
             written = saved_model.write(self._builder, self._config, checkpoint, export_dir_base,
                                         serving_input_receiver_fn, assets_extra, as_text)
-        return group.from_first(written) if group else written
+        return group.broadcast(written) if group else written
 
     def export_savedmodel(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
                           checkpoint_path=None, strip_default_attrs=True):

@@ -97,7 +97,7 @@ def _call_with_tensors(function, tensors):
     return function(**tensors) if isinstance(tensors, dict) else function(*tensors)
 
 
-def examples_of(batch):
+def split_batch(batch):
     """Yields the prediction of each example of a batch, a dict."""
     sizes = {key: len(value) for key, value in batch.items()}
     if len(set(sizes.values())) != 1:
@@ -107,7 +107,7 @@ def examples_of(batch):
         yield {key: value[index] for key, value in batch.items()}
 
 
-def chosen(predictions, keys):
+def select_predictions(predictions, keys):
     """Returns those of a model_fn's predictions that have some names; all if keys is None."""
     if keys is None:
         return predictions

@@ -41,7 +41,7 @@ def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), revise
         results = _evaluate(*arguments, group) if group else None
         if results is None and (not group or group.is_first):
             results = _evaluate(*arguments, None)
-    return group.from_first(results) if group else results
+    return group.broadcast(results) if group else results
 
 
 def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group):
@@ -49,12 +49,12 @@ def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group
     input, or the model_fn does not name the tensors that its metrics are computed from."""
     with tf.Graph().as_default():
         if group:
-            replica_sync.share_input(group)
+            replica_sync.shard_input(group)
         spec, input_hooks = builder.build_on(input_fn, ModeKeys.EVAL)
-        if group and not (replica_sync.is_shared() and spec.gathered_metrics):
+        if group and not (replica_sync.is_sharded() and spec.gathered_metrics):
             return None
         if group:
-            gathered_metrics = replica_sync.Metrics(spec.gathered_metrics)
+            gathered_metrics = replica_sync.GatheredMetrics(spec.gathered_metrics)
             values, fetches = {}, [spec.loss, spec.gathered_metrics[1]]
         else:
             values, update = _metric_ops(spec)
@@ -70,7 +70,7 @@ def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group
             for *fetched, batch in itertools.islice(batches, steps):
                 if group:
                     gathered_metrics.add(*fetched)
-                predictions += estimator_spec.examples_of(batch) if revise else []
+                predictions += estimator_spec.split_batch(batch) if revise else []
                 progress.update()
         results = {**final.final_ops_values, **(gathered_metrics.results() if group else {})}
     return revise(results, predictions) if revise else results
@@ -101,10 +101,10 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
     graph = tf.Graph()
     with graph.as_default():
         if group:
-            replica_sync.share_input(group)
+            replica_sync.shard_input(group)
         spec, input_hooks = builder.build_on(input_fn, ModeKeys.PREDICT)
-        shared = replica_sync.is_shared()
-        predictions = estimator_spec.chosen(spec.predictions, predict_keys)
+        shared = replica_sync.is_sharded()
+        predictions = estimator_spec.select_predictions(spec.predictions, predict_keys)
         session = _session(spec, checkpoint, config, [*input_hooks, *(hooks or []), *spec.prediction_hooks])
     with session:
         batches = _batches(session, predictions, config, group, shared)
@@ -118,10 +118,10 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
 
 def _batches(session, fetches, config, group, shared=True):
     """Yields the values of the fetches for each batch, of all replicas if there is a group; see
-    `replica_sync.gathered`."""
+    `replica_sync.gather_batches`."""
     check = config.stop_request.check
     if group:
-        yield from replica_sync.gathered(group, session, fetches, check, shared)
+        yield from replica_sync.gather_batches(group, session, fetches, check, shared)
         return
     with contextlib.suppress(StopIteration):  # by which a hook may end the session
         while not session.should_stop():

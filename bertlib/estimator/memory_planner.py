@@ -18,7 +18,7 @@ from tensorflow.core.protobuf import device_properties_pb2, meta_graph_pb2
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.grappler import cluster, item, tf_optimizer
 
-from bertlib.estimator.training_step import GB, divisors, gb
+from bertlib.estimator.step_config import GB, divisors, gb
 
 # Of a card's nominal size: the CUDA context, libraries, kernels' workspaces and fragmentation.
 CARD_OVERHEAD = 1.0 * GB
@@ -269,9 +269,9 @@ def advice(alternatives, needs, usable_bytes):
     """Says what would fit, for a run that is short of memory.
 
     Args:
-      alternatives: {what to change, such as "--recompute=layers": the `TrainingStep` then}; the first is the
+      alternatives: {what to change, such as "--recompute=layers": the `StepConfig` then}; the first is the
         run as it is.
-      needs: function of a `TrainingStep` that returns the `Prediction` of one of its micro-batches.
+      needs: function of a `StepConfig` that returns the `Prediction` of one of its micro-batches.
       usable_bytes: what a step may take.
 
     Returns:
@@ -307,7 +307,7 @@ def advice(alternatives, needs, usable_bytes):
 # --- What is usable --------------------------------------------------------------------------------------
 
 
-def usable_here():
+def usable_memory():
     """Returns (bytes that a step may take here, what they are): of the smallest GPU, else of free RAM."""
     with tf.Graph().as_default(), tf.Session() as session:
         limits = [device.memory_limit_bytes for device in session.list_devices()

@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import session_hooks
 from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys
-from bertlib.estimator.training_step import equal_micro_batches
+from bertlib.estimator.step_config import check_equal_micro_batches
 from bertlib.graph import collectives, graph_keys, randomness
 
 # Ops of which XLA would make other floats than TensorFlow, though of the same random bits.
@@ -124,7 +124,7 @@ class Builder:
         added = {"gradient_accumulation_steps": steps} if mode == ModeKeys.TRAIN else {}
         if batch_size is not None:
             equal = mode == ModeKeys.TRAIN and not self._config.unequal_micro_batches
-            added["batch_size"] = (equal_micro_batches(batch_size, steps, self.replicas_sharing_a_batch)
+            added["batch_size"] = (check_equal_micro_batches(batch_size, steps, self.replicas_sharing_a_batch)
                                    if equal else batch_size)
         return added
 

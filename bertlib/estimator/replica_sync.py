@@ -1,5 +1,4 @@
-"""What an Estimator does together with other replicas: a vote before each step, batches shared out and
-gathered in order, metrics of what was gathered."""
+"""Keeps an Estimator in step with other replicas: votes, divided batches, and metrics of gathered batches."""
 
 import contextlib
 import hashlib
@@ -19,8 +18,8 @@ from bertlib.system import code_fingerprint
 _BATCH_BYTES = 2**28
 
 
-def begin(group, step, directory):
-    """Begins a training of replicas: they compare their code, and their logs go to replica 0's directory.
+def start_training(group, step, directory):
+    """Starts a training of replicas: compares their code, and moves their logs to replica 0's directory.
 
     Args:
       step: the one that this replica's newest checkpoint has.
@@ -32,23 +31,26 @@ def begin(group, step, directory):
     Raises:
       ValueError: replicas run different code.
     """
-    step, directory = group.from_first((step, directory))
+    step, directory = group.broadcast((step, directory))
     group.keep_log(directory)
     code_fingerprint.agree(group)
     return step
 
 
 @contextlib.contextmanager
-def telling(group):
-    """Tells the other replicas at once of an error in the block: they wait for this one in the middle of a
-    step, and to close a session and to explain an error take time. Of a broken loss all know."""
+def reporting_errors(group):
+    """Reports an error in the block to the other replicas at once.
+
+    They wait for this replica in the middle of a step, and closing a session takes time. A loss that is not
+    finite is not reported, because all replicas have the same loss.
+    """
     try:
         yield
     except (session_hooks.NanLossError, replica_group.ReplicaError, StopIteration,
             tf.errors.OutOfRangeError, *collectives.LOST):
         raise
     except Exception as error:
-        group.tell(error)
+        group.report_error(error)
         raise
 
 
@@ -100,8 +102,8 @@ def _digest(value):
     return hashlib.blake2b(f"{value.dtype} {value.shape} ".encode() + data).digest()
 
 
-class SameWeights:
-    """Finds replicas whose weights have moved away from those of replica 0, and gives them these.
+class WeightComparison:
+    """Finds replicas whose weights differ from those of replica 0, and broadcasts the weights of replica 0.
 
     All make the same update from the same sums, each by itself: another GPU or CPU may round it otherwise,
     and broken hardware does worse. A run that goes on from a checkpoint would then be another one.
@@ -141,9 +143,11 @@ def _checksum(variable):
     return tf.reduce_sum(bits)
 
 
-class Vote:
-    """What replicas tell each other between steps: whether one wants to end, how long each computed, and
-    whether replica 0 saved a checkpoint, after which they compare their weights.
+class StopVote:
+    """A vote of all replicas before each step on whether the training stops.
+
+    With the vote, replicas exchange the time that each computed, which shows slow ones. They also
+    learn whether replica 0 saved a checkpoint, after which they compare their weights.
 
     Attributes:
       listener: CheckpointSaverListener that is to learn of replica 0's checkpoints.
@@ -158,25 +162,25 @@ class Vote:
         """
         self._group = group
         self.listener = _SaveListener()
-        self._same_weights = SameWeights(group) if compares_weights else None
+        self._comparison = WeightComparison(group) if compares_weights else None
         self._exchange = collectives.exchange()
         self._pace = replica_group.Pace()
-        self._begun = self._seconds = None
+        self._started = self._seconds = None
 
     @property
     def fetches(self):
-        """What is to be fetched with a step's last run: tensors."""
+        """List of tensors to fetch in the last `session.run` of a step."""
         return [] if self._exchange.ready is None else [self._exchange.ready]
 
-    def begin(self):
-        """To be called when a step begins."""
-        self._begun = time.time()
+    def start_step(self):
+        """Has to be called when a step starts."""
+        self._started = time.time()
 
-    def end(self, fetched):
-        """To be called when a step is done, with the values of `fetches`."""
-        self._seconds = fetched[0] - self._begun if fetched else None
+    def end_step(self, fetched):
+        """Has to be called when a step has ended, with the values of `fetches`."""
+        self._seconds = fetched[0] - self._started if fetched else None
 
-    def ends(self, session, stop):
+    def decides_to_stop(self, session, stop):
         """Returns whether no further step is to be taken; logs which replica is slow, or has other weights.
 
         Args:
@@ -193,8 +197,8 @@ class Vote:
         if any(made):
             stop.make()
         ends = any(ended) or any(made)
-        if self._same_weights and (ends or any(saved)):
-            self._same_weights.check(session.raw_session())
+        if self._comparison and (ends or any(saved)):
+            self._comparison.check(session.raw_session())
         return ends
 
 
@@ -210,22 +214,22 @@ class _SaveListener(tf.train.CheckpointSaverListener):
 # --- Evaluation and prediction ---------------------------------------------------------------------------
 
 
-def share_input(group):
-    """Has our input of the current graph, if it does not train, give a replica its share of the batches."""
+def shard_input(group):
+    """Makes the input of the current graph yield this replica's share of the batches, except in training."""
     tf.add_to_collection(graph_keys.SHARE, (group.index, group.count))
 
 
-def is_shared():
-    """Whether the input of the current graph is such a share."""
+def is_sharded():
+    """Returns whether the input of the current graph is such a share."""
     return bool(tf.get_collection(graph_keys.SHARED_INPUT))
 
 
-def gathered(group, session, fetches, before_each, shared=True):
-    """Yields what is fetched for each batch of all replicas, in order.
+def gather_batches(group, session, fetches, before_each, shared=True):
+    """Yields the fetched values of each batch of all replicas, in order.
 
     Args:
       session: a session of this replica's share.
-      fetches: what to fetch.
+      fetches: tensors, in any nested structure.
       before_each: function that is called before a batch is computed.
       shared: whether all replicas have batches; otherwise replica 0 alone.
     """
@@ -247,7 +251,7 @@ def gathered(group, session, fetches, before_each, shared=True):
             yield batch
 
 
-def shared_out(group, function, items):
+def map_on_replicas(group, function, items):
     """Yields function(item) of each item, in order. Replicas share the items and have all results; without a
     group (None) this process computes all.
 
@@ -262,8 +266,8 @@ def shared_out(group, function, items):
         yield from group.all_gather(function(own[0]) if own else None)[:len(items) - start]
 
 
-def told(group, items):
-    """Yields what replica 0 has, item by item, on all replicas; without a group (None) the items.
+def broadcast_items(group, items):
+    """Yields the items of replica 0 on all replicas; without a group (None) yields the items.
 
     Args:
       items: iterable that only replica 0 iterates.
@@ -274,13 +278,13 @@ def told(group, items):
     own = iter(items)
     while True:
         # In a list, as an item may be None.
-        found = group.from_first(list(itertools.islice(own, 1)) if group.is_first else None)
+        found = group.broadcast(list(itertools.islice(own, 1)) if group.is_first else None)
         if not found:
             return
         yield found[0]
 
 
-class Metrics:
+class GatheredMetrics:
     """Metrics of batches that were computed elsewhere: the same ops on the same numbers."""
 
     def __init__(self, eval_metrics):

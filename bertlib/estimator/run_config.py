@@ -16,7 +16,7 @@ class RunConfig(object):
     def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100,
                  save_checkpoints_steps=None, save_checkpoints_secs=None, session_config=None,
                  keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, *,
-                 gradient_accumulation_steps=1, training_step=None, stop_request=None):
+                 gradient_accumulation_steps=1, step_config=None, stop_request=None):
         """Creates a configuration.
 
         Args:
@@ -32,7 +32,7 @@ class RunConfig(object):
           log_step_count_steps: steps between log lines; None or 0 for none.
           gradient_accumulation_steps: micro-batches that make a training batch. The model_fn hands it on to
             `optimization.create_optimizer`; it is in params.
-          training_step: a `TrainingStep` that says more of it, in place of the number of micro-batches. If
+          step_config: a `StepConfig` that says more of it, in place of the number of micro-batches. If
             these differ in their numbers of examples, the input_fn cuts the training batch, and
             params["batch_size"] is that of the whole.
           stop_request: a `stopping.StopRequest`. When it is made, a training saves its last whole step.
@@ -49,9 +49,9 @@ class RunConfig(object):
                             ("gradient_accumulation_steps", gradient_accumulation_steps)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}; it must be positive.")
-        self.gradient_accumulation_steps = (gradient_accumulation_steps if training_step is None
-                                            else training_step.gradient_accumulation_steps)
-        self.training_step = training_step
+        self.gradient_accumulation_steps = (gradient_accumulation_steps if step_config is None
+                                            else step_config.gradient_accumulation_steps)
+        self.step_config = step_config
         self.stop_request = stop_request or stopping.StopRequest()
         self.model_dir = model_dir and os.fspath(model_dir)
         self.tf_random_seed = tf_random_seed
@@ -66,7 +66,7 @@ class RunConfig(object):
     @property
     def unequal_micro_batches(self):
         """Whether micro-batches differ in their numbers of examples."""
-        return self.training_step is not None and self.training_step.unequal_micro_batches
+        return self.step_config is not None and self.step_config.unequal_micro_batches
 
     @property
     def replicas(self):

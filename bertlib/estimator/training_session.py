@@ -65,7 +65,7 @@ class TrainingSession:
             with (input_pipeline.explaining_faults(), self.config.stop_request.being_awaited(),
                   resume.session(scaffold, self.checkpoint, self.config, hooks, is_training=True,
                                  group=self.group) as session,
-                  replica_sync.telling(self.group) if self.group else contextlib.nullcontext()):
+                  replica_sync.reporting_errors(self.group) if self.group else contextlib.nullcontext()):
                 self.take_steps(session, step, vote)
         self.config.stop_request.check()
 
@@ -78,7 +78,7 @@ class TrainingSession:
     def build_step(self):
         """Builds the input, the model and the update of the weights; returns a `BuiltStep`."""
         if self.group:
-            step = self.config.training_step
+            step = self.config.step_config
             travels = tf.bfloat16 if step and step.gradient_dtype == "bf16" else None
             tf.add_to_collection(graph_keys.EXCHANGE, collectives.Exchange(self.group, travels))
         spec, input_hooks = self.builder.build(self.prepare_input, ModeKeys.TRAIN)
@@ -160,8 +160,8 @@ class TrainingSession:
     # --- Steps
 
     def make_vote(self):
-        """Returns the `replica_sync.Vote` of the replicas, before each step."""
-        return replica_sync.Vote(self.group)
+        """Returns the `replica_sync.StopVote` of the replicas, before each step."""
+        return replica_sync.StopVote(self.group)
 
     def take_steps(self, session, step, vote):
         """Takes steps until the session is to end, or the end is requested: the last whole step is saved.
@@ -169,15 +169,15 @@ class TrainingSession:
         Args:
           session: tf.train.SingularMonitoredSession.
           step: the `BuiltStep`.
-          vote: the `replica_sync.Vote`, after which all replicas end between the same two steps; None if this
-            process trains alone.
+          vote: the `replica_sync.StopVote`, by which all replicas end between the same two steps; None if
+            this process trains alone.
         """
         if not vote:
             while not session.should_stop():
                 session.run_step_fn(functools.partial(self._take_step, step))
             return
-        while not vote.ends(session, self.config.stop_request):
-            session.run_step_fn(functools.partial(self._take_step_together, step, vote))
+        while not vote.decides_to_stop(session, self.config.stop_request):
+            session.run_step_fn(functools.partial(self._take_step_with_replicas, step, vote))
 
     def ends_before(self, micro_batch):
         """Whether the training ends before that micro-batch of a step, an int: the step is then dropped."""
@@ -192,11 +192,11 @@ class TrainingSession:
                 step_context.session.run(step.accumulate_op)
         self._update(step_context, [step.spec.train_op, step.spec.loss])
 
-    def _take_step_together(self, step, vote, step_context):
-        vote.begin()
+    def _take_step_with_replicas(self, step, vote, step_context):
+        vote.start_step()
         for _ in range(step.micro_batches - 1):
             step_context.session.run(step.accumulate_op)
-        vote.end(self._update(step_context, [step.spec.train_op, step.spec.loss, vote.fetches])[2])
+        vote.end_step(self._update(step_context, [step.spec.train_op, step.spec.loss, vote.fetches])[2])
 
     def _update(self, step_context, fetches):
         """Runs the train op with all hooks; returns what was fetched."""

@@ -45,7 +45,7 @@ class Exchange:
         self.ready = None
         self._gradient_dtype = gradient_dtype
         # A key is never used by two graphs, which may exchange other shapes.
-        self._keys = itertools.count(group.from_first(next(_graphs)) * _KEYS_OF_A_GRAPH)
+        self._keys = itertools.count(group.broadcast(next(_graphs)) * _KEYS_OF_A_GRAPH)
         self._ops = {}
 
     @property
@@ -224,4 +224,4 @@ def explaining(group):
     except LOST as error:
         if group is None:
             raise
-        raise group.explained(error) from error
+        raise group.find_cause(error) from error

@@ -132,7 +132,7 @@ class Group:
       gpu: which of the GPUs that this process sees it is to use; None for all.
       attempt: how often the run was started before.
       failure: the `ReplicaError` that the group ends with, or None; it is about the replica itself after
-        `tell`.
+        `report_error`.
     """
 
     def __init__(self, spec):
@@ -154,7 +154,7 @@ class Group:
         return self.index == 0
 
     def name(self, index):
-        """Says in words which replica that is."""
+        """Returns a text that identifies a replica in messages."""
         return self._names.get(index, f"replica {index}")
 
     # --- Meeting
@@ -189,8 +189,9 @@ class Group:
     # --- Lockstep
 
     def all_gather(self, value):
-        """Exchanges a value that `messages.encode` takes; all replicas have to call it. Returns a list with
-        that of each replica.
+        """Returns a list with the value of each replica. All replicas have to call this.
+
+        The value is one that `value_encoding.encode` takes.
 
         Raises:
           ReplicaError: another replica failed.
@@ -206,21 +207,21 @@ class Group:
             self._peers[0].send(_message("data", value))
             return self._take(self._peers[0])
         except (OSError, ValueError) as error:  # a connection that is closed, or blocked
-            raise self.explained(error) from error
+            raise self.find_cause(error) from error
 
     def barrier(self):
-        """Waits until all replicas have come here."""
+        """Waits until all replicas have called this."""
         self.all_gather(None)
 
     def any(self, flag):
         """Whether the flag is true in any replica."""
         return any(self.all_gather(bool(flag)))
 
-    def from_first(self, value=None):
+    def broadcast(self, value=None):
         """Returns the value of replica 0."""
         return self.all_gather(value if self.is_first else None)[0]
 
-    def agree(self, values, remedy):
+    def check_equal(self, values, remedy):
         """Checks that replicas have the same values.
 
         Args:
@@ -238,9 +239,9 @@ class Group:
         if differences:
             raise ValueError(f"Replicas differ: {'; '.join(differences)}. {remedy}")
 
-    def unseen(self, directory):
+    def replicas_not_seeing(self, directory):
         """Returns the replicas that do not see what replica 0 writes into a directory: list of indices."""
-        token = os.path.join(directory, f".seen-{self.from_first(secrets.token_hex(8))}")
+        token = os.path.join(directory, f".seen-{self.broadcast(secrets.token_hex(8))}")
         if self.is_first:
             files.write_text(token, "")
         self.barrier()
@@ -269,7 +270,7 @@ class Group:
 
     # --- Failure
 
-    def explained(self, error):
+    def find_cause(self, error):
         """Returns the failure of another replica that made an operation with it fail, after some time to
         learn of it; a `ReplicaError` about the error if there is none."""
         end, left = time.monotonic() + self._timeout * _SILENCE, []
@@ -281,13 +282,16 @@ class Group:
                 self._changed.wait(0.2)
         if left:
             self._fail(f"{left[0].name} has ended before the others.", left[0].index)
-        self._fail(f"The connection with other replicas broke: {words(error)}", None)
+        self._fail(f"The connection with other replicas broke: {message_of(error)}", None)
         return self.failure
 
-    def tell(self, error):
-        """Tells the others at once that this replica ends with an error of its own: they wait for it, and it
-        may take long to clean up. The process is ended if it has not taken leave after half the timeout."""
-        message = words(error)
+    def report_error(self, error):
+        """Reports to the others at once that this replica ends with an error of its own.
+
+        They wait for this replica, and it may take long to clean up. The process is ended if it has not
+        called `leave` after half the timeout.
+        """
+        message = message_of(error)
         text = f"{self.name(self.index)}: {message}"
         with self._changed:
             if self.failure or self._left.is_set():
@@ -427,7 +431,7 @@ class Group:
         self._spec["log"] = None
 
 
-def words(error):
+def message_of(error):
     """Returns what an error says, in a line; TensorFlow's of an op begin with where the graph has it."""
     text = getattr(error, "message", None) or str(error)
     if text.startswith("Graph execution error"):

@@ -1,4 +1,4 @@
-"""Flags → one settled `TrainingStep` → an Estimator that says what to change when memory runs out."""
+"""Flags → one settled `StepConfig` → an Estimator that says what to change when memory runs out."""
 
 import contextlib
 import dataclasses
@@ -10,7 +10,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline
-from bertlib.estimator import estimator, memory_planner, run_config, session_hooks, training_step
+from bertlib.estimator import estimator, memory_planner, run_config, session_hooks, step_config
 from bertlib.kernels import choice
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, final_export, run_record
@@ -25,7 +25,7 @@ class Model:
 
     Attributes:
       bert_config: the `modeling.BertConfig`.
-      build_model_fn: function of step, a `TrainingStep`, that returns the model_fn.
+      build_model_fn: function of step, a `StepConfig`, that returns the model_fn.
       fields: function of the sequence length that returns the `input_pipeline.Field`s of a training example.
       batch_totals: see `input_pipeline.record_dataset`.
       padding_is_removable: whether the loss looks at real tokens only, so that training need not compute the
@@ -49,7 +49,7 @@ class Model:
         features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size,
                                                self.batch_totals)
         # Two micro-batches need what any other number needs.
-        params = {"gradient_accumulation_steps": min(2, step.parts)}
+        params = {"gradient_accumulation_steps": min(2, step.micro_batches)}
         return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
 
     def needs(self, step):
@@ -79,7 +79,7 @@ def trims_training(settings, model):
 
 
 def _training_flags(settings, model):
-    """The flags that `training_step.settle` goes by, with their meaning for this model."""
+    """The flags that `step_config.resolve` goes by, with their meaning for this model."""
     trim, group = trims_training(settings, model), replica_group.current()
     values = {name: getattr(settings, name) for name in (
         "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
@@ -98,23 +98,24 @@ def _compiles_kernels(settings, config):
     return choice.pays(config.hidden_size)
 
 
-def settle(settings, model):
-    """Settles the training step that the flags describe; logs what was chosen, and warns if it will probably
-    not fit.
+def resolve_step_config(settings, model):
+    """Resolves the flags into the configuration of a training step.
+
+    Logs the values that were chosen, and warns if the step will probably not fit into memory.
 
     Returns:
-      a `TrainingStep`.
+      a `StepConfig`.
 
     Raises:
       ValueError: flags contradict each other, or nothing fits.
     """
     values = _training_flags(settings, model)
     if not settings.do_train:
-        return training_step.without_training(values)
+        return step_config.without_training(values)
     usable, source = _usable_memory(settings)
     if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
         logging.info("Simulating what fits into %s.", source)
-    settled = training_step.settle(values, (usable, source), model.needs, model.bound)
+    settled = step_config.resolve(values, (usable, source), model.needs, model.bound)
     for is_warning, text in settled.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
     if values.gradient_accumulation_steps == 0 and tf.config.list_physical_devices("GPU"):
@@ -131,9 +132,9 @@ def _of_all(step):
 
 def _probe(settings, model, step):
     """Takes a step of one micro-batch, and more and smaller ones until memory suffices; returns the
-    `TrainingStep`."""
+    `StepConfig`."""
     while not memory_planner.runs(model.build, step):
-        more = [count for count in training_step.divisors(step.train_batch_size // step.replicas)
+        more = [count for count in step_config.divisors(step.train_batch_size // step.replicas)
                 if count >= 2 * step.gradient_accumulation_steps]
         if not more:
             raise ValueError(_explain(settings, model, step))
@@ -150,22 +151,22 @@ def _usable_memory(settings):
     """Returns (bytes that a training step may take, what they are); of replicas, which all have to ask, the
     least."""
     if settings.memory_limit_gb is not None:
-        usable, source = settings.memory_limit_gb * training_step.GB, "--memory_limit_gb"
-        return usable, f"{training_step.gb(usable)}: {source}"
-    usable, source = memory_planner.usable_here()
+        usable, source = settings.memory_limit_gb * step_config.GB, "--memory_limit_gb"
+        return usable, f"{step_config.gb(usable)}: {source}"
+    usable, source = memory_planner.usable_memory()
     group = replica_group.current()
     if group:
         if not tf.config.list_physical_devices("GPU"):
             usable, source = usable / group.local_count, f"{source}, for each of {group.local_count} replicas"
-        # All have to settle the same step.
+        # All replicas have to resolve the same configuration.
         usable = min(group.all_gather(usable))
-    return usable, f"{training_step.gb(usable)}: {source}"
+    return usable, f"{step_config.gb(usable)}: {source}"
 
 
 def _explain(settings, model, step):
     """Returns what to change after memory ran out, in text."""
     if replica_group.current():  # the others wait, and simulating takes minutes
-        fewer = training_step.flags_for_less_memory(step.tokens_per_micro_batch)
+        fewer = step_config.flags_for_less_memory(step.tokens_per_micro_batch)
         return f"out of memory. Pass {fewer}; plan_memory.py says more."
     logging.info("Out of memory. Simulating what would fit; for a large model this takes minutes.")
     changes = [{}]
@@ -279,7 +280,7 @@ def _session_config(settings, trims):
 
 
 def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=None, num_train_steps=None):
-    """Returns (the `estimator.Estimator` that the flags describe, its `TrainingStep`).
+    """Returns (the `estimator.Estimator` that the flags describe, its `StepConfig`).
 
     Args:
       settings: a `Settings`.
@@ -294,12 +295,12 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
     checks.check_precision(settings)
     _profile_hooks(settings, num_train_steps)
     session_config = _session_config(settings, trims_training(settings, model))
-    step = settle(settings, model)
+    step = resolve_step_config(settings, model)
     config = run_config.RunConfig(
         model_dir=settings.output_dir, tf_random_seed=settings.seed,
         save_checkpoints_steps=settings.save_checkpoints_steps,
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
-        session_config=session_config, training_step=step, stop_request=stopping.request)
+        session_config=session_config, step_config=step, stop_request=stopping.request)
     created = _Estimator(settings, model, step, config=config, use_tpu=settings.use_tpu,
                          train_batch_size=settings.train_batch_size if settings.do_train else None,
                          eval_batch_size=eval_batch_size,
@@ -354,7 +355,7 @@ def _see_directories(settings, group):
       ValueError: they do not.
     """
     directory = settings.output_dir if settings.do_train else settings.results_dir
-    unseen = group.unseen(directory)
+    unseen = group.replicas_not_seeing(directory)
     if unseen:
         flag = "--output_dir" if settings.do_train else "--results_dir"
         others = ", ".join(map(group.name, unseen))

@@ -59,7 +59,7 @@ def listeners(settings, make_input_fn, evaluate, title, shown, full_score=1.0):
                           full_score)
     group = replica_group.current()
     step = curve.missing_step()
-    step = group.from_first(step) if group else step
+    step = group.broadcast(step) if group else step
     if step is not None:
         curve.add(step)
     return [curve]

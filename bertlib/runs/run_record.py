@@ -134,8 +134,8 @@ def agree(group, settings, **data):
     given = {f"--{name}": getattr(settings, name) for name in settings.names()
              if name not in of_machine and not name.endswith(PATHS)}
     code_fingerprint.agree(group)
-    group.agree({name: short(value) for name, value in
-                 {**given, **data, **_versions(), "the code": _of_code()}.items()},
+    group.check_equal({name: short(value) for name, value in
+                       {**given, **data, **_versions(), "the code": _of_code()}.items()},
                 "Start all with the same flags, data and code.")
 
 

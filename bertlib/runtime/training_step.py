@@ -1,10 +1,8 @@
-"""Moved to `bertlib.estimator.training_step`. The next version removes this name."""
+"""Moved to `bertlib.estimator.step_config`. The next version removes this name."""
 
-import sys
 import warnings
 
-from bertlib.estimator import training_step
+from bertlib.estimator.step_config import GB, RECOMPUTE  # noqa: F401  old names
 
-warnings.warn("bertlib.runtime.training_step is now bertlib.estimator.training_step.",
+warnings.warn("bertlib.runtime.training_step.TrainingStep is now bertlib.estimator.step_config.StepConfig.",
               DeprecationWarning, stacklevel=2)
-sys.modules[__name__] = training_step

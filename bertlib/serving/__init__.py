@@ -6,7 +6,7 @@
 
 import os
 
-from bertlib.estimator.training_step import TrainingStep
+from bertlib.estimator.step_config import StepConfig
 from bertlib.kernels import choice
 from bertlib.output_directory import model_directory
 from bertlib.replicas.replica_group import Group
@@ -32,5 +32,5 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
       ValueError, OSError: there is no such model, it does not do that task, or its files are damaged.
     """
     directory = model_directory.read(os.fspath(model_dir))
-    step = TrainingStep(precision=precision, compile_kernels=choice.pays(directory.bert_config.hidden_size))
+    step = StepConfig(precision=precision, compile_kernels=choice.pays(directory.bert_config.hidden_size))
     return Predictor(directory, task, step, batch_size, group)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bertlib.estimator import replica_sync
-from bertlib.estimator.training_step import TrainingStep
+from bertlib.estimator.step_config import StepConfig
 from bertlib.output_directory.model_directory import ModelDirectory
 from bertlib.replicas.replica_group import Group
 from bertlib.rows import tables
@@ -31,14 +31,14 @@ class Predictor:
     required: int
     checkpoint: str
 
-    def __init__(self, directory: ModelDirectory, task: str | None = None, step: TrainingStep | None = None,
+    def __init__(self, directory: ModelDirectory, task: str | None = None, step: StepConfig | None = None,
                  batch_size: int = BATCH_SIZE, group: Group | None = None) -> None:
         """Loads the weights.
 
         Args:
           directory: a `model_directory.ModelDirectory`.
           task: another task than the directory's, such as "vectors"; None for that.
-          step: a `TrainingStep` that says the precision and the kernels; None for fp32.
+          step: a `StepConfig` that says the precision and the kernels; None for fp32.
           batch_size: windows that the model gets at a time, at most.
           group: a `replica_group.Group` whose replicas share the batches, or None.
 
@@ -106,7 +106,7 @@ class Predictor:
         rows = [(index, row) for index, (windows, _) in enumerate(prepared) for row in windows]
         order = sorted(range(len(rows)), key=lambda place: len(rows[place][1]["input_ids"]))
         batches = [order[start:start + self._batch_size] for start in range(0, len(order), self._batch_size)]
-        computed = replica_sync.shared_out(
+        computed = replica_sync.map_on_replicas(
             self._group, lambda places: self._model([rows[place][1] for place in places]), batches)
         found = {}
         for places, results in zip(batches, computed):

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.estimator.training_step import TrainingStep
+from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import head as task_head
 import modeling
 
@@ -19,7 +19,7 @@ def build(head, bert_config, inputs, step=None):
       head: see `bertlib.tasks.head`.
       bert_config: a `modeling.BertConfig`.
       inputs: {name: int32 [B, F]}, those of the encoder and those that the head needs besides.
-      step: a `TrainingStep` that says the precision and the kernels; the published one if None.
+      step: a `StepConfig` that says the precision and the kernels; the published one if None.
 
     Returns:
       {name: tensor [B, …]}, the head's predictions.
@@ -74,7 +74,7 @@ class Model:
         self.inputs = (*ENCODER_INPUTS, *more_inputs)
         with tf.Graph().as_default() as graph:
             self._feeds = {name: tf.placeholder(tf.int32, [None, None], name) for name in self.inputs}
-            self._answers = build(head, bert_config, self._feeds, step or TrainingStep())
+            self._answers = build(head, bert_config, self._feeds, step or StepConfig())
             scaffold = tf.train.Scaffold(
                 init_fn=checkpoint_formats.initializer_from(checkpoint, tf.trainable_variables()))
             scaffold.finalize()

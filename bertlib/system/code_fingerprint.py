@@ -49,7 +49,7 @@ def agree(group):
     """
     own = of_scripts()
     shared = set.intersection(*(set(names) for names in group.all_gather(sorted(own))))
-    group.agree({f"the code of {name}": own[name] for name in sorted(shared)},
+    group.check_equal({f"the code of {name}": own[name] for name in sorted(shared)},
                 "Start the same script, with the same modules, on each machine.")
 
 

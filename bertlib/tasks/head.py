@@ -25,7 +25,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator
-from bertlib.estimator.training_step import TrainingStep
+from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import collectives
 import modeling
 import optimization
@@ -55,9 +55,9 @@ def encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_on
       is_training: turns dropout on.
       input_ids, input_mask, segment_ids: int32 [B, F].
       use_one_hot_embeddings, first_token_only: see `modeling.BertModel`.
-      step: a `TrainingStep`; the published one if None.
+      step: a `StepConfig`; the published one if None.
     """
-    step = step or TrainingStep()
+    step = step or StepConfig()
     return modeling.BertModel(
         bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
         recompute=step.recompute,
@@ -83,12 +83,12 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
       init_checkpoint: where weights start, see `checkpoints.open_checkpoint`; None for random ones.
       learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       use_one_hot_embeddings: see `modeling.BertModel`.
-      step: a `TrainingStep`; the published one if None. The number of micro-batches that the Estimator has in
+      step: a `StepConfig`; the published one if None. The number of micro-batches that the Estimator has in
         params goes before its.
       build_encoder: function of is_training, input_ids, input_mask and segment_ids that returns what the head
         is given as its `model`; None for `encoder`.
     """
-    step = step or TrainingStep()
+    step = step or StepConfig()
 
     def model_fn(features, labels, mode, params):
         del labels

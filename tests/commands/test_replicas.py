@@ -82,7 +82,7 @@ print(group.index, group.all_gather(group.index ** 2))
     ("raise ValueError(f'{group.index} is odd') if group.index else group.barrier()", 1,
      r"error: replica 1: 1 is odd"),
     # It explains its error for a minute, and the others wait in a collective.
-    ("group.tell(ValueError('no room\\nat all')) if group.index else None; time.sleep(60)", 1,
+    ("group.report_error(ValueError('no room\\nat all')) if group.index else None; time.sleep(60)", 1,
      r"error: replica 1 \(process \d+ on .+\): no room\. The same command goes on\."),
     ("raise OSError('the disk is full') if group.index == 0 else group.barrier()", 1,
      r"error: the disk is full"),

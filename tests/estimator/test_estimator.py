@@ -1230,7 +1230,7 @@ def test_run_config_defaults_are_the_published_ones_with_a_seed():
         model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
         save_checkpoints_secs=600, session_config=None, keep_checkpoint_max=5,
         keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, gradient_accumulation_steps=1,
-        training_step=None)
+        step_config=None)
     assert RunConfig(save_checkpoints_steps=7).save_checkpoints_secs is None
 
 

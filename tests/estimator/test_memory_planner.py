@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.estimator import memory_planner
-from bertlib.estimator.training_step import TrainingStep, choose
+from bertlib.estimator.step_config import StepConfig, choose
 import optimization
 
 MB = 1024 * 1024
@@ -96,7 +96,7 @@ def needs_of_step(step):
 
 
 def test_the_choice_takes_the_least_time_of_what_fits():
-    step, modes = TrainingStep(train_batch_size=1024), ("none", "attention")
+    step, modes = StepConfig(train_batch_size=1024), ("none", "attention")
     everything = needs_of_step(step).total
     assert choose(step, everything, needs_of_step, modes)[0] == step
     found, needed = choose(step, int(everything * 0.6), needs_of_step, modes)
@@ -109,7 +109,7 @@ def test_the_choice_takes_the_least_time_of_what_fits():
 
 
 def test_advice_names_the_flags_that_would_fit():
-    step = TrainingStep(train_batch_size=1000, gradient_accumulation_steps=2, recompute="attention")
+    step = StepConfig(train_batch_size=1000, gradient_accumulation_steps=2, recompute="attention")
     alternatives = {"as it is": step, "wider": step.replace(recompute="none"),
                     "widest": step.replace(recompute="layers")}
     usable = memory_planner.predict(chain, 300, WIDTHS["attention"]).total

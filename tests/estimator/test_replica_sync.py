@@ -25,7 +25,7 @@ class Replica:
         self.index, self.count, self.said = index, count, said
         self.is_first = index == 0
 
-    def from_first(self, value):
+    def broadcast(self, value):
         return value
 
     def all_gather(self, value):
@@ -83,10 +83,10 @@ def test_without_training_replicas_take_batches_in_turn(trim):
     def numbers(replica):
         with tf.Graph().as_default(), tf.Session() as session:
             if replica:
-                replica_sync.share_input(replica)
+                replica_sync.shard_input(replica)
             dataset = input_pipeline.array_dataset(arrays, 2, is_training=False, drop_remainder=False,
                                                    trim=trim)
-            assert replica_sync.is_shared() == (replica is not None)
+            assert replica_sync.is_sharded() == (replica is not None)
             following = tf.data.make_one_shot_iterator(dataset).get_next()["number"]
             found = []
             with pytest.raises(tf.errors.OutOfRangeError):
@@ -111,7 +111,7 @@ def test_metrics_of_gathered_batches_are_those_of_one_session():
 
     with tf.Graph().as_default():
         tensors = [tf.placeholder(tf.int32, [8]), tf.placeholder(tf.float32, [8])]
-        gathered = replica_sync.Metrics((metric_fn, tensors))
+        gathered = replica_sync.GatheredMetrics((metric_fn, tensors))
     for loss, *values in rows:
         gathered.add(loss, values)
     with tf.Graph().as_default(), tf.Session() as session:
@@ -140,9 +140,9 @@ def test_what_is_shared_out_comes_in_order_and_each_replica_computes_its_own():
         return [others[0], own, others[2]]
 
     rounds = []
-    found = list(replica_sync.shared_out(Replica(1, 3, said), square, list(range(7))))
+    found = list(replica_sync.map_on_replicas(Replica(1, 3, said), square, list(range(7))))
     assert found == [0, 1, 4, 9, 16, 25, 36] and computed == [1, 4] and rounds == [1, 16, None]
-    assert list(replica_sync.shared_out(None, square, [2, 3])) == [4, 9]
+    assert list(replica_sync.map_on_replicas(None, square, [2, 3])) == [4, 9]
 
 
 class Training:
@@ -163,19 +163,19 @@ def vote_of(said):
     with tf.Graph().as_default():
         replica = Replica(0, 2, lambda own: [own, said(own) if isinstance(own, tuple) else own])
         tf.add_to_collection(graph_keys.EXCHANGE, collectives.Exchange(replica))
-        return replica_sync.Vote(replica), Training()
+        return replica_sync.StopVote(replica), Training()
 
 
 def test_one_replica_ends_all_and_a_request_to_stop_reaches_the_others():
     stop = stopping.StopRequest()
     vote, training = vote_of(lambda own: (False, False, None, False))
-    assert not vote.ends(training, stop)
+    assert not vote.decides_to_stop(training, stop)
     training.stops = True
-    assert vote.ends(training, stop) and not stop.made
+    assert vote.decides_to_stop(training, stop) and not stop.made
     vote, training = vote_of(lambda own: (True, False, None, False))
-    assert vote.ends(training, stop) and not stop.made
+    assert vote.decides_to_stop(training, stop) and not stop.made
     vote, training = vote_of(lambda own: (False, True, None, False))
-    assert vote.ends(training, stop) and stop.made
+    assert vote.decides_to_stop(training, stop) and stop.made
 
 
 def test_weights_are_compared_after_each_checkpoint_and_in_the_end():
@@ -185,7 +185,7 @@ def test_weights_are_compared_after_each_checkpoint_and_in_the_end():
         if saves:
             vote.listener.after_save(None, 7)
         training.stops = ends
-        vote.ends(training, stopping.StopRequest())
+        vote.decides_to_stop(training, stopping.StopRequest())
         compared.append(next(training.runs))
     assert compared == [0, 2, 3, 5]  # a comparison is a run between
 
@@ -227,7 +227,7 @@ def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
         with tf.Graph().as_default(), tf.Session() as session:
             for name, value in given.items():
                 tf.get_variable(name, initializer=value, trainable=name != "slot", use_resource=True)
-            weights = replica_sync.SameWeights(group)
+            weights = replica_sync.WeightComparison(group)
             session.run(tf.global_variables_initializer())
             found = []
             for _ in range(2):
@@ -272,5 +272,5 @@ def test_a_replica_that_is_three_times_slower_for_a_minute_is_named(monkeypatch)
     vote._pace = replica_sync.replica_group.Pace(lambda: now[0])
     for _ in range(30):
         now[0] += 4.1
-        vote.ends(training, stopping.StopRequest())
+        vote.decides_to_stop(training, stopping.StopRequest())
     assert len(lines) == 2 and lines[0].startswith("replica 1 takes 4.0 times as long")

@@ -14,7 +14,7 @@ class Group:
 
     count, index = 3, 1
 
-    def from_first(self, value):
+    def broadcast(self, value):
         return value
 
 

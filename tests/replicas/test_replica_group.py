@@ -62,7 +62,7 @@ def meeting():
 def test_replicas_exchange_values_in_order(meeting):
     def work(group):
         return [group.all_gather((group.index, number)) for number in range(20)] + [
-            group.any(group.index == 2), group.any(False), group.from_first(f"of {group.index}")]
+            group.any(group.index == 2), group.any(False), group.broadcast(f"of {group.index}")]
 
     expected = [[(index, number) for index in range(3)] for number in range(20)] + [True, False, "of 0"]
     assert meeting(3).run(work) == [expected] * 3
@@ -74,7 +74,8 @@ def test_large_values_arrive_whole(meeting):
 
 
 def test_what_differs_is_named_on_all(meeting):
-    found = meeting(3).run(lambda group: group.agree({"--seed": 7, "--learning_rate": [1, 1, 2][group.index]},
+    found = meeting(3).run(lambda group: group.check_equal({"--seed": 7,
+                                                            "--learning_rate": [1, 1, 2][group.index]},
                                                      "Start all alike."))
     assert all(str(error).startswith("Replicas differ: --learning_rate is 1 in replica 0 and 2 in replica 2 "
                                      f"(process {os.getpid()} on ") for error in found)
@@ -85,7 +86,7 @@ def test_a_directory_that_one_does_not_see_is_found(meeting, tmp_path):
     for name in ("shared", "other"):
         (tmp_path / name).mkdir()
     found = meeting(3, timeout=1).run(
-        lambda group: group.unseen(str(tmp_path / ("other" if group.index == 1 else "shared"))))
+        lambda group: group.replicas_not_seeing(str(tmp_path / ("other" if group.index == 1 else "shared"))))
     assert found == [[1]] * 3 and not os.listdir(tmp_path / "shared")
 
 
@@ -143,9 +144,9 @@ def test_an_error_that_is_told_ends_what_others_wait_for(meeting, index, told, w
     def work(group):
         if group.index != index:
             return group.barrier()
-        group.tell(told)
+        group.report_error(told)
         # What else breaks there is no further failure.
-        return group.explained(OSError("the connection was closed"))
+        return group.find_cause(OSError("the connection was closed"))
 
     for error in meeting(2).run(work):
         assert isinstance(error, ReplicaError) and error.about == index
@@ -154,7 +155,7 @@ def test_an_error_that_is_told_ends_what_others_wait_for(meeting, index, told, w
 
 def test_an_operation_that_breaks_when_another_has_left_is_about_that_one(meeting):
     def work(group):
-        return group.leave() if group.index else group.explained(OSError("Socket closed"))
+        return group.leave() if group.index else group.find_cause(OSError("Socket closed"))
 
     found, _ = meeting(2).run(work)
     assert found.about == 1 and str(found).endswith("has ended before the others.")

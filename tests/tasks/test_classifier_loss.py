@@ -7,7 +7,7 @@ import tiny
 
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator
-from bertlib.estimator.training_step import TrainingStep
+from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head
 import modeling
@@ -83,7 +83,7 @@ def trained(directory, **changes):
     arrays = {"input_ids": generator.randint(5, len(tiny.VOCABULARY), (24, 12)).astype(np.int32) * mask,
               "input_mask": mask, "segment_ids": np.zeros_like(mask),
               "label_ids": (np.arange(24) % 3).astype(np.int32)}
-    step = TrainingStep(train_batch_size=8, max_seq_length=12, trim=True, **changes)
+    step = StepConfig(train_batch_size=8, max_seq_length=12, trim=True, **changes)
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1, "hidden_dropout_prob": 0.0,
                                             "attention_probs_dropout_prob": 0.0})
     model_fn = head.model_fn_builder(classification_head.Classifier(3, WEIGHTS, SMOOTHING), config, None,
@@ -97,7 +97,7 @@ def trained(directory, **changes):
             unequal_micro_batches=step.unequal_micro_batches)
 
     model = estimator.Estimator(model_fn, config=estimator.RunConfig(model_dir=str(directory),
-                                                                     training_step=step), train_batch_size=8)
+                                                                     step_config=step), train_batch_size=8)
     model.train(input_fn, max_steps=2)
     return {name: model.get_variable_value(name) for name in model.get_variable_names()
             if name.startswith("output") or name.endswith("query/kernel")}

@@ -7,7 +7,7 @@ import tiny
 
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator
-from bertlib.estimator.training_step import TrainingStep
+from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import head
 import modeling
 
@@ -112,12 +112,12 @@ def arrays(tmp_path_factory):
 
 
 def trained(arrays, tiny_model, directory, steps=40, **changes):
-    step = TrainingStep(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trim=True, **changes)
+    step = StepConfig(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trim=True, **changes)
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1, "hidden_dropout_prob": 0.0,
                                             "attention_probs_dropout_prob": 0.0})
     model_fn = head.model_fn_builder(Tagger(TAGS), config, None, 0.01, steps, 2, False, False, step)
     tagger = estimator.Estimator(model_fn,
-                                 config=estimator.RunConfig(model_dir=str(directory), training_step=step),
+                                 config=estimator.RunConfig(model_dir=str(directory), step_config=step),
                                  train_batch_size=16, eval_batch_size=16, predict_batch_size=16)
     return tagger.train(input_fn_builder(arrays, True), max_steps=steps)
 

@@ -11,7 +11,7 @@ import tiny
 
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator
-from bertlib.estimator.training_step import TrainingStep
+from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks.tagging import tagging_data, tagging_head
 from bertlib.tasks.tagging.tagging_data import Sentence
 import modeling
@@ -125,12 +125,12 @@ def records(sentences, tiny_model, tmp_path_factory):
 
 def trained(records, tiny_model, directory, use_crf, steps, trim=True, **changes):
     """The Estimator after some steps."""
-    step = TrainingStep(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trim=trim, **changes)
+    step = StepConfig(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trim=trim, **changes)
     model_fn = tagging_head.model_fn_builder(CONFIG, 3, use_crf, str(tiny_model.checkpoint), 0.01, steps, 0,
                                              False,
                                              False, step)
     tagger = estimator.Estimator(model_fn, config=estimator.RunConfig(model_dir=str(directory),
-                                                                      training_step=step),
+                                                                      step_config=step),
                                  train_batch_size=16, predict_batch_size=16)
     return tagger.train(tagging_head.input_fn_builder(records, tiny.SEQ_LENGTH, True, True, trim,
                                                       step.unequal_micro_batches), max_steps=steps)

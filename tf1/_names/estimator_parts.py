@@ -151,7 +151,7 @@ def train_and_evaluate(estimator, train_spec, eval_spec):
                     saving_listeners=[*(train_spec.saving_listeners or []), evaluator])
     found, group = (evaluator.metrics, evaluator.exports), estimator.config.replicas
     # Replica 0 writes checkpoints, and so evaluates them.
-    return found if group is None or script_divides_work() else group.from_first(found)
+    return found if group is None or script_divides_work() else group.broadcast(found)
 
 
 class _Evaluator(tf.train.CheckpointSaverListener):

@@ -137,7 +137,7 @@ class TrainingSession(training_session.TrainingSession):
         return []
 
     def make_vote(self):
-        return replica_sync.Vote(self.group, compares_weights=not script_divides_work())
+        return replica_sync.StopVote(self.group, compares_weights=not script_divides_work())
 
     def take_steps(self, session, step, vote):
         if self._position:

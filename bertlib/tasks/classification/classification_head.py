@@ -89,7 +89,7 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
       labels: int32 [B].
       num_labels: number of classes, C.
       use_one_hot_embeddings: see `modeling.BertModel`.
-      step: a `TrainingStep`; the published one if None.
+      step: a `StepConfig`; the published one if None.
 
     Returns:
       (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all
@@ -202,7 +202,7 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
       is_training: shuffle and repeat.
       drop_remainder: leave the last, smaller batch out.
       trim: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
-      unequal_micro_batches: see there; the Estimator's `TrainingStep` says so too then.
+      unequal_micro_batches: see there; the Estimator's `StepConfig` says so too then.
       target: see `classifier_features.feature_fields`.
     """
     return head.input_fn_builder(input_file, feature_fields(seq_length, target), is_training,

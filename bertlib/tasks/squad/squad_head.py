@@ -41,7 +41,7 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, u
       is_training: turns dropout on.
       input_ids, input_mask, segment_ids: int32 [B, F].
       use_one_hot_embeddings: see `modeling.BertModel`.
-      step: a `TrainingStep`; the published one if None.
+      step: a `StepConfig`; the published one if None.
 
     Returns:
       (start logits, end logits), float32 [B, F].
@@ -87,7 +87,7 @@ def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=F
       is_training: shuffle and repeat.
       drop_remainder: leave the last, smaller batch out.
       trim: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
-      unequal_micro_batches: see there; the Estimator's `TrainingStep` says so too then.
+      unequal_micro_batches: see there; the Estimator's `StepConfig` says so too then.
     """
     return head.input_fn_builder(input_file, feature_fields(seq_length, is_training), is_training,
                                  drop_remainder, SEQUENCES if trim else (), unequal_micro_batches)

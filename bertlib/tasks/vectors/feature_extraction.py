@@ -177,7 +177,7 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
         def run_batch(places, window=window):
             return run(arrays_of([window[place] for place in places], len(window[places[-1]].tokens)))
 
-        for places, found in zip(batches, replica_sync.shared_out(group, run_batch, batches)):
+        for places, found in zip(batches, replica_sync.map_on_replicas(group, run_batch, batches)):
             layers = np.stack([found[f"layer_output_{index}"] for index in range(num_layers)],
                               axis=-2).astype(dtype)
             for place, values in zip(places, layers):
@@ -321,7 +321,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
       use_tpu: must be false.
       use_one_hot_embeddings: see `modeling.BertModel`.
       pooling: see `pool`.
-      step: a `TrainingStep` that says the precision; the published one if None.
+      step: a `StepConfig` that says the precision; the published one if None.
 
     Raises:
       ValueError: `use_tpu`; in the model_fn: the mode is another than PREDICT.

@@ -8,7 +8,14 @@ import types
 from helpers import ROOT
 import pytest
 
-from bertlib.estimator.training_step import GB, RECOMPUTE, TrainingStep, choose, equal_micro_batches, settle
+from bertlib.estimator.step_config import (
+    GB,
+    RECOMPUTE,
+    StepConfig,
+    check_equal_micro_batches,
+    choose,
+    resolve,
+)
 
 Needs = collections.namedtuple("Needs", ["total", "activations", "seconds"])
 FLAGS = dict(
@@ -34,12 +41,12 @@ class Simulation:
 
 def settled(memory_gb=1000, **flags):
     simulation = Simulation()
-    found = settle(types.SimpleNamespace(**{**FLAGS, **flags}), (memory_gb * GB, "a card"), simulation)
+    found = resolve(types.SimpleNamespace(**{**FLAGS, **flags}), (memory_gb * GB, "a card"), simulation)
     return found.step, found.messages, simulation.steps
 
 
 def test_no_tensorflow_is_loaded():
-    code = ("import sys; import bertlib.estimator.training_step; "
+    code = ("import sys; import bertlib.estimator.step_config; "
             "assert not {'tensorflow', 'numpy', 'absl'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
@@ -47,7 +54,7 @@ def test_no_tensorflow_is_loaded():
 def test_flags_have_the_same_names_in_the_step():
     step, messages, _ = settled(precision="fp16", recompute="layers", recompute_segment=2, optimizer="lamb",
                                 lr_schedule="cosine", gradient_accumulation_steps=4, max_seq_length=64)
-    assert step == TrainingStep(
+    assert step == StepConfig(
         train_batch_size=32, gradient_accumulation_steps=4, tokens_per_micro_batch=0, max_seq_length=64,
         trim=True,
         remove_padding=True, precision="fp16", recompute="layers", recompute_segment=2, compile_kernels=True,
@@ -58,7 +65,8 @@ def test_flags_have_the_same_names_in_the_step():
 
 def test_replicas_share_the_batch_with_their_micro_batches():
     step, messages, _ = settled(num_replicas=4, gradient_accumulation_steps=2, gradient_dtype="bf16")
-    assert (step.replicas, step.parts, step.micro_batch_size, step.gradient_dtype) == (4, 8, 4, "bf16")
+    assert (step.replicas, step.micro_batches, step.micro_batch_size, step.gradient_dtype) == (4, 8, 4,
+                                                                                               "bf16")
     assert messages == []
 
 
@@ -79,21 +87,21 @@ def test_a_batch_that_replicas_cannot_share_is_refused_with_sizes_that_they_can(
 
 def test_by_tokens_replicas_share_the_micro_batches():
     step, messages, _ = settled(num_replicas=4, tokens_per_micro_batch=256)  # of 2 examples at full length
-    assert (step.gradient_accumulation_steps, step.parts) == (4, 16)
+    assert (step.gradient_accumulation_steps, step.micro_batches) == (4, 16)
     assert "on each of 4 replicas" in messages[0][1]
     with pytest.raises(ValueError, match="on each of 4 replicas: --train_batch_size=32 examples make"):
         settled(num_replicas=4, tokens_per_micro_batch=256, gradient_accumulation_steps=9)
 
 
 def test_a_step_cannot_be_changed():
-    step = TrainingStep()
+    step = StepConfig()
     with pytest.raises(AttributeError):
         step.precision = "bf16"
     assert step.replace(precision="bf16").precision == "bf16" and step.precision == "fp32"
 
 
 def test_without_flags_it_is_the_published_step():
-    assert settled(trim_padding=False, remove_padding=False, compile_kernels=False)[0] == TrainingStep()
+    assert settled(trim_padding=False, remove_padding=False, compile_kernels=False)[0] == StepConfig()
 
 
 @pytest.mark.parametrize("memory_gb, mode, count",
@@ -132,9 +140,9 @@ def test_what_is_given_is_kept_and_warned_of_if_it_will_not_fit():
 def test_where_there_is_surely_room_nothing_is_simulated():
     simulation = Simulation()
     flags = types.SimpleNamespace(**FLAGS)
-    settle(flags, (100 * GB, ""), simulation, bound=lambda step: step.micro_batch_size * GB)
+    resolve(flags, (100 * GB, ""), simulation, bound=lambda step: step.micro_batch_size * GB)
     assert not simulation.steps
-    settle(flags, (31 * GB, ""), simulation, bound=lambda step: step.micro_batch_size * GB)
+    resolve(flags, (31 * GB, ""), simulation, bound=lambda step: step.micro_batch_size * GB)
     assert len(simulation.steps) == 1
 
 
@@ -142,7 +150,7 @@ def test_a_batch_that_cannot_be_split_is_refused_with_what_can():
     with pytest.raises(ValueError, match="32 examples cannot be split into 5 .* Batches of 30 or 35 can; .* "
                        "into 4 or 8"):
         settled(gradient_accumulation_steps=5)
-    assert [equal_micro_batches(12, count) for count in (1, 3, 12)] == [12, 4, 1]
+    assert [check_equal_micro_batches(12, count) for count in (1, 3, 12)] == [12, 4, 1]
 
 
 # --- By tokens -------------------------------------------------------------------------------------------
@@ -180,7 +188,7 @@ def test_by_tokens_the_warning_names_the_flag_that_helps():
 
 def test_recomputing_more_is_not_looked_at_once_the_whole_batch_fits():
     simulation = Simulation()
-    step, needs = choose(TrainingStep(), 18 * GB, simulation, RECOMPUTE)
+    step, needs = choose(StepConfig(), 18 * GB, simulation, RECOMPUTE)
     assert (step.recompute, step.gradient_accumulation_steps, needs.total) == ("attention", 1, 18 * GB)
     assert "layers" not in {tried.recompute for tried in simulation.steps}
     assert len(simulation.steps) == len(set(simulation.steps))

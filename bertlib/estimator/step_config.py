@@ -1,6 +1,6 @@
-"""What a training step is, settled once, before anything is built. Loads no TensorFlow.
+"""The configuration of a training step, resolved once, before the graph is built. Loads no TensorFlow.
 
-    flags, free memory ── settle ──> TrainingStep ──> planner, Estimator, model builder
+    flags, free memory ── resolve ──> StepConfig ──> planner, Estimator, model builder
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ RECOMPUTE = ("none", "attention", "layers")
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingStep:
-    """A training step: how many examples, in which pieces, and how each is computed.
+class StepConfig:
+    """The configuration of a training step: its examples, their micro-batches, and how these are computed.
 
     Attributes:
       train_batch_size: examples of the effective batch, which learning rate, schedule and log are about.
@@ -25,10 +25,10 @@ class TrainingStep:
       max_seq_length: tokens of the longest example.
       trim: whether batches are cut after their longest example.
       remove_padding: whether the encoder leaves out what padding is left.
-      precision: what the encoder computes in: "fp32", "bf16" or "fp16".
-      recompute: what the backward pass computes again: "none", "attention" or "layers".
-      recompute_segment: layers that are computed again together.
-      gradient_dtype: what gradients travel in between replicas: "fp32" or "bf16".
+      precision: data type of the encoder's computation: "fp32", "bf16" or "fp16".
+      recompute: the parts that the backward pass recomputes: "none", "attention" or "layers".
+      recompute_segment: number of layers in a recomputed segment.
+      gradient_dtype: data type used to exchange gradients between replicas: "fp32" or "bf16".
       compile_kernels: whether kernels are made for this machine's CPU.
       optimizer, lr_schedule, adam_bias_correction: see `optimization.create_optimizer`.
     """
@@ -60,14 +60,14 @@ class TrainingStep:
         return self.tokens_per_micro_batch > 0
 
     @property
-    def parts(self):
-        """Micro-batches of all replicas, that make up the effective batch."""
+    def micro_batches(self):
+        """Number of micro-batches of all replicas in an effective batch."""
         return self.gradient_accumulation_steps * self.replicas
 
     @property
     def micro_batch_size(self):
         """Examples of a micro-batch; if they differ, the number that needs most memory, at full length."""
-        return math.ceil(self.train_batch_size / self.parts)
+        return math.ceil(self.train_batch_size / self.micro_batches)
 
     def replace(self, **changes):
         """Returns a step that differs in some attributes."""
@@ -75,28 +75,28 @@ class TrainingStep:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settled:
-    """What `settle` found: the `TrainingStep`, and [(whether it is a warning, text)] for the log."""
+class ResolvedStep:
+    """The result of `resolve`: the `StepConfig`, and [(whether it is a warning, text)] for the log."""
 
-    step: TrainingStep
+    step: StepConfig
     messages: list
 
 
-def settle(flags, memory, simulate, bound=lambda step: math.inf):
-    """Settles what a training step is.
+def resolve(flags, memory, simulate, bound=lambda step: math.inf):
+    """Resolves the flags of a training into the configuration of its steps.
 
     Args:
       flags: has the values of the training flags as attributes; `trim_padding` and `compile_kernels` are no
         longer None, and `gradient_accumulation_steps` is None if it was not given, 0 for what fits.
         `remove_padding` says whether the model may leave out padding.
       memory: (bytes that a step may take, what they are).
-      simulate: function of a `TrainingStep` that returns what a micro-batch of it needs: has `total`,
+      simulate: function of a `StepConfig` that returns what a micro-batch of it needs: has `total`,
         `activations` (bytes) and `seconds`.
-      bound: function of a `TrainingStep` that returns bytes that a micro-batch of it surely does not exceed.
+      bound: function of a `StepConfig` that returns bytes that a micro-batch of it surely does not exceed.
         Where they fit, nothing is simulated to warn of too large a step.
 
     Returns:
-      a `Settled`.
+      a `ResolvedStep`.
 
     Raises:
       ValueError: flags contradict each other, or nothing fits.
@@ -104,7 +104,7 @@ def settle(flags, memory, simulate, bound=lambda step: math.inf):
     replicas = flags.num_replicas
     count, default_messages = _accumulation_steps(flags)
     modes = RECOMPUTE if flags.recompute == "auto" else (flags.recompute,)
-    step = TrainingStep(
+    step = StepConfig(
         train_batch_size=flags.train_batch_size, gradient_accumulation_steps=count or 1, replicas=replicas,
         gradient_dtype=flags.gradient_dtype,
         tokens_per_micro_batch=flags.tokens_per_micro_batch, max_seq_length=flags.max_seq_length,
@@ -114,29 +114,29 @@ def settle(flags, memory, simulate, bound=lambda step: math.inf):
         optimizer=flags.optimizer,
         lr_schedule=flags.lr_schedule, adam_bias_correction=flags.adam_bias_correction)
     if count and not step.unequal_micro_batches:
-        equal_micro_batches(step.train_batch_size, count, replicas)
+        check_equal_micro_batches(step.train_batch_size, count, replicas)
     if not count:
-        equal_micro_batches(step.train_batch_size, 1, replicas)
+        check_equal_micro_batches(step.train_batch_size, 1, replicas)
     usable, source = memory
     if flags.recompute == "auto" or not count:
         step, needed = choose(step, usable, simulate, modes, [count] if count else None)
         text = (f"--recompute={step.recompute} "
                 f"--gradient_accumulation_steps={step.gradient_accumulation_steps}: a micro-batch of "
                 f"{step.micro_batch_size} needs {needed}.")
-        return Settled(step, [*default_messages, (False, text)])
+        return ResolvedStep(step, [*default_messages, (False, text)])
     if bound(step) <= usable:
-        return Settled(step, default_messages)
+        return ResolvedStep(step, default_messages)
     needed = simulate(step)
     if needed.total <= usable:
-        return Settled(step, default_messages)
+        return ResolvedStep(step, default_messages)
     text = (f"A micro-batch of {step.micro_batch_size} will probably not fit: by simulation it needs "
             f"{needed}, and there are {source}. Pass {flags_for_less_memory(flags.tokens_per_micro_batch)}.")
-    return Settled(step, [*default_messages, (True, text)])
+    return ResolvedStep(step, [*default_messages, (True, text)])
 
 
 def without_training(flags):
-    """Returns the `TrainingStep` of a run that does not train: of its settings those of the model count."""
-    return TrainingStep(train_batch_size=flags.train_batch_size, max_seq_length=flags.max_seq_length,
+    """Returns the `StepConfig` of a run that does not train: of its settings those of the model count."""
+    return StepConfig(train_batch_size=flags.train_batch_size, max_seq_length=flags.max_seq_length,
                         precision=flags.precision, compile_kernels=flags.compile_kernels)
 
 
@@ -155,7 +155,7 @@ def gb(size):
 # --- How many micro-batches ------------------------------------------------------------------------------
 
 
-def equal_micro_batches(batch_size, gradient_accumulation_steps, replicas=1):
+def check_equal_micro_batches(batch_size, gradient_accumulation_steps, replicas=1):
     """Returns the number of examples in each of some equal micro-batches, so many on each of the replicas.
 
     Raises:
@@ -226,14 +226,14 @@ def choose(step, usable_bytes, simulate, modes=RECOMPUTE, counts=None):
     """Chooses how to take a step: of what fits, that of the least predicted time.
 
     Args:
-      step: the `TrainingStep`, but for what is chosen: `recompute` and `gradient_accumulation_steps`.
+      step: the `StepConfig`, but for what is chosen: `recompute` and `gradient_accumulation_steps`.
       usable_bytes: what it may take.
-      simulate: see `settle`.
+      simulate: see `resolve`.
       modes: what may be recomputed, the fastest first.
       counts: rising numbers of micro-batches to choose from; None for all divisors of the batch size.
 
     Returns:
-      (the `TrainingStep`, what it needs).
+      (the `StepConfig`, what it needs).
 
     Raises:
       ValueError: nothing fits; says what the smallest would need.
