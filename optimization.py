@@ -454,7 +454,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
                 continue
             with tf.control_dependencies([*previous, gradient]):
                 previous = [self._update(gradient, variable, factor)]
-        return tf.group(*previous, name=name or self._name)
+        return tf.group(*previous, name=name or self.get_name())
 
     def _update(self, gradient, variable, factor):
         """The op that updates one variable and its slots."""

@@ -101,11 +101,13 @@ class Saver(tf.train.Saver):
 
 
 def saving_listeners(hook):
-    """Returns the list of listeners of a tf.train.CheckpointSaverHook, which may be changed.
+    """Returns the listeners of a tf.train.CheckpointSaverHook."""
+    return list(hook._listeners)
 
-    The public way, an argument of the constructor, is closed where a program made the hook.
-    """
-    return hook._listeners
+
+def set_saving_listeners(hook, listeners):
+    """Replaces the listeners of a hook that a program made; publicly, only its constructor takes them."""
+    hook._listeners = listeners
 
 
 def count_as_saved(hook, step):

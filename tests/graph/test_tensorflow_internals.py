@@ -1,8 +1,11 @@
 """Names outside of TensorFlow's public interface: each is still as we use it, and no other file has one."""
 
 import ast
+import collections
+import functools
 import inspect
 import pathlib
+import re
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -10,10 +13,16 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import tensorflow_internals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODULES = {ROOT / "bertlib" / "graph" / "tensorflow_internals.py"}
-FILES = sorted([*ROOT.glob("*.py"), *(ROOT / "bertlib").rglob("*.py")])
-# Private by their names only: the methods of a namedtuple, the end of a process.
-PUBLISHED = {"_asdict", "_fields", "_make", "_replace", "_exit"}
+MODULES = {ROOT / "bertlib" / "graph" / "tensorflow_internals.py", ROOT / "tf1" / "_names" / "internals.py"}
+FILES = sorted([*ROOT.glob("*.py"), *(ROOT / "bertlib").rglob("*.py"), *(ROOT / "tf1").rglob("*.py")])
+INTERNALS = re.compile(r"tensorflow\.(?!compat\.v1$)|tf_keras\.")
+# Private names that are not TensorFlow's: the methods of a namedtuple, the end of a process, the name of a
+# function in an arg_scope, the scopes of tf_slim, the names of a `Namespace` of tf1.
+NOT_OF_TENSORFLOW = {"_asdict", "_fields", "_make", "_replace", "_exit", "_key_op", "_ARGSTACK",
+                     "_DECORATED_OPS", "_own"}
+# The methods that tf.train.Optimizer documents for its subclasses.
+OPTIMIZER_STEPS = {"_prepare", "_apply_dense", "_apply_sparse", "_resource_apply_dense",
+                   "_resource_apply_sparse"}
 
 
 # --- The release of TensorFlow ---------------------------------------------------------------------------
@@ -65,9 +74,8 @@ def test_each_name_of_the_module_is_tested_here():
     tree = ast.parse(inspect.getsource(tensorflow_internals))
     names = {target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets}
     names |= {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    here = {getattr(node, "attr", getattr(node, "value", None))
-            for node in ast.walk(ast.parse(pathlib.Path(__file__).read_text(encoding="utf-8")))}
-    assert not names - ARGUMENTS.keys() - {name for name in here if isinstance(name, str)}
+    source = pathlib.Path(__file__).read_text(encoding="utf-8")
+    assert not [name for name in names if not re.search(rf"\b{name}\b", source)]
 
 
 # --- What the functions do -------------------------------------------------------------------------------
@@ -147,7 +155,7 @@ def test_a_hook_that_saves(graph, tmp_path):
     hook = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=9, listeners=[listener],
                                         saver=tf.train.Saver())
     assert tensorflow_internals.saving_listeners(hook) == [listener]
-    tensorflow_internals.saving_listeners(hook).clear()
+    tensorflow_internals.set_saving_listeners(hook, [])
     assert tensorflow_internals.saving_listeners(hook) == []
 
     class Restored(tf.train.SessionRunHook):
@@ -196,34 +204,35 @@ def test_records_are_read_at_an_offset(tmp_path):
 
 
 def uses_of_internals(path, classes=None):
-    """Lists the imports of TensorFlow's internals and the private names that a file does not define itself.
+    """Lists the imports of TensorFlow's internals in a file, and its private names that are not ours.
 
     Args:
       path: a Python file.
-      classes: {name of a class: its node}, of other files; those of this file are added.
+      classes: see `classes_of`: those of all files; None for those of this file.
     """
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = _tree(path)
     found = [(node.lineno, module) for node in ast.walk(tree) for module in _imported(node)
-             if module.startswith("tensorflow.") and not module.startswith("tensorflow.compat.v1")]
-    classes = {**(classes or {}), **classes_of(tree)}
+             if INTERNALS.match(module)]
     defined = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
                and isinstance(node.ctx, ast.Store) and _is_self(node.value)}
     defined |= {getattr(node, "name", getattr(node, "id", None)) for node in ast.walk(tree)}
     for node in tree.body:
-        found += _private_uses(node, defined, classes)
+        found += _private_uses(node, defined, classes or classes_of([path]))
     return sorted({f"{path.name}:{line}: {what}" for line, what in found})
 
 
 def _private_uses(node, defined, classes, owner=None):
-    """Yields (line, name) of the private names in a node, which stands in the class `owner`, or in None."""
+    """Yields (line, name) of the private names in a node, which is in the class `owner`, or in no class."""
     owner = node if isinstance(node, ast.ClassDef) else owner
     if isinstance(node, ast.ClassDef):
         yield from ((method.lineno, f"{node.name}.{method.name} overrides TensorFlow's")
                     for method in node.body if isinstance(method, ast.FunctionDef)
-                    and _is_private(method.name) and _of_tensorflow(node, classes, method.name))
-    if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in PUBLISHED:
+                    and _is_private(method.name) and method.name not in OPTIMIZER_STEPS
+                    and any(hasattr(base, method.name) for base in _bases_of_tensorflow(node, classes)))
+    published = NOT_OF_TENSORFLOW | OPTIMIZER_STEPS
+    if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in published:
         if _is_self(node.value) and owner is not None:
-            ours = node.attr in _names_of(owner, classes)
+            ours = node.attr in _names_of(owner, classes) or not _bases_of_tensorflow(owner, classes)
         elif isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "super":
             ours = any(node.attr in _names_of(base, classes) for base in _bases(owner, classes))
         else:
@@ -234,10 +243,19 @@ def _private_uses(node, defined, classes, owner=None):
         yield from _private_uses(child, defined, classes, owner)
 
 
+@functools.cache
+def _tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def _imported(node):
+    """The modules that a statement or a call imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
-    return [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    imports = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module"
+    return [node.args[0].value] if imports and isinstance(node.args[0], ast.Constant) else []
 
 
 def _is_private(name):
@@ -248,33 +266,36 @@ def _is_self(node):
     return isinstance(node, ast.Name) and node.id in ("self", "cls")
 
 
-def classes_of(tree):
-    """{name of a class: its node}."""
-    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+def classes_of(paths):
+    """{name: the classes of that name in some files}."""
+    found = collections.defaultdict(list)
+    for path in paths:
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(node)
+    return found
 
 
 def _bases(owner, classes):
-    """The base classes of a class that are ours."""
+    """The base classes of a class that are ours, by name: there may be others of the same name."""
     names = [ast.unparse(base).rpartition(".")[2] for base in owner.bases]
-    return [classes[name] for name in names if name in classes and classes[name] is not owner]
+    return [base for name in names for base in classes.get(name, []) if base is not owner]
+
+
+def _bases_of_tensorflow(owner, classes):
+    """The base classes of a class, and of its bases, that are TensorFlow's."""
+    own = [_public(text) for text in map(ast.unparse, owner.bases) if text.startswith("tf.")]
+    return own + [found for base in _bases(owner, classes) for found in _bases_of_tensorflow(base, classes)]
 
 
 def _names_of(owner, classes):
-    """The private names that a class of ours, or a base of it that is ours, defines."""
+    """The names that a class of ours defines, or a base of it that is ours."""
     found = {node.name for node in ast.walk(owner) if isinstance(node, ast.FunctionDef)}
     found |= {node.id for node in ast.walk(owner) if isinstance(node, ast.Name)
               and isinstance(node.ctx, ast.Store)}
     found |= {node.attr for node in ast.walk(owner) if isinstance(node, ast.Attribute)
               and isinstance(node.ctx, ast.Store) and _is_self(node.value)}
     return found.union(*(_names_of(base, classes) for base in _bases(owner, classes)))
-
-
-def _of_tensorflow(owner, classes, name):
-    """Whether a base class of TensorFlow, of a class or of its bases, has that name."""
-    texts = [ast.unparse(base) for base in owner.bases]
-    kinds = [_public(text) for text in texts if text.startswith("tf.")]
-    return any(hasattr(kind, name) for kind in kinds) or any(
-        _of_tensorflow(base, classes, name) for base in _bases(owner, classes))
 
 
 def _public(text):
@@ -286,9 +307,7 @@ def _public(text):
 
 
 def test_no_other_file_uses_internals_of_tensorflow():
-    classes = {}
-    for path in FILES:
-        classes.update(classes_of(ast.parse(path.read_text(encoding="utf-8"))))
+    classes = classes_of(FILES)
     assert not [use for path in FILES if path not in MODULES for use in uses_of_internals(path, classes)]
 
 
@@ -296,7 +315,9 @@ def test_no_other_file_uses_internals_of_tensorflow():
     ("from tensorflow.python.ops import array_ops", 1),
     ("def f():\n    import tensorflow.core.protobuf.config_pb2", 1),
     ("from tensorflow.tsl.profiler.protobuf import xplane_pb2", 1),
-    ("import tensorflow as tf\nimport tensorflow.compat.v1 as tf", 0),
+    ("import importlib\nimportlib.import_module('tensorflow.python.util.deprecation')", 1),
+    ("from tf_keras.src.layers import rnn", 1),
+    ("import tensorflow as tf\nimport tensorflow.compat.v1 as tf\nfrom tensorflow.compat import v1", 0),
     ("def f(op, graph):\n    op._set_attr('a', 1)\n    graph.top()._stack.pop()", 2),
     ("tf.summary.FileWriterCache._cache.clear()", 1),
     ("class A(tf.train.Saver):\n    def f(self):\n        return self._last_checkpoints", 1),
