@@ -36,11 +36,11 @@ __all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_
 # nest: tf.contrib.framework.nest. The public `tf.nest` lacks flatten_up_to, map_structure_up_to and others.
 # lookup_ops: names of tf.contrib.lookup which the public `tf.lookup` lacks, index_table_from_file among them.
 # summary_ops_v2: names of tf.contrib.summary. The functions of the same names in `tf.compat.v2.summary` take
-# other arguments and ignore the global step of the graph.
+# other arguments, and do not find the global step of a graph.
 should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
 
-# tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `tf.autograph.to_graph` is no decorator;
-# `tf.raw_ops.Stage` and `Unstage` are the ops without the class.
+# tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `tf.autograph.to_graph` converts at once, and
+# `convert` when the function is called; `tf.raw_ops.Stage` and `Unstage` are the ops without the class.
 autograph_convert = autograph_api.convert
 StagingArea = data_flow_ops.StagingArea
 # tf.contrib.framework.deprecated and its kind, of which nothing is public.
