@@ -19,6 +19,7 @@ from bertlib.graph.graph_keys import (
     OPTIONAL_IN_CHECKPOINT,
     SKIPPED_IN_A_ROW,
 )
+from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_context
 from bertlib.kernels import choice
 
 # Elements of a variable from which on an update by an op in C++ is worth it.
@@ -288,8 +289,8 @@ def _make_one_at_a_time(gradients, adds):
     in_turn = sorted(range(len(adds)), key=lambda index: position[gradients[index].op])
     for before, index in zip(in_turn, in_turn[1:]):
         op = gradients[index].op
-        if op is not gradients[before].op and op._get_control_flow_context() is None:
-            op._add_control_input(adds[before])
+        if op is not gradients[before].op and control_flow_context(op) is None:
+            add_control_inputs(op, [adds[before]])
     return in_turn
 
 
@@ -453,7 +454,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
                 continue
             with tf.control_dependencies([*previous, gradient]):
                 previous = [self._update(gradient, variable, factor)]
-        return tf.group(*previous, name=name or self._name)
+        return tf.group(*previous, name=name or self.get_name())
 
     def _update(self, gradient, variable, factor):
         """The op that updates one variable and its slots."""

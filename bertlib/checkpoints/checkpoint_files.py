@@ -14,6 +14,7 @@ import tempfile
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.graph import tensorflow_internals
 from bertlib.system import files
 
 _OF_A_GLOB = re.compile(r"[*?\[\]\\]")
@@ -113,17 +114,11 @@ def _links():
     return directory
 
 
-class Saver(tf.train.Saver):
+class Saver(tensorflow_internals.Saver):
     """TensorFlow's saver, which removes old checkpoints by name: not those of other directories, too."""
 
-    def _MaybeDeleteOldCheckpoints(self, meta_graph_suffix="meta"):
-        if not self._checkpoints_to_be_deleted:
-            return
-        if not _OF_A_GLOB.search(self._checkpoints_to_be_deleted[0][0]):
-            super()._MaybeDeleteOldCheckpoints(meta_graph_suffix)
-            return
-        prefix, saved_at = self._checkpoints_to_be_deleted.pop(0)
-        if saved_at > self._next_checkpoint_time:
-            self._next_checkpoint_time += self.saver_def.keep_checkpoint_every_n_hours * 3600
-        else:
-            remove(prefix)
+    def removes(self, prefix):
+        return bool(_OF_A_GLOB.search(prefix))
+
+    def remove(self, prefix):
+        remove(prefix)

@@ -7,8 +7,8 @@ import os
 
 from google.protobuf import any_pb2
 import tensorflow.compat.v1 as tf
-from tensorflow.python.framework import meta_graph as meta_graphs
 
+from bertlib.graph import tensorflow_internals
 from bertlib.system import files
 
 DECLARATION = "tfhub_module.pb"
@@ -77,7 +77,7 @@ def graphs(module_fn, tags_and_args=None, drop_collections=None):
                                  "hub.add_signature in it.")
             for key in set(graph.get_all_collection_keys()) - kept:
                 graph.clear_collection(key)
-            found, _ = meta_graphs.export_scoped_meta_graph(graph=graph, clear_devices=True)
+            found = tf.train.export_meta_graph(graph=graph, clear_devices=True)
         found.meta_info_def.tags.extend(sorted(tags))
         for name, signature in signatures.items():
             found.signature_def[name].CopyFrom(signature)
@@ -121,7 +121,7 @@ def write(path, variants, values):
 def _add(builder, variant, values):
     """Adds a variant to what is written, with the variables' values unless they are None."""
     with tf.Graph().as_default(), tf.Session() as session:
-        meta_graphs.import_scoped_meta_graph(variant, clear_devices=True)
+        tensorflow_internals.import_meta_graph(variant, clear_devices=True)
         arguments = dict(signature_def_map=dict(variant.signature_def),
                          assets_collection=tf.get_collection(_KEYS.ASSET_FILEPATHS))
         if values is None:

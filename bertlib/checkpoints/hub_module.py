@@ -15,14 +15,9 @@ from typing import NamedTuple
 
 from google.protobuf import any_pb2, message
 import tensorflow.compat.v1 as tf
-from tensorflow.core.framework import variable_pb2
-from tensorflow.core.protobuf import meta_graph_pb2
-from tensorflow.python.framework import meta_graph as meta_graphs
-from tensorflow.python.framework import op_def_registry
-from tensorflow.python.saved_model import loader_impl
 
 from bertlib.checkpoints import checkpoint_files, hub_export
-from bertlib.graph import randomness
+from bertlib.graph import randomness, tensorflow_internals
 from bertlib.system import files
 
 CACHE = "TFHUB_CACHE_DIR"
@@ -106,7 +101,8 @@ class Spec(object):
         self.directory = os.fspath(directory)
         self._is_new = graphs is not None
         try:
-            graphs = graphs if self._is_new else loader_impl.parse_saved_model(self.directory).meta_graphs
+            if not self._is_new:
+                graphs = tensorflow_internals.parse_saved_model(self.directory).meta_graphs
         except (OSError, message.DecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged ({error}).") from error
         self._variants = {frozenset(graph.meta_info_def.tags): graph for graph in graphs}
@@ -300,7 +296,7 @@ class Module(object):
         state = [name for name, node in nodes.items() if _is_state(node)]
         kept = _ancestors(nodes, {*state, *_named_in(self._definition, wanted)})
         part = _part(self._definition, kept, wanted, self._scope)
-        variables = meta_graphs.import_scoped_meta_graph(
+        variables = tensorflow_internals.import_meta_graph(
             part, clear_devices=True, import_scope=os.path.basename(self._scope)) or {}
         return variables, {f"{name}:0": self._graph.get_tensor_by_name(f"{self._scope}/{name}:0")
                            for name in state}
@@ -367,8 +363,8 @@ class Module(object):
         feed = {**feed, **_keyed_draws(part.graph_def)}
         used = {_tensor_of(source) for node in part.graph_def.node for source in node.input}
         mapped = {key: tensor for key, tensor in feed.items() if key in used}
-        meta_graphs.import_scoped_meta_graph(part, clear_devices=True, import_scope=os.path.basename(scope),
-                                             input_map=mapped)
+        tensorflow_internals.import_meta_graph(part, clear_devices=True, import_scope=os.path.basename(scope),
+                                               input_map=mapped)
         return [feed[key] if key in feed else self._graph.get_tensor_by_name(f"{scope}/{key}")
                 for key in outputs]
 
@@ -399,7 +395,7 @@ class Module(object):
 
 def _is_state(node):
     """Whether a node is a variable or a table: stateful, and without inputs."""
-    definition = op_def_registry.get(node.op)
+    definition = tensorflow_internals.op_definition(node.op)
     if definition is None:
         raise ValueError(f"The hub module has an op that this TensorFlow does not have: {node.op}, in "
                          f"{node.name}. Import the package that defines it first.")
@@ -430,8 +426,7 @@ def _ancestors(nodes, names, borders=()):
 
 def _collection(definition, key):
     """A collection of a MetaGraphDef; to ask it for one that it lacks would create that."""
-    return definition.collection_def[key] if key in definition.collection_def else (
-        meta_graph_pb2.CollectionDef())
+    return (definition if key in definition.collection_def else tf.MetaGraphDef()).collection_def[key]
 
 
 def _named_in(definition, keys):
@@ -440,14 +435,14 @@ def _named_in(definition, keys):
         found = _collection(definition, key)
         yield from map(_node_of, found.node_list.value)
         for entry in found.bytes_list.value if key.endswith("variables") else ():
-            found = variable_pb2.VariableDef.FromString(entry)
+            found = tensorflow_internals.VariableDef.FromString(entry)
             yield from map(_node_of, filter(None, (found.variable_name, found.initial_value_name,
                                                    found.initializer_name, found.snapshot_name)))
 
 
 def _part(definition, kept, collections, scope):
     """Returns the MetaGraphDef of some nodes and collections of one, to be imported into a scope."""
-    part = meta_graph_pb2.MetaGraphDef()
+    part = tf.MetaGraphDef()
     part.meta_info_def.CopyFrom(definition.meta_info_def)
     part.graph_def.library.CopyFrom(definition.graph_def.library)
     part.graph_def.versions.CopyFrom(definition.graph_def.versions)
@@ -473,9 +468,9 @@ def _appended(nodes, node):
 
 def _with_assets(definition, directory):
     """Returns a MetaGraphDef whose tensors of assets' paths are those in a directory."""
-    found = meta_graph_pb2.MetaGraphDef()
+    found = tf.MetaGraphDef()
     found.CopyFrom(definition)
-    assets = loader_impl.get_asset_tensors(directory, definition)
+    assets = tensorflow_internals.asset_paths(directory, definition)
     nodes = {node.name: node for node in found.graph_def.node}
     for name, path in assets.items():
         nodes[_node_of(name)].attr["value"].tensor.CopyFrom(tf.make_tensor_proto(path))
@@ -531,11 +526,12 @@ def _variables_by_name(imported):
     found, parts = {}, {}
     for key, variable in imported.items():
         name = _node_of(key)
-        piece = variable._get_save_slice_info()
-        if piece is None:
-            found[name] = variable
+        definition = variable.to_proto()
+        if definition.HasField("save_slice_info_def"):
+            offset = tuple(definition.save_slice_info_def.var_offset)
+            parts.setdefault(os.path.dirname(name), []).append((offset, variable))
         else:
-            parts.setdefault(os.path.dirname(name), []).append((tuple(piece.var_offset), variable))
+            found[name] = variable
     found.update({name: [variable for _, variable in sorted(pieces, key=lambda pair: pair[0])]
                   for name, pieces in parts.items()})
     return found

@@ -29,11 +29,11 @@ def scaffold_of(spec, checkpoint, config):
     scaffold = spec.scaffold or tf.train.Scaffold()
     if scaffold.saver is None and not tf.get_collection(tf.GraphKeys.SAVERS):
         saved = tf.global_variables() + tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
-        scaffold._saver = checkpoint_files.Saver(
+        saver = checkpoint_files.Saver(
             saved, sharded=True, max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours, allow_empty=True,
             save_relative_paths=True)
-        tf.add_to_collection(tf.GraphKeys.SAVERS, scaffold._saver)  # where a user's CheckpointSaverHook looks
+        tf.add_to_collection(tf.GraphKeys.SAVERS, saver)  # where the scaffold and a user's hook look for it
         if checkpoint:
             variables = tf.global_variables()
             shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}
@@ -47,7 +47,7 @@ def scaffold_of(spec, checkpoint, config):
             found.read(tf.train.get_global_step().op.name)  # TensorFlow takes a missing file for a wrong name
             absent = [variable for variable in optional if variable.op.name not in found.shapes]
             if absent:
-                _restore_without(scaffold._saver, saved, absent)
+                _restore_without(saver, saved, absent)
     return scaffold
 
 

@@ -15,11 +15,10 @@ import threading
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from tensorflow.python.lib.io import tf_record
 
 from bertlib.data import record_files
 from bertlib.data.example_encoding import Field  # noqa: F401  a public name of this module
-from bertlib.graph import collectives, graph_keys, randomness
+from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
 
 _FILES_AT_A_TIME = 8
 # Bytes before and after the content of a TFRecord: its length and checksums.
@@ -55,7 +54,7 @@ class RecordFile(object):
         self._lock = threading.Lock()
         if not tf.gfile.Exists(path):
             raise FileNotFoundError(f"There is no file {path}.")
-        self._reader = tf_record.tf_record_random_reader(path)
+        self._reader = tensorflow_internals.open_records(path)
         self._offsets = self._scan()
         if not len(self):
             raise ValueError(f"{path} is empty: it holds no record.")

@@ -20,6 +20,7 @@ from bertlib.checkpoints import checkpoint_files, resume
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator_spec, replica_sync, session_hooks
 from bertlib.estimator.estimator_spec import ModeKeys
+from bertlib.graph import tensorflow_internals
 
 
 def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), revise=None, group=None):
@@ -181,5 +182,5 @@ def write_summary(directory, results):
             writer.add_summary(summary, results["global_step"])
             writer.flush()
         except session_hooks.EVENT_ERRORS as error:
-            tf.summary.FileWriterCache._cache.pop(directory, None)
+            tensorflow_internals.forget_summary_writers(directory)
             session_hooks.warn_of_events(error)

@@ -14,11 +14,9 @@ import os
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from tensorflow.core.protobuf import device_properties_pb2, meta_graph_pb2
-from tensorflow.python.framework import op_def_registry
-from tensorflow.python.grappler import cluster, item, tf_optimizer
 
 from bertlib.estimator.step_config import GB, divisors, gb
+from bertlib.graph import tensorflow_internals
 
 # Of a card's nominal size: the CUDA context, libraries, kernels' workspaces and fragmentation.
 CARD_OVERHEAD = 1.0 * GB
@@ -82,7 +80,7 @@ def simulate(train_op):
     needed = _with_ancestors(op)
     for needed_op in needed.values():
         _check(needed_op)
-    meta_graph = meta_graph_pb2.MetaGraphDef(graph_def=op.graph.as_graph_def())
+    meta_graph = tf.MetaGraphDef(graph_def=op.graph.as_graph_def())
     meta_graph.collection_def["train_op"].node_list.value.append(op.name)
     nodes = [node for node in meta_graph.graph_def.node if node.name in needed]
     for node in nodes:
@@ -90,15 +88,15 @@ def simulate(train_op):
     del meta_graph.graph_def.node[:]
     meta_graph.graph_def.node.extend(nodes)
     # Roomy, so that the runtime need not swap. Clock, cores and bandwidth are a GTX Titan X's (Pascal).
-    device = device_properties_pb2.NamedDevice(name=_DEVICE,
-                                               properties=device_properties_pb2.DeviceProperties(
+    device = tensorflow_internals.NamedDevice(name=_DEVICE, properties=tensorflow_internals.DeviceProperties(
         type="GPU", vendor="NVIDIA", frequency=1417, num_cores=28, bandwidth=480000000, memory_size=1 << 60,
         environment={"architecture": "6"}))
-    virtual = cluster.Cluster(devices=[device], disable_timeline=False)
+    virtual = tensorflow_internals.Cluster(devices=[device], disable_timeline=False)
     # As the runtime does. It can cost memory: a product of the backward pass may move into the forward pass.
-    rewritten = tf_optimizer.OptimizeGraph(tf.ConfigProto(), meta_graph, verbose=False, cluster=virtual)
+    rewritten = tensorflow_internals.optimize_graph(tf.ConfigProto(), meta_graph, verbose=False,
+                                                    cluster=virtual)
     meta_graph.graph_def.CopyFrom(rewritten)
-    _, seconds, timeline = virtual.MeasureCosts(item.Item(meta_graph))
+    _, seconds, timeline = virtual.MeasureCosts(tensorflow_internals.Item(meta_graph))
     activations, number_of_tensors = _peak(meta_graph.graph_def, timeline)
     return Prediction(_variable_bytes(op.graph), activations, seconds + SECONDS_PER_OP * number_of_tensors)
 
@@ -191,7 +189,7 @@ def _peak(graph_def, timeline):
 @functools.cache
 def _returns_reference(op_type):
     """Whether an op returns the variable that it was given, as Assign does."""
-    definition = op_def_registry.get(op_type)
+    definition = tensorflow_internals.op_definition(op_type)
     return definition is not None and any(output.is_ref for output in definition.output_arg)
 
 

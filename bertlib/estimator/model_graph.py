@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.estimator import session_hooks
 from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys
 from bertlib.estimator.step_config import check_equal_micro_batches
-from bertlib.graph import collectives, graph_keys, randomness
+from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
 
 # Ops of which XLA would make other floats than TensorFlow, though of the same random bits.
 _RANDOM_FLOATS = {"StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StatelessRandomNormalV2"}
@@ -111,7 +111,7 @@ class Builder:
         spec = self.call_model_fn(features, labels, mode)
         for op in tf.get_default_graph().get_operations():
             if op.type in _RANDOM_FLOATS:
-                op._set_attr("_XlaCompile", tf.AttrValue(b=False))
+                tensorflow_internals.set_attribute(op, "_XlaCompile", tf.AttrValue(b=False))
         return spec, input_hooks
 
     def params_for(self, mode):

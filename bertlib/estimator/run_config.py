@@ -3,9 +3,8 @@
 import os
 
 import tensorflow.compat.v1 as tf
-from tensorflow.core.protobuf import rewriter_config_pb2
-from tensorflow.python.client import pywrap_tf_session
 
+from bertlib.graph import tensorflow_internals
 from bertlib.replicas import replica_group
 from bertlib.system import stopping
 
@@ -112,8 +111,9 @@ def xla_session_config():
     config = tf.ConfigProto()
     config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
     # It fuses some ops into others that XLA does not know.
-    config.graph_options.rewrite_options.remapping = rewriter_config_pb2.RewriterConfig.OFF
+    rewrites = config.graph_options.rewrite_options
+    rewrites.remapping = rewrites.OFF
     if not tf.config.list_physical_devices("GPU"):
         # As --tf_xla_cpu_global_jit in TF_XLA_FLAGS, which would have to be there before devices are listed.
-        pywrap_tf_session.TF_SetTfXlaCpuGlobalJit(True)
+        tensorflow_internals.compile_clusters_for_cpu(True)
     return config

@@ -7,10 +7,10 @@ import shutil
 import time
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.saved_model.model_utils import export_utils
 
 from bertlib.checkpoints import checkpoint_files, resume
 from bertlib.estimator.estimator_spec import ModeKeys
+from bertlib.graph import tensorflow_internals
 from bertlib.system import files, locks
 
 _TEMPORARY = "temp-"  # what the name of an unfinished version begins with, for TensorFlow Serving too
@@ -36,8 +36,8 @@ def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_f
             return receiver.features, None, []
 
         spec, _ = builder.build(features_fn, ModeKeys.PREDICT)
-        outputs = export_utils.get_export_outputs(spec.export_outputs, spec.predictions)
-        signatures = export_utils.build_all_signature_defs(
+        outputs = tensorflow_internals.with_default_output(spec.export_outputs, spec.predictions)
+        signatures = tensorflow_internals.signatures_of(
             receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
         # The graph must not be finalized: the builder adds to it.
         scaffold = resume.scaffold_of(spec, checkpoint, config)
@@ -99,10 +99,12 @@ def _filled_local_dir(export_dir_base):
 
 
 def _filled_remote_dir(export_dir_base):
-    final_dir = export_utils.get_timestamped_export_dir(export_dir_base)
-    temporary_dir = tf.compat.as_str(export_utils.get_temp_export_dir(final_dir))
+    version = next(version for version in itertools.count(int(time.time()))
+                   if not tf.gfile.Exists(os.path.join(export_dir_base, str(version))))
+    final_dir = os.path.join(export_dir_base, str(version))
+    temporary_dir = os.path.join(export_dir_base, f"{_TEMPORARY}{version}")
     try:
-        yield temporary_dir, final_dir
+        yield temporary_dir, os.fsencode(final_dir)
         tf.gfile.Rename(temporary_dir, final_dir)
     except BaseException:
         if tf.gfile.Exists(temporary_dir):

@@ -14,11 +14,10 @@ import time
 from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
-from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from tqdm import tqdm
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
-from bertlib.graph import graph_keys
+from bertlib.graph import graph_keys, tensorflow_internals
 from bertlib.replicas import replica_group
 from bertlib.system import files
 
@@ -98,33 +97,32 @@ class SaveWholeHook(tf.train.CheckpointSaverHook):
     """
 
     def __init__(self, model_dir, save_secs, save_steps, scaffold, listeners, restored):
-        super().__init__(model_dir, save_secs=save_secs, save_steps=save_steps, scaffold=scaffold,
-                         listeners=listeners)
-        self._model_dir = model_dir
+        super().__init__(model_dir, save_secs=save_secs, save_steps=save_steps,
+                         saver=_WholeSaver(model_dir, scaffold), listeners=listeners)
         self._restored = restored
 
     def after_create_session(self, session, coord):
-        step = session.run(self._global_step_tensor)
+        step = session.run(tf.train.get_global_step())
         if self._restored and os.path.basename(self._restored) == f"model.ckpt-{step}":
-            self._timer.update_last_triggered_step(step)
+            tensorflow_internals.count_as_saved(self, step)
         else:
             super().after_create_session(session, coord)
 
-    def _get_saver(self):
-        return _WholeSaver(self._model_dir, super()._get_saver())
-
 
 class _WholeSaver(object):
-    """A saver that removes what it wrote when it fails. Errors of the hook's listeners are not its own."""
+    """The saver of a scaffold, which removes the files of a save that failed. Listeners are not included."""
 
-    def __init__(self, model_dir, saver):
+    def __init__(self, model_dir, scaffold):
         self._model_dir = model_dir
-        self._saver = saver
-        self.saver_def = saver.saver_def
+        self._scaffold = scaffold
+
+    @property
+    def saver_def(self):
+        return self._scaffold.saver.saver_def
 
     def save(self, session, save_path, global_step, **options):
         try:
-            return self._saver.save(session, save_path, global_step=global_step, **options)
+            return self._scaffold.saver.save(session, save_path, global_step=global_step, **options)
         except (tf.errors.OpError, OSError) as error:
             prefix = f"{save_path}-{global_step}"
             last = checkpoint_formats.latest_checkpoint(self._model_dir)
@@ -170,7 +168,7 @@ def close_event_files():
     try:
         tf.summary.FileWriterCache.clear()
     except EVENT_ERRORS as error:
-        tf.summary.FileWriterCache._cache.clear()
+        tensorflow_internals.forget_summary_writers()
         warn_of_events(error)
 
 
@@ -291,7 +289,7 @@ class ProfileHook(tf.train.SessionRunHook):
             newest = os.path.join(profiles, max(tf.gfile.ListDirectory(profiles)))
             path = max(checkpoint_files.in_directory(newest, ".xplane.pb"))
             with tf.gfile.Open(path, "rb") as reader:
-                table = _table_of(op_times(xplane_pb2.XSpace.FromString(reader.read())))
+                table = _table_of(op_times(tensorflow_internals.parse_profile(reader.read())))
             logging.info("Profile of steps %d to %d, %.3f seconds. Time in ops, of all threads:\n%s\nThe "
                          "trace, for TensorBoard's profile plugin, is %s.", self._traced_from, step, seconds,
                          table, path)

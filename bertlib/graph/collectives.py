@@ -9,9 +9,9 @@ import contextlib
 import itertools
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.ops import collective_ops
 
 from bertlib.graph import graph_keys
+from bertlib.graph.tensorflow_internals import control_flow_context
 
 # Tensors of so many bytes travel alone; smaller ones together, so that each trip is worth its latency: see
 # docs/scaling.md.
@@ -71,15 +71,16 @@ class Exchange:
     def sum(self, tensor):
         """Returns the sum of a tensor over all replicas. Sums are made one after the other, in the order in
         which they are asked for, which has to be the same on all replicas."""
-        return self._in_turn(collective_ops.all_reduce_v2, tensor, merge_op="Add", final_op="Id")
+        return self._in_turn(tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id")
 
     def _in_turn(self, collective, tensor, **settings):
         # What is in the branch of a condition cannot be waited for outside of it.
-        before = self._ops.setdefault(tf.get_default_graph()._get_control_flow_context(), [])
+        before = self._ops.setdefault(control_flow_context(tf.get_default_graph()), [])
         with tf.control_dependencies(before[-1:]):
             # Without a timeout: TensorFlow would start a thread for each sum, which sleeps until the timeout
             # is over. `replica_group` notices a replica that is gone.
-            made = collective(tensor, self.replicas, group_key=1, instance_key=next(self._keys), **settings)
+            made = collective(input=tensor, group_size=self.replicas, group_key=1,
+                              instance_key=next(self._keys), ordering_token=[], **settings)
         before.append(made.op)
         return made
 
@@ -120,7 +121,7 @@ class Exchange:
         return tf.IndexedSlices(values, tf.cast(indices, slices.indices.dtype), slices.dense_shape)
 
     def _gather(self, tensor):
-        return self._in_turn(collective_ops.all_gather_v2, tensor)
+        return self._in_turn(tf.raw_ops.CollectiveGatherV2, tensor)
 
     def add_up(self, pairs):
         """Replaces the values of variables by their sums over all replicas.

@@ -9,7 +9,8 @@ import functools
 import os
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.framework import op_def_library, op_def_registry
+
+from bertlib.graph import tensorflow_internals
 
 _LAYER_NORM, _FUSED_PRODUCT = "_MklLayerNorm", "_MklNativeFusedMatMul"
 _CONVOLUTIONS = _CONVOLUTION, _BIASED_CONVOLUTION, _CONVOLUTION_GRADIENT = (
@@ -60,7 +61,7 @@ def _allows(words):
 
 def _has(op_type, dtype):
     """Whether an op can be used: without instructions for the dtype it would end the process."""
-    return op_def_registry.get(op_type) is not None and cpu_supports(dtype)
+    return tensorflow_internals.op_definition(op_type) is not None and cpu_supports(dtype)
 
 
 # --- Inference ---------------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ def has_layer_norm(inputs):
 
 def layer_norm(inputs, gamma, beta, epsilon):
     """Layer normalization over the last dimension of [R, W] or [B, F, W]; gamma and beta are [W]."""
-    return op_def_library.apply_op(
+    return tensorflow_internals.apply_op(
         _LAYER_NORM, x=inputs, scale=tf.cast(gamma, inputs.dtype), offset=tf.cast(beta, inputs.dtype),
         epsilon=epsilon, name="layer_norm")
 
@@ -175,5 +176,6 @@ def _convolution(op_type, **inputs):
 
 
 def _product(op_type, **arguments):
-    with tf.get_default_graph()._attr_scope({"_kernel": tf.AttrValue(s=_LABEL)}):
-        return op_def_library.apply_op(op_type, name="product", **arguments)
+    product = tensorflow_internals.apply_op(op_type, name="product", **arguments)
+    tensorflow_internals.set_attribute(product.op, "_kernel", tf.AttrValue(s=_LABEL))
+    return product

@@ -8,11 +8,9 @@ import re
 from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
-from tensorflow.python.framework import smart_cond as _smart_cond
-from tensorflow.python.util import deprecation
-from tensorflow.python.util import nest as _nest
 
 from bertlib.checkpoints import checkpoint_files
+from tf1._names import internals
 from tf1._names.namespace import Namespace
 
 # --- Scopes of arguments -----------------------------------------------------------------------------------
@@ -174,8 +172,12 @@ def get_unique_variable(var_op_name):
 
 def get_variable_full_name(var):
     """Returns the name under which checkpoints have a variable, a slice of a partitioned one included."""
-    info = var._save_slice_info
-    return info.full_name if info else var.op.name
+    return _slice(var).full_name or var.op.name
+
+
+def _slice(variable):
+    """Which part of a partitioned variable a variable is, a message; empty if it is a whole variable."""
+    return variable.to_proto().save_slice_info_def
 
 
 def get_variables_to_restore(include=None, exclude=None):
@@ -276,8 +278,8 @@ def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
     for name, slices in named.items():
         value = reader.get_tensor(name)
         for var in slices:
-            info, part = var._save_slice_info, value
-            if info:
+            info, part = _slice(var), value
+            if info.full_name:
                 part = value[tuple(slice(at, at + size)
                                    for at, size in zip(info.var_offset, info.var_shape))]
             if part.size != var.shape.num_elements():
@@ -302,7 +304,7 @@ def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, r
     for name, slices in named.items():
         shape = reader.get_variable_to_shape_map()[name]
         for var in [] if reshape_variables else slices:
-            if not var._save_slice_info and not var.shape.is_compatible_with(shape):
+            if not _slice(var).full_name and not var.shape.is_compatible_with(shape):
                 raise _other_shape(name, shape, model_path, var)
     if not named:
         logging.warning("assign_from_checkpoint_fn: the checkpoint %s has none of the variables.", model_path)
@@ -312,9 +314,10 @@ def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, r
     return lambda session: saver.restore(session, checkpoint_files.openable(model_path))
 
 
-nest = Namespace("tf.contrib.framework.nest", dict(is_sequence=_nest.is_nested), lambda: _nest)
-deprecated, deprecated_args = deprecation.deprecated, deprecation.deprecated_args
-smart_cond, smart_constant_value = _smart_cond.smart_cond, _smart_cond.smart_constant_value
+nest = Namespace("tf.contrib.framework.nest", dict(is_sequence=internals.nest.is_nested),
+                 lambda: internals.nest)
+deprecated, deprecated_args = internals.deprecated, internals.deprecated_args
+smart_cond, smart_constant_value = internals.smart_cond, internals.smart_constant_value
 
 NAMES = ("add_arg_scope", "add_model_variable", "arg_scope", "arg_scope_func_key", "arg_scoped_arguments",
          "assign_from_checkpoint", "assign_from_checkpoint_fn", "assign_from_values", "assign_from_values_fn",

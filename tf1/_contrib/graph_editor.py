@@ -9,6 +9,9 @@ import re
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.graph import tensorflow_internals
+from tf1._names import internals
+
 _CONTROL_FLOW = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}
 _CONTROL_FLOW |= {f"Ref{name}" for name in _CONTROL_FLOW}
 
@@ -177,7 +180,7 @@ def _copied(op, scope, copies, replacements):
     with op.graph.as_default(), tf.control_dependencies(None), tf.control_dependencies(before):
         copy = op.graph.create_op(op.type, inputs, [tensor.dtype for tensor in op.outputs], name=name,
                                   attrs=dict(op.node_def.attr), op_def=op.op_def)
-    copy._set_device(op.device)
+    internals.set_device(copy, op.device)
     for old, new in zip(op.outputs, copy.outputs):
         new.set_shape(old.shape)
     return copy
@@ -205,7 +208,7 @@ def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
                 continue
             for index, tensor in enumerate(user.inputs):
                 if tensor is old:
-                    user._update_input(index, new)
+                    internals.update_input(user, index, new)
                     count += 1
     return count
 
@@ -217,8 +220,8 @@ def add_control_inputs(op, cops):
       op: an op.
       cops: the ops or tensors that it is to wait for.
     """
-    op._add_control_inputs([other for other in _ops(cops) if other not in op.control_inputs])
+    tensorflow_internals.add_control_inputs(
+        op, [other for other in _ops(cops) if other not in op.control_inputs])
 
 
-if not hasattr(tf.Operation, "_outputs"):  # such programs read it
-    tf.Operation._outputs = property(lambda self: self.outputs)
+internals.add_outputs_attribute()

@@ -1,8 +1,8 @@
 """tf.contrib.lookup: tables of words and numbers."""
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.ops import lookup_ops as _ops
 
+from tf1._names.internals import lookup_ops as _ops
 from tf1._names.namespace import own_names
 
 
@@ -37,11 +37,12 @@ def index_to_string(tensor, mapping, default_value="UNK", name=None):
 
 
 NAMES = dict(
-    HashTable=_ops.StaticHashTableV1, index_table_from_tensor=index_table_from_tensor,
+    HashTable=tf.lookup.StaticHashTable, index_table_from_tensor=index_table_from_tensor,
     index_to_string=index_to_string, index_to_string_table_from_tensor=index_to_string_table_from_tensor,
     string_to_index=string_to_index, string_to_index_table_from_tensor=index_table_from_tensor,
     string_to_index_table_from_file=_ops.index_table_from_file,
+    **own_names(tf.lookup, "KeyValueTensorInitializer", "TextFileIndex", "TextFileInitializer"),
+    **own_names(tf.lookup.experimental, "MutableHashTable"),
     **own_names(_ops, "FastHashSpec", "HasherSpec", "IdTableWithHashBuckets", "InitializableLookupTableBase",
-                "KeyValueTensorInitializer", "LookupInterface", "MutableDenseHashTable", "MutableHashTable",
-                "StrongHashSpec", "TextFileIdTableInitializer", "TextFileIndex", "TextFileInitializer",
+                "LookupInterface", "MutableDenseHashTable", "StrongHashSpec", "TextFileIdTableInitializer",
                 "TextFileStringTableInitializer", "index_table_from_file", "index_to_string_table_from_file"))

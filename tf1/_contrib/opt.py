@@ -2,6 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
+from tf1._names import internals
 from tf1._names.wrapped_optimizer import WrappedOptimizer
 
 
@@ -51,7 +52,7 @@ class DecoupledWeightDecayExtension(object):
             return []
         factor = tf.cast(self._weight_decay_tensor, variable.dtype.base_dtype)
         if indices is None:
-            return [tf.assign_sub(variable, factor * variable, self._use_locking)]
+            return [tf.assign_sub(variable, factor * variable, internals.uses_locking(self))]
         return [tf.scatter_sub(variable, indices, factor * tf.gather(variable, indices))]
 
     def _apply_dense(self, grad, var):
@@ -117,8 +118,8 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
 
     def _update_rows(self, gradient, variable, indices):
         dtype = variable.dtype.base_dtype
-        rate, beta1, beta2, epsilon, power1, power2 = (tf.cast(value, dtype) for value in (
-            self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t, *self._get_beta_accumulators()))
+        rate, beta1, beta2, epsilon, power1, power2 = (
+            tf.cast(value, dtype) for value in internals.adam_tensors(self))
         first, second = self.get_slot(variable, "m"), self.get_slot(variable, "v")
         mean = beta1 * tf.gather(first, indices) + (1 - beta1) * gradient
         square = beta2 * tf.gather(second, indices) + (1 - beta2) * gradient * gradient

@@ -6,8 +6,6 @@ The functions of `tf.contrib.layers` are in `tf1/_contrib/layers.py`, and so on.
 import types
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.autograph.impl import api as autograph_api
-from tensorflow.python.ops import data_flow_ops
 
 from tf1._contrib import (
     crf,
@@ -27,7 +25,7 @@ from tf1._contrib import (
     summary,
     training,
 )
-from tf1._names import estimator_parts, keyed_random, tensorflow_names
+from tf1._names import estimator_parts, internals, keyed_random, tensorflow_names
 from tf1._names.namespace import Namespace, own_names
 
 # contrib module: what to use in place of its names that are not provided.
@@ -108,7 +106,8 @@ def _package_of(module):
 
 
 _MODULES = {
-    "autograph": dict(convert=autograph_api.convert, do_not_convert=tf.autograph.experimental.do_not_convert,
+    "autograph": dict(convert=internals.autograph_convert,
+                      do_not_convert=tf.autograph.experimental.do_not_convert,
                       **own_names(tf.autograph, "to_code", "to_graph")),
     "cluster_resolver": dict(TPUClusterResolver=estimator_parts.TPUClusterResolver),
     "crf": own_names(crf, "crf_binary_score", "crf_decode", "crf_log_likelihood", "crf_log_norm",
@@ -144,7 +143,7 @@ _MODULES = {
                     **own_names(others, "_transpose_batch_time", "hardmax", "sequence_loss",
                                 "tile_batch")),
     "sparsemax": own_names(others, "sparsemax", "sparsemax_loss"),
-    "staging": dict(StagingArea=data_flow_ops.StagingArea),
+    "staging": dict(StagingArea=internals.StagingArea),
     "summary": summary.NAMES,
     "tfprof": dict(model_analyzer=Namespace("tf.contrib.tfprof.model_analyzer", dict(
         print_model_analysis=others.print_model_analysis,

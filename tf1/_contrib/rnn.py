@@ -20,6 +20,8 @@ def _in_depth(inputs):
 class _LSTM(tf.nn.rnn_cell.RNNCell):
     """What LSTM cells of this module share."""
 
+    _num_units = None  # set by subclasses
+
     @property
     def state_size(self):
         return _StateTuple(self._num_units, self._num_units)

@@ -6,14 +6,13 @@ What `tf.contrib.layers` and `tf.contrib.training` had besides our own names is 
 import importlib
 import sys
 
-from tf_keras.src.legacy_tf_layers import normalization
-
 from tf1._contrib import framework
+from tf1._names import internals
 
 INSTALL = "the package tf-slim: pip install tf-slim"
 
 # tensorflow.python.layers.normalization looks for this where Keras 2 had it.
-sys.modules.setdefault("tf_keras.legacy_tf_layers.normalization", normalization)
+sys.modules.setdefault("tf_keras.legacy_tf_layers.normalization", internals.normalization)
 
 
 def package():

@@ -1,8 +1,9 @@
 """tf.contrib.summary: summaries that an op writes when it runs, without a hook that fetches them."""
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.ops import summary_ops_v2 as _ops
 
+from tf1._names.internals import should_record_summaries
+from tf1._names.internals import summary_ops_v2 as _ops
 from tf1._names.namespace import own_names
 
 
@@ -34,8 +35,9 @@ def create_file_writer(logdir, max_queue=None, flush_millis=None, filename_suffi
 
 NAMES = dict(
     create_file_writer=create_file_writer, create_summary_file_writer=create_file_writer,
-    all_summary_ops=_ops.all_v2_summary_ops, graph=_ops.graph_v1,
-    should_record_summaries=_ops._legacy_contrib_should_record_summaries,
-    **own_names(_ops, "SummaryWriter", "always_record_summaries", "audio", "eval_dir", "flush", "generic",
-                "histogram", "image", "import_event", "initialize", "never_record_summaries",
-                "record_summaries_every_n_global_steps", "scalar", "summary_writer_initializer_op"))
+    all_summary_ops=tf.summary.all_v2_summary_ops, graph=_ops.graph_v1,
+    should_record_summaries=should_record_summaries,
+    initialize=tf.summary.initialize, **own_names(tf.compat.v2.summary, "SummaryWriter", "flush"),
+    **own_names(_ops, "always_record_summaries", "audio", "eval_dir", "generic", "histogram", "image",
+                "import_event", "never_record_summaries", "record_summaries_every_n_global_steps", "scalar",
+                "summary_writer_initializer_op"))

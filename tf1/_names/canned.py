@@ -2,10 +2,9 @@
 vectors. Variables, loss and metrics have the names and values of TensorFlow 1.15."""
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.saved_model.model_utils import export_output
 
 from bertlib.estimator import estimator
-from tf1._names import keyed_random
+from tf1._names import internals, keyed_random
 from tf1._run import script_estimator
 
 _OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,
@@ -148,9 +147,9 @@ def _exported(predictions, n_classes, vocabulary):
     names = tf.constant(list(vocabulary or map(str, range(n_classes))))
     probabilities = predictions["probabilities"]
     classes = tf.tile(tf.expand_dims(names, 0), [tf.shape(probabilities)[0], 1])
-    scores = export_output.ClassificationOutput(probabilities, classes)
+    scores = internals.export_output.ClassificationOutput(probabilities, classes)
     outputs = {"serving_default": scores, "classification": scores,
-               "predict": export_output.PredictOutput(predictions)}
+               "predict": internals.export_output.PredictOutput(predictions)}
     if n_classes == 2:
-        outputs["regression"] = export_output.RegressionOutput(predictions["logistic"])
+        outputs["regression"] = internals.export_output.RegressionOutput(predictions["logistic"])
     return outputs

@@ -27,8 +27,9 @@ def disable_v2_behavior():
         tf.enable_resource_variables()
 
 
-# That names of TensorFlow 1 are deprecated is no news to a program that imports this.
-importlib.import_module("tensorflow.python.util.deprecation")._PRINT_DEPRECATION_WARNINGS = False
+# That names of TensorFlow 1 are deprecated is no news to a program that imports this. The module is not
+# imported above because it loads TensorFlow, with its messages.
+importlib.import_module("tf1._names.internals").silence_deprecations()
 warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\.", UserWarning)
 
 

@@ -5,6 +5,8 @@ import functools
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import randomness
+from bertlib.graph.tensorflow_internals import control_flow_context
+from tf1._names import internals
 
 
 def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None):
@@ -46,7 +48,7 @@ def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None
 
 def _loops():
     """The control flow contexts of the loops that are being built, the innermost first."""
-    context, found = tf.get_default_graph()._get_control_flow_context(), []
+    context, found = control_flow_context(tf.get_default_graph()), []
     while context is not None:
         found += [context] if context.IsWhileContext() else []
         context = context.outer_context
@@ -103,7 +105,7 @@ def _with_keyed_dropout(layer_class):
         if is_other or isinstance(self.rate, (int, float)) and self.rate in (0, 1):
             return original(self, inputs, training)
         training = tf.keras.backend.learning_phase() if training is None else training
-        return layer_dropout(inputs, self.rate, self._get_noise_shape(inputs), self.seed, training)
+        return layer_dropout(inputs, self.rate, internals.noise_shape(self, inputs), self.seed, training)
 
     layer_class.call = call
 

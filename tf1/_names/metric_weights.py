@@ -9,7 +9,8 @@ refuses both.
 import functools
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.ops import metrics_impl
+
+from tf1._names import internals
 
 _WRONG_NUMBER = ("A metric has the wrong number of weights: it takes one for each label, each position or "
                  "each example. Number of weights, shape of labels:")
@@ -42,8 +43,10 @@ def _for_each_label(weights, labels):
 
 def install():
     """Puts it into TensorFlow's function."""
-    count = metrics_impl._streaming_confusion_matrix
+    internals.replace_confusion_matrix(_with_weights_of_any_length)
 
+
+def _with_weights_of_any_length(count):
     @functools.wraps(count)
     def counted(labels, predictions, num_classes, weights=None):
         if weights is not None:
@@ -53,4 +56,4 @@ def install():
                 weights = _for_each_label(weights, labels)
         return count(labels, predictions, num_classes, weights)
 
-    metrics_impl._streaming_confusion_matrix = counted
+    return counted

@@ -7,12 +7,10 @@ looks for their ops in graphs, or calls generated ops on them. Errors of the lat
 import functools
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.client import session as sessions
-from tensorflow.python.framework import op_def_library
-from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops, state_ops
-from tensorflow.python.training import optimizer as optimizers
 
-_VARIABLE = resource_variable_ops.BaseResourceVariable
+from tf1._names import internals
+
+_VARIABLE = internals.ResourceVariable
 _ADVICE = ("; it is a resource variable. Call tf.disable_resource_variables() after the imports, and "
            "variables are those of TensorFlow 1.")
 
@@ -33,7 +31,7 @@ def _shape_changed(ref, value, validate_shape):
             and not ref.shape.is_compatible_with(value.shape))
 
 
-_assign = state_ops.assign
+_assign = tf.assign
 
 
 @functools.wraps(_assign)
@@ -44,7 +42,7 @@ def assign(ref, value, validate_shape=None, use_locking=None, name=None):
     if not _shape_changed(ref, value, validate_shape):
         return _assign(ref, value, validate_shape, use_locking, name)
     hidden = tf.placeholder_with_default(value, None)  # of a shape that the graph does not know
-    with tf.control_dependencies([gen_resource_variable_ops.assign_variable_op(ref.handle, hidden)]):
+    with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=ref.handle, value=hidden)]):
         return tf.identity(value, name)
 
 
@@ -62,7 +60,7 @@ def _for_published_optimizers(update_op):
     def update(self, optimizer, gradient):
         kind = "sparse" if isinstance(gradient, tf.IndexedSlices) else "dense"
         if _depth(optimizer, f"_apply_{kind}") < _depth(optimizer, f"_resource_apply_{kind}"):
-            return optimizers._RefVariableProcessor(self._v).update_op(optimizer, gradient)
+            return internals.update_as_reference(self, optimizer, gradient)
         return update_op(self, optimizer, gradient)
     return update
 
@@ -98,14 +96,13 @@ def _fetched(fetch):
 def install():
     """Puts all of it into TensorFlow's classes."""
     _VARIABLE.initialized_value = _initialized_value
-    _VARIABLE._ref = lambda self: self
+    internals.add_reference(_VARIABLE)
     for name in ("add", "sub", "mul", "truediv", "pow"):
         setattr(_VARIABLE, f"__i{name}__", _new_tensor(f"__{name}__"))
-    state_ops.assign = assign
-    processor = optimizers._DenseResourceVariableProcessor
-    processor.update_op = _for_published_optimizers(processor.update_op)
-    op_def_library._apply_op_helper = _with_advice(op_def_library._apply_op_helper)
+    internals.replace_assign(assign)
+    internals.replace_resource_update(_for_published_optimizers)
+    internals.replace_apply_op(_with_advice)
     for kind in (str, tf.Tensor):
-        sessions.register_session_run_conversion_functions(
+        internals.register_fetch(
             kind, lambda fetch: ([_fetched(fetch)], lambda values: values[0]),
             lambda fed, value: [(fed, value)], lambda fed: [fed])

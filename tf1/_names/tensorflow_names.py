@@ -6,12 +6,11 @@ import types
 
 from absl import logging as _absl_logging
 import tensorflow.compat.v1 as _tf
-from tensorflow.python.saved_model.model_utils import export_output as _export_output
-from tf_keras.src.layers.rnn import legacy_cell_wrappers as _cell_wrappers
 
 from bertlib.estimator import estimator as _estimator
 from tf1._contrib import others
 from tf1._names import canned, estimator_parts, examples, keyed_random
+from tf1._names import internals as _internals
 from tf1._names.namespace import Namespace as _Namespace
 from tf1._names.namespace import own_names as _own_names
 from tf1._run import script_config, script_estimator
@@ -40,8 +39,8 @@ logging = _Namespace("tf.logging", dict(set_verbosity=_set_verbosity), lambda: _
 train = _Namespace("tf.train", dict(Int64List=examples.Int64List), lambda: _tf.train)
 io = _Namespace("tf.io", dict(parse_example=examples.parse_example), lambda: _tf.io)
 # DropoutWrapper drops as tf.nn.dropout does.
-_cell_wrappers.tf = _Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__),
-                               lambda: _tf.compat.v2)
+_internals.replace_tensorflow_of_cells(
+    _Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__), lambda: _tf.compat.v2))
 data = _Namespace("tf.data",
                   dict(experimental=_Namespace("tf.data.experimental", DATA, lambda: _tf.data.experimental)),
                   lambda: _tf.data)
@@ -52,7 +51,7 @@ TPU = dict(RunConfig=estimator_parts.TPURunConfig,
 STOPPING = _own_names(estimator_parts, "make_early_stopping_hook", "read_eval_metrics", "stop_if_higher_hook",
                       "stop_if_lower_hook", "stop_if_no_decrease_hook", "stop_if_no_increase_hook")
 _EXPORT = dict(ServingInputReceiver=_estimator.ServingInputReceiver,
-               **_own_names(_export_output, "ClassificationOutput", "ExportOutput", "PredictOutput",
+               **_own_names(_internals.export_output, "ClassificationOutput", "ExportOutput", "PredictOutput",
                             "RegressionOutput"),
                **_own_names(estimator_parts, "TensorServingInputReceiver",
                             "build_parsing_serving_input_receiver_fn", "build_raw_serving_input_receiver_fn"))
@@ -114,5 +113,5 @@ class _PredictionKeys:
 
 # What programs took from the files of the Estimator, and is not in tf.estimator.
 estimator_internals = types.SimpleNamespace(
-    estimator=estimator, export_output=_export_output, MetricKeys=_MetricKeys, PredictionKeys=_PredictionKeys,
-    **_own_names(_tf.train, "NewCheckpointReader"))
+    estimator=estimator, export_output=_internals.export_output, MetricKeys=_MetricKeys,
+    PredictionKeys=_PredictionKeys, **_own_names(_tf.train, "NewCheckpointReader"))

@@ -15,6 +15,7 @@ import threading
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import collectives
+from bertlib.graph.tensorflow_internals import control_flow_context
 from bertlib.replicas import replica_group
 from tf1._contrib import distribute
 from tf1._names.namespace import Namespace
@@ -53,7 +54,7 @@ def mean(pairs, sparse_as_dense=False, travels_as=None):
     position = {op: index for index, op in enumerate(tf.get_default_graph().get_operations())}
     in_turn = sorted((index for index, gradient in enumerate(found) if gradient is not None),
                      key=lambda index: position[found[index].op])
-    if exchange.ready is None and tf.get_default_graph()._get_control_flow_context() is None:
+    if exchange.ready is None and control_flow_context(tf.get_default_graph()) is None:
         with tf.control_dependencies([found[index].op for index in in_turn]):
             exchange.ready = tf.timestamp()
     dense = []

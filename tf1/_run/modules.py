@@ -11,7 +11,6 @@ import sys
 import types
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.training import py_checkpoint_reader
 
 from tf1._contrib import others
 from tf1._contrib.parts import contrib
@@ -169,8 +168,7 @@ def _put_back():
         "tensorflow.python.ops.array_ops": own_names(tf, "parallel_stack", "stack", "unstack"),
         "tensorflow.python.ops.control_flow_ops": own_names(tf, "Assert", "case", "cond", "while_loop"),
         "tensorflow.python.ops.variable_scope": {"variable": tf.Variable},
-        "tensorflow.python.pywrap_tensorflow": {
-            "NewCheckpointReader": py_checkpoint_reader.NewCheckpointReader},
+        "tensorflow.python.pywrap_tensorflow": own_names(tf.train, "NewCheckpointReader"),
     }.items():
         module = importlib.import_module(module)
         for name, value in names.items():

@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import model_graph, replica_sync, training_session
 from bertlib.estimator.estimator_spec import ModeKeys
-from bertlib.graph import graph_keys
+from bertlib.graph import graph_keys, tensorflow_internals
 from tf1._replicas import broadcast, scatter
 from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import input_position, step_order
@@ -132,8 +132,9 @@ class TrainingSession(training_session.TrainingSession):
         if not savers:
             return super().make_saving_hooks(step, scaffold, listeners)
         # A hook may serve several calls of train; the position of a graph's input ends with that graph.
-        savers[0]._listeners = [*(listener for listener in savers[0]._listeners
-                                  if not isinstance(listener, input_position.Listener)), *listeners]
+        kept = [listener for listener in tensorflow_internals.saving_listeners(savers[0])
+                if not isinstance(listener, input_position.Listener)]
+        tensorflow_internals.set_saving_listeners(savers[0], [*kept, *listeners])
         return []
 
     def make_vote(self):

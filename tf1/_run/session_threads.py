@@ -9,7 +9,6 @@ import functools
 
 from absl import logging
 import tensorflow.compat.v1 as tf
-from tensorflow.python.client import session as sessions
 
 from bertlib.system import workers
 
@@ -41,16 +40,21 @@ def limited(config):
 
 def install():
     """Limits the pools of all sessions, and those of servers, whose configuration their sessions share."""
-    session, server = sessions.BaseSession, tf.distribute.Server
-    make_session, make_server = session.__init__, server.__init__
-
-    @functools.wraps(make_session)
-    def new_session(self, target="", graph=None, config=None):
-        make_session(self, target, graph, limited(config))
+    for session in (tf.Session, tf.InteractiveSession):
+        session.__init__ = _with_limit(session.__init__)
+    server, make_server = tf.distribute.Server, tf.distribute.Server.__init__
 
     @functools.wraps(make_server)
     def new_server(self, server_or_cluster_def, job_name=None, task_index=None, protocol=None, config=None,
                    start=True):
         make_server(self, server_or_cluster_def, job_name, task_index, protocol, limited(config), start)
 
-    session.__init__, server.__init__ = new_session, new_server
+    server.__init__ = new_server
+
+
+def _with_limit(make_session):
+    @functools.wraps(make_session)
+    def new_session(self, target="", graph=None, config=None):
+        make_session(self, target, graph, limited(config))
+
+    return new_session

@@ -6,6 +6,9 @@ two runs of the same program would differ.
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_context
+from tf1._names import internals
+
 _COUNTING = {"Assign", "AssignAdd", "AssignVariableOp", "AssignAddVariableOp"}
 
 
@@ -26,17 +29,17 @@ def order_reads(global_step, train_op):
     reads = [op for op in [*consumers, *(use for op in into_branches for use, _ in _uses(op))]
              if op.type == "ReadVariableOp"]
     early = [op for op in [*reads, *_takers(global_step.op)]
-             if op._get_control_flow_context() is None and not _only_corrects(op)]
+             if control_flow_context(op) is None and not _only_corrects(op)]
     run = _reached([getattr(train_op, "op", train_op)], _previous)
     for op in consumers:
         if op.type not in _COUNTING or op is global_step.initializer:
             continue
-        if op in run and op._get_control_flow_context() is None:
+        if op in run and control_flow_context(op) is None:
             for read in reads:
                 if _only_corrects(read) and op not in _following(read):
-                    read._add_control_input(op)
+                    add_control_inputs(read, [op])
         later = _following(op)
-        op._add_control_inputs([read for read in early if read not in later])
+        add_control_inputs(op, [read for read in early if read not in later])
 
 
 def _only_corrects(read):
@@ -74,7 +77,8 @@ def _following(op):
 
 
 def _next(op):
-    return [*(consumer for output in op.outputs for consumer in output.consumers()), *op._control_outputs]
+    consumers = [consumer for output in op.outputs for consumer in output.consumers()]
+    return [*consumers, *internals.control_outputs(op)]
 
 
 def _previous(op):

@@ -1,0 +1,335 @@
+"""Names outside of TensorFlow's public interface: each is still as we use it, and no other file has one."""
+
+import ast
+import collections
+import functools
+import inspect
+import pathlib
+import re
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from bertlib.graph import tensorflow_internals
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODULES = {ROOT / "bertlib" / "graph" / "tensorflow_internals.py", ROOT / "tf1" / "_names" / "internals.py"}
+FILES = sorted([*ROOT.glob("*.py"), *(ROOT / "bertlib").rglob("*.py"), *(ROOT / "tf1").rglob("*.py")])
+INTERNALS = re.compile(r"tensorflow\.(?!compat\.v1$)|tf_keras\.")
+# Private names that are not TensorFlow's: the methods of a namedtuple, the end of a process, the name of a
+# function in an arg_scope, the scopes of tf_slim, the names of a `Namespace` of tf1.
+NOT_OF_TENSORFLOW = {"_asdict", "_fields", "_make", "_replace", "_exit", "_key_op", "_ARGSTACK",
+                     "_DECORATED_OPS", "_own"}
+# The methods that tf.train.Optimizer documents for its subclasses.
+OPTIMIZER_STEPS = {"_prepare", "_apply_dense", "_apply_sparse", "_resource_apply_dense",
+                   "_resource_apply_sparse"}
+
+
+# --- The release of TensorFlow ---------------------------------------------------------------------------
+
+
+def test_the_suite_passed_with_this_release_of_tensorflow():
+    # A failure, no warning: nobody reads a warning among a thousand tests, and only a person can say that all
+    # of them were run with the new release. A user's run does not look at the number.
+    assert tf.__version__ in tensorflow_internals.SEEN_WITH, (
+        f"TensorFlow {tf.__version__} is new here. Go through 'When TensorFlow has a new release' in "
+        "docs/house.md, then add it to SEEN_WITH in bertlib/graph/tensorflow_internals.py.")
+
+
+# The arguments that we pass, by position (those before "*") or by name.
+ARGUMENTS = {
+    "op_definition": "name",
+    "apply_op": "op_type_name name",
+    "import_meta_graph": "meta_graph_or_file * clear_devices import_scope input_map",
+    "open_records": "path",
+    "parse_saved_model": "export_dir",
+    "asset_paths": "export_dir meta_graph_def_to_load",
+    "with_default_output": "export_outputs predictions",
+    "signatures_of": "receiver_tensors export_outputs receiver_tensors_alternatives",
+    "Cluster": "* devices disable_timeline",
+    "Item": "metagraph",
+    "optimize_graph": "config_proto metagraph * verbose cluster",
+}
+
+
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+def test_a_function_takes_the_arguments_that_we_pass(name):
+    by_position, _, by_name = ARGUMENTS[name].partition("*")
+    parameters = list(inspect.signature(getattr(tensorflow_internals, name)).parameters)
+    assert parameters[:len(by_position.split())] == by_position.split()
+    assert set(by_name.split()) <= set(parameters)
+
+
+def test_messages_have_the_fields_that_we_use():
+    fields = {name: {field.name for field in getattr(tensorflow_internals, name).DESCRIPTOR.fields}
+              for name in ("VariableDef", "NamedDevice", "DeviceProperties")}
+    assert fields["VariableDef"] >= {"variable_name", "initial_value_name", "initializer_name",
+                                     "snapshot_name", "save_slice_info_def"}
+    assert fields["NamedDevice"] >= {"name", "properties"}
+    assert fields["DeviceProperties"] >= {"type", "vendor", "frequency", "num_cores", "bandwidth",
+                                          "memory_size", "environment"}
+
+
+def test_each_name_of_the_module_is_tested_here():
+    tree = ast.parse(inspect.getsource(tensorflow_internals))
+    names = {target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets}
+    names |= {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    source = pathlib.Path(__file__).read_text(encoding="utf-8")
+    assert not [name for name in names if not re.search(rf"\b{name}\b", source)]
+
+
+# --- What the functions do -------------------------------------------------------------------------------
+
+
+def test_definitions_of_ops():
+    assert tensorflow_internals.op_definition("VarHandleOp").is_stateful
+    assert tensorflow_internals.op_definition("Assign").output_arg[0].is_ref
+    assert tensorflow_internals.op_definition("NoSuchOp") is None
+
+
+def test_an_op_by_its_type(graph):
+    total = tensorflow_internals.apply_op("AddV2", name="total", x=tf.constant([1]), y=tf.constant([2]))
+    assert total.name == "total:0" and total.op.get_attr("T") == tf.int32
+
+
+def test_ops_that_exist_are_changed(graph):
+    first, second = tf.no_op("first"), tf.no_op("second")
+    tensorflow_internals.add_control_inputs(second, [first])
+    assert second.control_inputs == [first]
+    tensorflow_internals.set_attribute(first, "_XlaCompile", tf.AttrValue(b=False))
+    assert first.get_attr("_XlaCompile") is False
+
+
+def test_the_control_flow_around_an_op(graph):
+    inside = []
+
+    def branch():
+        inside.append(tensorflow_internals.control_flow_context(tf.get_default_graph()))
+        return tf.identity(1)
+
+    tf.cond(tf.placeholder(tf.bool), branch, branch)
+    assert None not in inside
+    assert tensorflow_internals.control_flow_context(graph) is None
+    assert tensorflow_internals.control_flow_context(graph.get_operations()[0]) is None
+
+
+def test_an_imported_graph_returns_its_variables_and_gets_no_saver():
+    with tf.Graph().as_default():
+        tf.get_variable("weights", [2])
+        exported = tf.train.export_meta_graph()
+    with tf.Graph().as_default() as graph:
+        variables = tensorflow_internals.import_meta_graph(exported, clear_devices=True, import_scope="part")
+        assert {name: variable.op.name for name, variable in variables.items()} == {
+            "weights:0": "part/weights"}
+        assert not [op.name for op in graph.get_operations() if op.type == "SaveV2"]
+
+
+def test_xla_for_the_cpu_can_be_switched():
+    assert callable(tensorflow_internals.compile_clusters_for_cpu)
+    tensorflow_internals.compile_clusters_for_cpu(False)  # as it is anyway
+
+
+class _Recorder(tensorflow_internals.Saver):
+    removed = ()
+
+    def removes(self, prefix):
+        return "-1" in prefix
+
+    def remove(self, prefix):
+        self.removed = [*self.removed, prefix]
+
+
+def test_a_saver_leaves_the_removal_of_old_checkpoints_to_a_subclass(graph, tmp_path):
+    tf.get_variable("weights", [2])
+    saver = _Recorder(max_to_keep=1)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        paths = [saver.save(session, str(tmp_path / "model.ckpt"), global_step=step) for step in (1, 2, 3)]
+    assert saver.removed == paths[:1] and tf.train.checkpoint_exists(paths[0])
+    assert not tf.train.checkpoint_exists(paths[1]) and tf.train.checkpoint_exists(paths[2])
+
+
+def test_a_hook_that_saves(graph, tmp_path):
+    listener = tf.train.CheckpointSaverListener()
+    tf.train.create_global_step()
+    hook = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=9, listeners=[listener],
+                                        saver=tf.train.Saver())
+    assert tensorflow_internals.saving_listeners(hook) == [listener]
+    tensorflow_internals.set_saving_listeners(hook, [])
+    assert tensorflow_internals.saving_listeners(hook) == []
+
+    class Restored(tf.train.SessionRunHook):
+        def after_create_session(self, session, coord):
+            tensorflow_internals.count_as_saved(hook, 0)
+
+    hook.after_create_session = Restored().after_create_session
+    with tf.train.SingularMonitoredSession([hook]) as session:
+        session.run(tf.train.get_global_step())
+        assert not list(tmp_path.glob("model.ckpt-*"))  # or the first step would save
+
+
+def test_writers_of_summaries_are_forgotten(tmp_path):
+    with tf.Graph().as_default():
+        paths = [str(tmp_path / name) for name in "ab"]
+        writers = [tf.summary.FileWriterCache.get(path) for path in paths]
+        tensorflow_internals.forget_summary_writers(paths[0])
+        assert tf.summary.FileWriterCache.get(paths[1]) is writers[1]
+        again = tf.summary.FileWriterCache.get(paths[0])
+        assert again is not writers[0]
+        tensorflow_internals.forget_summary_writers()
+        assert tf.summary.FileWriterCache.get(paths[1]) is not writers[1]
+        tf.summary.FileWriterCache.clear()
+        for writer in [*writers, again]:
+            writer.close()
+
+
+def test_a_profile_is_parsed():
+    assert list(tensorflow_internals.parse_profile(b"").planes) == []
+
+
+def test_records_are_read_at_an_offset(tmp_path):
+    path = str(tmp_path / "records")
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(b"first")
+        writer.write(b"second")
+    reader = tensorflow_internals.open_records(path)
+    first, offset = reader.read(0)
+    second, end = reader.read(offset)
+    assert [first, second] == [b"first", b"second"] and end == (tmp_path / "records").stat().st_size
+    with pytest.raises(IndexError):
+        reader.read(end)
+
+
+# --- No other file ---------------------------------------------------------------------------------------
+
+
+def uses_of_internals(path, classes=None):
+    """Lists the imports of TensorFlow's internals in a file, and its private names that are not ours.
+
+    Args:
+      path: a Python file.
+      classes: see `classes_of`: those of all files; None for those of this file.
+    """
+    tree = _tree(path)
+    found = [(node.lineno, module) for node in ast.walk(tree) for module in _imported(node)
+             if INTERNALS.match(module)]
+    defined = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+               and isinstance(node.ctx, ast.Store) and _is_self(node.value)}
+    defined |= {getattr(node, "name", getattr(node, "id", None)) for node in ast.walk(tree)}
+    for node in tree.body:
+        found += _private_uses(node, defined, classes or classes_of([path]))
+    return sorted({f"{path.name}:{line}: {what}" for line, what in found})
+
+
+def _private_uses(node, defined, classes, owner=None):
+    """Yields (line, name) of the private names in a node, which is in the class `owner`, or in no class."""
+    owner = node if isinstance(node, ast.ClassDef) else owner
+    if isinstance(node, ast.ClassDef):
+        yield from ((method.lineno, f"{node.name}.{method.name} overrides TensorFlow's")
+                    for method in node.body if isinstance(method, ast.FunctionDef)
+                    and _is_private(method.name) and method.name not in OPTIMIZER_STEPS
+                    and any(hasattr(base, method.name) for base in _bases_of_tensorflow(node, classes)))
+    published = NOT_OF_TENSORFLOW | OPTIMIZER_STEPS
+    if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in published:
+        if _is_self(node.value) and owner is not None:
+            ours = node.attr in _names_of(owner, classes) or not _bases_of_tensorflow(owner, classes)
+        elif isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "super":
+            ours = any(node.attr in _names_of(base, classes) for base in _bases(owner, classes))
+        else:
+            ours = node.attr in defined
+        if not ours:
+            yield node.lineno, ast.unparse(node)
+    for child in ast.iter_child_nodes(node):
+        yield from _private_uses(child, defined, classes, owner)
+
+
+@functools.cache
+def _tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _imported(node):
+    """The modules that a statement or a call imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    imports = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module"
+    return [node.args[0].value] if imports and isinstance(node.args[0], ast.Constant) else []
+
+
+def _is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def _is_self(node):
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def classes_of(paths):
+    """{name: the classes of that name in some files}."""
+    found = collections.defaultdict(list)
+    for path in paths:
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(node)
+    return found
+
+
+def _bases(owner, classes):
+    """The base classes of a class that are ours, by name: there may be others of the same name."""
+    names = [ast.unparse(base).rpartition(".")[2] for base in owner.bases]
+    return [base for name in names for base in classes.get(name, []) if base is not owner]
+
+
+def _bases_of_tensorflow(owner, classes):
+    """The base classes of a class, and of its bases, that are TensorFlow's."""
+    own = [_public(text) for text in map(ast.unparse, owner.bases) if text.startswith("tf.")]
+    return own + [found for base in _bases(owner, classes) for found in _bases_of_tensorflow(base, classes)]
+
+
+def _names_of(owner, classes):
+    """The names that a class of ours defines, or a base of it that is ours."""
+    found = {node.name for node in ast.walk(owner) if isinstance(node, ast.FunctionDef)}
+    found |= {node.id for node in ast.walk(owner) if isinstance(node, ast.Name)
+              and isinstance(node.ctx, ast.Store)}
+    found |= {node.attr for node in ast.walk(owner) if isinstance(node, ast.Attribute)
+              and isinstance(node.ctx, ast.Store) and _is_self(node.value)}
+    return found.union(*(_names_of(base, classes) for base in _bases(owner, classes)))
+
+
+def _public(text):
+    """The object with a dotted name, tf.…"""
+    found = tf
+    for part in text.split(".")[1:]:
+        found = getattr(found, part, None)
+    return found
+
+
+def test_no_other_file_uses_internals_of_tensorflow():
+    classes = classes_of(FILES)
+    assert not [use for path in FILES if path not in MODULES for use in uses_of_internals(path, classes)]
+
+
+@pytest.mark.parametrize(("code", "count"), [
+    ("from tensorflow.python.ops import array_ops", 1),
+    ("def f():\n    import tensorflow.core.protobuf.config_pb2", 1),
+    ("from tensorflow.tsl.profiler.protobuf import xplane_pb2", 1),
+    ("import importlib\nimportlib.import_module('tensorflow.python.util.deprecation')", 1),
+    ("from tf_keras.src.layers import rnn", 1),
+    ("import tensorflow as tf\nimport tensorflow.compat.v1 as tf\nfrom tensorflow.compat import v1", 0),
+    ("def f(op, graph):\n    op._set_attr('a', 1)\n    graph.top()._stack.pop()", 2),
+    ("tf.summary.FileWriterCache._cache.clear()", 1),
+    ("class A(tf.train.Saver):\n    def f(self):\n        return self._last_checkpoints", 1),
+    ("class A:\n    def __init__(self):\n        self._a = 1\n    def f(self, other):\n"
+     "        return other._a + self._a", 0),
+    ("class A(tf.train.Saver):\n    def _RecordLastCheckpoint(self, path):\n        pass", 1),
+    ("class A(tf.train.Saver):\n    def _our_own(self):\n        pass", 0),
+    ("class A(tf.train.Saver):\n    def f(self):\n        return super()._check_saver_def()", 1),
+    ("class A:\n    def _f(self):\n        pass\nclass B(A):\n    def _f(self):\n        super()._f()", 0),
+    ("pair._replace(a=1)", 0),
+])
+def test_the_check_finds_internals(tmp_path, code, count):
+    path = tmp_path / "module.py"
+    path.write_text(code)
+    assert len(uses_of_internals(path)) == count

@@ -1,0 +1,166 @@
+"""All names that `tf1` takes from TensorFlow and Keras 2 outside of their public interfaces.
+
+Programs of TensorFlow 1.x use names that TensorFlow 2 no longer publishes, and `tf1` gives them back. So this
+module has more names than `bertlib/graph/tensorflow_internals.py`. The comment above a name says why we need
+it and which public name does not replace it. No other file of `tf1` imports such a name or reads a private
+attribute of an object of TensorFlow; `tests/graph/test_tensorflow_internals.py` tests that. `docs/house.md`
+says what to do when TensorFlow has a new release. The modules that programs import by name are in
+`tf1/_run/modules.py`.
+"""
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.autograph.impl import api as autograph_api
+from tensorflow.python.client import session
+from tensorflow.python.framework import op_def_library
+from tensorflow.python.framework import smart_cond as smart_conds
+from tensorflow.python.ops import (
+    data_flow_ops,
+    lookup_ops,
+    metrics_impl,
+    resource_variable_ops,
+    state_ops,
+    summary_ops_v2,
+)
+from tensorflow.python.saved_model.model_utils import export_output
+from tensorflow.python.training import optimizer as optimizers
+from tensorflow.python.util import deprecation, nest
+from tf_keras.src.layers.rnn import legacy_cell_wrappers
+from tf_keras.src.legacy_tf_layers import normalization
+
+__all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_v2"]
+
+# --- Names that programs use, as TensorFlow has them -----------------------------------------------------
+
+# export_output: the classes of tf.estimator.export, which was their public name until TensorFlow 2.15.
+# Programs use the module, too.
+# nest: tf.contrib.framework.nest. The public `tf.nest` lacks flatten_up_to, map_structure_up_to and others.
+# lookup_ops: names of tf.contrib.lookup which the public `tf.lookup` lacks, index_table_from_file among them.
+# summary_ops_v2: names of tf.contrib.summary. The functions of the same names in `tf.compat.v2.summary` take
+# other arguments, and do not find the global step of a graph.
+should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
+
+# tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `tf.autograph.to_graph` converts at once, and
+# `convert` when the function is called; `tf.raw_ops.Stage` and `Unstage` are the ops without the class.
+autograph_convert = autograph_api.convert
+StagingArea = data_flow_ops.StagingArea
+# tf.contrib.framework.deprecated and its kind, of which nothing is public.
+deprecated, deprecated_args = deprecation.deprecated, deprecation.deprecated_args
+# tf.contrib.framework.smart_cond. The public `tf.cond` refuses a Python bool.
+smart_cond, smart_constant_value = smart_conds.smart_cond, smart_conds.smart_constant_value
+# tensorflow.python.layers.normalization looks for this module of Keras (normalization) under its old name.
+
+
+# --- Graphs ----------------------------------------------------------------------------------------------
+
+
+def control_outputs(op):
+    """Returns the ops that wait for an op. The public `control_inputs` has only the other direction."""
+    return op._control_outputs
+
+
+def set_device(op, device):
+    """Sets the device of an op that exists; `tf.device` is only for ops still to come, and merges devices."""
+    op._set_device(device)
+
+
+def update_input(op, index, tensor):
+    """Replaces an input of an op that exists; no public function does."""
+    op._update_input(index, tensor)
+
+
+def add_outputs_attribute():
+    """Gives `tf.Operation` the attribute `_outputs` of TensorFlow 1, which editors of graphs read."""
+    if not hasattr(tf.Operation, "_outputs"):
+        tf.Operation._outputs = property(lambda self: self.outputs)
+
+
+# --- Optimizers and layers -------------------------------------------------------------------------------
+
+
+def uses_locking(optimizer):
+    """Returns the argument use_locking of an optimizer, which has no public attribute for it."""
+    return optimizer._use_locking
+
+
+def adam_tensors(optimizer):
+    """Returns (learning rate, beta 1, beta 2, epsilon, beta 1 ** step, beta 2 ** step) of a
+    tf.train.AdamOptimizer, in a step; its public attributes are only the slots."""
+    return (optimizer._lr_t, optimizer._beta1_t, optimizer._beta2_t, optimizer._epsilon_t,
+            *optimizer._get_beta_accumulators())
+
+
+def noise_shape(layer, inputs):
+    """Returns the shape of the mask of a Keras dropout layer; a subclass may compute it from the inputs."""
+    return layer._get_noise_shape(inputs)
+
+
+# --- Changes of TensorFlow itself ------------------------------------------------------------------------
+
+# The class of resource variables. `tf.Variable` is also the class of reference variables, which keep their
+# methods.
+ResourceVariable = resource_variable_ops.BaseResourceVariable
+# Makes a session fetch something else for a fetch of a class; `tf.Session.run` could be replaced, but not for
+# fetches inside of lists and dicts.
+register_fetch = session.register_session_run_conversion_functions
+
+
+def silence_deprecations():
+    """Has TensorFlow not say that names of TensorFlow 1 are deprecated.
+
+    The public `tf.logging.set_verbosity` would also hide other warnings.
+    """
+    deprecation._PRINT_DEPRECATION_WARNINGS = False
+
+
+def add_reference(variable_class):
+    """Gives resource variables the method `_ref` of reference variables, which some programs call."""
+    variable_class._ref = lambda self: self
+
+
+def replace_assign(function):
+    """Replaces `tf.assign` in the module of TensorFlow from which some programs import it."""
+    state_ops.assign = function
+
+
+def replace_apply_op(wrapper):
+    """Replaces the function behind all generated ops by wrapper(function), to add advice to its errors.
+
+    The public `tf.Graph.create_op` is called after the arguments were checked.
+    """
+    op_def_library._apply_op_helper = wrapper(op_def_library._apply_op_helper)
+
+
+def replace_confusion_matrix(wrapper):
+    """Replaces the function that metrics such as `tf.metrics.mean_iou` share by wrapper(function).
+
+    Programs also import this function, which never was public.
+    """
+    metrics_impl._streaming_confusion_matrix = wrapper(metrics_impl._streaming_confusion_matrix)
+
+
+def replace_resource_update(wrapper):
+    """Replaces the update of a resource variable with a dense or sparse gradient in `tf.train.Optimizer`.
+
+    Args:
+      wrapper: takes the method (self, optimizer, gradient) -> op, and returns one with the same arguments.
+    """
+    processor = optimizers._DenseResourceVariableProcessor
+    processor.update_op = wrapper(processor.update_op)
+
+
+def update_as_reference(processor, optimizer, gradient):
+    """Returns the update of the variable of a processor in the way of reference variables.
+
+    The public `Optimizer.apply_gradients` chooses the way by the class of the variable.
+
+    Args:
+      processor: `self` of the method that `replace_resource_update` replaces.
+      optimizer: tf.train.Optimizer.
+      gradient: tensor or tf.IndexedSlices.
+    """
+    return optimizers._RefVariableProcessor(processor._v).update_op(optimizer, gradient)
+
+
+def replace_tensorflow_of_cells(module):
+    """Replaces the module `tf` for the wrappers of RNN cells in Keras 2, `DropoutWrapper` among them."""
+    legacy_cell_wrappers.tf = module
