@@ -18,10 +18,10 @@ tf.enable_resource_variables()
 def pytest_collection_modifyitems(items):
     """A test that `make test` leaves out says why."""
     for item in items:
-        for mark in item.iter_markers("slow"):
+        for mark in (*item.iter_markers("slow"), *item.iter_markers("soak")):
             if mark.args or set(mark.kwargs) != {"reason"} or not str(mark.kwargs["reason"]).strip():
-                raise pytest.UsageError(f"{item.nodeid} is slow without a reason: write "
-                                        "@pytest.mark.slow(reason=\"…\").")
+                raise pytest.UsageError(f"{item.nodeid} is {mark.name} without a reason: write "
+                                        f"@pytest.mark.{mark.name}(reason=\"…\").")
 
 
 @pytest.fixture

@@ -132,7 +132,9 @@ def trained(loss_fn, steps, **options):
 
 
 @pytest.mark.parametrize("loss_fn, steps, options", [
-    (classification, 32, {}), (classification, 8, dict(recompute="layers")), (span, 2, {}),
+    pytest.param(classification, 32, {}, marks=pytest.mark.slow(reason="a training of 32 micro-batches")),
+    (classification, 8, dict(recompute="layers")), pytest.param(span, 2, {}, marks=pytest.mark.slow(
+        reason="two more trainings; its mean is one over a fixed count, too")),
     (masked_lm, 4, {})],
                          ids=lambda value: getattr(value, "__name__", str(value)))
 def test_splitting_a_batch_changes_no_weight(loss_fn, steps, options):

@@ -108,6 +108,7 @@ def test_a_training_that_goes_on_keeps_the_rows(scripts, trained, tmp_path):
         trained["output_dir"] / "eval.tf_record")
 
 
+@pytest.mark.slow(reason="a whole run; test_dev_split.py draws the rows")
 def test_a_new_training_draws_the_same_rows_with_any_seed(scripts, trained, tmp_path):
     finished = again(scripts, trained, tmp_path, output_dir=tmp_path / "new", do_train=True, do_eval=None,
                      dev_fraction=0.2, seed=8, num_train_epochs=0.34)
@@ -190,6 +191,7 @@ def test_two_training_files_of_one_name_do_not_train_into_one_directory(scripts,
             f"this name, {tmp_path}/a/all.csv. Name another directory with --output_dir.") in ends["b"].err
 
 
+@pytest.mark.slow(reason="three whole runs; test_dev_split.py draws and counts rows")
 def test_rows_that_were_trained_on_are_counted(scripts, trained, tmp_path):
     write_csv(tmp_path / "dev.csv", [[text.upper(), label] for text, label in ROWS])
     write_csv(tmp_path / "test.csv", [["song song song", "x"], *ROWS[:3]])

@@ -85,6 +85,7 @@ def check_trained(command, train, directory):
     assert "exported: out/export/" in done.err
 
 
+@pytest.mark.slow(reason="a training; exports of finished directories are shown below")
 def test_a_training_exports_what_it_trained(train, scripts, tmp_path):
     check_trained("run_classifier.py", train, tmp_path)
     # Once more without training, elsewhere.

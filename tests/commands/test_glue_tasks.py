@@ -209,6 +209,7 @@ def test_predictions_do_not_overwrite_a_test_set_of_their_name(scripts, mnli, tm
 # --- XNLI ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="a whole run; test_classifier_data.py reads the files")
 def test_xnli_is_read_in_the_language_that_is_asked_for(scripts, tiny_model, tmp_path):
     data = tiny.write_task(tmp_path / "data", "xnli", dev=6)
     text = (data / "xnli.dev.tsv").read_text().splitlines()

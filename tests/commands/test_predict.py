@@ -119,21 +119,29 @@ def mrpc_dir(tiny_model, tmp_path_factory):
 ROWS = [[str(number), f"the {word}", "a dog", "yes"] for number, word in enumerate(("cat", "bird", "man"))]
 
 
+@pytest.fixture(scope="module")
+def of_plain_rows(scripts, pair_dir, tmp_path_factory):
+    """The probabilities of `ROWS` when they are plain lines of text."""
+    here = tmp_path_factory.mktemp("plain")
+    (here / "lines.txt").write_text("".join(f"{' ||| '.join(row[1:3])}\n" for row in ROWS))
+    done = scripts.run("predict.py", *tiny.flags(model_dir=pair_dir, input_file="lines.txt"), cwd=here)
+    assert done.code == 0, done.err
+    return [json.loads(line)["probabilities"] for line in done.out.splitlines()]
+
+
 @pytest.mark.parametrize("name, separator, header", [
     ("one.csv", ",", "id, first , second,kind"), ("one.CSV", ",", "id,first,second,kind"),
     ("one.csv", ";", "id;first;second;kind"), ("one.tsv", "\t", "id\tfirst\tsecond\tkind"),
     ("one.csv", ",", '\ufeffid,"first",second,kind')])
 def test_the_columns_of_a_training_are_found_in_each_spelling_of_a_file(name, separator, header, predict,
-                                                                      pair_dir):
+                                                                      pair_dir, of_plain_rows):
     lines = "".join(f"{line}\r\n" for line in [header, *map(separator.join, ROWS)])
     done, answers = predict(lines, name, model_dir=pair_dir)
     assert done.code == 0, done.err
     assert "as in the training" in done.err and "--text_column=first,second" in done.err
     assert [(found["id"], found["first"], found["second"], found["kind"]) for found in answers] == [
         tuple(row) for row in ROWS]
-    lines = "".join(f"{' ||| '.join(row[1:3])}\n" for row in ROWS)
-    _, plain = predict(lines, model_dir=pair_dir)
-    assert [found["probabilities"] for found in answers] == [found["probabilities"] for found in plain]
+    assert [found["probabilities"] for found in answers] == of_plain_rows
 
 
 @pytest.mark.parametrize("lines, name, problem", [

@@ -397,6 +397,7 @@ def test_evaluation_alone_uses_the_starting_weights(evaluated):
     assert not list(evaluated.output.glob("model.ckpt*"))
 
 
+@pytest.mark.slow(reason="two whole runs; test_checkpoints.py compares the formats")
 def test_the_same_weights_from_tensorflow_and_hugging_face_give_the_same_results(
         scripts, tiny_model, evaluated, tmp_path):
     """Given the same gelu: Hugging Face's is the erf form, the published one the tanh form."""
@@ -498,34 +499,12 @@ def test_interrupted_it_says_whether_the_same_command_goes_on(phase, goes_on, sc
     assert finished.err.splitlines()[-1] == f"run_classifier.py: interrupted.{goes_on}"
 
 
-@pytest.mark.slow(reason="loads TensorFlow in an interpreter of its own, to show that `scripts`, which "
-                  "forks, does the same")
-def test_a_fresh_interpreter_does_the_same(uninterrupted, training, tmp_path):
-    flags = tiny.flags(**training, output_dir=tmp_path / "output", seed=12345)
-    finished = running.run_fresh("run_classifier.py", *flags, cwd=tmp_path)
-
-    def without_speed(messages, output):
-        return [re.sub(r"  global_step/sec.*", "", text).replace(str(output), "OUTPUT") for text in messages]
-
-    assert without_speed(log_of(finished),
-                         tmp_path / "output") == without_speed(uninterrupted.messages, uninterrupted.output)
-    assert_same_tensors(tensors_of(tmp_path / "output" / f"model.ckpt-{LAST_STEP}"),
-                        tensors_of(uninterrupted.output / f"model.ckpt-{LAST_STEP}"))
-
-
 @pytest.fixture(scope="module")
 def other(scripts, training, tmp_path_factory):
     """The first step of a run with another seed and another optimizer."""
     here = tmp_path_factory.mktemp("other")
     return Run(scripts, here, dict(training, output_dir=here / "output", num_train_epochs=0.25, seed=1,
                                    optimizer="lamb", lr_schedule="constant"))
-
-
-@pytest.mark.slow(reason="one more training; test_randomness.py has other seeds")
-def test_another_seed_is_another_run(uninterrupted, other):
-    # On neither does the optimizer tell in the first step.
-    first, second = (steps_of(run.finished.err)[0].values for run in (uninterrupted, other))
-    assert first["loss"] != second["loss"] and first["gradient_norm"] != second["gradient_norm"]
 
 
 @pytest.fixture(scope="module")
@@ -684,7 +663,7 @@ def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(scripts,
     assert "--gradient_accumulation_steps=2: a micro-batch of 1" in finished.err
 
 
-@pytest.mark.slow(reason="simulates what would fit, for which there are tests without a GPU")
+@pytest.mark.soak(reason="simulates what would fit, for which there are tests without a GPU")
 def test_on_a_gpu_on_which_nothing_runs_it_is_said_what_would_fit(scripts, training, tmp_path):
     flags = dict(training, output_dir=tmp_path / "output", gradient_accumulation_steps=0,
                  num_train_epochs=0.25, fake_gpu=True, most=0, train_batch_size=2, recompute="layers",

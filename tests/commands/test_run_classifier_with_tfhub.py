@@ -1,11 +1,8 @@
 """run_classifier_with_tfhub.py as a user runs it, on a hub module of the tiny model."""
 
 import csv
-import os
 import re
 import shutil
-import signal
-import time
 
 import hub_modules
 import numpy as np
@@ -111,25 +108,6 @@ def test_it_evaluates_what_it_predicts(output):
     named = (output / "test_predictions.tsv").read_text().splitlines()
     assert named == ["index\tprediction", *(f"{index}\t{label}" for index, label
                                             in enumerate(probabilities.argmax(1)))]
-
-
-@pytest.mark.slow(reason="two whole runs, for what test_run_classifier.py shows of the same code")
-def test_killed_and_started_again_it_ends_in_the_same_weights(output, scripts, flags, tmp_path):
-    given = flags(output_dir=tmp_path, do_train=True)
-    run = scripts.start(SCRIPT, *given, cwd=tmp_path)
-    state = tmp_path / "checkpoint"
-    while not (state.exists() and f"model.ckpt-{SAVE_STEPS}\"" in state.read_text()) and os.path.exists(
-            f"/proc/{run.pid}"):
-        time.sleep(0.001)
-    os.kill(run.pid, signal.SIGKILL)
-    assert run.wait().code == -signal.SIGKILL
-    assert not (tmp_path / f"model.ckpt-{LAST_STEP}.index").exists()
-    resumed = scripts.run(SCRIPT, *given, cwd=tmp_path)
-    assert resumed.code == 0, resumed.err
-    ours, whole = (tensors_of(directory / f"model.ckpt-{LAST_STEP}") for directory in (tmp_path, output))
-    assert set(ours) == set(whole)
-    for name, array in whole.items():
-        assert ours[name].tobytes() == array.tobytes(), name
 
 
 @pytest.mark.slow(reason="simulates training steps, as test_memory_planner.py does")

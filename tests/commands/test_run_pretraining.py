@@ -243,20 +243,6 @@ def assert_metrics(found, output, model, chosen):
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.slow(reason="a run for what test_run_classifier.py shows of scripts, "
-                  "and test_estimator.py of all training")
-def test_going_on_after_a_kill_changes_nothing(trained, tmp_path):
-    """As after a kill: the checkpoints of the last steps are gone."""
-    for path in trained.output.glob("model.ckpt-[03]*"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
-    resumed = trained.run(tmp_path)
-    assert resumed.code == 0 and "step 3 to step 6" in resumed.err
-    first, second = (tensors_of(directory / "model.ckpt-6") for directory in (trained.output, tmp_path))
-    for name, values in first.items():
-        np.testing.assert_array_equal(second[name], values, err_msg=name)
-
-
 @pytest.mark.slow(reason="two whole runs; test_accumulation.py splits the same loss without a script")
 def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(
         trained, tiny_model, tmp_path):

@@ -40,9 +40,11 @@ def values_of(checkpoint):
             for name, _ in tf.train.list_variables(str(checkpoint))}
 
 
-@pytest.mark.parametrize("number, steps", [(signal.SIGTERM, 1), (signal.SIGHUP, 1), pytest.param(
-    signal.SIGTERM, 4, marks=pytest.mark.slow(
-        reason="three whole runs; test_stopping.py ends trainings of micro-batches too"))])
+@pytest.mark.parametrize("number, steps", [
+    (signal.SIGTERM, 1),
+    *(pytest.param(*values, marks=pytest.mark.slow(
+        reason="three whole runs; test_stopping.py ends trainings of micro-batches too"))
+      for values in ((signal.SIGHUP, 1), (signal.SIGTERM, 4)))])
 def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(number, steps, scripts,
                                                                               training, tmp_path):
     flags = dict(training, do_train=True, gradient_accumulation_steps=steps)

@@ -180,6 +180,7 @@ def test_two_models_in_a_graph_with_the_same_weights(graph):
     assert_equal(both("layers"), both("none"))
 
 
+@pytest.mark.slow(reason="a graph for each of two devices")
 def test_replicas_of_a_mirrored_strategy():
     def replicas(mode):
         with tf.Graph().as_default():

@@ -44,7 +44,8 @@ def assert_same_as_local(tmp_path, texts, recipe, on, **arguments):
 
 
 @pytest.mark.parametrize("change", [
-    {}, {"next_sentence": False}, {"do_whole_word_mask": True}, {"short_seq_prob": 0.5}])
+    {}, *(pytest.param(change, marks=pytest.mark.slow(reason="one more pipeline of Beam"))
+          for change in ({"next_sentence": False}, {"do_whole_word_mask": True}, {"short_seq_prob": 0.5}))])
 def test_files_are_those_of_the_local_command(tmp_path, change, monkeypatch):
     monkeypatch.setattr(pretraining_beam, "_RECORDS_AT_A_TIME", 4)
     assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL, **change), cluster(), files=7,
@@ -64,7 +65,9 @@ def test_the_default_mode_opens_no_port(tmp_path, monkeypatch):
         stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), name="other", cluster=cluster("multi_threading"))
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [
+    *(pytest.param(number, marks=pytest.mark.slow(reason="one more pipeline of Beam")) for number in (1, 2)),
+    4])
 def test_files_are_the_same_for_any_number_of_threads(tmp_path, workers):
     written = assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL),
                                    cluster("multi_threading", workers), files=2, shuffle_buffer_documents=5)

@@ -39,7 +39,8 @@ def expected(model, n_classes):
     return both, log_sums - both[np.arange(12), labels_of(n_classes)]
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_classes", [
+    2, pytest.param(3, marks=pytest.mark.slow(reason="trains and evaluates once more"))])
 def test_it_learns_and_its_loss_and_metrics_are_those_of_its_weights(tmp_path, n_classes):
     names = NAMES[n_classes]
     model = classifier(tmp_path, n_classes, label_vocabulary=names, dropout=0.1)

@@ -240,10 +240,7 @@ def test_it_starts_with_the_published_weights(trained):
     assert_started_with_the_published_weights(trained, trained.output)
 
 
-@pytest.mark.parametrize("trained", [Pairs, pytest.param(Tagger, marks=pytest.mark.slow(
-    reason="three more runs; test_estimator.py kills at every moment, test_input_position.py has generators "
-    "as its input"))],
-                         indirect=True, ids=["pairs", "tagger"])
+@pytest.mark.slow(reason="two whole runs; test_estimator.py kills trainings without a script")
 def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path):
     state = tmp_path / "checkpoint"
     run = trained.start(tmp_path, do_train=True)
