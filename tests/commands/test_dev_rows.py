@@ -148,6 +148,7 @@ def test_what_contradicts_the_training_is_refused_before_anything_is_written(
     assert read(tmp_path / "output") == before and not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_a_directory_of_an_earlier_version_keeps_its_rule(scripts, trained, tmp_path):
     """By the seed of the training, 7, which the evaluation does not name."""
     shutil.copytree(trained["output_dir"], tmp_path / "output")
@@ -174,6 +175,7 @@ def test_replicas_store_the_rows_once(scripts, trained, tmp_path):
 # --- Files of the same name, and of the same rows --------------------------------------------------------
 
 
+@pytest.mark.slow(reason="a whole run and a refused one")
 def test_two_training_files_of_one_name_do_not_train_into_one_directory(scripts, trained, tmp_path):
     flags = {name: value for name, value in trained.items() if name not in ("output_dir", "train_file")}
     other = [[f"{text} song", label] for text, label in ROWS]

@@ -126,7 +126,7 @@ def started(path, output, wanted, do_train=True):
     return {name: found.read(name) for name in (*HEAD, *CRF, *SQUAD) if name in found.shapes}
 
 
-@pytest.mark.parametrize("head, record, wanted, what", [
+_OTHER_HEADS = [
     (HEAD, dict(task_type="classification", labels=["a", "b", "c"]), "classification",
      "has the labels a, b, c ({path}/run.json), the task has contradiction, entailment, neutral"),
     (HEAD, dict(task_type="tagging", labels=LABELS), "classification",
@@ -143,7 +143,12 @@ def started(path, output, wanted, do_train=True):
      "is of question answering, the task needs that of a tagger"),
     (HEAD, dict(task_type="tagging", labels=TAGS), "questions", "is of a tagger"),
     (HEAD, dict(task_type="classification", labels=LABELS), "pre-training", "is of a classifier"),
-    (HEAD, dict(task_type="tagging", labels=[*TAGS[:2], "B-Y"]), "tagging", "the tagger in ")])
+    (HEAD, dict(task_type="tagging", labels=[*TAGS[:2], "B-Y"]), "tagging", "the tagger in ")]
+
+
+@pytest.mark.parametrize("head, record, wanted, what", [
+    pytest.param(*case, marks=[] if number % 3 == 0 else pytest.mark.slow(
+        reason="a graph for each pair of kinds of heads")) for number, case in enumerate(_OTHER_HEADS)])
 def test_another_head_starts_anew_and_is_refused_without_a_training(tiny_model, tmp_path, caplog, head,
                                                                     record, wanted, what):
     path = trained(tmp_path / "trained", tiny_model, head, **record)

@@ -50,6 +50,7 @@ def test_a_classifier_trains_prunes_goes_on_evaluates_and_predicts(run, here, mo
     assert (here / "output" / "test_results.tsv").exists()
 
 
+@pytest.mark.slow(reason="a whole run; test_checkpoint_files.py has directories of such names")
 def test_squad_trains_and_answers(run, here, model):
     squad = test_run_squad.write_squad(here / "squad.json", random.Random(5), 6, False)
     run("run_squad.py", **{**model.flags, "bert_config_file": model.shallow, **test_run_squad.LENGTHS},

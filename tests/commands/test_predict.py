@@ -82,6 +82,7 @@ def test_a_compressed_file_is_read_and_a_damaged_one_refused(predict):
     assert done.code == 1 and "lines.tsv.gz: damaged or not gzip" in done.err.splitlines()[-1]
 
 
+@pytest.mark.slow(reason="four runs; the test below reads compressed files")
 def test_compressed_answers_are_those_of_a_plain_file(predict, tmp_path):
     for name in ("answers.jsonl", "answers.jsonl.gz"):
         done, _ = predict("the cat\na dog\n", output_file=name)
@@ -156,6 +157,7 @@ def test_a_pair_model_answers_no_single_texts(lines, name, problem, predict, pai
     assert done.code == 1 and not answers and problem in done.err, done.err
 
 
+@pytest.mark.slow(reason="two runs")
 def test_a_model_of_mrpc_reads_its_test_file(predict, mrpc_dir, tmp_path):
     tiny.write_task(tmp_path / "mrpc", "mrpc", test=3)
     rows = [line.split("\t") for line in (tmp_path / "mrpc" / "test.tsv").read_text().splitlines()]

@@ -298,6 +298,8 @@ _repeated = pytest.mark.slow(reason="once more through all phases; "
                              "test_classifier_data.py has what differs between tasks")
 
 
+@pytest.mark.slow(reason="whole runs; test_glue_tasks.py has a run of MNLI, and test_classifier_data.py the "
+                         "files of all tasks")
 @pytest.mark.parametrize("task, part_with_labels", [
     pytest.param("CoLA", None, marks=_repeated), ("MNLI", None),
     pytest.param("XNLI", "test", marks=_repeated)])

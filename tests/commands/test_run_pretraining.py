@@ -260,6 +260,7 @@ def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step
                               - whole[name]) <= 2e-3 * np.linalg.norm(whole[name] - start[name]), name
 
 
+@pytest.mark.slow(reason="a whole run of another script")
 def test_a_classifier_starts_from_it(trained, tiny_model, tmp_path):
     # Instances are numbers: which words they mean, only their maker knows.
     flags = dict(init_checkpoint=trained.output, vocab_file=tiny_model.vocab, max_seq_length=tiny.SEQ_LENGTH)
@@ -335,7 +336,8 @@ def test_what_cannot_be_is_refused_before_anything_is_written(pretraining, tmp_p
     assert not (tmp_path / "output").exists()
 
 
-@pytest.mark.parametrize("phase", ["do_train", "do_eval"])
+@pytest.mark.parametrize("phase", ["do_train", pytest.param("do_eval", marks=pytest.mark.slow(
+    reason="a whole run; test_input_pipeline.py locates such values"))])
 def test_a_record_that_cannot_be_used_is_named_when_it_is_read(pretraining, tmp_path, phase):
     """One after those that are looked at before the start."""
     spoilt = {**rows(0, 1)[0], "masked_lm_weights": [float("nan"), *[0.0] * (PREDICTIONS - 1)]}

@@ -174,7 +174,7 @@ def _alike(*values):
 
 
 @pytest.mark.parametrize("error, said", [
-    ("KeyboardInterrupt", "command.py: interrupted.\n"),
+    _alike("KeyboardInterrupt", "command.py: interrupted.\n"),
     _alike("stopping.Stopped", "command.py: terminated.\n"), _alike("ZeroDivisionError", "SystemError")])
 def test_what_interrupted_code_makes_of_a_signal_is_answered_alike(error, said, tmp_path):
     done = run_python("from bertlib.command_line import launch\nfrom bertlib.system import stopping\n"

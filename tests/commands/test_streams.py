@@ -75,6 +75,7 @@ def test_closed_streams_that_are_not_needed_change_nothing(model_dir, tmp_path):
     assert_one_line(done, "predict.py", "the standard input is closed. Name a file for it, or /dev/null.")
 
 
+@pytest.mark.slow(reason="four runs")
 def test_answers_go_to_devices_which_stay_and_are_named_by_errors(scripts, model_dir, tmp_path):
     (tmp_path / "lines.txt").write_text("the cat\n")
     flags = [f"--model_dir={model_dir}", "--input_file=lines.txt"]

@@ -110,6 +110,7 @@ def test_another_task_or_other_weights_are_refused(scripts, tiny_model, tmp_path
 # --- Several labels --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="a whole run; test_predictor.py has the threshold")
 def test_labels_are_predicted_by_the_threshold_of_the_training(scripts, tiny_model, tmp_path):
     labels = ["animals", "people", "things"]
     output = model_directories.write(

@@ -437,6 +437,7 @@ def simulated(mode):
     return memory_planner.predict(build).activations
 
 
+@pytest.mark.slow(reason="simulates three graphs")
 def test_simulated_memory():
     none, attention, layers = map(simulated, modeling.RECOMPUTE)
     scores = 4 * 8 * 2 * 128 * 128  # bytes of one layer's

@@ -290,6 +290,7 @@ def prediction_log():
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("serving.PredictionLog"))
 
 
+@pytest.mark.slow(reason="an export and an interpreter of its own")
 def test_warm_up_requests_are_those_that_tensorflow_serving_reads(exported):
     one, _ = exported["tagging_crf", "ids"]
     path = os.path.join(one.path, "assets.extra", "tf_serving_warmup_requests")

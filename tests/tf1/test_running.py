@@ -265,8 +265,7 @@ def test_libraries_see_tensorflow_as_it_is():
 
 # --- A fork's modules and ours ---------------------------------------------------------------------------
 
-@pytest.mark.parametrize("start", [pytest.param(["-m", "tf1"], marks=pytest.mark.slow(
-    reason="an interpreter of its own, which loads TensorFlow")), []], ids=["run by tf1", "import tf1"])
+@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
 def test_a_forks_module_is_found_before_ours_wherever_it_is(tmp_path, start):
     write(tmp_path, task=f"""
         import sys
