@@ -128,7 +128,8 @@ def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_
 
 
 @pytest.mark.slow(reason="an interpreter of its own: oneDNN reads the variable once in a process")
-@pytest.mark.parametrize("limit", ["AVX2", "AVX512_CORE"])
+@pytest.mark.parametrize("limit", ["AVX2", pytest.param("AVX512_CORE", marks=pytest.mark.soak(
+    reason="one more interpreter; the graph is shown above for each limit"))])
 def test_run_classifier_in_bf16_where_one_dnn_may_not_use_the_instructions(limit, tiny_model, tmp_path):
     data = tiny.write_task(tmp_path / "data", "mrpc", train=8, dev=4)
     flags = tiny.flags(**tiny_model.flags, task_name="MRPC", data_dir=data, do_train=True, do_eval=True,

@@ -96,7 +96,7 @@ def test_a_training_exports_what_it_trained(train, scripts, tmp_path):
     assert len(list((tmp_path / "out" / "export").iterdir())) == 1
 
 
-@pytest.mark.slow(reason="a training of each command")
+@pytest.mark.soak(reason="a training of each command; one of them is shown above")
 @pytest.mark.parametrize("command", list(TRAININGS)[1:])
 def test_each_training_command_exports_what_it_trained(command, train, tmp_path):
     check_trained(command, train, tmp_path)
@@ -200,7 +200,7 @@ print(json.dumps([found["label"].numpy().astype(str).tolist(), found["probabilit
 """
 
 
-@pytest.mark.slow(reason="the installed model, trained, and the package tensorflow-text")
+@pytest.mark.soak(reason="a whole recipe: the installed model, trained, and the package tensorflow-text")
 @pytest.mark.skipif(checks.installed_model() is None, reason="there is no installed model")
 def test_the_installed_model_from_training_to_answers(scripts, tmp_path):
     done = scripts.run("run_classifier.py", *tiny.flags(

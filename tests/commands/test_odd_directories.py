@@ -36,7 +36,7 @@ def model(run, here):
     return tiny.Model(here)
 
 
-@pytest.mark.slow(reason="two whole runs and a model; test_checkpoint_files.py has directories of such names")
+@pytest.mark.soak(reason="two whole runs and a model; test_checkpoint_files.py has directories of such names")
 def test_a_classifier_trains_prunes_goes_on_evaluates_and_predicts(run, here, model):
     flags = {**model.flags, "bert_config_file": model.shallow, "task_name": "mrpc", "train_batch_size": 2,
              "data_dir": tiny.write_task(here / "data", "mrpc", train=6, dev=2, test=2),
@@ -59,8 +59,8 @@ def test_squad_trains_and_answers(run, here, model):
     assert (here / "output" / "predictions.json").exists()
 
 
-@pytest.mark.slow(reason="four whole runs; SQuAD's above has the same checkpoints and records in such a "
-                  "directory")
+@pytest.mark.soak(reason="six whole runs; SQuAD's above has the same checkpoints and records in such a "
+                         "directory")
 def test_text_becomes_a_vocabulary_records_and_a_pretrained_model(run, here, model):
     for name in ("text.txt", "more[1].txt"):
         (here / name).write_text(TEXT)

@@ -325,7 +325,7 @@ def test_a_record_that_cannot_be_read_is_said(mrpc, tmp_path, text, complaint):
     assert "emove it" in refused.err
 
 
-@pytest.mark.slow(reason="eight runs of two more scripts, for what is shown of run_classifier.py above")
+@pytest.mark.soak(reason="eight runs of two more scripts, for what is shown of run_classifier.py above")
 def test_squad_and_pretraining_have_records_too(mrpc, scripts, tiny_model, tmp_path):
     chance = random.Random(3)
     flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, max_query_length=6, doc_stride=5,

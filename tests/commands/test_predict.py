@@ -208,7 +208,7 @@ def start(model_dir, *flags):
 
 
 @pytest.mark.parametrize("flags", [
-    (), pytest.param(("--num_replicas=2",), marks=pytest.mark.slow(reason="starts three interpreters"))])
+    (), pytest.param(("--num_replicas=2",), marks=pytest.mark.soak(reason="starts three interpreters"))])
 def test_a_line_of_a_pipe_is_answered_before_the_next_one_comes(model_dir, flags):
     with start(model_dir, *flags) as process:
         for text in ("the cat", "a dog"):

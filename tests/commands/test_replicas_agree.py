@@ -42,6 +42,7 @@ def extraction(tiny_model, tmp_path):
     return command
 
 
+@pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
 def test_vectors_of_other_lines_are_refused(extraction, port, tmp_path):  # noqa: F811
     # As many lines and tokens.
     check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), extraction(
@@ -49,12 +50,14 @@ def test_vectors_of_other_lines_are_refused(extraction, port, tmp_path):  # noqa
     assert not (tmp_path / "vectors.jsonl").exists()
 
 
+@pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
 def test_vectors_of_another_configuration_are_refused(extraction, tiny_model, port, tmp_path):  # noqa: F811
     (tmp_path / "relu.json").write_text(json.dumps({**tiny.CONFIG, "hidden_act": "relu"}))
     check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), extraction(
         "two", bert_config_file="relu.json")]), "bert_config is ")
 
 
+@pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
 def test_vectors_of_another_vocabulary_are_refused(extraction, port, tmp_path):  # noqa: F811
     words = tiny.VOCABULARY
     (tmp_path / "other.txt").write_text("".join(f"{word}\n" for word in [*words[:5], *words[:4:-1]]))

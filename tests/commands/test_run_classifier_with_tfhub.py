@@ -110,7 +110,7 @@ def test_it_evaluates_what_it_predicts(output):
                                             in enumerate(probabilities.argmax(1)))]
 
 
-@pytest.mark.slow(reason="simulates training steps, as test_memory_planner.py does")
+@pytest.mark.soak(reason="simulates training steps, as test_run_classifier.py does")
 def test_micro_batches_are_found_by_simulation(scripts, flags, tmp_path):
     done = scripts.run(SCRIPT, *flags(output_dir=tmp_path, do_train=True, num_train_epochs=0.5,
                                       gradient_accumulation_steps=0, memory_limit_gb=0.00018), cwd=tmp_path)
@@ -217,7 +217,7 @@ def test_nothing_is_written_over_the_module(scripts, flags, module, tmp_path):
 # --- Your own data ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(reason="a whole run; test_own_data_command.py has pairs")
+@pytest.mark.soak(reason="a whole run; test_own_data_command.py has pairs")
 def test_own_pairs(scripts, flags, tmp_path):
     rows = [["title", "kind", "text"], ["a cat", "pet", "sees"], ["a stone", "thing", "breaks"],
             ["a dog", "pet", "eats, or not"], ["paper", "thing", "sells"]]
@@ -240,7 +240,7 @@ def test_own_pairs(scripts, flags, tmp_path):
     assert len(best) == 4 and "eval_matthews" in metrics_in(output / "eval_results.txt")
 
 
-@pytest.mark.slow(reason="a whole run; test_own_data_command.py has several labels")
+@pytest.mark.soak(reason="a whole run; test_own_data_command.py has several labels")
 def test_own_data_with_several_labels(scripts, flags, tmp_path):
     rows = ["text\tlabels", "a cat\tpet,animal", "a dog\tpet", "a bird\tanimal", "a stone\t"]
     (tmp_path / "train.tsv").write_text("\n".join(rows) + "\n")

@@ -243,7 +243,7 @@ def assert_metrics(found, output, model, chosen):
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.slow(reason="two whole runs; test_accumulation.py splits the same loss without a script")
+@pytest.mark.soak(reason="a whole run; test_accumulation.py splits the same loss without a script")
 def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(
         trained, tiny_model, tmp_path):
     changed = trained.run(tmp_path, gradient_accumulation_steps=4, do_eval=True)

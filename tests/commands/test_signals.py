@@ -121,7 +121,8 @@ def read_until(terminal, text):
 
 
 @pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.soak(
+    reason="three interpreters; test_replicas.py ends replicas by signals"))])
 def test_a_training_whose_terminal_is_closed_saves_its_last_whole_step(replicas, training, tmp_path):
     output = tmp_path / "output"
     process, terminal = start_at_a_terminal(dict(

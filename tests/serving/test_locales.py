@@ -67,13 +67,14 @@ def differences(locale, end, step):
 
 
 @pytest.mark.slow(reason="interpreters that load two packages of ops")
-@pytest.mark.parametrize("locale", LOCALES)
+@pytest.mark.parametrize("locale", [LOCALES[0], *(pytest.param(name, marks=pytest.mark.soak(
+    reason="an interpreter that loads two packages of ops, for each locale")) for name in LOCALES[1:])])
 def test_tokens_in_the_graph_are_the_tokenizers_in_any_locale(locale):
     for looked_at, number, first in differences(locale, 0x2c00, 8):
         assert looked_at > 500 and number == 0, first
 
 
-@pytest.mark.slow(reason="all characters that Unicode has, in two locales")
+@pytest.mark.soak(reason="all characters that Unicode has, in two locales")
 @pytest.mark.parametrize("locale", LOCALES[:2])
 def test_tokens_of_all_characters_are_the_tokenizers_in_any_locale(locale):
     for looked_at, number, first in differences(locale, 0x20000, 1):

@@ -223,7 +223,7 @@ def test_a_process_that_is_killed_is_one_message(tmp_path, moment, monkeypatch, 
     assert not capfd.readouterr().err.strip()
 
 
-@pytest.mark.slow(reason="interpreters of their own, each of which loads Beam, and one TensorFlow")
+@pytest.mark.soak(reason="interpreters of their own, each of which loads Beam")
 def test_a_process_that_is_killed_when_it_is_done_is_not_missed(tmp_path, monkeypatch):
     start_processes_that(monkeypatch, f"os._exit = lambda _: {KILL}")
     assert_same_as_local(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster("multi_processing", 2))
@@ -305,7 +305,8 @@ def wait_for(condition):
     return found
 
 
-@pytest.mark.slow(reason="interpreters of their own, each of which loads Beam, and one TensorFlow")
+@pytest.mark.soak(reason="interpreters of their own, each of which loads Beam; a run that was interrupted "
+                         "goes on above")
 def test_processes_write_the_same_also_after_a_run_that_was_killed(scripts, tmp_path):
     (tmp_path / "here").mkdir()
     done = scripts.run("create_pretraining_data.py", *flags(output_file="0,1"), cwd=tmp_path / "here")
@@ -330,7 +331,7 @@ def test_processes_write_the_same_also_after_a_run_that_was_killed(scripts, tmp_
         assert sorted(os.listdir(there)) == ["0", "0.manifest.json", "1"]
 
 
-@pytest.mark.slow(reason="interpreters of their own, each of which loads Beam")
+@pytest.mark.soak(reason="interpreters of their own, each of which loads Beam")
 def test_a_process_that_is_killed_ends_the_command(tmp_path):
     run = start(tmp_path, 2)
     # Of the second pipeline, which begins with this file: they are there for seconds before they can work.
