@@ -89,6 +89,7 @@ def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_th
     assert read(tmp_path / "output") == read(trained["output_dir"])
 
 
+@pytest.mark.slow(reason="a whole run; that the rows are stored is shown above")
 def test_a_training_that_goes_on_keeps_the_rows(scripts, trained, tmp_path):
     """For a second epoch, with another seed, without the fraction; the added rows are trained on, but not one
     with the text of a development row."""

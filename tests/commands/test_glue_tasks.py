@@ -106,6 +106,7 @@ def test_a_regression_trains_one_output_and_records_that_it_has_no_labels(stsb):
     assert "step 3/3  loss" in finished.err
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_an_evaluation_does_not_depend_on_its_batches(scripts, stsb, tmp_path):
     flags = dict(stsb[1], do_train=False, do_predict=False, eval_batch_size=25, trim_padding=False,
                  results_dir=tmp_path)
@@ -168,6 +169,7 @@ def test_mnli_is_predicted_on_both(mnli):
         assert [LABELS[row.argmax()] for row in rows] == expected
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(scripts, mnli, tmp_path):
     flags = mnli[1]
     rows = [line.split("\t") for line in (flags["data_dir"] / "test_matched.tsv").read_text().splitlines()]

@@ -78,6 +78,7 @@ def test_text_becomes_a_vocabulary_records_and_a_pretrained_model(run, here, mod
     assert len((here / "output" / "learning_curve.tsv").read_text().splitlines()) > 4
 
 
+@pytest.mark.slow(reason="a whole run; test_checkpoint_files.py has directories of such names")
 def test_vectors_are_extracted(run, here, model):
     (here / "text.txt").write_text("the cat sees a bird .\n")
     for checkpoint in (model.checkpoint, model.hugging_face):

@@ -274,6 +274,8 @@ def test_the_log_tells_the_run(mrpc):
     assert "\r" not in mrpc.finished.err  # the progress bar
 
 
+@pytest.mark.slow(reason="a whole run; test_featurization.py has workers, test_tokenization.py protected "
+                         "tokens")
 def test_workers_and_protected_tokens(scripts, tiny_model, tmp_path):
     data = tiny.write_task(tmp_path / "data", "mrpc", dev=1100)  # more than one worker gets at a time
     lines = [line + " [MASK]" for line in (data / "dev.tsv").read_text().splitlines()]

@@ -131,6 +131,7 @@ def test_published_functions(module, weights, graph):
     assert len(tf.trainable_variables()) == len(weights) + 2
 
 
+@pytest.mark.slow(reason="makes another module, and runs with it")
 def test_a_module_without_tokenization_info_is_given_a_vocabulary(scripts, flags, tiny_model, tmp_path):
     module = hub_modules.write(tiny_model, tmp_path / "module", config=tiny_model.shallow,
                                tokenization_info=False, length=tiny.SEQ_LENGTH)

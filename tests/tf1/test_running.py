@@ -122,6 +122,7 @@ def test_a_run_leaves_no_compiled_files_of_the_fork(fork):
     assert not list(fork.rglob("*.pyc"))
 
 
+@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
 def test_a_traceback_has_the_forks_frames_alone(fork):
     done = start(fork, "task.py", "--mode=error")
     assert done.returncode == 1
