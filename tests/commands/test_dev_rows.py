@@ -163,7 +163,8 @@ def test_a_directory_of_an_earlier_version_keeps_its_rule(scripts, trained, tmp_
     assert not (tmp_path / "output" / "dev_rows.txt").exists()
 
 
-@pytest.mark.slow(reason="starts two replicas; the other tests train alone")
+@pytest.mark.soak(reason="starts two replicas; test_replicas_train.py has their trainings, and only one "
+                         "replica writes files")
 def test_replicas_store_the_rows_once(scripts, trained, tmp_path):
     finished = again(scripts, trained, tmp_path, output_dir=tmp_path / "new", do_train=True, dev_fraction=0.2,
                      num_replicas=2)

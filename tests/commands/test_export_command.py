@@ -159,7 +159,7 @@ def test_bad_input_is_named_and_nothing_written(flags, message, scripts, model_d
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.slow(reason="the package tensorflow-text, a training, and an interpreter of its own")
+@pytest.mark.soak(reason="a training, the package tensorflow-text and an interpreter of its own")
 def test_text_is_compared_with_the_training_data(train, scripts, tmp_path):
     assert train("run_classifier.py", do_export=False, protect_special_tokens=True).code == 0
     done = scripts.run("export.py", "--model_dir=out", "--text", cwd=tmp_path)

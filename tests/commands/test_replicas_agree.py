@@ -73,6 +73,7 @@ def test_vectors_of_another_script_are_refused(extraction, port, tmp_path):  # n
                   "the code of extract_features.py is ")
 
 
+@pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
 def test_answers_of_another_model_are_refused(scripts, tiny_model, port, tmp_path):  # noqa: F811
     flags = dict(tiny_model.flags, task_name="cola", do_train=True, train_batch_size=4, num_train_epochs=1,
                  data_dir=tiny.write_task(tmp_path / "data", "cola", train=4), output_dir=tmp_path / "one")

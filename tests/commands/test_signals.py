@@ -134,7 +134,7 @@ def test_a_training_whose_terminal_is_closed_saves_its_last_whole_step(replicas,
     assert 3 <= max(steps) < 4000
 
 
-@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
+@pytest.mark.soak(reason="an interpreter of its own, which loads TensorFlow")
 def test_under_nohup_a_training_goes_on(training, tmp_path):
     output = tmp_path / "output"
     process, terminal = start_at_a_terminal(

@@ -62,6 +62,7 @@ def test_every_command_that_prints_says_so(tiny_model, model_dir, tmp_path, scri
     assert {path.name for path in tmp_path.iterdir()} == {"lines.txt"}
 
 
+@pytest.mark.soak(reason="interpreters of their own, which load TensorFlow")
 @own_interpreter
 def test_closed_streams_that_are_not_needed_change_nothing(model_dir, tmp_path):
     (tmp_path / "lines.txt").write_text("the cat\n")
