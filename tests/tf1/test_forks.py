@@ -241,6 +241,10 @@ def test_it_starts_with_the_published_weights(trained):
 
 
 @pytest.mark.slow(reason="two whole runs; test_estimator.py kills trainings without a script")
+@pytest.mark.parametrize("trained", [Pairs, pytest.param(Tagger, marks=pytest.mark.soak(
+    reason="three more runs; test_estimator.py kills at every moment, test_input_position.py has generators "
+    "as its input"))],
+                         indirect=True, ids=["pairs", "tagger"])
 def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path):
     state = tmp_path / "checkpoint"
     run = trained.start(tmp_path, do_train=True)

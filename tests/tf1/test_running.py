@@ -267,6 +267,7 @@ def test_libraries_see_tensorflow_as_it_is():
 # --- A fork's modules and ours ---------------------------------------------------------------------------
 
 @pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
+@pytest.mark.parametrize("start", [["-m", "tf1"], []], ids=["run by tf1", "import tf1"])
 def test_a_forks_module_is_found_before_ours_wherever_it_is(tmp_path, start):
     write(tmp_path, task=f"""
         import sys
