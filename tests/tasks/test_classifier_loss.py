@@ -106,7 +106,8 @@ def trained(directory, **changes):
 @pytest.mark.slow(reason="trains twice; test_accumulation.py has equal parts, test_token_batches.py unequal "
                          "ones")
 @pytest.mark.parametrize("changes", [
-    pytest.param({}, marks=pytest.mark.soak(reason="trains twice more")), {"tokens_per_micro_batch": 60}], ids=["equal", "unequal"])
+    pytest.param({}, marks=pytest.mark.soak(reason="trains twice more")),
+    {"tokens_per_micro_batch": 60}], ids=["equal", "unequal"])
 def test_a_step_is_the_same_one_in_parts(changes, tmp_path):
     whole = trained(tmp_path / "whole")
     parts = trained(tmp_path / "parts", gradient_accumulation_steps=2, **changes)
