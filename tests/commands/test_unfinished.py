@@ -97,6 +97,8 @@ def test_published_weights_are_not_concerned(trained, tiny_model, tmp_path):
 
 
 @pytest.mark.slow(reason="whole runs that are ended")
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak(
+    reason="a whole run that is ended; test_signals.py has the signals"))])
 def test_a_training_that_is_ended_is_unfinished(trained, scripts, tmp_path, number):
     flags = dict(trained[1], output_dir=tmp_path / "output", num_train_epochs=10000, save_checkpoints_steps=5)
     running = scripts.start("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
