@@ -1,7 +1,8 @@
 # make mrpc: environment, pretrained model, fine-tuning on the sample data, evaluation.
 # make pretrain: environment, pre-training of a tiny model on the sample text, evaluation.
 # make test: environment and the tests that take little.
-# make soak: long runs of the commands, whose threads, open files and memory must stay the same; an hour or two.
+# make soak: faults and attacks of many processes, then long runs of the commands, whose threads, open files and
+#   memory must stay the same; an hour or two.
 # make test-slow: the rest: real memory, compilers and models, statistics over many draws, more whole scripts.
 
 PYTHON ?= python3
@@ -20,12 +21,13 @@ pretrain: $(VENV)/.installed
 	$(BIN)/python run_pretraining.py
 
 test: $(VENV)/.installed-dev
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not soak"
 
 test-slow: $(VENV)/.installed-dev
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow and not soak"
 
 soak: $(VENV)/.installed-dev
+	$(PYTEST) -m soak
 	$(BIN)/python benchmarks/soak.py
 
 lint: $(VENV)/.installed-dev

@@ -7,26 +7,30 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import pytest  # noqa: E402
 from scripts import Scripts  # noqa: E402
-import tensorflow.compat.v1 as tf  # noqa: E402
-from tiny import Model  # noqa: E402
 
-tf.disable_v2_behavior()
-tf.enable_resource_variables()
+
+def pytest_collectstart():
+    """Loads TensorFlow before the first test module, in the processes that collect tests. The process that
+    only distributes tests to workers does not need it, and starts the workers some seconds earlier."""
+    import tensorflow.compat.v1 as tf
+    tf.disable_v2_behavior()
+    tf.enable_resource_variables()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m leaves any out
 def pytest_collection_modifyitems(items):
     """A test that `make test` leaves out says why."""
     for item in items:
-        for mark in item.iter_markers("slow"):
+        for mark in (*item.iter_markers("slow"), *item.iter_markers("soak")):
             if mark.args or set(mark.kwargs) != {"reason"} or not str(mark.kwargs["reason"]).strip():
-                raise pytest.UsageError(f"{item.nodeid} is slow without a reason: write "
-                                        "@pytest.mark.slow(reason=\"…\").")
+                raise pytest.UsageError(f"{item.nodeid} is {mark.name} without a reason: write "
+                                        f"@pytest.mark.{mark.name}(reason=\"…\").")
 
 
 @pytest.fixture
 def graph():
     """An empty default graph."""
+    import tensorflow.compat.v1 as tf  # see `pytest_collectstart`
     with tf.Graph().as_default() as graph:
         yield graph
 
@@ -41,4 +45,5 @@ def scripts():
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
     """A `tiny.Model`, to read only."""
+    from tiny import Model  # see `pytest_collectstart`
     return Model(tmp_path_factory.mktemp("tiny_model"))

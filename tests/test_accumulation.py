@@ -132,7 +132,9 @@ def trained(loss_fn, steps, **options):
 
 
 @pytest.mark.parametrize("loss_fn, steps, options", [
-    (classification, 32, {}), (classification, 8, dict(recompute="layers")), (span, 2, {}),
+    pytest.param(classification, 32, {}, marks=pytest.mark.slow(reason="a training of 32 micro-batches")),
+    (classification, 8, dict(recompute="layers")), pytest.param(span, 2, {}, marks=pytest.mark.slow(
+        reason="two more trainings; its mean is one over a fixed count, too")),
     (masked_lm, 4, {})],
                          ids=lambda value: getattr(value, "__name__", str(value)))
 def test_splitting_a_batch_changes_no_weight(loss_fn, steps, options):
@@ -235,7 +237,8 @@ def make_a_step_and_begin_another(directory, steps, use_resource):
     return tf.train.list_variables(tf.train.latest_checkpoint(directory))
 
 
-@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+@pytest.mark.parametrize("use_resource", [True, pytest.param(False, marks=pytest.mark.slow(
+    reason="four more sessions"))], ids=["resource", "reference"])
 def test_checkpoints_hold_no_accumulators_and_a_new_session_starts_with_zeros(tmp_path, use_resource):
     for _ in range(2):
         one, three = (make_a_step_and_begin_another(str(tmp_path / str(steps)), steps, use_resource)
@@ -287,7 +290,9 @@ def allocations(session, op):
 
 @pytest.mark.usefixtures("graph")
 @pytest.mark.parametrize("steps", [1, 2])
-@pytest.mark.parametrize("optimizer, temporaries", [("adamw", 1), ("adafactor", 2), ("lamb", 2), ("sgdm", 1)])
+@pytest.mark.parametrize("optimizer, temporaries", [("adamw", 1), *(
+    pytest.param(*values, marks=pytest.mark.slow(reason="two more traces of a step"))
+    for values in (("adafactor", 2), ("lamb", 2), ("sgdm", 1)))])
 def test_an_update_adds_a_temporary_or_two_of_one_variable_and_works_in_place(optimizer, temporaries, steps):
     kernel = 4 * WIDTH * WIDTH  # bytes
     values = tf.ones([1, WIDTH]) * tf.placeholder_with_default(1.0, [])

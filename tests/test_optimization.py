@@ -79,7 +79,8 @@ def recorded_positions(name):
     return [step if (name, step) == ("relu", 3) else step + 1 for step in range(20)]
 
 
-@pytest.mark.parametrize("name, tolerance", [("gelu", 1e-6), ("relu", 1e-5)])
+@pytest.mark.parametrize("name, tolerance", [
+    ("gelu", 1e-6), pytest.param("relu", 1e-5, marks=pytest.mark.slow(reason="twenty more steps"))])
 def test_twenty_training_steps_are_the_recorded_ones(name, tolerance):
     recording = Recording(name)
     global_step = tf.train.get_or_create_global_step()
@@ -357,13 +358,22 @@ def sgdm(weight, gradient, slots, rate, step, decay):
 RULES = {"adamw": adamw, "lamb": lamb, "adafactor": adafactor, "sgdm": sgdm}
 
 
-@pytest.mark.parametrize("use_resource, steps, compiled", [
-    (True, 1, None), (False, 3, None), (True, 3, "native"), (True, 3, "no compiler")],
-    ids=["resource-1", "reference-3", "native-3", "no-compiler-3"])
-@pytest.mark.parametrize("optimizer, rule, options", [
-    *[(name, rule, {}) for name, rule in RULES.items()],
-    ("adamw", corrected_adamw, {"adam_bias_correction": True})],
-                         ids=[*RULES, "adamw-corrected"])
+def _ways_of_each_optimizer():
+    """All optimizers with all ways to keep and update variables. The fast tests have all ways of adamw, which
+    has a C++ kernel, and one way of each other optimizer."""
+    optimizers = {name: (name, rule, {}) for name, rule in RULES.items()}
+    optimizers["adamw-corrected"] = ("adamw", corrected_adamw, {"adam_bias_correction": True})
+    ways = {"resource-1": (True, 1, None), "reference-3": (False, 3, None), "native-3": (True, 3, "native"),
+            "no-compiler-3": (True, 3, "no compiler")}
+    again = pytest.mark.slow(reason="the same formula with variables that adamw shows in the fast tests")
+    for name, optimizer in optimizers.items():
+        for way, settings in ways.items():
+            yield pytest.param(*optimizer, *settings, id=f"{name}-{way}",
+                               marks=[] if name == "adamw" or way == "native-3" else again)
+
+
+@pytest.mark.parametrize("optimizer, rule, options, use_resource, steps, compiled",
+                         list(_ways_of_each_optimizer()))
 def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, use_resource, steps, compiled,
                                                       monkeypatch):
     loss, factor = build_curved_problem(use_resource)

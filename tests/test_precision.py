@@ -128,7 +128,8 @@ def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_
 
 
 @pytest.mark.slow(reason="an interpreter of its own: oneDNN reads the variable once in a process")
-@pytest.mark.parametrize("limit", ["AVX2", "AVX512_CORE"])
+@pytest.mark.parametrize("limit", ["AVX2", pytest.param("AVX512_CORE", marks=pytest.mark.soak(
+    reason="one more interpreter; the graph is shown above for each limit"))])
 def test_run_classifier_in_bf16_where_one_dnn_may_not_use_the_instructions(limit, tiny_model, tmp_path):
     data = tiny.write_task(tmp_path / "data", "mrpc", train=8, dev=4)
     flags = tiny.flags(**tiny_model.flags, task_name="MRPC", data_dir=data, do_train=True, do_eval=True,
@@ -152,7 +153,8 @@ def test_recomputation_in_bf16_changes_no_number(recompute):
     np.testing.assert_array_equal(found["pooled"], expected["pooled"])
 
 
-@pytest.mark.parametrize("recompute", modeling.RECOMPUTE)
+@pytest.mark.parametrize("recompute", [pytest.param(mode, marks=[] if mode == "layers" else pytest.mark.slow(
+    reason="two more graphs")) for mode in modeling.RECOMPUTE])
 def test_with_the_first_token_only_pooled_output_and_gradients_are_the_same(recompute):
     full, first = run_model(WITHOUT_DROPOUT), run_model(WITHOUT_DROPOUT, first_token_only=True,
                                                         recompute=recompute)
@@ -201,11 +203,13 @@ def train_model(steps, precision):
                 for variable, new, old in zip(tf.trainable_variables(), after, before)}
 
 
-@pytest.mark.parametrize("precision", IN_16_BITS)
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow(
+    reason="three more graphs; test_accumulation.py has micro-batches in fp32"))])
 def test_micro_batches_in_16_bits_make_the_step_of_the_batch(precision):
     assert_close(train_model(2, precision), train_model(1, precision), TOLERANCES[precision])
 
 
+@pytest.mark.slow(reason="simulates training steps; test_memory_planner.py has small ones")
 def test_the_planner_predicts_that_16_bits_take_less_memory(whole_one_dnn):
     def build(precision):
         tf.train.get_or_create_global_step()
@@ -383,7 +387,8 @@ def assert_same_tensors(found, expected):
         assert found[name].tobytes() == values.tobytes(), name
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("micro_batches", [
+    pytest.param(1, marks=pytest.mark.slow(reason="two more trainings")), 2])
 def test_single_overflows_do_not_end_training_and_a_resumed_run_goes_on_with_the_scale(
         tmp_path, micro_batches):
     run = functools.partial(train, bad=[1, 2, 5], micro_batches=micro_batches)
@@ -509,8 +514,8 @@ def results_of(output):
             "probabilities": np.loadtxt(output / "test_results.tsv")}
 
 
-@pytest.mark.parametrize("precision, tolerance", [("bf16", 0.05), pytest.param("fp16", 0.01, marks=(
-    pytest.mark.slow(reason="two more whole runs; scaled losses are shown above without a script")))])
+@pytest.mark.slow(reason="three whole runs; steps in 16 bits are shown above without a script")
+@pytest.mark.parametrize("precision, tolerance", [("bf16", 0.05), ("fp16", 0.01)])
 def test_run_classifier_goes_on_in_16_bits_and_ends_near_fp32(classifier, precision, tolerance, tmp_path):
     output = tmp_path / "output"
     losses = classifier.run_second_epoch(output, precision=precision, do_eval=True, do_predict=True)
@@ -544,6 +549,8 @@ def test_what_the_environment_keeps_from_one_dnn_counts_as_not_there(
     assert supported == supports
 
 
+@pytest.mark.slow(reason="two whole runs; test_packing.py compares the encoder with and without these "
+                         "kernels")
 def test_run_classifier_does_the_same_with_compiled_kernels(classifier, tmp_path):
     losses = classifier.run_second_epoch(tmp_path / "output", compile_kernels=True, do_predict=True)
     np.testing.assert_allclose(losses, classifier.losses[3:], rtol=1e-5)

@@ -304,6 +304,7 @@ def run_beside(directory, code, *others):
                           env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
 
 
+@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
 def test_a_forks_own_modules_shadow_nothing_of_ours(tmp_path):
     code = """
 import tf1 as tf

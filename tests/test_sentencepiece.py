@@ -245,6 +245,7 @@ def flags(tmp_path_factory, spm_model_file, tokenizers):
                 do_eval=True)
 
 
+@pytest.mark.slow(reason="a whole run; the tokens are shown above without a script")
 def test_a_classifier_reads_it(scripts, flags, tmp_path):
     done = scripts.run("run_classifier.py",
                        *tiny.flags(**{**flags, "do_train": False}, output_dir=tmp_path / "output"),

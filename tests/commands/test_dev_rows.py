@@ -89,6 +89,7 @@ def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_th
     assert read(tmp_path / "output") == read(trained["output_dir"])
 
 
+@pytest.mark.slow(reason="a whole run; that the rows are stored is shown above")
 def test_a_training_that_goes_on_keeps_the_rows(scripts, trained, tmp_path):
     """For a second epoch, with another seed, without the fraction; the added rows are trained on, but not one
     with the text of a development row."""
@@ -108,6 +109,7 @@ def test_a_training_that_goes_on_keeps_the_rows(scripts, trained, tmp_path):
         trained["output_dir"] / "eval.tf_record")
 
 
+@pytest.mark.slow(reason="a whole run; test_dev_split.py draws the rows")
 def test_a_new_training_draws_the_same_rows_with_any_seed(scripts, trained, tmp_path):
     finished = again(scripts, trained, tmp_path, output_dir=tmp_path / "new", do_train=True, do_eval=None,
                      dev_fraction=0.2, seed=8, num_train_epochs=0.34)
@@ -147,6 +149,7 @@ def test_what_contradicts_the_training_is_refused_before_anything_is_written(
     assert read(tmp_path / "output") == before and not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_a_directory_of_an_earlier_version_keeps_its_rule(scripts, trained, tmp_path):
     """By the seed of the training, 7, which the evaluation does not name."""
     shutil.copytree(trained["output_dir"], tmp_path / "output")
@@ -160,7 +163,8 @@ def test_a_directory_of_an_earlier_version_keeps_its_rule(scripts, trained, tmp_
     assert not (tmp_path / "output" / "dev_rows.txt").exists()
 
 
-@pytest.mark.slow(reason="starts two replicas; the other tests train alone")
+@pytest.mark.soak(reason="starts two replicas; test_replicas_train.py has their trainings, and only one "
+                         "replica writes files")
 def test_replicas_store_the_rows_once(scripts, trained, tmp_path):
     finished = again(scripts, trained, tmp_path, output_dir=tmp_path / "new", do_train=True, dev_fraction=0.2,
                      num_replicas=2)
@@ -173,6 +177,7 @@ def test_replicas_store_the_rows_once(scripts, trained, tmp_path):
 # --- Files of the same name, and of the same rows --------------------------------------------------------
 
 
+@pytest.mark.slow(reason="a whole run and a refused one")
 def test_two_training_files_of_one_name_do_not_train_into_one_directory(scripts, trained, tmp_path):
     flags = {name: value for name, value in trained.items() if name not in ("output_dir", "train_file")}
     other = [[f"{text} song", label] for text, label in ROWS]
@@ -190,6 +195,7 @@ def test_two_training_files_of_one_name_do_not_train_into_one_directory(scripts,
             f"this name, {tmp_path}/a/all.csv. Name another directory with --output_dir.") in ends["b"].err
 
 
+@pytest.mark.slow(reason="three whole runs; test_dev_split.py draws and counts rows")
 def test_rows_that_were_trained_on_are_counted(scripts, trained, tmp_path):
     write_csv(tmp_path / "dev.csv", [[text.upper(), label] for text, label in ROWS])
     write_csv(tmp_path / "test.csv", [["song song song", "x"], *ROWS[:3]])

@@ -85,6 +85,7 @@ def check_trained(command, train, directory):
     assert "exported: out/export/" in done.err
 
 
+@pytest.mark.slow(reason="a training; exports of finished directories are shown below")
 def test_a_training_exports_what_it_trained(train, scripts, tmp_path):
     check_trained("run_classifier.py", train, tmp_path)
     # Once more without training, elsewhere.
@@ -95,7 +96,7 @@ def test_a_training_exports_what_it_trained(train, scripts, tmp_path):
     assert len(list((tmp_path / "out" / "export").iterdir())) == 1
 
 
-@pytest.mark.slow(reason="a training of each command")
+@pytest.mark.soak(reason="a training of each command; one of them is shown above")
 @pytest.mark.parametrize("command", list(TRAININGS)[1:])
 def test_each_training_command_exports_what_it_trained(command, train, tmp_path):
     check_trained(command, train, tmp_path)
@@ -158,7 +159,7 @@ def test_bad_input_is_named_and_nothing_written(flags, message, scripts, model_d
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.slow(reason="the package tensorflow-text, a training, and an interpreter of its own")
+@pytest.mark.soak(reason="a training, the package tensorflow-text and an interpreter of its own")
 def test_text_is_compared_with_the_training_data(train, scripts, tmp_path):
     assert train("run_classifier.py", do_export=False, protect_special_tokens=True).code == 0
     done = scripts.run("export.py", "--model_dir=out", "--text", cwd=tmp_path)
@@ -199,7 +200,7 @@ print(json.dumps([found["label"].numpy().astype(str).tolist(), found["probabilit
 """
 
 
-@pytest.mark.slow(reason="the installed model, trained, and the package tensorflow-text")
+@pytest.mark.soak(reason="a whole recipe: the installed model, trained, and the package tensorflow-text")
 @pytest.mark.skipif(checks.installed_model() is None, reason="there is no installed model")
 def test_the_installed_model_from_training_to_answers(scripts, tmp_path):
     done = scripts.run("run_classifier.py", *tiny.flags(

@@ -106,6 +106,7 @@ def test_a_regression_trains_one_output_and_records_that_it_has_no_labels(stsb):
     assert "step 3/3  loss" in finished.err
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_an_evaluation_does_not_depend_on_its_batches(scripts, stsb, tmp_path):
     flags = dict(stsb[1], do_train=False, do_predict=False, eval_batch_size=25, trim_padding=False,
                  results_dir=tmp_path)
@@ -168,6 +169,7 @@ def test_mnli_is_predicted_on_both(mnli):
         assert [LABELS[row.argmax()] for row in rows] == expected
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(scripts, mnli, tmp_path):
     flags = mnli[1]
     rows = [line.split("\t") for line in (flags["data_dir"] / "test_matched.tsv").read_text().splitlines()]
@@ -209,6 +211,7 @@ def test_predictions_do_not_overwrite_a_test_set_of_their_name(scripts, mnli, tm
 # --- XNLI ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="a whole run; test_classifier_data.py reads the files")
 def test_xnli_is_read_in_the_language_that_is_asked_for(scripts, tiny_model, tmp_path):
     data = tiny.write_task(tmp_path / "data", "xnli", dev=6)
     text = (data / "xnli.dev.tsv").read_text().splitlines()

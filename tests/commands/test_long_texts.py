@@ -52,6 +52,7 @@ def runs(scripts, tiny_model, tmp_path_factory):
     return texts, whole.err, parts.err, here
 
 
+@pytest.mark.slow(reason="a whole run; test_classification_windows.py has windows and their means")
 def test_predictions_are_the_means_of_the_windows(runs):
     texts, _, _, here = runs
     found, parts = (np.loadtxt(here / name / "test_results.tsv") for name in ("output", "parts"))

@@ -36,7 +36,7 @@ def model(run, here):
     return tiny.Model(here)
 
 
-@pytest.mark.slow(reason="two whole runs and a model; test_checkpoint_files.py has directories of such names")
+@pytest.mark.soak(reason="two whole runs and a model; test_checkpoint_files.py has directories of such names")
 def test_a_classifier_trains_prunes_goes_on_evaluates_and_predicts(run, here, model):
     flags = {**model.flags, "bert_config_file": model.shallow, "task_name": "mrpc", "train_batch_size": 2,
              "data_dir": tiny.write_task(here / "data", "mrpc", train=6, dev=2, test=2),
@@ -50,6 +50,7 @@ def test_a_classifier_trains_prunes_goes_on_evaluates_and_predicts(run, here, mo
     assert (here / "output" / "test_results.tsv").exists()
 
 
+@pytest.mark.slow(reason="a whole run; test_checkpoint_files.py has directories of such names")
 def test_squad_trains_and_answers(run, here, model):
     squad = test_run_squad.write_squad(here / "squad.json", random.Random(5), 6, False)
     run("run_squad.py", **{**model.flags, "bert_config_file": model.shallow, **test_run_squad.LENGTHS},
@@ -58,8 +59,8 @@ def test_squad_trains_and_answers(run, here, model):
     assert (here / "output" / "predictions.json").exists()
 
 
-@pytest.mark.slow(reason="four whole runs; SQuAD's above has the same checkpoints and records in such a "
-                  "directory")
+@pytest.mark.soak(reason="six whole runs; SQuAD's above has the same checkpoints and records in such a "
+                         "directory")
 def test_text_becomes_a_vocabulary_records_and_a_pretrained_model(run, here, model):
     for name in ("text.txt", "more[1].txt"):
         (here / name).write_text(TEXT)
@@ -77,6 +78,7 @@ def test_text_becomes_a_vocabulary_records_and_a_pretrained_model(run, here, mod
     assert len((here / "output" / "learning_curve.tsv").read_text().splitlines()) > 4
 
 
+@pytest.mark.slow(reason="a whole run; test_checkpoint_files.py has directories of such names")
 def test_vectors_are_extracted(run, here, model):
     (here / "text.txt").write_text("the cat sees a bird .\n")
     for checkpoint in (model.checkpoint, model.hugging_face):

@@ -63,6 +63,7 @@ def test_replicas_of_one_machine_are_closed_and_nothing_is_said(command, scripts
     assert (done.code, done.out, done.err) == (0, CLOSED, "")
 
 
+@pytest.mark.slow(reason="two interpreters, which load TensorFlow")
 @pytest.mark.parametrize("flags, out, said", [
     (["--results_dir=gs://bucket/a"], OPEN, r"The ports of this run are open to other machines "
      r"\(--results_dir=gs://bucket/a needs the network\)\. The gRPC servers of TensorFlow.*"),
@@ -91,7 +92,7 @@ def test_one_process_has_no_ports_to_close(command, scripts, tmp_path):
     assert (done.code, done.out, done.err) == (0, OPEN, "")
 
 
-@pytest.mark.slow(reason="three runs of interpreters of their own, which load TensorFlow")
+@pytest.mark.soak(reason="three runs of interpreters of their own, which load TensorFlow")
 def test_a_machine_that_forbids_namespaces_is_warned_of_once(command, tmp_path):
     network_namespaces.require(forbidden)
     ends = {}
@@ -108,7 +109,7 @@ def test_a_machine_that_forbids_namespaces_is_warned_of_once(command, tmp_path):
         ends["--open_ports=false"].stderr)
 
 
-@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
+@pytest.mark.soak(reason="interpreters of their own, which load TensorFlow")
 @pytest.mark.parametrize("options, out, warned", [
     ([], CLOSED, False), (["--open_ports=true"], OPEN, False), (["--open_ports=false"], CLOSED, False)])
 def test_a_script_of_tensorflow_1(options, out, warned, command, tmp_path):
@@ -149,7 +150,8 @@ def read_through(port, path):
 
 
 @pytest.mark.slow(reason="two trainings of two replicas, and sessions that wait for their deadlines")
-@pytest.mark.parametrize("is_open", [True, False])
+@pytest.mark.parametrize("is_open", [
+    pytest.param(True, marks=pytest.mark.soak(reason="two more trainings of replicas")), False])
 def test_who_reads_files_through_the_ports_of_a_training(is_open, scripts, tiny_model, tmp_path):
     network_namespaces.require_namespaces()
     secret = tmp_path / "secret"
@@ -187,7 +189,7 @@ def results(directory):
                                                 str(path.relative_to(directory)))}
 
 
-@pytest.mark.slow(reason="trainings of two replicas in interpreters of their own")
+@pytest.mark.soak(reason="trainings of two replicas in interpreters of their own")
 def test_results_are_those_of_an_open_run_byte_for_byte(scripts, tiny_model, tmp_path):
     network_namespaces.require_namespaces()
     found = []
@@ -199,7 +201,7 @@ def test_results_are_those_of_an_open_run_byte_for_byte(scripts, tiny_model, tmp
     assert found[0] == found[1] and {"eval_results.txt", "test_results.tsv"} <= set(found[0])
 
 
-@pytest.mark.slow(reason="trainings of two replicas in interpreters of their own")
+@pytest.mark.soak(reason="trainings of two replicas in interpreters of their own")
 def test_a_user_without_rights_trains_with_closed_ports(tiny_model, tmp_path):
     if os.geteuid():
         pytest.skip("only root can become another user; for others the other tests show it")
@@ -234,7 +236,7 @@ def test_a_user_without_rights_trains_with_closed_ports(tiny_model, tmp_path):
 # --- Beam ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(reason="interpreters of their own, which load Beam")
+@pytest.mark.soak(reason="interpreters of their own, which load Beam")
 @pytest.mark.parametrize("is_open", [False, True])
 def test_the_ports_of_beam_s_local_runner(is_open, tmp_path):
     network_namespaces.require_namespaces()

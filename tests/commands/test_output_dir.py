@@ -187,6 +187,7 @@ def test_another_tasks_directory_is_refused(mrpc, tmp_path, changes, expected, s
     assert re.search(start + r"\S+ \S+\): " + expected + end, refused.err), refused.err
 
 
+@pytest.mark.slow(reason="three whole runs; test_vocabularies.py refuses vocabularies")
 def test_evaluation_with_another_vocabulary_is_refused_and_of_other_data_is_not(mrpc, tmp_path):
     flags = dict(do_train=None, do_eval=True, results_dir=tmp_path / "results")
     refused = mrpc.run(mrpc.output, **flags, **swapped_vocabulary(mrpc, tmp_path))
@@ -301,6 +302,7 @@ def test_a_directory_without_a_record_works_and_gets_one_that_says_from_where(mr
     assert json.loads((output / "run.json").read_text())["from_step"] == 2
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_a_directory_without_checkpoints_is_nobodys(mrpc, tmp_path):
     """As a run leaves it that was killed before its first checkpoint."""
     output = tmp_path / "output"
@@ -323,7 +325,7 @@ def test_a_record_that_cannot_be_read_is_said(mrpc, tmp_path, text, complaint):
     assert "emove it" in refused.err
 
 
-@pytest.mark.slow(reason="eight runs of two more scripts, for what is shown of run_classifier.py above")
+@pytest.mark.soak(reason="eight runs of two more scripts, for what is shown of run_classifier.py above")
 def test_squad_and_pretraining_have_records_too(mrpc, scripts, tiny_model, tmp_path):
     chance = random.Random(3)
     flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, max_query_length=6, doc_stride=5,

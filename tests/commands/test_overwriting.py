@@ -139,6 +139,7 @@ def test_paths_of_one_file_have_one_identity(tmp_path):
     assert files.identity(path) != files.identity(tmp_path) and files.identity("no://a") == "no://a"
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_a_pretraining_may_read_records_in_its_output_directory(here, scripts):
     (here / "records").mkdir()
     made = scripts.run("create_pretraining_data.py", *tiny.flags(

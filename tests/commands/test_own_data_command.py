@@ -140,6 +140,7 @@ def test_texts_of_more_than_a_line_and_pairs_are_fed_whole(classified):
         assert sum(features["segment_ids"].int64_list.value) == len(ids) - len(title.split()) - 2
 
 
+@pytest.mark.slow(reason="two runs; test_predict.py answers from an output directory")
 def test_a_training_is_all_that_a_prediction_needs(scripts, classified, tmp_path):
     """The columns, the labels and their order are those of the training; the file is of another format."""
     finished, flags, here = classified
@@ -241,6 +242,7 @@ def test_what_is_taken_out_is_not_trained_on(several):
     assert not records["train"] & records["eval"]
 
 
+@pytest.mark.slow(reason="a whole run; test_dev_rows.py evaluates the stored part")
 def test_the_same_part_is_evaluated_again_without_training(scripts, several, tmp_path):
     flags = {name: value for name, value in several[1].items() if name not in (
         "test_file", "task_type", "label_separator", "init_checkpoint")}

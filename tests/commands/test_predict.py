@@ -82,6 +82,7 @@ def test_a_compressed_file_is_read_and_a_damaged_one_refused(predict):
     assert done.code == 1 and "lines.tsv.gz: damaged or not gzip" in done.err.splitlines()[-1]
 
 
+@pytest.mark.slow(reason="four runs; the test below reads compressed files")
 def test_compressed_answers_are_those_of_a_plain_file(predict, tmp_path):
     for name in ("answers.jsonl", "answers.jsonl.gz"):
         done, _ = predict("the cat\na dog\n", output_file=name)
@@ -119,21 +120,29 @@ def mrpc_dir(tiny_model, tmp_path_factory):
 ROWS = [[str(number), f"the {word}", "a dog", "yes"] for number, word in enumerate(("cat", "bird", "man"))]
 
 
+@pytest.fixture(scope="module")
+def of_plain_rows(scripts, pair_dir, tmp_path_factory):
+    """The probabilities of `ROWS` when they are plain lines of text."""
+    here = tmp_path_factory.mktemp("plain")
+    (here / "lines.txt").write_text("".join(f"{' ||| '.join(row[1:3])}\n" for row in ROWS))
+    done = scripts.run("predict.py", *tiny.flags(model_dir=pair_dir, input_file="lines.txt"), cwd=here)
+    assert done.code == 0, done.err
+    return [json.loads(line)["probabilities"] for line in done.out.splitlines()]
+
+
 @pytest.mark.parametrize("name, separator, header", [
     ("one.csv", ",", "id, first , second,kind"), ("one.CSV", ",", "id,first,second,kind"),
     ("one.csv", ";", "id;first;second;kind"), ("one.tsv", "\t", "id\tfirst\tsecond\tkind"),
     ("one.csv", ",", '\ufeffid,"first",second,kind')])
 def test_the_columns_of_a_training_are_found_in_each_spelling_of_a_file(name, separator, header, predict,
-                                                                      pair_dir):
+                                                                      pair_dir, of_plain_rows):
     lines = "".join(f"{line}\r\n" for line in [header, *map(separator.join, ROWS)])
     done, answers = predict(lines, name, model_dir=pair_dir)
     assert done.code == 0, done.err
     assert "as in the training" in done.err and "--text_column=first,second" in done.err
     assert [(found["id"], found["first"], found["second"], found["kind"]) for found in answers] == [
         tuple(row) for row in ROWS]
-    lines = "".join(f"{' ||| '.join(row[1:3])}\n" for row in ROWS)
-    _, plain = predict(lines, model_dir=pair_dir)
-    assert [found["probabilities"] for found in answers] == [found["probabilities"] for found in plain]
+    assert [found["probabilities"] for found in answers] == of_plain_rows
 
 
 @pytest.mark.parametrize("lines, name, problem", [
@@ -148,6 +157,7 @@ def test_a_pair_model_answers_no_single_texts(lines, name, problem, predict, pai
     assert done.code == 1 and not answers and problem in done.err, done.err
 
 
+@pytest.mark.slow(reason="two runs")
 def test_a_model_of_mrpc_reads_its_test_file(predict, mrpc_dir, tmp_path):
     tiny.write_task(tmp_path / "mrpc", "mrpc", test=3)
     rows = [line.split("\t") for line in (tmp_path / "mrpc" / "test.tsv").read_text().splitlines()]
@@ -198,7 +208,7 @@ def start(model_dir, *flags):
 
 
 @pytest.mark.parametrize("flags", [
-    (), pytest.param(("--num_replicas=2",), marks=pytest.mark.slow(reason="starts three interpreters"))])
+    (), pytest.param(("--num_replicas=2",), marks=pytest.mark.soak(reason="starts three interpreters"))])
 def test_a_line_of_a_pipe_is_answered_before_the_next_one_comes(model_dir, flags):
     with start(model_dir, *flags) as process:
         for text in ("the cat", "a dog"):

@@ -60,6 +60,7 @@ def machine(index, port, count=2, task="worker"):
 # --- One machine -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="starts four interpreters; test_replica_launcher.py starts small processes again")
 def test_replicas_are_started_again_after_one_was_killed(command, scripts, tmp_path):
     act = """
 launch.log_devices()
@@ -76,8 +77,10 @@ print(group.index, group.all_gather(group.index ** 2))
     assert ", replica 1 of 2.\n" in log and log.endswith("1 [0, 1]\n")
 
 
-@pytest.mark.slow(reason="starts fresh interpreters")
-@pytest.mark.parametrize("act, code, last", [
+# Acts, and how replicas end then. `_SLOW_ENDS` are an error in all replicas, an error in one, a process that
+# has ended, and a signal.
+_SLOW_ENDS = (0, 5, 7, 9)
+_ENDS = [
     ("raise ValueError('the sky is down')", 1, r"error: the sky is down"),
     ("raise ValueError(f'{group.index} is odd') if group.index else group.barrier()", 1,
      r"error: replica 1: 1 is odd"),
@@ -102,7 +105,13 @@ print(group.index, group.all_gather(group.index ** 2))
     ("os.kill(os.getppid(), signal.SIGTERM) if group.index else None; time.sleep(300)", 143,
      r"terminated\. The same command goes on\."),
     ("os.kill(os.getppid(), signal.SIGINT) if group.index else None; time.sleep(300)", 130,
-     r"interrupted\. The same command goes on\.")])
+     r"interrupted\. The same command goes on\.")]
+
+
+@pytest.mark.slow(reason="starts fresh interpreters")
+@pytest.mark.parametrize("act, code, last", [pytest.param(*end, marks=[] if number in _SLOW_ENDS else (
+    pytest.mark.soak(reason="starts two fresh interpreters for each end; test_replica_group.py has the "
+                     "messages of errors"))) for number, end in enumerate(_ENDS)])
 def test_how_replicas_end(act, code, last, command, scripts, tmp_path):
     command.write_text(command.read_text().replace("launch.run(main,", "launch.run(main, goes_on=True,"))
     done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--replica_timeout=20", cwd=tmp_path)

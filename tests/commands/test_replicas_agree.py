@@ -42,6 +42,7 @@ def extraction(tiny_model, tmp_path):
     return command
 
 
+@pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
 def test_vectors_of_other_lines_are_refused(extraction, port, tmp_path):  # noqa: F811
     # As many lines and tokens.
     check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), extraction(
@@ -49,12 +50,14 @@ def test_vectors_of_other_lines_are_refused(extraction, port, tmp_path):  # noqa
     assert not (tmp_path / "vectors.jsonl").exists()
 
 
+@pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
 def test_vectors_of_another_configuration_are_refused(extraction, tiny_model, port, tmp_path):  # noqa: F811
     (tmp_path / "relu.json").write_text(json.dumps({**tiny.CONFIG, "hidden_act": "relu"}))
     check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), extraction(
         "two", bert_config_file="relu.json")]), "bert_config is ")
 
 
+@pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
 def test_vectors_of_another_vocabulary_are_refused(extraction, port, tmp_path):  # noqa: F811
     words = tiny.VOCABULARY
     (tmp_path / "other.txt").write_text("".join(f"{word}\n" for word in [*words[:5], *words[:4:-1]]))
@@ -70,6 +73,7 @@ def test_vectors_of_another_script_are_refused(extraction, port, tmp_path):  # n
                   "the code of extract_features.py is ")
 
 
+@pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
 def test_answers_of_another_model_are_refused(scripts, tiny_model, port, tmp_path):  # noqa: F811
     flags = dict(tiny_model.flags, task_name="cola", do_train=True, train_batch_size=4, num_train_epochs=1,
                  data_dir=tiny.write_task(tmp_path / "data", "cola", train=4), output_dir=tmp_path / "one")

@@ -55,12 +55,16 @@ def trained(scripts, model, here, output, command, **changes):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}, results
 
 
+_one_more = pytest.mark.soak(reason="a training of two replicas and one without, for each head and update")
+
+
 @pytest.mark.parametrize("build, changes", [
-    (classifier, dict(optimizer="lamb")),
-    (classifier, dict(optimizer="adafactor")),
-    (classifier, dict(precision="fp16")),
+    pytest.param(classifier, dict(optimizer="lamb"), marks=_one_more),
+    pytest.param(classifier, dict(optimizer="adafactor"), marks=_one_more),
+    pytest.param(classifier, dict(precision="fp16"), marks=_one_more),
     (classifier, dict(tokens_per_micro_batch=80)),
-    (pretraining, {}), (squad, {}), (ner, {})], ids=lambda value: getattr(value, "__name__", None) or "".join(
+    (pretraining, {}), pytest.param(squad, {}, marks=_one_more), pytest.param(ner, {}, marks=_one_more)],
+                         ids=lambda value: getattr(value, "__name__", None) or "".join(
         f"{name}={content}" for name, content in value.items()))
 def test_two_replicas_are_two_micro_batches(build, changes, scripts, tiny_model, tmp_path):
     command = build(tmp_path / "data" if (tmp_path / "data").mkdir() is None else None)
@@ -147,7 +151,8 @@ def test_a_step_is_skipped_by_all_replicas_if_one_has_an_overflow(broken):
 
 
 @pytest.mark.parametrize("bad, scaled, problem", [
-    ([5], False, "The loss of step 6 is inf"), (range(6, 30), True, "20 steps in a row")])
+    ([5], False, "The loss of step 6 is inf"),
+    pytest.param(range(6, 30), True, "20 steps in a row", marks=_one_more)])
 def test_a_loss_that_is_not_finite_in_one_replica_ends_all(bad, scaled, problem, broken):
     ends = [broken(bad, scaled=scaled, **split) for split in (dict(num_replicas=2), dict(micro_batches=2))]
     assert ends[0][1] == ends[1][1] == (4 if not scaled else 24)

@@ -274,6 +274,8 @@ def test_the_log_tells_the_run(mrpc):
     assert "\r" not in mrpc.finished.err  # the progress bar
 
 
+@pytest.mark.slow(reason="a whole run; test_featurization.py has workers, test_tokenization.py protected "
+                         "tokens")
 def test_workers_and_protected_tokens(scripts, tiny_model, tmp_path):
     data = tiny.write_task(tmp_path / "data", "mrpc", dev=1100)  # more than one worker gets at a time
     lines = [line + " [MASK]" for line in (data / "dev.tsv").read_text().splitlines()]
@@ -294,10 +296,12 @@ def test_workers_and_protected_tokens(scripts, tiny_model, tmp_path):
 # --- All tasks -------------------------------------------------------------------------------------------
 
 
-_repeated = pytest.mark.slow(reason="once more through all phases; "
+_repeated = pytest.mark.soak(reason="once more through all phases; "
                              "test_classifier_data.py has what differs between tasks")
 
 
+@pytest.mark.slow(reason="whole runs; test_glue_tasks.py has a run of MNLI, and test_classifier_data.py the "
+                         "files of all tasks")
 @pytest.mark.parametrize("task, part_with_labels", [
     pytest.param("CoLA", None, marks=_repeated), ("MNLI", None),
     pytest.param("XNLI", "test", marks=_repeated)])
@@ -397,6 +401,7 @@ def test_evaluation_alone_uses_the_starting_weights(evaluated):
     assert not list(evaluated.output.glob("model.ckpt*"))
 
 
+@pytest.mark.slow(reason="two whole runs; test_checkpoints.py compares the formats")
 def test_the_same_weights_from_tensorflow_and_hugging_face_give_the_same_results(
         scripts, tiny_model, evaluated, tmp_path):
     """Given the same gelu: Hugging Face's is the erf form, the published one the tanh form."""
@@ -498,34 +503,12 @@ def test_interrupted_it_says_whether_the_same_command_goes_on(phase, goes_on, sc
     assert finished.err.splitlines()[-1] == f"run_classifier.py: interrupted.{goes_on}"
 
 
-@pytest.mark.slow(reason="loads TensorFlow in an interpreter of its own, to show that `scripts`, which "
-                  "forks, does the same")
-def test_a_fresh_interpreter_does_the_same(uninterrupted, training, tmp_path):
-    flags = tiny.flags(**training, output_dir=tmp_path / "output", seed=12345)
-    finished = running.run_fresh("run_classifier.py", *flags, cwd=tmp_path)
-
-    def without_speed(messages, output):
-        return [re.sub(r"  global_step/sec.*", "", text).replace(str(output), "OUTPUT") for text in messages]
-
-    assert without_speed(log_of(finished),
-                         tmp_path / "output") == without_speed(uninterrupted.messages, uninterrupted.output)
-    assert_same_tensors(tensors_of(tmp_path / "output" / f"model.ckpt-{LAST_STEP}"),
-                        tensors_of(uninterrupted.output / f"model.ckpt-{LAST_STEP}"))
-
-
 @pytest.fixture(scope="module")
 def other(scripts, training, tmp_path_factory):
     """The first step of a run with another seed and another optimizer."""
     here = tmp_path_factory.mktemp("other")
     return Run(scripts, here, dict(training, output_dir=here / "output", num_train_epochs=0.25, seed=1,
                                    optimizer="lamb", lr_schedule="constant"))
-
-
-@pytest.mark.slow(reason="one more training; test_randomness.py has other seeds")
-def test_another_seed_is_another_run(uninterrupted, other):
-    # On neither does the optimizer tell in the first step.
-    first, second = (steps_of(run.finished.err)[0].values for run in (uninterrupted, other))
-    assert first["loss"] != second["loss"] and first["gradient_norm"] != second["gradient_norm"]
 
 
 @pytest.fixture(scope="module")
@@ -625,7 +608,9 @@ def test_padding_is_left_out_of_training_unless_it_is_not_to_be_trimmed(mrpc, un
 
 @pytest.mark.slow(reason="simulates a step for each mode and number of micro-batches; "
                   "test_memory_planner.py has small graphs")
-@pytest.mark.parametrize("recompute", ["layers", "auto"])
+@pytest.mark.parametrize("recompute", [
+    pytest.param("layers", marks=pytest.mark.soak(reason="one more simulation; auto chooses among all")),
+    "auto"])
 def test_what_saves_memory_is_found_and_trains_the_same_model(scripts, uninterrupted, training, tmp_path,
                                                               recompute):
     """Micro-batches and recomputation change no number: once through a script."""
@@ -654,7 +639,8 @@ def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training
 @pytest.mark.slow(reason="simulates a dozen training steps; test_training_step.py and test_memory_planner.py "
                   "have small ones")
 @pytest.mark.parametrize("recompute, changes", [
-    ("layers", {"as it is", "--optimizer=adafactor"}),
+    pytest.param("layers", {"as it is", "--optimizer=adafactor"}, marks=pytest.mark.soak(
+        reason="once more; the other one has more to say")),
     ("attention", {"as it is", "--recompute=layers", "--recompute=layers --optimizer=adafactor"})],
     ids=["layers", "attention"])
 def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(
@@ -673,7 +659,7 @@ def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_wha
     assert int(advice["as it is"]) > 1
 
 
-@pytest.mark.slow(reason="several runs of a step; test_training_step.py has the search")
+@pytest.mark.soak(reason="several runs of a step; test_training_step.py has the search")
 def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(scripts, training, tmp_path):
     flags = dict(training, output_dir=tmp_path / "output", gradient_accumulation_steps=0, train_batch_size=2,
                  num_train_epochs=0.125, fake_gpu=True)
@@ -684,7 +670,7 @@ def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(scripts,
     assert "--gradient_accumulation_steps=2: a micro-batch of 1" in finished.err
 
 
-@pytest.mark.slow(reason="simulates what would fit, for which there are tests without a GPU")
+@pytest.mark.soak(reason="simulates what would fit, for which there are tests without a GPU")
 def test_on_a_gpu_on_which_nothing_runs_it_is_said_what_would_fit(scripts, training, tmp_path):
     flags = dict(training, output_dir=tmp_path / "output", gradient_accumulation_steps=0,
                  num_train_epochs=0.25, fake_gpu=True, most=0, train_batch_size=2, recompute="layers",

@@ -1,11 +1,8 @@
 """run_classifier_with_tfhub.py as a user runs it, on a hub module of the tiny model."""
 
 import csv
-import os
 import re
 import shutil
-import signal
-import time
 
 import hub_modules
 import numpy as np
@@ -113,26 +110,7 @@ def test_it_evaluates_what_it_predicts(output):
                                             in enumerate(probabilities.argmax(1)))]
 
 
-@pytest.mark.slow(reason="two whole runs, for what test_run_classifier.py shows of the same code")
-def test_killed_and_started_again_it_ends_in_the_same_weights(output, scripts, flags, tmp_path):
-    given = flags(output_dir=tmp_path, do_train=True)
-    run = scripts.start(SCRIPT, *given, cwd=tmp_path)
-    state = tmp_path / "checkpoint"
-    while not (state.exists() and f"model.ckpt-{SAVE_STEPS}\"" in state.read_text()) and os.path.exists(
-            f"/proc/{run.pid}"):
-        time.sleep(0.001)
-    os.kill(run.pid, signal.SIGKILL)
-    assert run.wait().code == -signal.SIGKILL
-    assert not (tmp_path / f"model.ckpt-{LAST_STEP}.index").exists()
-    resumed = scripts.run(SCRIPT, *given, cwd=tmp_path)
-    assert resumed.code == 0, resumed.err
-    ours, whole = (tensors_of(directory / f"model.ckpt-{LAST_STEP}") for directory in (tmp_path, output))
-    assert set(ours) == set(whole)
-    for name, array in whole.items():
-        assert ours[name].tobytes() == array.tobytes(), name
-
-
-@pytest.mark.slow(reason="simulates training steps, as test_memory_planner.py does")
+@pytest.mark.soak(reason="simulates training steps, as test_run_classifier.py does")
 def test_micro_batches_are_found_by_simulation(scripts, flags, tmp_path):
     done = scripts.run(SCRIPT, *flags(output_dir=tmp_path, do_train=True, num_train_epochs=0.5,
                                       gradient_accumulation_steps=0, memory_limit_gb=0.00018), cwd=tmp_path)
@@ -153,6 +131,7 @@ def test_published_functions(module, weights, graph):
     assert len(tf.trainable_variables()) == len(weights) + 2
 
 
+@pytest.mark.slow(reason="makes another module, and runs with it")
 def test_a_module_without_tokenization_info_is_given_a_vocabulary(scripts, flags, tiny_model, tmp_path):
     module = hub_modules.write(tiny_model, tmp_path / "module", config=tiny_model.shallow,
                                tokenization_info=False, length=tiny.SEQ_LENGTH)
@@ -239,7 +218,7 @@ def test_nothing_is_written_over_the_module(scripts, flags, module, tmp_path):
 # --- Your own data ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(reason="a whole run; test_own_data_command.py has pairs")
+@pytest.mark.soak(reason="a whole run; test_own_data_command.py has pairs")
 def test_own_pairs(scripts, flags, tmp_path):
     rows = [["title", "kind", "text"], ["a cat", "pet", "sees"], ["a stone", "thing", "breaks"],
             ["a dog", "pet", "eats, or not"], ["paper", "thing", "sells"]]
@@ -262,7 +241,7 @@ def test_own_pairs(scripts, flags, tmp_path):
     assert len(best) == 4 and "eval_matthews" in metrics_in(output / "eval_results.txt")
 
 
-@pytest.mark.slow(reason="a whole run; test_own_data_command.py has several labels")
+@pytest.mark.soak(reason="a whole run; test_own_data_command.py has several labels")
 def test_own_data_with_several_labels(scripts, flags, tmp_path):
     rows = ["text\tlabels", "a cat\tpet,animal", "a dog\tpet", "a bird\tanimal", "a stone\t"]
     (tmp_path / "train.tsv").write_text("\n".join(rows) + "\n")

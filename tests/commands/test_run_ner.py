@@ -4,12 +4,9 @@ import json
 import os
 import random
 import re
-import signal
 
-import numpy as np
 import pytest
 from seqeval import metrics
-import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.tasks.tagging import tagging_data
@@ -122,6 +119,7 @@ def test_the_trained_model_tags_a_file_without_tags(run, scripts, flags, tmp_pat
                      for rows in columns_of(run[0] / "test_predictions.conll")]
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_tags_that_training_lacks_are_told_and_count_as_wrong(run, scripts, flags, tmp_path):
     dev = tmp_path / "dev.txt"
     dev.write_text("cat 0 B-ANIMAL\n\nhere 0 B-PLACE\nbird 1 B-ANIMAL\n")
@@ -199,23 +197,3 @@ def test_what_is_read_is_not_overwritten(scripts, tiny_model, tmp_path):
 
 
 # --- Killed and started again ----------------------------------------------------------------------------
-
-
-@pytest.mark.slow(reason="three whole runs, for what the Estimator's own tests show")
-def test_killed_and_started_again_it_ends_in_the_same_weights(scripts, flags, tmp_path):
-    def command(output):
-        return tiny.flags(**flags, output_dir=output, num_train_epochs=4, save_checkpoints_steps=3,
-                          log_steps=1, crf=True)
-
-    assert scripts.run("run_ner.py", *command("whole"), cwd=tmp_path).code == 0
-    killed = scripts.start("run_ner.py", *command("parts"), cwd=tmp_path)
-    while "step 8/" not in killed.read("stderr") and os.path.exists(f"/proc/{killed.pid}"):
-        pass
-    os.kill(killed.pid, signal.SIGKILL)
-    assert killed.wait().code == -signal.SIGKILL
-    done = scripts.run("run_ner.py", *command("parts"), cwd=tmp_path)
-    assert done.code == 0 and "Resuming from" in done.err, done.err
-    whole, parts = (tf.train.load_checkpoint(str(tmp_path / name)) for name in ("whole", "parts"))
-    assert whole.get_variable_to_shape_map() == parts.get_variable_to_shape_map()
-    for name in whole.get_variable_to_shape_map():
-        assert np.array_equal(whole.get_tensor(name), parts.get_tensor(name)), name

@@ -243,21 +243,7 @@ def assert_metrics(found, output, model, chosen):
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.slow(reason="a run for what test_run_classifier.py shows of scripts, "
-                  "and test_estimator.py of all training")
-def test_going_on_after_a_kill_changes_nothing(trained, tmp_path):
-    """As after a kill: the checkpoints of the last steps are gone."""
-    for path in trained.output.glob("model.ckpt-[03]*"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
-    resumed = trained.run(tmp_path)
-    assert resumed.code == 0 and "step 3 to step 6" in resumed.err
-    first, second = (tensors_of(directory / "model.ckpt-6") for directory in (trained.output, tmp_path))
-    for name, values in first.items():
-        np.testing.assert_array_equal(second[name], values, err_msg=name)
-
-
-@pytest.mark.slow(reason="two whole runs; test_accumulation.py splits the same loss without a script")
+@pytest.mark.soak(reason="a whole run; test_accumulation.py splits the same loss without a script")
 def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(
         trained, tiny_model, tmp_path):
     changed = trained.run(tmp_path, gradient_accumulation_steps=4, do_eval=True)
@@ -274,6 +260,7 @@ def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step
                               - whole[name]) <= 2e-3 * np.linalg.norm(whole[name] - start[name]), name
 
 
+@pytest.mark.slow(reason="a whole run of another script")
 def test_a_classifier_starts_from_it(trained, tiny_model, tmp_path):
     # Instances are numbers: which words they mean, only their maker knows.
     flags = dict(init_checkpoint=trained.output, vocab_file=tiny_model.vocab, max_seq_length=tiny.SEQ_LENGTH)
@@ -349,7 +336,8 @@ def test_what_cannot_be_is_refused_before_anything_is_written(pretraining, tmp_p
     assert not (tmp_path / "output").exists()
 
 
-@pytest.mark.parametrize("phase", ["do_train", "do_eval"])
+@pytest.mark.parametrize("phase", ["do_train", pytest.param("do_eval", marks=pytest.mark.slow(
+    reason="a whole run; test_input_pipeline.py locates such values"))])
 def test_a_record_that_cannot_be_used_is_named_when_it_is_read(pretraining, tmp_path, phase):
     """One after those that are looked at before the start."""
     spoilt = {**rows(0, 1)[0], "masked_lm_weights": [float("nan"), *[0.0] * (PREDICTIONS - 1)]}

@@ -40,9 +40,11 @@ def values_of(checkpoint):
             for name, _ in tf.train.list_variables(str(checkpoint))}
 
 
-@pytest.mark.parametrize("number, steps", [(signal.SIGTERM, 1), (signal.SIGHUP, 1), pytest.param(
-    signal.SIGTERM, 4, marks=pytest.mark.slow(
-        reason="three whole runs; test_stopping.py ends trainings of micro-batches too"))])
+@pytest.mark.parametrize("number, steps", [
+    (signal.SIGTERM, 1),
+    *(pytest.param(*values, marks=pytest.mark.slow(
+        reason="three whole runs; test_stopping.py ends trainings of micro-batches too"))
+      for values in ((signal.SIGHUP, 1), (signal.SIGTERM, 4)))])
 def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(number, steps, scripts,
                                                                               training, tmp_path):
     flags = dict(training, do_train=True, gradient_accumulation_steps=steps)
@@ -119,7 +121,8 @@ def read_until(terminal, text):
 
 
 @pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.soak(
+    reason="three interpreters; test_replicas.py ends replicas by signals"))])
 def test_a_training_whose_terminal_is_closed_saves_its_last_whole_step(replicas, training, tmp_path):
     output = tmp_path / "output"
     process, terminal = start_at_a_terminal(dict(
@@ -131,7 +134,7 @@ def test_a_training_whose_terminal_is_closed_saves_its_last_whole_step(replicas,
     assert 3 <= max(steps) < 4000
 
 
-@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
+@pytest.mark.soak(reason="an interpreter of its own, which loads TensorFlow")
 def test_under_nohup_a_training_goes_on(training, tmp_path):
     output = tmp_path / "output"
     process, terminal = start_at_a_terminal(
@@ -172,7 +175,7 @@ def _alike(*values):
 
 
 @pytest.mark.parametrize("error, said", [
-    ("KeyboardInterrupt", "command.py: interrupted.\n"),
+    _alike("KeyboardInterrupt", "command.py: interrupted.\n"),
     _alike("stopping.Stopped", "command.py: terminated.\n"), _alike("ZeroDivisionError", "SystemError")])
 def test_what_interrupted_code_makes_of_a_signal_is_answered_alike(error, said, tmp_path):
     done = run_python("from bertlib.command_line import launch\nfrom bertlib.system import stopping\n"

@@ -39,7 +39,8 @@ FULL = "the standard output cannot be written: No space left on device."
 CLOSED = "the standard output is closed. Name a file for it, or /dev/null."
 
 
-@pytest.mark.parametrize(("redirection", "says"), [(">&-", CLOSED), ("> /dev/full", FULL)])
+@pytest.mark.parametrize(("redirection", "says"), [
+    (">&-", CLOSED), pytest.param("> /dev/full", FULL, marks=own_interpreter)])
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path, redirection, says):
     assert_one_line(in_shell(redirection, tmp_path, "download.py", "--list"), "download.py", says)
 
@@ -61,6 +62,7 @@ def test_every_command_that_prints_says_so(tiny_model, model_dir, tmp_path, scri
     assert {path.name for path in tmp_path.iterdir()} == {"lines.txt"}
 
 
+@pytest.mark.soak(reason="interpreters of their own, which load TensorFlow")
 @own_interpreter
 def test_closed_streams_that_are_not_needed_change_nothing(model_dir, tmp_path):
     (tmp_path / "lines.txt").write_text("the cat\n")
@@ -74,6 +76,7 @@ def test_closed_streams_that_are_not_needed_change_nothing(model_dir, tmp_path):
     assert_one_line(done, "predict.py", "the standard input is closed. Name a file for it, or /dev/null.")
 
 
+@pytest.mark.slow(reason="four runs")
 def test_answers_go_to_devices_which_stay_and_are_named_by_errors(scripts, model_dir, tmp_path):
     (tmp_path / "lines.txt").write_text("the cat\n")
     flags = [f"--model_dir={model_dir}", "--input_file=lines.txt"]

@@ -64,6 +64,7 @@ def tagger(directory, model, **settings):
                                    task="ner", **settings)
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_a_tagger_reads_the_columns_of_its_training(scripts, tiny_model, tmp_path):
     (tmp_path / "test.conll").write_text(_COLUMNS)
     output = tagger(tmp_path / "output", tiny_model, token_column=2, tag_column=3)
@@ -109,6 +110,7 @@ def test_another_task_or_other_weights_are_refused(scripts, tiny_model, tmp_path
 # --- Several labels --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="a whole run; test_predictor.py has the threshold")
 def test_labels_are_predicted_by_the_threshold_of_the_training(scripts, tiny_model, tmp_path):
     labels = ["animals", "people", "things"]
     output = model_directories.write(
@@ -137,6 +139,7 @@ def test_labels_are_predicted_by_the_threshold_of_the_training(scripts, tiny_mod
 # --- Questions -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="two whole runs; test_record_fields.py has the predictor's answers")
 def test_answers_are_made_as_in_the_training_unless_flags_say_otherwise(scripts, tiny_model, tmp_path):
     head = {"cls/squad/output_weights": (2, tiny.CONFIG["hidden_size"]), "cls/squad/output_bias": (2,)}
     output = model_directories.write(

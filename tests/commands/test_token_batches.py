@@ -208,8 +208,8 @@ def checkpoint(path):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-@pytest.mark.slow(reason="two whole trainings; test_tagging.py and test_classifier_loss.py have the same "
-                  "step without a script")
+@pytest.mark.soak(reason="two whole trainings; test_tagging.py and test_classifier_loss.py have the same "
+                         "step without a script")
 def test_the_flag_changes_no_step(scripts, flags, tmp_path):
     script = tmp_path / "without_dropout.py"
     script.write_text(WITHOUT_DROPOUT)
@@ -275,7 +275,7 @@ def test_squad_refuses_it_unless_training_is_to_be_trimmed(run_squad, tmp_path):
     assert not (tmp_path / "refused").exists()
 
 
-@pytest.mark.slow(reason="trains twice through another script; run_classifier.py does so above")
+@pytest.mark.soak(reason="trains twice through another script; run_classifier.py does so above")
 def test_squad_takes_it_if_training_is_to_be_trimmed(run_squad):
     cut = run_squad("cut", tokens_per_micro_batch=80, trim_padding=True)
     assert cut.code == 0 and "using 3 (so many" in cut.err, cut.err

@@ -68,7 +68,9 @@ def test_step_0_is_refused(trained, scripts, tmp_path, command):
             "is random. Start the command that trains again") in refused.err, refused.err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [
+    pytest.param(name, marks=pytest.mark.slow(reason="a whole run of another command") if name in (
+        "evaluation", "evaluation of a start") else []) for name in COMMANDS])
 def test_an_unfinished_training_is_said_once(trained, scripts, tmp_path, command):
     output = at_step(trained, tmp_path, 2, finished_step=None)
     done = run(scripts, command, output, tmp_path)
@@ -94,7 +96,9 @@ def test_published_weights_are_not_concerned(trained, tiny_model, tmp_path):
     assert output_files.read_record(tmp_path / "old") is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.slow(reason="whole runs that are ended")
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak(
+    reason="a whole run that is ended; test_signals.py has the signals"))])
 def test_a_training_that_is_ended_is_unfinished(trained, scripts, tmp_path, number):
     flags = dict(trained[1], output_dir=tmp_path / "output", num_train_epochs=10000, save_checkpoints_steps=5)
     running = scripts.start("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
@@ -106,6 +110,7 @@ def test_a_training_that_is_ended_is_unfinished(trained, scripts, tmp_path, numb
     assert (record["planned_steps"], record["finished_step"]) == (20000, None)
 
 
+@pytest.mark.slow(reason="a whole run that is killed, and another one")
 def test_a_training_that_goes_on_is_unfinished_until_its_end(trained, scripts, tmp_path):
     output = at_step(trained, tmp_path, 4)
     flags = dict(trained[1], output_dir=output, num_train_epochs=3)

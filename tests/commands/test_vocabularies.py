@@ -71,6 +71,7 @@ def test_a_pre_training_takes_the_vocabulary_of_its_records(pretrained, records,
     assert (output / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_a_pre_training_knows_the_vocabulary_of_records_that_moved(pretrain, records, tiny_model, tmp_path):
     moved = tmp_path / "moved"
     shutil.copytree(records, moved)
@@ -131,6 +132,7 @@ def test_fine_tuning_refuses_another_vocabulary(fine_tune, pretrained, tiny_mode
     assert said.replace("{start}", str(pretrained[1])) in refused.err
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_fine_tuning_takes_the_vocabulary_that_run_json_names(fine_tune, pretrained, tiny_model, tmp_path):
     start = shutil.copytree(pretrained[1], tmp_path / "start")
     (start / "vocab.txt").unlink()

@@ -82,7 +82,11 @@ def of_several_labels(labels, file):
 
 
 @pytest.mark.parametrize("task_type, expected", [
-    ("classification", of_classification), ("regression", of_regression), ("multilabel", of_several_labels)])
+    ("classification", of_classification),
+    pytest.param("regression", of_regression, marks=pytest.mark.slow(
+        reason="a whole run; test_glue_tasks.py has the metrics of written scores")),
+    pytest.param("multilabel", of_several_labels, marks=pytest.mark.slow(
+        reason="a whole run; test_own_data_command.py has the metrics of several labels"))])
 def test_metrics_are_those_of_the_written_predictions(task_type, expected, scripts, tiny_model, tmp_path):
     labels, finished = run(scripts, tiny_model, tmp_path, task_type)
     output = tmp_path / "output"
@@ -96,6 +100,7 @@ def test_metrics_are_those_of_the_written_predictions(task_type, expected, scrip
     assert "Own data dev: " in finished.err and "; test: " in finished.err
 
 
+@pytest.mark.slow(reason="a whole run; the test set's metrics are shown above")
 def test_a_development_set_is_scored_by_its_predictions_too(scripts, tiny_model, tmp_path):
     labels, _ = run(scripts, tiny_model, tmp_path, "classification")
     found = results_of(tmp_path / "output" / "eval_results.txt")

@@ -1433,8 +1433,14 @@ def test_stopping_and_resuming_changes_nothing(tmp_path, uninterrupted):
     assert_same(values, uninterrupted[LAST_STEP])
 
 
-@pytest.mark.parametrize("step, moment",
-                         [*((6, moment) for moment in MOMENTS), (0, "before checkpoint names it")])
+# Of each state that a kill can leave behind, one moment is in the fast tests.
+_FAST_MOMENTS = ("while tensors are written", "while checkpoint is replaced", "while old ones are removed")
+
+
+@pytest.mark.parametrize("step, moment", [
+    *(pytest.param(6, moment, marks=[] if moment in _FAST_MOMENTS else pytest.mark.slow(
+        reason="a training that is killed and one that goes on, for each moment")) for moment in MOMENTS),
+    (0, "before checkpoint names it")])
 def test_killed_while_saving(tmp_path, uninterrupted, log, step, moment):
     model_dir = str(tmp_path)
     code = exit_code_of(train_until_killed_while_saving, model_dir, step, moment)

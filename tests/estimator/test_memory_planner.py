@@ -138,6 +138,7 @@ def test_a_step_is_tried(error, sufficed):
     assert memory_planner.runs(build, 3) is sufficed
 
 
+@pytest.mark.slow(reason="simulates a dozen training steps; the search is shown above without a script")
 def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1}))

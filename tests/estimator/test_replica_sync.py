@@ -64,7 +64,8 @@ def batches(replica, steps=2, micro_batches=2, **options):
     dict(), dict(batch_totals=["weight"]), dict(trim=["mask"], batch_totals=["weight"]),
     dict(trim=["mask"], unequal_micro_batches=True, batch_size=12, batch_totals=["weight"])],
     ids=["plain", "totals", "trimmed", "by tokens"])
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [
+    2, pytest.param(3, marks=pytest.mark.slow(reason="four more pipelines of each kind"))])
 def test_replicas_have_the_parts_that_one_process_has(options, count):
     alone = batches(None, micro_batches=2 * count, **options)
     found = [batches(Replica(index, count), **options) for index in range(count)]

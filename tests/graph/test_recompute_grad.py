@@ -100,6 +100,7 @@ def test_activations_gradients_names_and_initial_weights_are_those_without(plain
     assert_same_model(run_model(mode, segment), plain)
 
 
+@pytest.mark.slow(reason="two more models")
 def test_batch_and_length_may_be_unknown_when_the_graph_is_built(plain):
     """In segments of two layers and one: the same, too."""
     def ids():
@@ -167,6 +168,7 @@ def test_parts_of_an_effective_batch_draw_their_masks_again_too(graph):
     assert_equal(accumulated("layers"), accumulated("none"))
 
 
+@pytest.mark.slow(reason="two more models")
 def test_two_models_in_a_graph_with_the_same_weights(graph):
     def both(mode):
         with tf.Graph().as_default():
@@ -180,6 +182,7 @@ def test_two_models_in_a_graph_with_the_same_weights(graph):
     assert_equal(both("layers"), both("none"))
 
 
+@pytest.mark.slow(reason="a graph for each of two devices")
 def test_replicas_of_a_mirrored_strategy():
     def replicas(mode):
         with tf.Graph().as_default():
@@ -436,6 +439,7 @@ def simulated(mode):
     return memory_planner.predict(build).activations
 
 
+@pytest.mark.slow(reason="simulates three graphs")
 def test_simulated_memory():
     none, attention, layers = map(simulated, modeling.RECOMPUTE)
     scores = 4 * 8 * 2 * 128 * 128  # bytes of one layer's

@@ -666,6 +666,7 @@ def _run_native_kernels(numbers_of_threads):
     return outputs
 
 
+@pytest.mark.slow(reason="large arrays, several times")
 def test_native_kernels_return_the_same_bits_on_any_number_of_threads(native):
     context = multiprocessing.get_context("forkserver")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:

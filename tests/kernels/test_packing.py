@@ -82,9 +82,15 @@ def test_packing_and_unpacking_with_their_gradients(graph):
     np.testing.assert_array_equal(for_tensor, np.where(kept, factors, 0.0))
 
 
+_another_graph = pytest.mark.slow(reason="two more graphs of the encoder")
+
+
 @pytest.mark.parametrize("options", [
-    {}, {"first_token_only": True}, {"recompute": "attention"},
-    {"recompute": "layers", "first_token_only": True}, {"compile_kernels": True}, {"precision": "bf16"},
+    {}, pytest.param({"first_token_only": True}, marks=_another_graph),
+    pytest.param({"recompute": "attention"}, marks=_another_graph),
+    {"recompute": "layers", "first_token_only": True},
+    pytest.param({"compile_kernels": True}, marks=_another_graph),
+    pytest.param({"precision": "bf16"}, marks=_another_graph),
 ], ids=str)
 def test_the_encoder_computes_the_same_without_padding(options):
     (outputs, gradients), (expected, expected_gradients) = (run_model(remove, **options)
@@ -101,7 +107,9 @@ def test_the_encoder_computes_the_same_without_padding(options):
 
 
 @pytest.mark.parametrize(("remove_padding", "options"), [
-    (False, {}), (True, {}), (True, {"first_token_only": True}), (True, {"recompute": "layers"})], ids=str)
+    pytest.param(False, {}, marks=_another_graph), (True, {}),
+    pytest.param(True, {"first_token_only": True}, marks=_another_graph),
+    pytest.param(True, {"recompute": "layers"}, marks=_another_graph)], ids=str)
 def test_with_kernels_for_this_machine_the_encoder_computes_the_same_with_the_same_dropout(
         remove_padding, options):
     found, expected = (run_model(remove_padding, 0.2, compile_kernels=compiled, **options)

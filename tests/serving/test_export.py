@@ -290,6 +290,7 @@ def prediction_log():
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("serving.PredictionLog"))
 
 
+@pytest.mark.slow(reason="an export and an interpreter of its own")
 def test_warm_up_requests_are_those_that_tensorflow_serving_reads(exported):
     one, _ = exported["tagging_crf", "ids"]
     path = os.path.join(one.path, "assets.extra", "tf_serving_warmup_requests")
@@ -314,6 +315,7 @@ def model(tmp_path, tiny_model):
     return written(tmp_path / "model", tiny_model, "regression")
 
 
+@pytest.mark.slow(reason="three exports; test_export_versions.py has the versions")
 def test_each_export_is_a_version_of_its_own_and_whole_or_not_there(model, tmp_path, monkeypatch):
     directory = tmp_path / "export"
     versions = [export_model.write(model, str(directory), warmup_requests=number) for number in (0, 2)]

@@ -66,21 +66,22 @@ def differences(locale, end, step):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("locale", [
-    LOCALES[0], *(pytest.param(name, marks=pytest.mark.slow(reason="interpreters that load two packages"))
-                  for name in LOCALES[1:])])
+@pytest.mark.slow(reason="interpreters that load two packages of ops")
+@pytest.mark.parametrize("locale", [LOCALES[0], *(pytest.param(name, marks=pytest.mark.soak(
+    reason="an interpreter that loads two packages of ops, for each locale")) for name in LOCALES[1:])])
 def test_tokens_in_the_graph_are_the_tokenizers_in_any_locale(locale):
     for looked_at, number, first in differences(locale, 0x2c00, 8):
         assert looked_at > 500 and number == 0, first
 
 
-@pytest.mark.slow(reason="all characters that Unicode has, in two locales")
+@pytest.mark.soak(reason="all characters that Unicode has, in two locales")
 @pytest.mark.parametrize("locale", LOCALES[:2])
 def test_tokens_of_all_characters_are_the_tokenizers_in_any_locale(locale):
     for looked_at, number, first in differences(locale, 0x20000, 1):
         assert looked_at > 10000 and number == 0, first
 
 
+@pytest.mark.slow(reason="an interpreter that loads two packages of ops")
 def test_a_model_that_is_served_in_another_locale_gives_the_same_answers(tmp_path, tiny_model):
     directory = model_directories.write(tmp_path / "model", tiny_model, "classification", linear(3),
                                         ["no", "yes", "perhaps"])

@@ -33,9 +33,13 @@ def test_a_classifier_says_the_likeliest_label_and_all_probabilities(classifier)
     assert found != classifier("the cat sees a dog .") != classifier("the dog eats")
 
 
+_one_more = pytest.mark.slow(reason="a session of one more model")
+
+
 @pytest.mark.parametrize("columns, right, wrong, problem", [
     ("first,second", ("a cat", "a dog"), ("a cat",), "text_b is missing: the model was trained on pairs"),
-    ("body", ("a cat",), ("a cat", "a dog"), "the model was trained on single texts")])
+    pytest.param("body", ("a cat",), ("a cat", "a dog"), "the model was trained on single texts",
+                 marks=_one_more)])
 def test_a_model_takes_as_many_texts_as_it_was_trained_on(columns, right, wrong, problem, tiny_model,
                                                          tmp_path):
     path = write(tmp_path / "own", tiny_model, "classification", linear(2), ["no", "yes"], task="own data",
@@ -115,7 +119,7 @@ def test_several_labels_are_those_above_the_threshold_of_the_training(tiny_model
         assert found["labels"] == [label for label in labels if found["probabilities"][label] >= threshold]
 
 
-@pytest.mark.parametrize("crf", [False, True])
+@pytest.mark.parametrize("crf", [pytest.param(False, marks=_one_more), True])
 def test_a_tagger_has_a_tag_for_each_word_however_long_the_text(tiny_model, tmp_path, crf):
     head = {**linear(5), **({"crf/transitions": (5, 5)} if crf else {})}
     path = write(tmp_path / "tags", tiny_model, "tagging", head, TAGS, crf=crf,
@@ -137,7 +141,7 @@ def test_a_tagger_has_a_tag_for_each_word_however_long_the_text(tiny_model, tmp_
             predictor(" ")
 
 
-@pytest.mark.parametrize("version", ["1.1", "2.0"])
+@pytest.mark.parametrize("version", [pytest.param("1.1", marks=_one_more), "2.0"])
 def test_an_answer_is_a_part_of_the_context(tiny_model, tmp_path, version):
     head = {"cls/squad/output_weights": (2, 16), "cls/squad/output_bias": (2,)}
     path = write(tmp_path / "squad", tiny_model, "questions", head, task=f"SQuAD {version}",

@@ -61,7 +61,9 @@ def values_of(model):
 
 
 @pytest.mark.parametrize("input_fn, at, seen, saved", [
-    (batches_from_step, 6, 6, 1), (batches_from_step, 8, 8, 2), (batches_from_step, 1, 1, 0),
+    (batches_from_step, 6, 6, 1),
+    *(pytest.param(batches_from_step, *values, marks=pytest.mark.slow(reason="three more trainings"))
+      for values in ((8, 8, 2), (1, 1, 0))),
     # An input that is not ours is saved between steps.
     (foreign_batches, 6, 8, 2)])
 def test_a_step_that_is_not_whole_is_dropped_and_taken_again(input_fn, at, seen, saved, tmp_path):

@@ -103,8 +103,10 @@ def trained(directory, **changes):
             if name.startswith("output") or name.endswith("query/kernel")}
 
 
+@pytest.mark.slow(reason="trains twice; test_accumulation.py has equal parts, test_token_batches.py unequal "
+                         "ones")
 @pytest.mark.parametrize("changes", [
-    pytest.param({}, marks=pytest.mark.slow(reason="trains twice; test_accumulation.py has equal parts")),
+    pytest.param({}, marks=pytest.mark.soak(reason="trains twice more")),
     {"tokens_per_micro_batch": 60}], ids=["equal", "unequal"])
 def test_a_step_is_the_same_one_in_parts(changes, tmp_path):
     whole = trained(tmp_path / "whole")

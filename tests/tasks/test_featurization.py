@@ -245,6 +245,8 @@ def test_errors_are_the_same(label, length, complaint):
 # --- Processes -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="starts six processes; test_squad_data.py and test_pretraining_data.py start fewer "
+                         "for the same function")
 def test_files_are_the_same_for_any_number_of_workers(tmp_path):
     examples = examples_of([f"{CASES[i % len(CASES)]} {i}" for i in range(4200)])  # five chunks
     contents = []

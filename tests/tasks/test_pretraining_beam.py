@@ -44,7 +44,8 @@ def assert_same_as_local(tmp_path, texts, recipe, on, **arguments):
 
 
 @pytest.mark.parametrize("change", [
-    {}, {"next_sentence": False}, {"do_whole_word_mask": True}, {"short_seq_prob": 0.5}])
+    {}, *(pytest.param(change, marks=pytest.mark.slow(reason="one more pipeline of Beam"))
+          for change in ({"next_sentence": False}, {"do_whole_word_mask": True}, {"short_seq_prob": 0.5}))])
 def test_files_are_those_of_the_local_command(tmp_path, change, monkeypatch):
     monkeypatch.setattr(pretraining_beam, "_RECORDS_AT_A_TIME", 4)
     assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL, **change), cluster(), files=7,
@@ -64,7 +65,9 @@ def test_the_default_mode_opens_no_port(tmp_path, monkeypatch):
         stream(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), name="other", cluster=cluster("multi_threading"))
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [
+    *(pytest.param(number, marks=pytest.mark.slow(reason="one more pipeline of Beam")) for number in (1, 2)),
+    4])
 def test_files_are_the_same_for_any_number_of_threads(tmp_path, workers):
     written = assert_same_as_local(tmp_path, corpus(23, 4, 5), Recipe(**SMALL),
                                    cluster("multi_threading", workers), files=2, shuffle_buffer_documents=5)
@@ -220,7 +223,7 @@ def test_a_process_that_is_killed_is_one_message(tmp_path, moment, monkeypatch, 
     assert not capfd.readouterr().err.strip()
 
 
-@pytest.mark.slow(reason="interpreters of their own, each of which loads Beam, and one TensorFlow")
+@pytest.mark.soak(reason="interpreters of their own, each of which loads Beam")
 def test_a_process_that_is_killed_when_it_is_done_is_not_missed(tmp_path, monkeypatch):
     start_processes_that(monkeypatch, f"os._exit = lambda _: {KILL}")
     assert_same_as_local(tmp_path, corpus(9, 4, 5), Recipe(**SMALL), cluster("multi_processing", 2))
@@ -302,7 +305,8 @@ def wait_for(condition):
     return found
 
 
-@pytest.mark.slow(reason="interpreters of their own, each of which loads Beam, and one TensorFlow")
+@pytest.mark.soak(reason="interpreters of their own, each of which loads Beam; a run that was interrupted "
+                         "goes on above")
 def test_processes_write_the_same_also_after_a_run_that_was_killed(scripts, tmp_path):
     (tmp_path / "here").mkdir()
     done = scripts.run("create_pretraining_data.py", *flags(output_file="0,1"), cwd=tmp_path / "here")
@@ -327,7 +331,7 @@ def test_processes_write_the_same_also_after_a_run_that_was_killed(scripts, tmp_
         assert sorted(os.listdir(there)) == ["0", "0.manifest.json", "1"]
 
 
-@pytest.mark.slow(reason="interpreters of their own, each of which loads Beam")
+@pytest.mark.soak(reason="interpreters of their own, each of which loads Beam")
 def test_a_process_that_is_killed_ends_the_command(tmp_path):
     run = start(tmp_path, 2)
     # Of the second pipeline, which begins with this file: they are there for seconds before they can work.

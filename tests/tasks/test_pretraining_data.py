@@ -398,7 +398,9 @@ def test_documents_are_read_as_they_are_needed():
 
 
 @pytest.mark.parametrize("recipe",
-                         [Recipe(max_seq_length=32), Recipe(max_seq_length=32, next_sentence=False)])
+                         [Recipe(max_seq_length=32), pytest.param(
+                             Recipe(max_seq_length=32, next_sentence=False),
+                             marks=pytest.mark.slow(reason="starts six more processes"))])
 def test_files_are_the_same_for_any_number_of_workers(tmp_path, recipe):
     texts = corpus(40, 4, 5)
     written = [contents(stream(tmp_path, texts, recipe, files=2, name=str(workers),

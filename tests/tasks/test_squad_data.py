@@ -251,7 +251,8 @@ def write(path, examples, tokenizer, lengths, is_training, **options):
     return path.read_bytes(), count
 
 
-@pytest.mark.parametrize("is_training", [True, False])
+@pytest.mark.parametrize("is_training", [
+    True, pytest.param(False, marks=pytest.mark.slow(reason="starts four more processes"))])
 def test_files_are_those_of_protobuf_in_any_number_of_processes(
         is_training, tmp_path, tokenizer, plain_tokenizer):
     examples = [example_of(f"{CASES[i % len(CASES)]} {i}", " ".join(CASES[i // 7 % 60:][:12]), i, i % 5 == 0)

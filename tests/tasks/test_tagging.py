@@ -146,14 +146,16 @@ def weights_after(records, tiny_model, tmp_path_factory):
     return train
 
 
-_IN_PARTS_ELSEWHERE = pytest.mark.slow(reason="trains once more, with and without; "
-                                       "test_accumulation.py has other heads, test_packing.py the encoder")
+_IN_PARTS_ELSEWHERE = ("trains with and without; test_accumulation.py has other heads, and test_packing.py "
+                       "the encoder")
 
 
 @pytest.mark.parametrize("use_crf, changes", [
-    pytest.param(False, dict(gradient_accumulation_steps=4), marks=_IN_PARTS_ELSEWHERE),
-    pytest.param(True, dict(remove_padding=True), marks=_IN_PARTS_ELSEWHERE),
-    (True, dict(gradient_accumulation_steps=3, tokens_per_micro_batch=100))],
+    pytest.param(False, dict(gradient_accumulation_steps=4),
+                 marks=pytest.mark.soak(reason=_IN_PARTS_ELSEWHERE)),
+    pytest.param(True, dict(remove_padding=True), marks=pytest.mark.soak(reason=_IN_PARTS_ELSEWHERE)),
+    pytest.param(True, dict(gradient_accumulation_steps=3, tokens_per_micro_batch=100),
+                 marks=pytest.mark.slow(reason=_IN_PARTS_ELSEWHERE))],
     ids=["equal", "packed", "unequal"])
 def test_micro_batches_make_the_step_of_the_whole_batch(use_crf, changes, weights_after, monkeypatch):
     monkeypatch.setattr(modeling, "dropout", lambda tensor, _: tensor)
@@ -163,7 +165,8 @@ def test_micro_batches_make_the_step_of_the_whole_batch(use_crf, changes, weight
         np.testing.assert_allclose(parts[name], values, rtol=1e-3, atol=2e-5, err_msg=name)
 
 
-@both
+@pytest.mark.parametrize("use_crf", [
+    pytest.param(False, marks=pytest.mark.slow(reason="trains once more, without the CRF")), True])
 def test_it_learns_and_tags_all_words_in_order(use_crf, sentences, records, tiny_model, tmp_path):
     tagger = trained(records, tiny_model, tmp_path, use_crf, 60)
     for trim in (True, False):

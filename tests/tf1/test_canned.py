@@ -39,7 +39,8 @@ def expected(model, n_classes):
     return both, log_sums - both[np.arange(12), labels_of(n_classes)]
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_classes", [
+    2, pytest.param(3, marks=pytest.mark.slow(reason="trains and evaluates once more"))])
 def test_it_learns_and_its_loss_and_metrics_are_those_of_its_weights(tmp_path, n_classes):
     names = NAMES[n_classes]
     model = classifier(tmp_path, n_classes, label_vocabulary=names, dropout=0.1)
@@ -66,6 +67,7 @@ def test_it_learns_and_its_loss_and_metrics_are_those_of_its_weights(tmp_path, n
     np.testing.assert_allclose([row["probabilities"] for row in predicted], chances, rtol=1e-4)
 
 
+@pytest.mark.slow(reason="trains once more")
 def test_without_names_classes_are_numbers_and_it_is_exported(tmp_path):
     model = classifier(tmp_path / "model", 3, batch_norm=True, optimizer=lambda: tf.train.AdamOptimizer(0.01))
     model.train(inputs(3), steps=2)

@@ -240,7 +240,8 @@ def test_it_starts_with_the_published_weights(trained):
     assert_started_with_the_published_weights(trained, trained.output)
 
 
-@pytest.mark.parametrize("trained", [Pairs, pytest.param(Tagger, marks=pytest.mark.slow(
+@pytest.mark.slow(reason="two whole runs; test_estimator.py kills trainings without a script")
+@pytest.mark.parametrize("trained", [Pairs, pytest.param(Tagger, marks=pytest.mark.soak(
     reason="three more runs; test_estimator.py kills at every moment, test_input_position.py has generators "
     "as its input"))],
                          indirect=True, ids=["pairs", "tagger"])

@@ -113,7 +113,7 @@ def test_horovod(tmp_path):
     assert other["evaluated"] is None and found["evaluated"]["global_step"] == 4
 
 
-@pytest.mark.slow(reason="four interpreters with TensorFlow, and three for comparison")
+@pytest.mark.soak(reason="four interpreters with TensorFlow, and three for comparison")
 def test_two_machines_train_as_two_replicas_of_one(together, tmp_path):
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -133,7 +133,7 @@ def test_two_machines_train_as_two_replicas_of_one(together, tmp_path):
 KILL, STOP, TERMINATE = (f"os.kill(os.getpid(), signal.{name})" for name in ("SIGKILL", "SIGSTOP", "SIGTERM"))
 
 
-@pytest.mark.slow(reason="five interpreters with TensorFlow, and one for comparison")
+@pytest.mark.soak(reason="five interpreters with TensorFlow, and one for comparison")
 def test_a_replica_that_is_killed_ends_all_and_they_go_on(alone, tmp_path):
     found, log = run(tmp_path, "--batch_size=4", f"--fault={KILL}",
                      options=["--num_replicas=2", "--max_restarts=1", "--replica_timeout=60"])
@@ -141,14 +141,20 @@ def test_a_replica_that_is_killed_ends_all_and_they_go_on(alone, tmp_path):
     assert_close(found, alone[1]["own"])
 
 
+_one_more = pytest.mark.soak(reason="three interpreters with TensorFlow; test_replicas.py shows the same "
+                             "launcher with our commands")
+
+
 @pytest.mark.slow(reason="three interpreters with TensorFlow each")
 @pytest.mark.parametrize("fault, code, message", [
     (KILL, 1, r"error: replica 1 \(process \d+\) was killed by SIGKILL\. If nobody did that, memory ran "
      r"out\."),
-    (STOP, 1, r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\."),
-    ("raise KeyError('the sky')", 1, r"error: replica 1: KeyError: 'the sky'"),
+    pytest.param(STOP, 1, r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been "
+                 r"ended\.", marks=_one_more),
+    pytest.param("raise KeyError('the sky')", 1, r"error: replica 1: KeyError: 'the sky'", marks=_one_more),
     # The launcher passes it on, and replicas have no more to say to it than one process.
-    (TERMINATE.replace("getpid", "getppid") + "; signal.pause()", 143, r"terminated\.")])
+    pytest.param(TERMINATE.replace("getpid", "getppid") + "; signal.pause()", 143, r"terminated\.",
+                 marks=_one_more)])
 def test_a_failure_ends_all_within_the_timeout_with_one_message(fault, code, message, tmp_path):
     process = start(tmp_path, "--batch_size=4", f"--fault={fault}",
                     options=["--num_replicas=2", f"--replica_timeout={TIMEOUT}"])

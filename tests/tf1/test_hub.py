@@ -301,6 +301,7 @@ def model_fn_of(model):
 VARIANTS = [(set(), dict(is_training=False)), ({"train"}, dict(is_training=True))]
 
 
+@pytest.mark.slow(reason="makes modules of a checkpoint; run_classifier_with_tfhub.py starts from one")
 def test_a_module_that_is_made_has_the_weights_of_the_checkpoint(module, tiny_model, tmp_path):
     with tf.Graph().as_default(), tf.Session() as session:
         variables = [tf.get_variable(f"old/{name}", initializer=weights)
@@ -326,6 +327,7 @@ def test_a_module_that_is_made_has_the_weights_of_the_checkpoint(module, tiny_mo
     assert sorted(path.name for path in tmp_path.glob("made*")) == ["made"]
 
 
+@pytest.mark.slow(reason="a training of a module, and two exports")
 def test_a_module_is_exported_as_it_was_trained(module, tiny_model, tmp_path):
     """A new one, which starts from its initializers, and one that was read."""
     for number, spec in enumerate([hub.create_module_spec(model_fn_of(tiny_model), VARIANTS), module]):

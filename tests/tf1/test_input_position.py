@@ -134,7 +134,9 @@ def positions(directory):
 # --- Reading on ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("input_fn", ENDLESS)
+@pytest.mark.parametrize("input_fn", [
+    pytest.param(kind, marks=[] if kind in (shuffled, python_function, generated) else pytest.mark.slow(
+        reason="two more trainings")) for kind in ENDLESS])
 def test_a_resumed_run_reads_on_where_the_input_was(tmp_path, input_fn, log):
     uninterrupted = Trained(tmp_path / "uninterrupted").train(input_fn, max_steps=9)
     assert len(uninterrupted) == 9 and uninterrupted[:3] != uninterrupted[3:6]

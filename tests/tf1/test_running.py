@@ -122,6 +122,7 @@ def test_a_run_leaves_no_compiled_files_of_the_fork(fork):
     assert not list(fork.rglob("*.pyc"))
 
 
+@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
 def test_a_traceback_has_the_forks_frames_alone(fork):
     done = start(fork, "task.py", "--mode=error")
     assert done.returncode == 1
@@ -265,8 +266,8 @@ def test_libraries_see_tensorflow_as_it_is():
 
 # --- A fork's modules and ours ---------------------------------------------------------------------------
 
-@pytest.mark.parametrize("start", [pytest.param(["-m", "tf1"], marks=pytest.mark.slow(
-    reason="an interpreter of its own, which loads TensorFlow")), []], ids=["run by tf1", "import tf1"])
+@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
+@pytest.mark.parametrize("start", [["-m", "tf1"], []], ids=["run by tf1", "import tf1"])
 def test_a_forks_module_is_found_before_ours_wherever_it_is(tmp_path, start):
     write(tmp_path, task=f"""
         import sys
