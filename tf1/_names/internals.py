@@ -39,8 +39,8 @@ __all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_
 # other arguments, and do not find the global step of a graph.
 should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
 
-# tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `tf.autograph.to_graph` converts at once, and
-# `convert` when the function is called; `tf.raw_ops.Stage` and `Unstage` are the ops without the class.
+# tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `tf.autograph.to_graph` converts at once,
+# `convert` when the function is called. `tf.raw_ops.Stage` and `Unstage` are the ops without the class.
 autograph_convert = autograph_api.convert
 StagingArea = data_flow_ops.StagingArea
 # tf.contrib.framework.deprecated and its kind, of which nothing is public.
