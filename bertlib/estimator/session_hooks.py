@@ -1,11 +1,9 @@
-"""Hooks of a training session: where input starts, broken losses, whole checkpoints, progress, profiles."""
+"""Hooks of a training session: broken losses, whole checkpoints, progress."""
 
-import collections
 import contextlib
 import glob
 import logging as stdlib_logging
 import os
-import re
 import resource
 import sys
 import threading
@@ -21,13 +19,9 @@ from bertlib.graph import graph_keys, tensorflow_internals
 from bertlib.replicas import replica_group
 from bertlib.system import files
 
-# What a trace calls the run of a function that XLA compiled for the CPU, and what our table does.
-_RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compiled by XLA)"
-# Of a scaled loss, that many skipped steps in a row are an error.
+# With a scaled loss, this many skipped steps in a row are an error.
 _MOST_SKIPPED_IN_A_ROW = 20
-
-
-# What a writer of events raises; an IndexError where others raise tf.errors.OutOfRangeError.
+# Errors of a writer of events. It raises an IndexError where others raise tf.errors.OutOfRangeError.
 EVENT_ERRORS = tf.errors.OpError, OSError, IndexError
 
 
@@ -234,128 +228,6 @@ class ProgressHook(tf.train.SessionRunHook):
 
     def end(self, session):
         self._bar.close()
-
-
-class ProfileHook(tf.train.SessionRunHook):
-    """Traces some steps for TensorBoard, and logs which types of ops took the time.
-
-    Steps are the values of the global step after them, so that 1 is the first one. A trace begins when the
-    hooks are done with the step before, if this is the last of them. One that fails ends in a warning:
-    training goes on.
-    """
-
-    def __init__(self, model_dir, first_step, last_step):
-        self._model_dir = model_dir
-        self._first_step, self._last_step = first_step, last_step
-        self._traced_from = None  # the first step that is in the trace
-        self._finished = False
-
-    def begin(self):
-        self._global_step = tf.train.get_global_step()
-
-    def after_create_session(self, session, coord):
-        step = int(session.run(self._global_step))
-        if step >= self._last_step:
-            logging.info("No profile: steps %d to %d are done, training goes on from step %d.",
-                         self._first_step, self._last_step, step)
-            self._finished = True
-        self._start_or_stop(step)
-
-    def after_run(self, run_context, run_values):
-        if not self._finished:
-            self._start_or_stop(int(run_context.session.run(self._global_step)))
-
-    def end(self, session):
-        if self._traced_from is not None and not self._finished:
-            self._stop(int(session.run(self._global_step)))
-
-    def _start_or_stop(self, step):
-        """To be called after each step."""
-        if self._finished:
-            return
-        if self._traced_from is None and step >= self._first_step - 1:
-            self._traced_from, self._start_time = step + 1, time.time()
-            with self._surviving():
-                tf.compat.v2.profiler.experimental.start(self._model_dir)
-        elif self._traced_from is not None and step >= self._last_step:
-            self._stop(step)
-
-    def _stop(self, step):
-        seconds = time.time() - self._start_time
-        self._finished = True
-        with self._surviving():
-            tf.compat.v2.profiler.experimental.stop()
-            profiles = os.path.join(self._model_dir, "plugins", "profile")
-            newest = os.path.join(profiles, max(tf.gfile.ListDirectory(profiles)))
-            path = max(checkpoint_files.in_directory(newest, ".xplane.pb"))
-            with tf.gfile.Open(path, "rb") as reader:
-                table = _table_of(op_times(tensorflow_internals.parse_profile(reader.read())))
-            logging.info("Profile of steps %d to %d, %.3f seconds. Time in ops, of all threads:\n%s\nThe "
-                         "trace, for TensorBoard's profile plugin, is %s.", self._traced_from, step, seconds,
-                         table, path)
-
-    @contextlib.contextmanager
-    def _surviving(self):
-        """Makes a warning of what goes wrong in the block, whatever it is: no profile is worth a run."""
-        try:
-            yield
-        except Exception as error:
-            self._finished = True
-            logging.warning("No profile of steps %d to %d, training goes on: %s", self._first_step,
-                            self._last_step, getattr(error, "message", None) or error)
-
-
-def op_times(space):
-    """Returns a trace's {op type: (seconds without those of ops inside it, calls)}, "(compiled by XLA)" too.
-
-    Args:
-      space: an XSpace. If ops ran on GPUs, those count alone: what their launch took is in parallel.
-    """
-    on_gpus = _op_times([plane for plane in space.planes if plane.name.startswith("/device:GPU")])
-    return on_gpus or _op_times(space.planes)
-
-
-def _op_times(planes):
-    seconds, calls = collections.Counter(), collections.Counter()
-    for plane in planes:
-        for line in plane.lines:
-            open_ops = []  # (type, end) of ops that others may be inside of
-            for event in sorted(line.events, key=lambda event: (event.offset_ps, -event.duration_ps)):
-                kind = _op_type(plane, event)
-                if not kind:
-                    continue
-                while open_ops and open_ops[-1][1] <= event.offset_ps:
-                    open_ops.pop()
-                if open_ops:
-                    seconds[open_ops[-1][0]] -= event.duration_ps * 1e-12
-                seconds[kind] += event.duration_ps * 1e-12
-                calls[kind] += 1
-                open_ops.append((kind, event.offset_ps + event.duration_ps))
-    return {kind: (seconds[kind], calls[kind]) for kind in calls}
-
-
-def _op_type(plane, event):
-    """The type of the op that an event is about; None if it is about none."""
-    # "name:type" is the event's name on a CPU, and on a GPU, where a kernel has its own, the value of a stat.
-    names = [plane.event_metadata[event.metadata_id].name]
-    if names == [_RUN_BY_XLA]:
-        return _COMPILED_BY_XLA
-    names += [stat.str_value or plane.stat_metadata[stat.ref_value].name for stat in event.stats
-              if plane.stat_metadata[stat.metadata_id].name == "tf_op"]
-    matches = [re.fullmatch(r"[^:]+:(\w+)", name) for name in names]
-    return next((match.group(1) for match in matches if match), None)
-
-
-def _table_of(times, rows=10):
-    """The types that took the most time, a line each, as text."""
-    total = sum(seconds for seconds, _ in times.values()) or 1.0
-    ordered = sorted(times.items(), key=lambda item: -item[1][0])
-    table = [(kind, *values) for kind, values in ordered[:rows]]
-    if ordered[rows:]:
-        table.append((f"{len(ordered) - rows} other types",
-                      *map(sum, zip(*(values for _, values in ordered[rows:])))))
-    return "\n".join(f"  {seconds / total:6.1%}  {seconds:9.4f} s  {calls:7d} calls  {kind}"
-                     for kind, seconds, calls in table)
 
 
 def peak_memory_bytes(gpus=()):

@@ -10,7 +10,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline
-from bertlib.estimator import estimator, memory_planner, run_config, session_hooks, step_config
+from bertlib.estimator import estimator, memory_planner, profiling, run_config, step_config
 from bertlib.kernels import choice
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, final_export, run_record
@@ -258,7 +258,7 @@ def _profile_hooks(settings, num_train_steps):
     if num_train_steps is not None and last > num_train_steps:
         raise ValueError(f"--profile_steps={settings.profile_steps}: training ends at step "
                          f"{num_train_steps}. Pass steps from 1 to {num_train_steps}, or train longer.")
-    return [session_hooks.ProfileHook(settings.output_dir, first, last)]
+    return [profiling.ProfileHook(settings.output_dir, first, last)]
 
 
 def _session_config(settings, trims):

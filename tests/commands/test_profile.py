@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 import tiny
 
-from bertlib.estimator import session_hooks
+from bertlib.estimator import profiling
 
 PICOSECONDS = 10**12
 
@@ -34,7 +34,7 @@ def train(directory, first, last, num_steps=6, start=0, hooks=()):
             def after_create_session(self, session, coord):
                 session.run(set_start)
 
-        hooks = [Resume(), *hooks, session_hooks.ProfileHook(str(directory), first, last)]
+        hooks = [Resume(), *hooks, profiling.ProfileHook(str(directory), first, last)]
         with tf.train.MonitoredSession(hooks=hooks) as session:
             for _ in range(num_steps):
                 done = session.run(step)
@@ -48,7 +48,7 @@ def test_the_steps_asked_for_are_traced(tmp_path, caplog, first, last, start, tr
     caplog.set_level(logging.INFO)
     train(tmp_path, first, last, start=start)
     trace, = read_traces(tmp_path)
-    assert session_hooks.op_times(trace)["AssignAddVariableOp"][1] == traced
+    assert profiling.op_times(trace)["AssignAddVariableOp"][1] == traced
     assert f"Profile of steps {max(first, start + 1)} to {min(last, start + 6)}, " in caplog.text
     assert re.search(rf"% +\d\.\d+ s +{traced} calls  AssignAddVariableOp", caplog.text)
 
@@ -106,7 +106,7 @@ def test_an_ops_time_is_without_those_inside_it_and_what_is_no_op_does_not_count
              [("ThreadpoolListener::Record", 0, 50), ("a/b:MatMul", 10, 12), ("call:PartitionedCall", 0, 10),
               ("c:MatMul", 1, 4), ("d:Mul", 4, 9), ("e:Mul", 5, 6)],
              [("f:MatMul", 3, 8)], [("CpuExecutable::ExecuteAsyncOnStream", 0, 3), ("multiply_fusion", 1, 2)])
-    assert session_hooks.op_times(space) == {
+    assert profiling.op_times(space) == {
         "(compiled by XLA)": (pytest.approx(3), 1),
         "PartitionedCall": (pytest.approx(2), 1), "MatMul": (pytest.approx(10), 3),
         "Mul": (pytest.approx(5), 2)}
@@ -117,7 +117,7 @@ def test_kernels_on_gpus_count_instead_of_their_launch():
     plane_of(space, "/host:CPU", [("a:MatMul", 0, 1)])
     plane_of(space, "/device:GPU:0",
              [("sgemm", 0, 7, "a:MatMul"), ("copy", 7, 8), ("sgemm", 8, 9, "b:MatMul")])
-    assert session_hooks.op_times(space) == {"MatMul": (pytest.approx(8), 2)}
+    assert profiling.op_times(space) == {"MatMul": (pytest.approx(8), 2)}
 
 
 # --- The flag ----------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def test_all_micro_batches_of_the_steps_are_in_the_trace(scripts, tiny_model, tm
     done = run(scripts, tiny_model, tmp_path, profile_steps="2,3", gradient_accumulation_steps=2)
     assert done.code == 0, done.err
     trace, = read_traces(tmp_path / "output")
-    calls = {kind: count for kind, (_, count) in session_hooks.op_times(trace).items()}
+    calls = {kind: count for kind, (_, count) in profiling.op_times(trace).items()}
     assert calls["LogSoftmax"] == 2 * 2 and "(compiled by XLA)" not in calls
     assert calls["ResourceApplyAdam"] % 2 == 0 and "Profile of steps 2 to 3, " in done.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dev.tsv", "output", "train.tsv"]
