@@ -51,7 +51,7 @@ def test_what_cannot_be_meant_is_refused(text, said):
     (dict(smoothing=0.1), (3, None, 0.1)),
     (dict(weights="balanced", smoothing=0.1), (3, pytest.approx([0.75, 1.5, 0]), 0.1))])
 def test_the_head_of_a_training_has_them(given, expected, monkeypatch, caplog):
-    monkeypatch.setattr(class_weights.classifier, "Classifier", lambda *arguments: arguments)
+    monkeypatch.setattr(class_weights.classification_head, "Classifier", lambda *arguments: arguments)
     with caplog.at_level("INFO", logger="absl"):
         found = class_weights.head_for_training(settings(**given), TARGET, "plain", {"yes": 1, "no": 2})
     assert found == expected
