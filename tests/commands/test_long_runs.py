@@ -25,7 +25,7 @@ def wait_for_step(run, step):
         time.sleep(0.05)
 
 
-@pytest.mark.soak(reason="two replicas, 520 steps")
+@pytest.mark.slow(reason="two replicas, 520 steps")
 def test_replicas_start_no_threads_from_step_to_step(scripts, tiny_model, tmp_path):
     flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", do_train=True,
                  data_dir=tiny.write_task(tmp_path / "data", "mrpc", train=8), train_batch_size=4,

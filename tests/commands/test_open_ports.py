@@ -201,7 +201,7 @@ def test_results_are_those_of_an_open_run_byte_for_byte(scripts, tiny_model, tmp
     assert found[0] == found[1] and {"eval_results.txt", "test_results.tsv"} <= set(found[0])
 
 
-@pytest.mark.soak(reason="trainings of two replicas in interpreters of their own")
+@pytest.mark.slow(reason="trainings of two replicas in interpreters of their own")
 def test_a_user_without_rights_trains_with_closed_ports(tiny_model, tmp_path):
     if os.geteuid():
         pytest.skip("only root can become another user; for others the other tests show it")
