@@ -305,8 +305,8 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
         """Tags a split; returns the predicted tags of each sentence, and their scores if the file has
         tags."""
         rows = list(input_pipeline.restore_file_order(tagger.predict(part_input_fn)))
-        predicted = merge_window_predictions(rows, data, data.parts[split])
-        if not data.parts[split].is_tagged:
+        predicted = merge_window_predictions(rows, data, data.splits[split])
+        if not data.splits[split].is_tagged:
             return predicted, None
         return predicted, scores_of(data, split, predicted, {
             "eval_loss": sum(row["loss"] for row in rows) / sum(
@@ -319,12 +319,12 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
                 "Entities of the development file",
                 {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"})
-            logging.info("Training on %d sentences, %d steps of %d.", len(data.parts["train"].sentences),
+            logging.info("Training on %d sentences, %d steps of %d.", len(data.splits["train"].sentences),
                          num_train_steps, settings.train_batch_size)
             tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,
                          saving_listeners=listeners)
-        for split in (split for split in data.parts if split != "train"):
-            file = data.parts[split]
+        for split in (split for split in data.splits if split != "train"):
+            file = data.splits[split]
             logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
             predicted, scores = tag(split, input_fn(split))
             if split == "test":

@@ -115,7 +115,7 @@ def resolve_step_config(settings, model):
     usable, source = _usable_memory(settings)
     if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
         logging.info("Simulating what fits into %s.", source)
-    settled = step_config.resolve(values, (usable, source), model.needs, model.bound)
+    settled = step_config.resolve(values, (usable, source), model.simulate, model.upper_bound)
     for is_warning, text in settled.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
     if values.gradient_accumulation_steps == 0 and tf.config.list_physical_devices("GPU"):

@@ -4,7 +4,7 @@ Servers of TensorFlow and Apache Beam listen on all interfaces and authenticate 
 network namespace, such as any process of another machine, cannot reach them.
 
     Namespace()           creates the namespace, and a socket that listens in it
-    Namespace.wrapped     the command line that runs a command in it
+    Namespace.wrap_command     the command line that runs a command in it
 
 A process with threads cannot enter a user namespace, and the imports of NumPy and TensorFlow start threads.
 So a namespace is created and entered by this file, run as a program in a fresh interpreter. The program then
