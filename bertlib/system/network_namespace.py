@@ -3,7 +3,7 @@
 Servers of TensorFlow and Apache Beam listen on all interfaces and authenticate nobody. A process in another
 network namespace, such as any process of another machine, cannot reach them.
 
-    Namespace()           creates the namespace, and a socket that listens in it
+    Namespace()                creates the namespace, and a socket that listens in it
     Namespace.wrap_command     the command line that runs a command in it
 
 A process with threads cannot enter a user namespace, and the imports of NumPy and TensorFlow start threads.
