@@ -20,7 +20,7 @@ from absl import flags, logging
 from bertlib.command_line import common_flags, launch, process_role
 
 from bertlib.data import example_encoding, record_files
-from bertlib.runs import checks, vocabularies
+from bertlib.runs import checks, model_config, vocabularies
 from bertlib.system import files, network_namespace
 from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
 
@@ -66,7 +66,7 @@ def define_flags():
         flags.DEFINE_integer("num_workers", 1,
                              "Processes, 0 for one a core; the files are the same. Each works on "
                              "shuffle_buffer_documents at a time, so that more processes need more documents "
-                             "than that.", lower_bound=0, upper_bound=common_flags.MOST_WORKERS)
+                             "than that.", lower_bound=0, upper_bound=common_flags.MAX_WORKERS)
         flags.DEFINE_string("beam_runner", None,
                             "Have a runner of Apache Beam do the work: DirectRunner (on this machine), "
                             "FlinkRunner, SparkRunner, DataflowRunner or another. The files are the same.")
@@ -142,7 +142,8 @@ def create_training_instances(input_files, tokenizer, max_seq_length, dupe_facto
     documents = [document for document in documents if document]
     rng.shuffle(documents)
     arguments = (max_seq_length, short_seq_prob, masked_lm_prob, max_predictions_per_seq,
-                 list(tokenizer.vocab), rng, do_whole_word_mask, pretraining_data.continues_word(tokenizer))
+                 list(tokenizer.vocab), rng, do_whole_word_mask,
+                 pretraining_data.continuation_function(tokenizer))
     instances = []
     for _ in range(dupe_factor):
         if next_sentence:
@@ -166,7 +167,7 @@ def create_instances_from_document(all_documents, document_index, max_seq_length
       document_index: which of them.
       vocab_words: list of what may stand in for a token.
       rng: a `random.Random`.
-      continues_word: function of a token, see `pretraining_data.continues_word`.
+      continues_word: function of a token, see `pretraining_data.continuation_function`.
       max_seq_length, short_seq_prob, …: see `Recipe`.
 
     Returns:
@@ -214,7 +215,7 @@ def create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq
       tokens: list of tokens.
       vocab_words: list of what may stand in for a token.
       rng: a `random.Random`.
-      continues_word: function of a token, see `pretraining_data.continues_word`.
+      continues_word: function of a token, see `pretraining_data.continuation_function`.
       masked_lm_prob, max_predictions_per_seq, do_whole_word_mask: see `Recipe`.
 
     Returns:
@@ -302,8 +303,8 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
         return pack(tokenizer.convert_tokens_to_ids(tokens), length)
 
     with contextlib.ExitStack() as stack:
-        partial = [stack.enter_context(files.replacing(path)) for path in output_files]
-        writers = [stack.enter_context(record_files.writer(path)) for path in partial]
+        partial = [stack.enter_context(files.atomic_replacement(path)) for path in output_files]
+        writers = [stack.enter_context(record_files.open_writer(path)) for path in partial]
         for index, (instance, writer) in enumerate(zip(instances, itertools.cycle(writers))):
             if index < pretraining_data.LOGGED_INSTANCES:
                 logging.info("Instance %d:\n%s", index, instance)
@@ -319,7 +320,7 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
 # --- The command -----------------------------------------------------------------------------------------
 
 
-def paths_of_flag(settings, name):
+def list_paths(settings, name):
     """Returns what a flag lists."""
     paths = [path.strip() for path in (getattr(settings, name) or "").split(",") if path.strip()]
     if not paths:
@@ -329,10 +330,11 @@ def paths_of_flag(settings, name):
 
 def load_tokenizer(settings):
     """Returns the tokenizer that the flags describe."""
-    if settings.vocab_file is settings.spm_model_file is None and (model := checks.installed_model()):
-        settings.take_default("vocab_file", os.path.join(model, "vocab.txt"),
-                              "of the installed uncased model")
-    tokenizer = checks.load_tokenizer(settings)
+    model = model_config.find_installed_model()
+    if settings.vocab_file is settings.spm_model_file is None and model:
+        settings.set_default("vocab_file", os.path.join(model, "vocab.txt"),
+                             "of the installed uncased model")
+    tokenizer = vocabularies.load_tokenizer(settings)
     if "[MASK]" not in tokenizer.vocab:
         raise ValueError(f"{settings.vocab_file or settings.spm_model_file} has no [MASK]. Rename an unused "
                          "entry to it.")
@@ -355,13 +357,13 @@ def check_predictions(settings):
                         expected)
 
 
-def cluster_of(settings):
+def create_cluster(settings):
     """Returns the `pretraining_beam.Cluster` that the flags describe, or None."""
     if settings.beam_runner is None:
-        if settings.given("beam_options"):
+        if settings.is_given("beam_options"):
             raise ValueError("--beam_options is for a runner of Apache Beam: name it with --beam_runner.")
         return None
-    if settings.given("num_workers"):
+    if settings.is_given("num_workers"):
         raise ValueError("--num_workers is for the processes of this command, which --beam_runner takes the "
                          "place of. How many workers a runner has is one of --beam_options, such as "
                          "direct_num_workers. Leave one of the two flags out.")
@@ -377,10 +379,10 @@ def cluster_of(settings):
 
 def close_ports(settings):
     """Starts this command again in a network namespace if Beam's local runner would open ports, once."""
-    cluster = None if _PORTS_ARE_CLOSED in os.environ else cluster_of(settings)
+    cluster = None if _PORTS_ARE_CLOSED in os.environ else create_cluster(settings)
     if cluster is None or not cluster.opens_ports:
         return
-    with network_namespace.closed(
+    with network_namespace.for_processes(
             settings.open_ports, process_role.path_arguments(),
             "The gRPC servers of Apache Beam's local runner",
             lambda text: logging.warning("%s", text)) as namespace:
@@ -391,20 +393,20 @@ def close_ports(settings):
 
 def command(argv):
     """Runs `main`, with closed ports where possible."""
-    close_ports(common_flags.settings())
+    close_ports(common_flags.read_settings())
     main(argv)
 
 
 def main(_):
     """Writes the data."""
-    settings = common_flags.settings()
-    cluster = cluster_of(settings)
+    settings = common_flags.read_settings()
+    cluster = create_cluster(settings)
     gc.freeze()  # What TensorFlow holds stays; to look through it again and again costs a third of the time.
-    input_files = corpus.find_input_files(paths_of_flag(settings, "input_file"))
-    output_files = paths_of_flag(settings, "output_file")
+    input_files = corpus.find_input_files(list_paths(settings, "input_file"))
+    output_files = list_paths(settings, "output_file")
     tokenizer = load_tokenizer(settings)
     checks.refuse_overwriting(settings, {"input_file": input_files},
-                              {"output_file": pretraining_stream.written_files(output_files)})
+                              {"output_file": pretraining_stream.list_written_files(output_files)})
     check_predictions(settings)
     recipe = pretraining_data.Recipe(**{name: getattr(settings, name)
                                         for name in pretraining_data.Recipe._fields})
@@ -413,11 +415,12 @@ def main(_):
     if basic:  # None is the default, and what earlier manifests have
         kept.update(strip_accents=basic.strip_accents, keep_chinese=not basic.tokenize_chinese_chars or None)
     flag = "vocab_file" if settings.vocab_file else "spm_model_file"
-    vocabulary = vocabularies.for_manifest(getattr(settings, flag), flag)
+    vocabulary = vocabularies.manifest_entry(getattr(settings, flag), flag)
     manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, settings.random_seed, settings.shuffle_buffer_documents,
         settings.num_workers, kept, cluster, vocabulary)
-    logging.info("Wrote %s: %s", ", ".join(output_files), pretraining_stream.describe(manifest["statistics"]))
+    logging.info("Wrote %s: %s", ", ".join(output_files),
+                 pretraining_stream.describe_statistics(manifest["statistics"]))
 
 
 if __name__ == "__main__":

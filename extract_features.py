@@ -22,7 +22,7 @@ from bertlib.command_line import common_flags, launch
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator.step_config import StepConfig
 from bertlib.replicas import replica_group
-from bertlib.runs import checks, run_record
+from bertlib.runs import checks, model_config, run_record, vocabularies
 from bertlib.system import files, locks
 from bertlib.tasks.classification.classifier_data import _truncate_seq_pair  # noqa: F401  a public name of this script that lives there
 from bertlib.tasks.vectors import feature_extraction
@@ -84,12 +84,12 @@ def resolve_flags(settings):
     if settings.output_dtype == "float16" and settings.output_format == "jsonl":
         raise ValueError("--output_dtype=float16: numbers in JSON have no precision. Pass "
                          "--output_format=npz or tfrecord.")
-    checks.resolve_model_flags(settings)
+    model_config.resolve_model_flags(settings)
     if not settings.init_checkpoint:
         raise ValueError("--init_checkpoint is required: "
                          "vectors of random weights would say nothing about the text.")
     if not settings.output_file:
-        settings.take_default("output_file", os.path.join("output", f"features.{settings.output_format}"))
+        settings.set_default("output_file", os.path.join("output", f"features.{settings.output_format}"))
     if files.is_directory(settings.output_file):
         raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
     checks.refuse_overwriting(settings, {"input_file": [settings.input_file]},
@@ -146,10 +146,10 @@ def survey(settings, config, generate_features):
 def main(_):
     """Extracts and writes."""
     launch.log_devices()
-    settings = common_flags.settings()
+    settings = common_flags.read_settings()
     resolve_flags(settings)
-    config = checks.load_config(settings)
-    tokenizer = checks.load_tokenizer(settings, config)
+    config = model_config.load_config(settings)
+    tokenizer = vocabularies.load_tokenizer(settings, config)
     indexes = layer_indexes(settings, config)
     check_weights(settings, config)
 
@@ -162,15 +162,16 @@ def main(_):
     group = replica_group.current()
     if group:
         # The tokens and their numbers depend on the lines, the vocabulary and how the tokenizer is set.
-        run_record.agree(group, settings, input=f"{lines} lines, {tokens} tokens ({fingerprint[:8]})",
-                         bert_config=config.to_dict(),
-                         init_checkpoint=run_record.of_checkpoint(settings.init_checkpoint))
+        run_record.check_replicas_agree(group, settings,
+                                        input=f"{lines} lines, {tokens} tokens ({fingerprint[:8]})",
+                                        bert_config=config.to_dict(),
+                                        init_checkpoint=run_record.hash_checkpoint(settings.init_checkpoint))
     files.make_directories(os.path.dirname(settings.output_file) or ".")
     vector_bytes = len(indexes) * config.hidden_size * np.dtype(settings.output_dtype).itemsize
     model_fn = model_fn_builder(config, settings.init_checkpoint, indexes, settings.use_tpu,
                                 settings.use_one_hot_embeddings, settings.pooling,
                                 StepConfig(precision=settings.precision))
-    with locks.file(settings.output_file), feature_extraction.running(model_fn) as run:
+    with locks.lock_file(settings.output_file), feature_extraction.running(model_fn) as run:
         rows = feature_extraction.extract(generate_features(), run, len(indexes), settings.batch_size,
                                           vector_bytes, settings.output_dtype, group)
         rows = files.with_progress(rows, lines, "Extracting line")
@@ -183,7 +184,7 @@ def main(_):
             write[settings.output_format](settings.output_file, rows, indexes)
     if group:
         group.barrier()  # replica 0 has written then
-    if files.writes():  # other machines may have no such path
+    if files.is_writing_enabled():  # other machines may have no such path
         logging.info("Vectors: %s, %d bytes.", settings.output_file, files.size(settings.output_file))
 
 

@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.estimator.step_config import RECOMPUTE
 from bertlib.graph import randomness, recompute_grad
-from bertlib.kernels import choice
+from bertlib.kernels import kernel_choice
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public name of this module
 from bertlib.kernels.packing import Packing
 from bertlib.system import files
@@ -81,7 +81,7 @@ class BertConfig(object):
     @classmethod
     def from_json_file(cls, json_file):
         """Builds a configuration from a JSON file, published or Hugging Face's."""
-        return cls.from_dict(files.json_object(json_file))
+        return cls.from_dict(files.read_json_object(json_file))
 
     def to_dict(self):
         """Returns a deep copy of the configuration as a dict."""
@@ -121,7 +121,7 @@ class BertModel(object):
             gradient of fp16 needs a scaled loss; see `optimization.create_optimizer`.
           first_token_only: compute the last layer at the first position, [CLS], only: all that the pooler
             looks at. The last layer's output is then [B, 1, W].
-          compile_kernels: use kernels for this machine's CPU; see `bertlib.kernels.choice`.
+          compile_kernels: use kernels for this machine's CPU; see `bertlib.kernels.kernel_choice`.
           remove_padding: in training, let the encoder compute real tokens only; all of its outputs are zero
             at padding, apart from a few positions (see `packing`). Dropout draws other masks then, and not
             those of a larger batch's parts.
@@ -132,7 +132,7 @@ class BertModel(object):
         if precision not in PRECISIONS:
             raise ValueError(f"Unknown precision={precision!r}; known: {', '.join(PRECISIONS)}.")
         if compile_kernels:
-            choice.compile_kernels()
+            kernel_choice.compile_kernels()
         config = copy.deepcopy(config)
         if not is_training:
             config.hidden_dropout_prob = 0.0
@@ -147,7 +147,7 @@ class BertModel(object):
     def _build(self, config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings,
                scope, dtype, remove_padding, encoder_options):
         """Builds the encoder. encoder_options are arguments of `transformer_model`."""
-        kernels = choice.choose(is_training, tf.float32)  # the encoder's are of its dtype
+        kernels = kernel_choice.choose_kernels(is_training, tf.float32)  # the encoder's are of its dtype
         batch_size, seq_length = get_shape_list(input_ids, expected_rank=2)
         if input_mask is None:
             input_mask = tf.ones([batch_size, seq_length], tf.int32)
@@ -155,7 +155,7 @@ class BertModel(object):
             token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
         if remove_padding:
             # Micro-batches differ in their numbers of rows, whatever their shapes.
-            randomness.unequal_micro_batches()
+            randomness.mark_unequal_micro_batches()
 
         with tf.variable_scope(scope, default_name="bert"):
             with tf.variable_scope("embeddings"):
@@ -181,7 +181,7 @@ class BertModel(object):
                     attention_probs_dropout_prob=config.attention_probs_dropout_prob,
                     initializer_range=config.initializer_range, do_return_all_layers=True,
                     packing=Packing(input_mask) if remove_padding else None,
-                    kernels=choice.choose(is_training, dtype), **encoder_options)
+                    kernels=kernel_choice.choose_kernels(is_training, dtype), **encoder_options)
             # A list of [B, F, W].
             self.all_encoder_layers = [tf.cast(layer, tf.float32) for layer in layers]
             self.sequence_output = self.all_encoder_layers[-1]
@@ -221,12 +221,12 @@ def gelu(x):
 
     0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))). The published models were trained with it.
     """
-    return choice.choose(True, x.dtype).gelu(x)
+    return kernel_choice.choose_kernels(True, x.dtype).gelu(x)
 
 
 def gelu_erf(x):
     """Gaussian error linear unit, exactly: 0.5 x (1 + erf(x/√2)). Hugging Face's "gelu"."""
-    return choice.choose(True, x.dtype).gelu(x, approximate=False)
+    return kernel_choice.choose_kernels(True, x.dtype).gelu(x, approximate=False)
 
 
 _ACTIVATIONS = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": tf.tanh}
@@ -265,7 +265,8 @@ def dropout(input_tensor, dropout_prob):
       dropout_prob: probability of a zero; None and 0.0 return the input.
     """
     # Any dtype will do: kernels are chosen for the mask alone.
-    mask = choice.choose(True, tf.float32).dropout_mask(input_tensor, tf.shape(input_tensor), dropout_prob)
+    mask = kernel_choice.choose_kernels(True, tf.float32).dropout_mask(input_tensor, tf.shape(input_tensor),
+                                                                       dropout_prob)
     if mask is None:
         return input_tensor
     # A choice and no product: the backward pass keeps a byte for each value of the mask, not a float.
@@ -283,7 +284,7 @@ def layer_norm(input_tensor, name=None, kernels=None):
       kernels: see `transformer_model`.
     """
     norm = _norm_parameters(input_tensor.shape.as_list()[-1], name)
-    return (kernels or choice.choose(True, input_tensor.dtype)).layer_norm(input_tensor, *norm)
+    return (kernels or kernel_choice.choose_kernels(True, input_tensor.dtype)).layer_norm(input_tensor, *norm)
 
 
 def _norm_parameters(width, name=None):
@@ -454,7 +455,7 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     """
     batch_size, from_seq_length, to_seq_length = _attention_sizes(
         from_tensor, to_tensor, [batch_size, from_seq_length, to_seq_length])
-    kernels = kernels or choice.choose(True, from_tensor.dtype)
+    kernels = kernels or kernel_choice.choose_kernels(True, from_tensor.dtype)
     project = functools.partial(_project, num_heads=num_attention_heads, size=size_per_head,
                                 batch_size=batch_size, initializer_range=initializer_range, kernels=kernels)
     to_rows = reshape_to_matrix(to_tensor)                                              # [B·T, width]
@@ -549,8 +550,8 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       recompute_segment: layers in a segment. A segment is held as a whole while the backward pass is in it.
       first_token_only: compute the last layer at the first position only.
       packing: `Packing` of the positions to compute; None for all.
-      kernels: what computes the parts of a layer, from `bertlib.kernels.choice`; None for training's in the
-        current graph.
+      kernels: what computes the parts of a layer, from `bertlib.kernels.kernel_choice`; None for training's
+        in the current graph.
 
     Returns:
       [B, F, W] in the dtype of the input, or a list of them. With `first_token_only` the last one is [B, 1,
@@ -567,7 +568,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         hidden_dropout_prob=hidden_dropout_prob, attention_dropout_prob=attention_probs_dropout_prob,
         initializer_range=initializer_range, recompute=recompute, recompute_segment=recompute_segment,
         first_token_only=first_token_only, packing=packing, batch_size=batch_size, seq_length=seq_length,
-        kernels=kernels or choice.choose(True, input_tensor.dtype))
+        kernels=kernels or kernel_choice.choose_kernels(True, input_tensor.dtype))
     _check_encoder(encoder, input_width)
 
     mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]
@@ -612,16 +613,16 @@ def _layers(encoder, first, rows, attention_mask=None):
 def _layer(encoder, rows, attention_mask, at_first_token):
     """[R, W] -> [R, W], or [B, W] if it is to be computed at the first position only."""
     if at_first_token:
-        queries, residual = encoder.kernels.both(_whole(encoder, rows)[:, 0, :])        # [B, W]
+        queries, residual = encoder.kernels.duplicate(_whole(encoder, rows)[:, 0, :])        # [B, W]
         length, packing = 1, None
         attention_mask = None if attention_mask is None else attention_mask[:, :1, :]   # [B, 1, T]
     else:
-        rows, residual = encoder.kernels.both(rows)                                     # [R, W]
+        rows, residual = encoder.kernels.duplicate(rows)                                     # [R, W]
         queries, length, packing = rows, encoder.seq_length, encoder.packing
     with tf.variable_scope("attention"):
         context = _self_attention(encoder, queries, rows, attention_mask, length, packing)
         attention = _add_and_norm(encoder, context, residual)                           # [R, W]
-    attention, residual = encoder.kernels.both(attention)                               # [R, W]
+    attention, residual = encoder.kernels.duplicate(attention)                               # [R, W]
     return _feed_forward(encoder, attention, residual)                                  # [R, W]
 
 

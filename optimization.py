@@ -13,14 +13,14 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.graph import collectives
 from bertlib.graph.graph_keys import (
+    CONSECUTIVE_SKIPPED_STEPS,
     GRADIENT_ACCUMULATION,
     LOGGED_SCALARS,
     MICRO_BATCH_INDEX,
     OPTIONAL_IN_CHECKPOINT,
-    SKIPPED_IN_A_ROW,
 )
 from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_context
-from bertlib.kernels import choice
+from bertlib.kernels import kernel_choice
 
 # Elements of a variable from which on an update by an op in C++ is worth it.
 _WORTH_ONE_PASS = 2**16
@@ -82,7 +82,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     loss_scale = LossScale() if loss_scaling else None
     gradients, norm, zero = _sums_of_gradients(loss, loss_scale, variables, gradient_accumulation_steps)
     # They are sums over the micro-batches of all replicas, of a scaled loss.
-    parts = gradient_accumulation_steps * collectives.replicas()
+    parts = gradient_accumulation_steps * collectives.num_replicas()
     mean_divisor = parts * (loss_scale.value if loss_scaling else 1.0)
     gradient_norm = norm / mean_divisor
     gradient_factor = clipping_factor(gradient_norm, clip_norm=1.0) / mean_divisor
@@ -104,7 +104,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
 def _sums_of_gradients(loss, loss_scale, variables, steps):
     """What `_accumulate` returns: of the loss, scaled if there is a `LossScale`; of one micro-batch too."""
     gradients = tf.gradients(loss_scale.scale(loss) if loss_scale else loss, variables)
-    if steps > 1 or collectives.exchange():
+    if steps > 1 or collectives.current_all_reduce():
         return _accumulate(loss, gradients, variables, steps)
     norm = tf.global_norm(gradients)
     if loss_scale:
@@ -223,7 +223,7 @@ def _accumulate(loss, gradients, variables, steps):
     The sums are local variables, of which no checkpoint knows and which start at zero in each session. A
     gradient is added in place, and gone, before the next one is made; that of a step's only micro-batch takes
     the place of the sum. With several replicas the train op then adds up their sums; see
-    `collectives.Exchange`.
+    `collectives.AllReduce`.
 
     Args:
       loss: a micro-batch's loss.
@@ -235,7 +235,7 @@ def _accumulate(loss, gradients, variables, steps):
       (the sums as variables, in the places of the gradients; the global norm of the sums; a function that
       makes the op that zeroes the sums)
     """
-    exchange = collectives.exchange()
+    all_reduce = collectives.current_all_reduce()
     sums, dense, slices, adds = [], [], [], []
     for gradient, variable in zip(gradients, variables):
         if gradient is None:
@@ -252,7 +252,8 @@ def _accumulate(loss, gradients, variables, steps):
             dense.append(total)
     in_turn = _make_one_at_a_time([gradient for gradient in gradients if gradient is not None], adds)
     made = [total for total in sums if total is not None]
-    exchanges = exchange.add_up([(made[index], adds[index]) for index in in_turn]) if exchange else []
+    pairs = [(made[index], adds[index]) for index in in_turn]
+    exchanges = all_reduce.sum_variables(pairs) if all_reduce else []
     scalars = [_local_variable("accumulated_loss", [], loss.dtype)]
     adds.append(scalars[0].assign_add(loss, read_value=False))
     if slices:
@@ -265,11 +266,11 @@ def _accumulate(loss, gradients, variables, steps):
     with tf.control_dependencies(adds):
         accumulate_op = tf.group(*[tf.assign_add(index, 1).op for index in indices], name="accumulate")
         totals = [scalar.read_value() for scalar in scalars]
-    if exchange:
-        totals = exchange.sum_all(totals)
-        log_scalar("waiting_seconds", exchange.seconds_until([*exchanges, *totals]))
+    if all_reduce:
+        totals = all_reduce.sum_concatenated(totals)
+        log_scalar("waiting_seconds", all_reduce.seconds_waited([*exchanges, *totals]))
     with tf.control_dependencies([*adds, *exchanges]):
-        mean_loss = totals[0] / (steps * collectives.replicas())
+        mean_loss = totals[0] / (steps * collectives.num_replicas())
         norm = tf.sqrt(tf.add_n([_sum_of_squares(dense), *totals[1:]]))
     tf.add_to_collection(GRADIENT_ACCUMULATION, Accumulation(steps, accumulate_op, mean_loss))
 
@@ -393,7 +394,7 @@ class LossScale(object):
                 self._skipped_in_a_row.assign(in_a_row, read_value=False),
             ]
             skipped_steps = self._skipped_steps.assign_add(skipped)
-        tf.add_to_collection(SKIPPED_IN_A_ROW, in_a_row)
+        tf.add_to_collection(CONSECUTIVE_SKIPPED_STEPS, in_a_row)
         log_scalar("loss_scale", self.value)
         log_scalar("skipped_steps", tf.convert_to_tensor(skipped_steps))
         return tf.group(*updates, skipped_steps)
@@ -550,7 +551,7 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
         self._powers = _powers(self.beta_1, self.beta_2) if self.bias_correction else (0.0, 0.0)
 
     def _update(self, gradient, variable, factor):
-        ops = choice.native_ops()
+        ops = kernel_choice.native_ops()
         if not (ops and _is_resource(variable) and variable.dtype.base_dtype == tf.float32
                 and variable.shape.num_elements() >= _WORTH_ONE_PASS):
             return super()._update(gradient, variable, factor)

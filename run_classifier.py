@@ -20,14 +20,14 @@ from absl import flags
 
 from bertlib.command_line import common_flags, launch
 
-from bertlib.runs import checks, estimator_setup, learning_curve
+from bertlib.runs import checks, estimator_setup, learning_curve, model_config, vocabularies
 from bertlib.runs.classification import classification_run
 from bertlib.runs.classification.classification_run import (  # noqa: F401  names of this script that live there
-    labels_of,
+    get_labels,
     read_examples,
     train_steps,
 )
-from bertlib.runs.classification.classification_splits import Parts
+from bertlib.runs.classification.classification_splits import Splits
 from bertlib.tasks import head as task_head
 from bertlib.tasks.classification.classification_head import (  # noqa: F401  public names of this script that live there
     create_model,
@@ -61,7 +61,7 @@ FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 def define_flags():
     """Defines the flags of this command."""
     common_flags.define_classification_flags(PROCESSORS, XnliProcessor.LANGUAGES)
-    common_flags.define_own_data_flags()
+    common_flags.define_custom_data_flags()
     common_flags.define_column_flags()
     common_flags.define_model_flags(max_seq_length=128)
     common_flags.define_tokenizer_flags()
@@ -85,20 +85,20 @@ def resolve_flags(settings):
     Raises:
       ValueError, NotADirectoryError: a flag has no default for this task, or cannot be right.
     """
-    processor = classification_run.processor_of(settings)
-    checks.resolve_model_flags(settings)
+    processor = classification_run.create_processor(settings)
+    model_config.resolve_model_flags(settings)
     return processor
 
 
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    settings = common_flags.settings()
+    settings = common_flags.read_settings()
     processor = resolve_flags(settings)
-    bert_config = checks.load_config(settings)
-    tokenizer = checks.load_tokenizer(settings, bert_config)
-    target = classification_run.target_of(processor)
-    head = classification_run.head_of(target)
+    bert_config = model_config.load_config(settings)
+    tokenizer = vocabularies.load_tokenizer(settings, bert_config)
+    target = classification_run.get_target(processor)
+    head = classification_run.create_head(target)
     checks.check_output_dir(settings)
     learning_curve.check(settings)
     classification_run.refuse_overwriting(settings, processor)
@@ -109,15 +109,15 @@ def main(_):
     if any(example.text_b for part in examples.values() for example in part):
         checks.check_segments(bert_config, f"the examples of {settings.task_name} are pairs")
 
-    parts = Parts(settings, examples, target, tokenizer, test_has_labels)
-    num_train_steps = train_steps(settings, parts.training)
+    splits = Splits(settings, examples, target, tokenizer, test_has_labels)
+    num_train_steps = train_steps(settings, splits.training)
     build_model_fn = functools.partial(
-        task_head.model_fn_builder, parts.head_for_training(head), bert_config, init_checkpoint,
+        task_head.model_fn_builder, splits.head_for_training(head), bert_config, init_checkpoint,
         settings.learning_rate, num_train_steps, int(num_train_steps * settings.warmup_proportion),
         settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
-    model = estimator_setup.Model(bert_config, build_model_fn, classification_run.fields_of(target),
+    model = estimator_setup.Model(bert_config, build_model_fn, classification_run.feature_fields_for(target),
                                   padding_is_removable=True)
-    classification_run.run(settings, model, processor, parts, target, tokenizer,
+    classification_run.run(settings, model, processor, splits, target, tokenizer,
                            command="run_classifier.py", config=bert_config)
 
 

@@ -17,7 +17,7 @@ from absl import flags, logging
 from bertlib.command_line import common_flags, launch
 
 from bertlib.checkpoints import checkpoint_formats, hub_module
-from bertlib.runs import checks, estimator_setup, learning_curve, run_record
+from bertlib.runs import checks, estimator_setup, learning_curve, run_record, vocabularies
 from bertlib.runs.classification import classification_run, classification_splits
 from bertlib.runs.settings import WEIGHTS
 from bertlib.system import files
@@ -42,7 +42,7 @@ def define_flags():
                             "Directory of the hub module, with saved_model.pb in it; or an address that the "
                             "cache $TFHUB_CACHE_DIR holds.")
     common_flags.define_classification_flags(PROCESSORS, XnliProcessor.LANGUAGES)
-    common_flags.define_own_data_flags()
+    common_flags.define_custom_data_flags()
     common_flags.define_column_flags()
     common_flags.define_model_flags(max_seq_length=128)
     common_flags.define_tokenizer_flags()
@@ -67,7 +67,7 @@ def create_model(is_training, input_ids, input_mask, segment_ids, labels, num_la
       input_ids, input_mask, segment_ids: int32 [B, F].
       labels: int32 [B].
       num_labels: number of classes, C.
-      bert_hub_module_handle: see `hub_module.load`.
+      bert_hub_module_handle: see `hub_module.load_module_spec`.
 
     Returns:
       (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all
@@ -93,7 +93,8 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle):
     Raises:
       ValueError, OSError: there is no such module, or it does not say which vocabulary it has.
     """
-    vocab_file, do_lower_case = hub_encoder.tokenization_info(hub_module.load(bert_hub_module_handle))
+    spec = hub_module.load_module_spec(bert_hub_module_handle)
+    vocab_file, do_lower_case = hub_encoder.read_tokenization_info(spec)
     if vocab_file is None:
         raise ValueError(f"{bert_hub_module_handle} has no signature 'tokenization_info', which says what "
                          "its vocabulary is.")
@@ -104,12 +105,12 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle):
 
 
 def resolve_flags(settings):
-    """Fills in what was not given; returns the task's processor and the module's `hub_module.Spec`.
+    """Fills in what was not given; returns the task's processor and the module's `hub_module.ModuleSpec`.
 
     Raises:
       ValueError, OSError: a flag has no default for this task, or cannot be right.
     """
-    processor = classification_run.processor_of(settings, suffix="_with_tfhub")
+    processor = classification_run.create_processor(settings, suffix="_with_tfhub")
     if not settings.bert_hub_module_handle:
         raise ValueError("--bert_hub_module_handle is required: the directory of a hub module.")
     for name, values in _NOT_FOR_MODULES.items():
@@ -120,7 +121,7 @@ def resolve_flags(settings):
                              "and settings. Leave the flag out; run_classifier.py has it.")
     settings.compile_kernels = False
     try:
-        return processor, hub_module.load(settings.bert_hub_module_handle)
+        return processor, hub_module.load_module_spec(settings.bert_hub_module_handle)
     except (OSError, ValueError) as error:
         raise type(error)(f"--bert_hub_module_handle: {error}") from error
 
@@ -130,7 +131,7 @@ def settle_tokenizer(settings, module):
 
     Args:
       settings: a `Settings`.
-      module: a `hub_encoder.Description`.
+      module: a `hub_encoder.EncoderInfo`.
 
     Raises:
       ValueError: the flags and the module contradict each other, or neither says it.
@@ -141,17 +142,17 @@ def settle_tokenizer(settings, module):
             raise ValueError(f"--bert_hub_module_handle={handle} has no signature 'tokenization_info', which "
                              "says what its vocabulary is. Pass --vocab_file, and --do_lower_case=false for "
                              "a cased model.")
-        return checks.load_tokenizer(settings)
+        return vocabularies.load_tokenizer(settings)
     if settings.vocab_file is not None:
         raise ValueError(f"--vocab_file={settings.vocab_file}: the hub module brings its own vocabulary, "
                          f"{module.vocab_file}. Leave the flag out.")
     settings.vocab_file = module.vocab_file
-    if settings.given("do_lower_case") and settings.do_lower_case != module.do_lower_case:
+    if settings.is_given("do_lower_case") and settings.do_lower_case != module.do_lower_case:
         raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but the hub module says "
                          f"do_lower_case={str(module.do_lower_case).lower()}. Leave the flag out.")
-    if not settings.given("do_lower_case"):
-        settings.take_default("do_lower_case", module.do_lower_case, "the hub module says so")
-    return checks.load_tokenizer(settings)
+    if not settings.is_given("do_lower_case"):
+        settings.set_default("do_lower_case", module.do_lower_case, "the hub module says so")
+    return vocabularies.load_tokenizer(settings)
 
 
 def check_length(settings, module):
@@ -185,13 +186,13 @@ class _Model(estimator_setup.Model):
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    settings = common_flags.settings()
+    settings = common_flags.read_settings()
     processor, spec = resolve_flags(settings)
-    module = hub_encoder.describe(spec, settings.do_train)
+    module = hub_encoder.describe_encoder(spec, settings.do_train)
     check_length(settings, module)
     tokenizer = settle_tokenizer(settings, module)
-    target = classification_run.target_of(processor)
-    task_head, num_outputs = classification_run.head_of(target), target.size
+    target = classification_run.get_target(processor)
+    task_head, num_outputs = classification_run.create_head(target), target.size
     checks.check_output_dir(settings)
     learning_curve.check(settings)
     read = files_of(spec)
@@ -204,16 +205,16 @@ def main(_):
                         "are random.", settings.output_dir)
     examples, test_has_labels = classification_run.read_examples(settings, processor)
 
-    parts = classification_splits.Parts(settings, examples, target, tokenizer, test_has_labels)
-    task_head = parts.head_for_training(task_head)
-    num_train_steps = classification_run.train_steps(settings, parts.training)
+    splits = classification_splits.Splits(settings, examples, target, tokenizer, test_has_labels)
+    task_head = splits.head_for_training(task_head)
+    num_train_steps = classification_run.train_steps(settings, splits.training)
     build_model_fn = functools.partial(
         model_fn_builder, num_outputs, settings.learning_rate, num_train_steps,
         int(num_train_steps * settings.warmup_proportion), settings.use_tpu, spec, task_head=task_head)
     # In run.json: the same module is the one with the same files, wherever it is.
-    fingerprint = {"hub_module": run_record.of_files(read)["fingerprint"]}
-    model = _Model(None, build_model_fn, classification_run.fields_of(target))
-    classification_run.run(settings, model, processor, parts, target, tokenizer,
+    fingerprint = {"hub_module": run_record.hash_files(read)["fingerprint"]}
+    model = _Model(None, build_model_fn, classification_run.feature_fields_for(target))
+    classification_run.run(settings, model, processor, splits, target, tokenizer,
                            command="run_classifier_with_tfhub.py",
                            config=types.SimpleNamespace(to_dict=lambda: fingerprint))
 
@@ -221,7 +222,7 @@ def main(_):
 def files_of(spec):
     """Returns the paths of a module's files, sorted."""
     return sorted(path for folder in ("", "variables", "assets")
-                  for path in files.find(os.path.join(spec.directory, folder, "*"))
+                  for path in files.find_files(os.path.join(spec.directory, folder, "*"))
                   if not files.is_directory(path))
 
 

@@ -27,11 +27,12 @@ from bertlib.runs import (
     estimator_setup,
     head_labels,
     learning_curve,
+    model_config,
     results,
     run_record,
     vocabularies,
 )
-from bertlib.runs.settings import INPUT, SPEED, WEIGHTS
+from bertlib.runs.settings import INPUT, SPEED, WEIGHTS, sample_path
 from bertlib.system import files, locks
 from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
 from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public names of this script that live there
@@ -110,12 +111,12 @@ def check_records(settings, flag, paths, config):
                                              config.vocab_size, config.type_vocab_size)
     for path in paths:
         try:
-            records = record_files.first_records(path, _CHECKED_RECORDS)
+            records = record_files.read_first_records(path, _CHECKED_RECORDS)
         except ValueError as error:
             raise ValueError(f"--{flag}: {error}") from error
         for number, record in enumerate(records):
             try:
-                features = record_files.features_of(record)
+                features = record_files.parse_features(record)
             except Exception as error:  # protobuf's own, whose class differs between its implementations
                 raise ValueError(f"--{flag}: {path} holds records that are no tf.train.Example.") from error
             for name, length in (("input_ids", "max_seq_length"),
@@ -131,7 +132,7 @@ def check_records(settings, flag, paths, config):
                 raise ValueError(f"{path} has a token with id {largest}, but vocab_size in "
                                  f"{settings.bert_config_file} is {config.vocab_size}. Take the "
                                  "configuration that goes with the records' vocabulary.")
-            wrong = record_files.fault_in(record, fields)
+            wrong = record_files.find_problem(record, fields)
             if wrong:
                 raise ValueError(f"--{flag}: {path}, record {number} (from 0): {wrong}. Write the file "
                                  "again, or leave the record out.")
@@ -149,20 +150,20 @@ def resolve_flags(settings):
     checks.refuse_tpus(settings)
     settings.choose_phases()
     if settings.output_dir is None:
-        settings.take_default("output_dir", os.path.join("output", "pretraining"))
-    run_record.take_settings(settings, "pre-training")
+        settings.set_default("output_dir", os.path.join("output", "pretraining"))
+    run_record.inherit_settings(settings, "pre-training")
     sampled = (settings.input_file is settings.eval_file is settings.bert_config_file
                is settings.init_checkpoint is None)
     if sampled:
-        sample = checks.sample("pretraining")
+        sample = sample_path("pretraining")
         logging.info("--input_file not given: using %s, a small text made for this repository", sample)
         for name, value in {"bert_config_file": os.path.join(sample, "bert_config.json"),
                             "vocab_file": os.path.join(sample, "vocab.txt"), "do_lower_case": True,
                             **_SAMPLE_FLAGS,
                             **({"eval_each_checkpoint": True} if settings.do_train else {})}.items():
-            if not settings.is_settled(name):
-                settings.take_default(name, value)
-    checks.take_model_files(settings)
+            if not settings.is_resolved(name):
+                settings.set_default(name, value)
+    model_config.fill_in_model_files(settings)
     for name in ("input_file", "bert_config_file"):
         if not getattr(settings, name) and not (sampled and name == "input_file"):
             raise ValueError(f"--{name} is required.")
@@ -175,12 +176,12 @@ def resolve_flags(settings):
 def make_sample(settings):
     """Turns the sample text into records, in the directory that the run writes to: flags input_file and
     eval_file."""
-    sample = checks.sample("pretraining")
+    sample = sample_path("pretraining")
     directory = settings.output_dir if settings.do_train else settings.results_dir
     tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))
     group = replica_group.current()
     files.make_directories(directory)
-    with locks.directory(directory):
+    with locks.lock_directory(directory):
         for part, flag, passes in (("train", "input_file", 10), ("dev", "eval_file", 2)):
             path = os.path.join(directory, f"{part}.tf_record")
             setattr(settings, flag, path)
@@ -194,7 +195,7 @@ def make_sample(settings):
         group.barrier()
 
 
-def files_of_flag(settings, name):
+def list_files(settings, name):
     """Returns the files that a flag names."""
     return corpus.find_input_files(
         [pattern.strip() for pattern in getattr(settings, name).split(",") if pattern.strip()])
@@ -203,10 +204,10 @@ def files_of_flag(settings, name):
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    settings = common_flags.settings()
+    settings = common_flags.read_settings()
     sampled = resolve_flags(settings)
-    config = checks.load_config(settings)
-    checks.check_vocabulary(settings, config)
+    config = model_config.load_config(settings)
+    vocabularies.check_vocabulary(settings, config)
     checks.check_segments(config, "an example of pre-training is a pair")
     checks.check_output_dir(settings)
     learning_curve.check(settings, needs_do_eval=False)
@@ -214,14 +215,15 @@ def main(_):
     checks.check_starting_weights(settings, config, head_shapes(config), settings.do_train, init_checkpoint)
     if sampled:
         make_sample(settings)
-    paths_of = {name: files_of_flag(settings, name if getattr(settings, name) else "input_file")
+    paths_of = {name: list_files(settings, name if getattr(settings, name) else "input_file")
                 for name in ("input_file", "eval_file")}
     checks.refuse_overwriting(settings, paths_of,
-                              checks.overwritten_by(settings, ["eval_results.txt"], []))
+                              checks.list_overwritten_files(settings, ["eval_results.txt"], []))
     for name, paths in paths_of.items():
         check_records(settings, name, paths, config)
-    vocabulary = vocabularies.of_records(settings, list(dict.fromkeys(itertools.chain(*paths_of.values()))))
-    checks.check_vocabulary(settings, config)
+    vocabulary = vocabularies.resolve_from_records(settings,
+                                                   list(dict.fromkeys(itertools.chain(*paths_of.values()))))
+    vocabularies.check_vocabulary(settings, config)
 
     build_model_fn = functools.partial(
         model_fn_builder, config, init_checkpoint, settings.learning_rate, settings.num_train_steps,
@@ -231,7 +233,7 @@ def main(_):
     record = run_record.RunRecord(
         settings, settings.num_train_steps, command="run_pretraining.py", task="pre-training", config=config,
         task_type="pre-training", vocabulary=vocabulary,
-        train_data=run_record.of_files(paths_of["input_file"]) if settings.do_train else None)
+        train_data=run_record.hash_files(paths_of["input_file"]) if settings.do_train else None)
     trainer, _ = estimator_setup.create_estimator(settings,
                                                   estimator_setup.Model(config, build_model_fn, fields,
                                                                         BATCH_TOTALS),
@@ -246,7 +248,7 @@ def main(_):
     def evaluate(eval_input_fn):
         return trainer.evaluate(eval_input_fn, settings.max_eval_steps)
 
-    with estimator_setup.writing(settings, record):
+    with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
             listeners = learning_curve.listeners(
                 settings, lambda: input_fn("eval_file"), evaluate,

@@ -18,8 +18,17 @@ from absl import flags, logging
 
 from bertlib.command_line import common_flags, launch
 
-from bertlib.runs import checks, estimator_setup, head_labels, learning_curve, question_answering, run_record
-from bertlib.runs.settings import INPUT, SPEED, TASK
+from bertlib.runs import (
+    checks,
+    estimator_setup,
+    head_labels,
+    learning_curve,
+    model_config,
+    question_answering,
+    run_record,
+    vocabularies,
+)
+from bertlib.runs.settings import INPUT, SPEED, TASK, sample_path
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  likewise
     RawResult,
     _compute_softmax,
@@ -108,19 +117,19 @@ def resolve_flags(settings):
     """
     checks.refuse_tpus(settings)
     settings.choose_phases()
-    run_record.take_settings(settings, "questions")
+    run_record.inherit_settings(settings, "questions")
     version = "2.0" if settings.version_2_with_negative else "1.1"
     if settings.output_dir is None:
-        settings.take_default("output_dir", os.path.join("output", f"squad-v{version}"))
+        settings.set_default("output_dir", os.path.join("output", f"squad-v{version}"))
     needed = {"train_file": settings.do_train, "predict_file": settings.do_predict or settings.do_eval}
     sampled = settings.train_file is settings.predict_file is None
     for name, part in (("train_file", "train"), ("predict_file", "dev")):
         if needed[name] and getattr(settings, name) is None:
             if not sampled:
                 raise ValueError(f"--{name} is required.")
-            settings.take_default(name, checks.sample("squad", f"{part}-v{version}.json"),
+            settings.set_default(name, sample_path("squad", f"{part}-v{version}.json"),
                                 "a small sample made for this repository, not the real SQuAD")
-    checks.resolve_model_flags(settings)
+    model_config.resolve_model_flags(settings)
 
 
 def validate_flags_or_throw(bert_config, settings=None):
@@ -129,7 +138,7 @@ def validate_flags_or_throw(bert_config, settings=None):
     Raises:
       ValueError: they contradict each other or the model.
     """
-    settings = settings or common_flags.settings()
+    settings = settings or common_flags.read_settings()
     if not any((settings.do_train, settings.do_predict, settings.do_eval)):
         raise ValueError("At least one of --do_train, --do_predict and --do_eval must be true.")
     if settings.max_seq_length > bert_config.max_position_embeddings:
@@ -178,16 +187,16 @@ def read_examples(settings):
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    settings = common_flags.settings()
+    settings = common_flags.read_settings()
     resolve_flags(settings)
-    bert_config = checks.load_config(settings)
+    bert_config = model_config.load_config(settings)
     validate_flags_or_throw(bert_config, settings)
-    tokenizer = checks.load_tokenizer(settings, bert_config)
+    tokenizer = vocabularies.load_tokenizer(settings, bert_config)
     checks.check_output_dir(settings)
     learning_curve.check(settings)
     checks.refuse_overwriting(
         settings, {name: filter(None, [getattr(settings, name)]) for name in ("train_file", "predict_file")},
-        checks.overwritten_by(settings, _RESULT_FILES, ["train.tf_record"]))
+        checks.list_overwritten_files(settings, _RESULT_FILES, ["train.tf_record"]))
     init_checkpoint = head_labels.starting_checkpoint(settings, head_labels.Head("questions"))
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), settings.do_train,
                                   init_checkpoint)
@@ -204,7 +213,7 @@ def main(_):
     record = run_record.RunRecord(
         settings, num_train_steps, command="run_squad.py", config=bert_config, tokenizer=tokenizer,
         task_type="questions", task=f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
-        train_data=run_record.of_files([settings.train_file]) if settings.do_train else None,
+        train_data=run_record.hash_files([settings.train_file]) if settings.do_train else None,
         trim_padding=estimator_setup.trims_training(settings, model))
     reader, step = estimator_setup.create_estimator(settings, model,
                                                     predict_batch_size=settings.predict_batch_size,
@@ -223,7 +232,7 @@ def main(_):
                                 unequal_micro_batches=is_training and step.unequal_micro_batches)
 
     evaluation = question_answering.Evaluation(settings, reader, examples.get("eval"), gold, tokenizer)
-    with estimator_setup.writing(settings, record):
+    with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
             listeners = learning_curve.listeners(
                 settings, lambda: input_fn("eval", False), evaluation.scores, "Answers to --predict_file",

@@ -39,7 +39,8 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from bertlib.runs import charts, checks
+from bertlib.runs import charts, model_config
+from bertlib.system.files import read_json_object
 import tokenization
 
 ROOT = sys.path[0]
@@ -134,7 +135,7 @@ class Inference(Work):
     def __init__(self, arguments, directory, name):
         super().__init__(arguments, directory)
         self.title = self.name = name
-        self.vocab = os.path.join(checks.installed_model(), "vocab.txt")
+        self.vocab = os.path.join(model_config.find_installed_model(), "vocab.txt")
         with open(os.path.join(arguments.data_dir, "dev.tsv"), encoding="utf-8") as lines:
             self.header, *self.rows = lines.read().splitlines()
         lengths = pair_lengths(self.vocab, os.path.join(arguments.data_dir, "dev.tsv"))
@@ -183,12 +184,12 @@ class FineTuning(Work):
 
     def __init__(self, arguments, directory):
         super().__init__(arguments, directory)
-        self.title, self.model = "finetune", checks.installed_model()
+        self.title, self.model = "finetune", model_config.find_installed_model()
         vocab = os.path.join(self.model, "vocab.txt")
         train, dev = (pair_lengths(vocab, os.path.join(arguments.data_dir, f"{part}.tsv"))
                       for part in ("train", "dev"))
         self.num_examples, self.steps = len(train), int(len(train) / BATCH_SIZE * arguments.epochs)
-        config = checks.json_object(os.path.join(self.model, "config.json"))
+        config = read_json_object(os.path.join(self.model, "config.json"))
         forward = [sum(forward_operations(config, length) for length in lengths) for lengths in (train, dev)]
         self.operations = (3 * forward[0] * arguments.epochs + forward[1]) / (self.steps * BATCH_SIZE)
 
@@ -409,7 +410,7 @@ def bar_chart(title, lines):
                 rows.append((line.title if line is not previous else "", ratio,
                              f"{ratio:.2f}  {side} ({describe(line.settings[side])})", SIDES.index(side)))
                 previous = line
-    return charts.bars(title, rows)
+    return charts.bar_chart(title, rows)
 
 
 def machine(arguments):

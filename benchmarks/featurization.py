@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from absl import logging
 from hypothesis import HealthCheck, given, settings
 
-from bertlib.runs import checks
+from bertlib.runs import model_config
 from bertlib.tasks.classification import classifier_data
 import tokenization
 
@@ -126,7 +126,8 @@ def main():
     """Prints the tables; exits with 1 if a claim fails."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--glue_dir", help="directory that holds MRPC and CoLA")
-    parser.add_argument("--vocab_file", default=os.path.join(checks.installed_model() or "", "vocab.txt"))
+    parser.add_argument("--vocab_file",
+                        default=os.path.join(model_config.find_installed_model() or "", "vocab.txt"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--repeat", type=int, default=16, help="how often the long file of "
                         "the workers has each example")

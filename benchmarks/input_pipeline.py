@@ -15,7 +15,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import tensorflow.compat.v1 as tf
 
-from bertlib.runs import checks
+from bertlib.runs import model_config
 from bertlib.tasks.classification import classifier_data
 import run_classifier
 import tokenization
@@ -59,7 +59,7 @@ def main():
     tf.enable_resource_variables()
     processor = classifier_data.MrpcProcessor()
     examples = processor.get_train_examples(arguments.data_dir)
-    tokenizer = tokenization.FullTokenizer(os.path.join(checks.installed_model(), "vocab.txt"))
+    tokenizer = tokenization.FullTokenizer(os.path.join(model_config.find_installed_model(), "vocab.txt"))
     with tempfile.TemporaryDirectory() as directory:
         for words, length, *way in WAYS:
             path = os.path.join(directory, f"{length}.tf_record")

@@ -20,7 +20,7 @@ import bertlib.command_line  # noqa: F401  graph mode
 
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator
-from bertlib.runs import checks
+from bertlib.runs import model_config
 from bertlib.tasks.classification import classification_head as classifier_task
 from bertlib.tasks.classification import classifier_data
 import modeling
@@ -49,7 +49,7 @@ class LossRecorder(tf.train.SessionRunHook):
 
 def main(_):
     """Trains, then writes batches, losses, schedule and the head's initial weights."""
-    directory = checks.installed_model()
+    directory = model_config.find_installed_model()
     config = modeling.BertConfig.from_json_file(os.path.join(directory, "config.json"))
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     classifier_task._HEAD_DROPOUT = 0.0

@@ -22,7 +22,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from absl import logging
 
-from bertlib.runs import checks
+from bertlib.runs import model_config
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
 import tokenization
 
@@ -72,7 +72,8 @@ def main():
     defaults = pretraining_data.Recipe()
     parser = argparse.ArgumentParser()
     parser.add_argument("--input_file", required=True)
-    parser.add_argument("--vocab_file", default=os.path.join(checks.installed_model() or "", "vocab.txt"))
+    parser.add_argument("--vocab_file",
+                        default=os.path.join(model_config.find_installed_model() or "", "vocab.txt"))
     parser.add_argument("--max_seq_length", type=int, default=defaults.max_seq_length)
     parser.add_argument("--max_predictions_per_seq", type=int, default=defaults.max_predictions_per_seq)
     parser.add_argument("--dupe_factor", type=int, default=defaults.dupe_factor)
@@ -88,7 +89,7 @@ def main():
         counts, slow, _ = measure(plain, time.process_time, flags.input_file, flags.vocab_file, recipe)
         statistics, fast, _ = measure(streamed, time.process_time, flags.input_file, flags.vocab_file, recipe)
         seconds.append((slow, fast))
-    print(pretraining_stream.describe(statistics))
+    print(pretraining_stream.describe_statistics(statistics))
     slow, fast = (min(column) for column in zip(*seconds))
     ratios = [one / other for one, other in seconds]
     ratio = statistical.median(ratios)

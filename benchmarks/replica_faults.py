@@ -85,7 +85,7 @@ class Forked:
             os.environ.update(env)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
-            run_script(network_namespace.entered(command)[1:])
+            run_script(network_namespace.enter(command)[1:])
         signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
 
     def poll(self):

@@ -30,7 +30,7 @@ import tensorflow.compat.v1 as tf
 import bertlib.command_line  # noqa: F401  graph mode
 
 from bertlib.data import input_pipeline
-from bertlib.runs import checks
+from bertlib.runs import model_config
 from bertlib.system import files
 from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_scores
 import tokenization
@@ -59,7 +59,7 @@ class Task:
     def run(self, output_dir, seed, start=None, **changes):
         """Runs run_squad.py from the installed model or the training in `start`; returns its CPU seconds."""
         if start:
-            model = checks.installed_model()
+            model = model_config.find_installed_model()
             changes = {"init_checkpoint": start, "bert_config_file": os.path.join(model, "config.json"),
                        "vocab_file": os.path.join(model, "vocab.txt"), **changes}
         flags = {"do_train": True, "do_eval": True, "train_file": self.train_file,
@@ -70,7 +70,7 @@ class Task:
                             *(f"--{name}={value}" for name, value in flags.items())])
 
     def features(self):
-        tokenizer = tokenization.FullTokenizer(os.path.join(checks.installed_model(), "vocab.txt"))
+        tokenizer = tokenization.FullTokenizer(os.path.join(model_config.find_installed_model(), "vocab.txt"))
         return list(squad_data.generate_features(self.examples, tokenizer, self.recipe["max_seq_length"],
                                                  self.recipe["doc_stride"], MAX_QUERY_LENGTH, False,
                                                  report=False))
@@ -132,10 +132,11 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
     count = len(arrays["train/input_ids"])
     windows, logits, start = (os.path.join(output_dir, name)
                               for name in ("windows.npz", "logits.npz", "start"))
+    model = model_config.find_installed_model()
     subprocess.run([sys.executable, os.path.join(ROOT, "convert_checkpoint.py"), f"--output={start}",
                     f"--input={os.path.join(output_dir, 'model.ckpt-0')}",
-                    f"--bert_config_file={os.path.join(checks.installed_model(), 'config.json')}",
-                    f"--vocab_file={os.path.join(checks.installed_model(), 'vocab.txt')}"], check=True)
+                    f"--bert_config_file={os.path.join(model, 'config.json')}",
+                    f"--vocab_file={os.path.join(model, 'vocab.txt')}"], check=True)
     np.savez(windows, **arrays,
              order=[input_pipeline.batch_of_step(step, batch_size, count, seed) for step in range(steps)],
              learning_rate=recipe["learning_rate"], total_steps=steps, warmup_steps=int(steps * 0.1),
@@ -149,8 +150,8 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
 def losses_agree(task, python, seed=0):
     """Compares the losses at dropout 0; returns whether they agree."""
     with tempfile.TemporaryDirectory() as output_dir:
-        model = checks.installed_model()
-        config = {**checks.json_object(os.path.join(model, "config.json")), "hidden_dropout_prob": 0.0,
+        model = model_config.find_installed_model()
+        config = {**files.read_json_object(os.path.join(model, "config.json")), "hidden_dropout_prob": 0.0,
                   "attention_probs_dropout_prob": 0.0}
         config_file = os.path.join(output_dir, "config.json")
         files.write_text(config_file, json.dumps(config))

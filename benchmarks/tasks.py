@@ -20,7 +20,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import compare
 
-from bertlib.runs import checks
+from bertlib.runs import model_config
 
 # Per task: epochs, learning rate, the metric that counts and that is shown beside it.
 RECIPES = {"STS-B": (1, 5e-5, "pearson", "spearman"), "CoLA": (2, 5e-5, "matthews", "accuracy"),
@@ -35,7 +35,7 @@ class Task:
 
     def __init__(self, name, arguments, directory):
         self.title, self.arguments, self.directory = name, arguments, directory
-        self.model = checks.installed_model()
+        self.model = model_config.find_installed_model()
         self.epochs, self.learning_rate, *self.metrics = RECIPES[name]
         self.data_dir = arguments.conll_dir if self.tags else os.path.join(arguments.glue_dir, name)
         self.num_examples = self.count_examples()

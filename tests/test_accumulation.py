@@ -75,7 +75,7 @@ def make_index():
     index = tf.get_variable("micro_batch", shape=[], dtype=tf.int64, initializer=tf.zeros_initializer(),
                             trainable=False,
                             collections=[tf.GraphKeys.LOCAL_VARIABLES, optimization.MICRO_BATCH_INDEX])
-    randomness.set_part(index)
+    randomness.set_micro_batch(index)
     return index
 
 
@@ -149,7 +149,7 @@ def test_splitting_a_batch_changes_no_weight(loss_fn, steps, options):
 
 def test_the_weights_would_differ_if_micro_batches_shared_their_dropout_masks(monkeypatch):
     """Or the test above could not tell."""
-    monkeypatch.setattr(randomness, "set_part", lambda index: None)
+    monkeypatch.setattr(randomness, "set_micro_batch", lambda index: None)
     start, whole, *_ = trained(classification, 1)
     _, split, *_ = trained.__wrapped__(classification, 2)
     assert np.linalg.norm(split - whole) > 0.01 * np.linalg.norm(whole - start)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from bertlib.kernels import choice
+from bertlib.kernels import kernel_choice
 from bertlib.kernels import native as native_kernels
 import optimization
 
@@ -378,9 +378,9 @@ def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, 
                                                       monkeypatch):
     loss, factor = build_curved_problem(use_resource)
     if compiled == "no compiler":
-        monkeypatch.setattr(native_kernels, "ops", lambda: None)
+        monkeypatch.setattr(native_kernels, "load_ops", lambda: None)
     if compiled:
-        choice.compile_kernels()
+        kernel_choice.compile_kernels()
         monkeypatch.setattr(optimization, "_WORTH_ONE_PASS", 1)
     train_op = optimization.create_optimizer(loss, 0.03, 12, 0, False, optimizer=optimizer,
                                              lr_schedule="constant", gradient_accumulation_steps=steps,
@@ -388,7 +388,7 @@ def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, 
     if optimizer == "adamw" and use_resource:
         ops = {op.type for op in tf.get_default_graph().get_operations()}
         assert ops & {"ResourceApplyAdam", "BertAdamW", "StatefulPartitionedCall"} == {
-            "BertAdamW" if compiled and native_kernels.ops() else "ResourceApplyAdam"}
+            "BertAdamW" if compiled and native_kernels.load_ops() else "ResourceApplyAdam"}
     shapes = {name: values.shape for name, values in WEIGHTS.items()}
     weights = {name: values.copy() for name, values in WEIGHTS.items()}
     slots = {name: np.zeros(shape) for name, shape in optimization.slot_shapes(shapes, optimizer).items()}

@@ -182,7 +182,7 @@ def train_model(steps, precision):
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.get_or_create_global_step()
         if steps > 1:
-            randomness.set_part(tf.get_variable(
+            randomness.set_micro_batch(tf.get_variable(
                 "micro_batch", [], tf.int64, tf.zeros_initializer(), trainable=False,
                 collections=[tf.GraphKeys.LOCAL_VARIABLES, optimization.MICRO_BATCH_INDEX]))
         ids = tf.placeholder(tf.int32, [8 // steps, 8])
@@ -245,7 +245,7 @@ class Linear(object):
             self._accumulation = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
             self.variables = {variable.op.name: variable for variable in tf.global_variables()}
             self._norm = graph.get_operation_by_name("gradient_norm").outputs[0]
-            self._skipped_in_a_row = tf.get_collection(optimization.SKIPPED_IN_A_ROW)
+            self._skipped_in_a_row = tf.get_collection(optimization.CONSECUTIVE_SKIPPED_STEPS)
             self._session = tf.Session(graph=graph)
             initialize(self._session)
 
@@ -561,4 +561,4 @@ def test_run_classifier_does_the_same_with_compiled_kernels(classifier, tmp_path
     np.testing.assert_allclose(*[np.loadtxt(directory / "test_results.tsv")
                                  for directory in (tmp_path / "output", classifier.output)], rtol=1e-5)
     # Rounding tells that they were. Without a compiler plain ops take their place.
-    assert any((found[name] != expected[name]).any() for name in found) == (native.ops() is not None)
+    assert any((found[name] != expected[name]).any() for name in found) == (native.load_ops() is not None)

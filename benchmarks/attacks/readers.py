@@ -332,7 +332,8 @@ class Readers:
 
     def _texts(self, case, path):
         setting = dict(case.settings)
-        reader = row_examples.reader_of("classification", lambda name, default: setting.get(name, default))
+        reader = row_examples.create_reader("classification", lambda name,
+                                            default: setting.get(name, default))
         found = {"training": _seen(lambda: [(row.line, _of(row)) for row in reader.read(path).rows])}
         # As a training records them.
         for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
@@ -340,7 +341,7 @@ class Readers:
                 setting[name] = ",".join(map(str, columns))
         if reader.text is None:
             setting["text_column"] = ",".join(USUAL[len(case.examples[0][1])])
-        again = row_examples.reader_of("classification", lambda name, default: setting.get(name, default))
+        again = row_examples.create_reader("classification", lambda name, default: setting.get(name, default))
         found["evaluation"] = _seen(lambda: [(row.line, _of(row)) for row in again.read(
             path, known=list(LABELS)).rows])
         found["test file"] = _seen(lambda: [(row.line, _of(row)) for row in again.read(
@@ -349,7 +350,7 @@ class Readers:
         task = answers.Classification(model)
         found["predict"] = self._asked(task, model, path, 1000)
         found["predict, as lines come"] = self._asked(task, model, path, 0)
-        found["export"] = _seen(lambda: list(training_texts.of(model)))
+        found["export"] = _seen(lambda: list(training_texts.read_training_texts(model)))
         return found
 
     def _words(self, case, path):
@@ -362,15 +363,15 @@ class Readers:
         found["predict, as text"] = _seen(lambda: [
             (line, tuple(task.windows("\t".join(words))[1])) for line, words in _sentences(
                 tagging_data.read_conll(path, *columns))])
-        found["export"] = _seen(lambda: list(training_texts.of(model)))
+        found["export"] = _seen(lambda: list(training_texts.read_training_texts(model)))
         return found
 
     def _asked(self, task, model, path, ahead):
         """What predict.py asks of a predictor, and the predictor takes."""
         def read():
-            source = questions.Source(model, task.fields, task.required)
+            source = questions.QuestionReader(model, task.fields, task.required)
             with (gzip.open if path.lower().endswith(".gz") else open)(path, "rb") as stream:
-                for question in source.read(stream, path, questions.format_of(path), ahead):
+                for question in source.read(stream, path, questions.format_from_name(path), ahead):
                     if question.problem:
                         raise ValueError(f"{path}:{question.line}: {question.problem}")
                     task.windows(*question.values)

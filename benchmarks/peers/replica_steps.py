@@ -40,7 +40,7 @@ TRAVELS = {"fp32": tf.float32, "bf16": tf.bfloat16}
 
 
 class Group:
-    """The processes, as far as `collectives.Exchange` asks."""
+    """The processes, as far as `collectives.AllReduce` asks."""
 
     def __init__(self, spec):
         self.index, self.count = spec["index"], len(spec["addresses"])
@@ -50,7 +50,7 @@ class Group:
         return value
 
 
-class Exchange(collectives.Exchange):
+class Exchange(collectives.AllReduce):
     """An exchange that notes its sums, and of some kinds leaves them out or makes them late."""
 
     def __init__(self, group, kind, travels):
@@ -67,12 +67,12 @@ class Exchange(collectives.Exchange):
         self.sizes.append(tensor.shape.num_elements() * tensor.dtype.size)
         return super().sum(tensor)
 
-    def add_up(self, pairs):
+    def sum_variables(self, pairs):
         """As in training, or when all variables are ready."""
         if self.kind == "late":
             everything = tf.group(*[add for _, add in pairs])
             pairs = [(variable, everything) for variable, _ in pairs]
-        return super().add_up(pairs)
+        return super().sum_variables(pairs)
 
 
 def bytes_sent():
@@ -86,7 +86,7 @@ class Turn:
 
     def __init__(self, spec, group, kind, dtype, sizes):
         self.kind, self.dtype = kind, dtype
-        with tf.Graph().as_default() as self._graph, tf.device(collectives.device(group)):
+        with tf.Graph().as_default() as self._graph, tf.device(collectives.replica_device(group)):
             exchange = None if kind in ("alone", "apart") else Exchange(group, kind, TRAVELS[dtype])
             if kind in ("bare", "bare one", "ring"):
                 self._build_sums(exchange, [sum(sizes)] if kind == "bare one" else sizes)
@@ -105,7 +105,7 @@ class Turn:
 
     def _build_training(self, spec, exchange, group):
         if exchange:
-            tf.add_to_collection(graph_keys.EXCHANGE, exchange)
+            tf.add_to_collection(graph_keys.ALL_REDUCE, exchange)
         shape, config = spec["shape"], modeling.BertConfig.from_dict(spec["config"])
         ids, labels = tf.placeholder(tf.int32, shape), tf.placeholder(tf.int32, shape[:1])
         tf.train.get_or_create_global_step()

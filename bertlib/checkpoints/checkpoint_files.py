@@ -17,12 +17,12 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import tensorflow_internals
 from bertlib.system import files
 
-_OF_A_GLOB = re.compile(r"[*?\[\]\\]")
+_GLOB_CHARACTERS = re.compile(r"[*?\[\]\\]")
 _ENDINGS = r"\.(index|meta|data-\d{5}-of-\d{5})"
 _numbers = itertools.count()
 
 
-def in_directory(directory, *endings):
+def list_by_ending(directory, *endings):
     """Returns the paths in a directory whose names have one of some endings, sorted; none if it is no
     directory."""
     if not tf.gfile.IsDirectory(directory or "."):
@@ -31,17 +31,18 @@ def in_directory(directory, *endings):
             if name.endswith(endings)]
 
 
-def prefixes_in(directory):
+def list_checkpoints(directory):
     """Returns the prefixes of all checkpoints in a directory that have an index, sorted by name."""
-    return [path.removesuffix(".index") for path in in_directory(directory, ".index")]
+    return [path.removesuffix(".index") for path in list_by_ending(directory, ".index")]
 
 
-def of_training(directory):
+def list_training_checkpoints(directory):
     """Returns the prefixes `model.ckpt-<step>` in a directory that have an index, the lowest step first."""
-    return sorted((prefix for prefix in prefixes_in(directory) if step_of(prefix) is not None), key=step_of)
+    return sorted((prefix for prefix in list_checkpoints(directory) if step_in_name(prefix) is not None),
+                  key=step_in_name)
 
 
-def step_of(prefix):
+def step_in_name(prefix):
     """Returns the step in the name of a training's checkpoint; None if it is not named like one."""
     match = re.fullmatch(r"model\.ckpt-(\d+)", os.path.basename(prefix))
     return int(match.group(1)) if match else None
@@ -54,14 +55,14 @@ def exists(prefix):
                for path in (prefix + ".index", prefix))
 
 
-def files_of(prefix):
+def list_files(prefix):
     """Returns the paths of a checkpoint's files: index, data and graph."""
     directory, name = os.path.split(prefix)
     pattern = re.compile(re.escape(name) + _ENDINGS)
-    return [path for path in in_directory(directory, "") if pattern.fullmatch(os.path.basename(path))]
+    return [path for path in list_by_ending(directory, "") if pattern.fullmatch(os.path.basename(path))]
 
 
-def saved_at(prefix):
+def saved_time(prefix):
     """Returns when a checkpoint was written, in seconds since 1970."""
     index = prefix + ".index"
     return tf.gfile.Stat(index if tf.gfile.Exists(index) else prefix).mtime_nsec / 1e9
@@ -69,45 +70,45 @@ def saved_at(prefix):
 
 def remove(prefix):
     """Removes a checkpoint's files, the index first: without it there is no checkpoint."""
-    for path in sorted(files_of(prefix), key=lambda path: not path.endswith(".index")):
+    for path in sorted(list_files(prefix), key=lambda path: not path.endswith(".index")):
         tf.gfile.Remove(path)
 
 
 def remove_leftovers(model_dir):
     """Removes what a process killed while saving left behind: directories and files not yet moved into
     place."""
-    for path in in_directory(model_dir, ""):
+    for path in list_by_ending(model_dir, ""):
         if re.search(r"\.ckpt-\d+_temp/?$", path) and tf.gfile.IsDirectory(path):
             tf.gfile.DeleteRecursively(path)
         elif re.search(r"\.tmp[0-9a-f]{32}$", path) and not tf.gfile.IsDirectory(path):
             tf.gfile.Remove(path)
 
 
-def openable(prefix):
+def escape_prefix(prefix):
     """Returns a prefix under which TensorFlow finds a checkpoint until this process ends.
 
     It is the prefix itself unless that could be a glob; then it leads to links to the files.
     """
-    if not _OF_A_GLOB.search(prefix) or files.is_remote(prefix):
+    if not _GLOB_CHARACTERS.search(prefix) or files.is_remote(prefix):
         return prefix
-    links = os.path.join(_links(), str(next(_numbers)))
+    links = os.path.join(_link_directory(), str(next(_numbers)))
     os.mkdir(links)
-    for path in files_of(prefix):
+    for path in list_files(prefix):
         os.symlink(os.path.abspath(path), os.path.join(links, "checkpoint" + path.removeprefix(prefix)))
     return os.path.join(links, "checkpoint")
 
 
-def openable_directory(path):
+def escape_directory(path):
     """Returns a path under which TensorFlow finds what is in a directory until this process ends."""
-    if not _OF_A_GLOB.search(path) or files.is_remote(path):
+    if not _GLOB_CHARACTERS.search(path) or files.is_remote(path):
         return path
-    link = os.path.join(_links(), str(next(_numbers)))
+    link = os.path.join(_link_directory(), str(next(_numbers)))
     os.symlink(os.path.abspath(path), link)
     return link
 
 
 @functools.cache
-def _links():
+def _link_directory():
     """A directory for links, removed at the end of the process."""
     directory = tempfile.mkdtemp(prefix="checkpoint_links.")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -118,7 +119,7 @@ class Saver(tensorflow_internals.Saver):
     """TensorFlow's saver, which removes old checkpoints by name: not those of other directories, too."""
 
     def removes(self, prefix):
-        return bool(_OF_A_GLOB.search(prefix))
+        return bool(_GLOB_CHARACTERS.search(prefix))
 
     def remove(self, prefix):
         remove(prefix)

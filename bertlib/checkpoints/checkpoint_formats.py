@@ -1,7 +1,7 @@
 """Checkpoints of TensorFlow, and of Hugging Face's BERT as safetensors: found, read, converted, and started
 from.
 
-A training that goes on restores its own checkpoint in `resume`; `initializer_from` here is for a training
+A training that goes on restores its own checkpoint in `resume`; `create_init_fn` here is for a training
 that starts.
 
 Both are seen through `Checkpoint`: published variable names, shapes, and one tensor at a time as a NumPy
@@ -25,10 +25,10 @@ from bertlib.system import files
 # What training adds to a model's variables.
 _TRAINING_STATE = re.compile(
     r"(^|/)(global_step|adam_m|adam_v|beta[12]_power|(current_)?loss_scale(/value)?|learning_rate)(_\d+)?$")
-_MOST_DIFFERENCES_SHOWN = 12
+_MAX_DIFFERENCES_SHOWN = 12
 _BYTES_FED_AT_A_TIME = 64 * 2**20
-_NARROW = (np.float16, tf.bfloat16.as_numpy_dtype)
-_LARGEST = float(np.finfo(np.float32).max)
+_HALF_PRECISION = (np.float16, tf.bfloat16.as_numpy_dtype)
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 # What the reader of TensorFlow raises: an IndexError at the end of a truncated file, RuntimeErrors, its own.
 _READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError)
@@ -47,7 +47,7 @@ class DamagedError(ValueError):
         self.path, self.what = path, what
 
     def __str__(self):
-        return f"{self.what} {remedy(self.path)}"
+        return f"{self.what} {advice_on_damage(self.path)}"
 
 
 class Checkpoint(object):
@@ -78,9 +78,9 @@ class Checkpoint(object):
         except (*_READ_ERRORS, SafetensorError, OSError) as error:
             raise DamagedError(self.path, f"{self.path} is damaged: {name} cannot be read "
                                f"({_first_line(error)}).") from error
-        return value.astype(np.float32) if value.dtype in _NARROW else value
+        return value.astype(np.float32) if value.dtype in _HALF_PRECISION else value
 
-    def dtype_read(self, name):
+    def read_dtype(self, name):
         """Returns the `tf.DType` of what `read` returns."""
         return tf.float32 if self.dtypes[name] in (tf.float16, tf.bfloat16) else self.dtypes[name]
 
@@ -106,7 +106,7 @@ def open_checkpoint(path):
     return _open_tensorflow(path)
 
 
-def reordered(checkpoint, orders):
+def reorder_tensors(checkpoint, orders):
     """Returns a `Checkpoint` that has some tensors in another order: {name: for each of the first axes, list
     of int, where what comes first, second, … was before}."""
     def read(name):
@@ -118,13 +118,13 @@ def reordered(checkpoint, orders):
     return Checkpoint(checkpoint.path, checkpoint.shapes, read, checkpoint.dtypes, checkpoint.kind)
 
 
-def without(checkpoint, names):
+def drop_tensors(checkpoint, names):
     """Returns a `Checkpoint` that lacks some tensors."""
     shapes = {name: shape for name, shape in checkpoint.shapes.items() if name not in names}
     return Checkpoint(checkpoint.path, shapes, checkpoint.read, checkpoint.dtypes, checkpoint.kind)
 
 
-def directory_of(path):
+def directory_of_checkpoint(path):
     """Returns where the other files of a checkpoint are, given what `open_checkpoint` takes."""
     path = os.fspath(path)
     return path if tf.gfile.IsDirectory(path) else os.path.dirname(path)
@@ -138,16 +138,16 @@ def _open_directory(path):
     index = os.path.join(path, "model.safetensors.index.json")
     if tf.gfile.Exists(index):
         return _open_safetensors(path, _files_of_index(index))
-    found = checkpoint_files.in_directory(path, ".safetensors")
+    found = checkpoint_files.list_by_ending(path, ".safetensors")
     single = os.path.join(path, "model.safetensors")
     if single in found or len(found) == 1:
         return _open_safetensors(path, [single if single in found else found[0]])
     latest = latest_checkpoint(path) or only_checkpoint(path)
     if latest:
         return _open_tensorflow(latest)
-    if checkpoint_files.in_directory(path, ".bin"):
+    if checkpoint_files.list_by_ending(path, ".bin"):
         raise ValueError(f"{path} has no model.safetensors. {_NO_PICKLE}")
-    prefixes = checkpoint_files.prefixes_in(path)
+    prefixes = checkpoint_files.list_checkpoints(path)
     if prefixes:
         raise FileNotFoundError(f"The directory {path} holds {len(prefixes)} checkpoints, and no file "
                                 f"`checkpoint` that says which is meant. Name one, such as {prefixes[-1]}.")
@@ -158,7 +158,7 @@ def _open_directory(path):
 def _files_of_index(index):
     """The files that hold the tensors, of a model saved in several."""
     try:
-        named, reason = files.json_object(index).get("weight_map"), ""
+        named, reason = files.read_json_object(index).get("weight_map"), ""
     except ValueError as error:
         named, reason = None, f" ({error})"
     if not isinstance(named, dict) or not named:
@@ -178,11 +178,11 @@ def _open_tensorflow(prefix):
     if prefix.endswith("/"):
         raise FileNotFoundError(f"There is no directory {prefix}.")
     if not checkpoint_files.exists(prefix):
-        near = checkpoint_files.prefixes_in(os.path.dirname(prefix))
+        near = checkpoint_files.list_checkpoints(os.path.dirname(prefix))
         hint = f" That directory has: {', '.join(near[:5])}." if near else ""
         raise FileNotFoundError(f"There is no checkpoint {prefix} (looked for {prefix}.index).{hint}")
     try:
-        reader = tf.train.load_checkpoint(checkpoint_files.openable(prefix))
+        reader = tf.train.load_checkpoint(checkpoint_files.escape_prefix(prefix))
         shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     except (*_READ_ERRORS, ValueError) as error:
         raise DamagedError(prefix, f"The checkpoint {prefix} cannot be read ({_first_line(error)}): it is "
@@ -265,7 +265,7 @@ def published_name(key):
     if _SCOPES.match(key):  # saved from the bare BertModel
         key = "bert." + key
     # Conversions of 2018 kept gamma and beta; those names pass unchanged.
-    name, transpose = _with_other_ending(key, _ENDINGS)
+    name, transpose = _translate_ending(key, _ENDINGS)
     return re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).replace(".", "/"), transpose
 
 
@@ -279,10 +279,10 @@ def hugging_face_name(name):
         if name == head:
             return key, False
     key = re.sub(r"/layer_(\d+)/", r".layer.\1.", name).replace("/", ".")
-    return _with_other_ending(key, [(ours, theirs, transpose) for theirs, ours, transpose in _ENDINGS])
+    return _translate_ending(key, [(ours, theirs, transpose) for theirs, ours, transpose in _ENDINGS])
 
 
-def _with_other_ending(name, endings):
+def _translate_ending(name, endings):
     for old, new, transpose in endings:
         if name.endswith(old):
             return name[:-len(old)] + new, transpose
@@ -321,7 +321,7 @@ def write_tensorflow(prefix, checkpoint, names):
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         # Constants would be copied, and limited to 2 GB.
         tensors = [tf.numpy_function(functools.partial(checkpoint.read, name), [],
-                                     checkpoint.dtype_read(name))
+                                     checkpoint.read_dtype(name))
                    for name in names]
         session.run(tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names),
                                       tensors=tensors))
@@ -343,7 +343,7 @@ def write_safetensors(path, checkpoint, names):
     # The format: length of the header, header, data.
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name, (key, transpose) in keys.items():
-        shape, dtype = checkpoint.shapes[name], checkpoint.dtype_read(name)
+        shape, dtype = checkpoint.shapes[name], checkpoint.read_dtype(name)
         start, end = end, end + dtype.size * int(np.prod(shape))
         header[key.removeprefix("bert.") if bare else key] = {
             "dtype": codes[dtype], "shape": shape[::-1] if transpose else shape, "data_offsets": [start, end]}
@@ -377,14 +377,14 @@ def check_fits(checkpoint, expected, optional=()):
     lines = [f"  {name}: the checkpoint has {list(checkpoint.shapes[name])}, the model {list(expected[name])}"
              for name in differing]
     lines += [f"  {name}: not in the checkpoint; the model has {list(expected[name])}" for name in missing]
-    shown = lines[:_MOST_DIFFERENCES_SHOWN]
+    shown = lines[:_MAX_DIFFERENCES_SHOWN]
     if len(lines) > len(shown):
         shown.append(f"  … and {len(lines) - len(shown)} more")
     raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model:\n" + "\n".join(shown) + "\n"
                      + _probable_cause(checkpoint.shapes, expected, missing, differing))
 
 
-def step_in(path):
+def read_global_step(path):
     """Returns the global step (int) that a checkpoint holds; 0 if it holds none, or if the path is None."""
     if not path:
         return 0
@@ -478,24 +478,24 @@ def check_readable(checkpoint, names):
         if not np.isfinite(values).all():
             raise DamagedError(checkpoint.path, f"{checkpoint.path} is damaged: {name} holds values that are "
                                "not finite.")
-        if values.itemsize > 4 and values.size and np.abs(values).max() > _LARGEST:
+        if values.itemsize > 4 and values.size and np.abs(values).max() > _MAX_FLOAT32:
             raise ValueError(f"{checkpoint.path}: {name} holds {np.abs(values).max():g}, which float32 "
-                             f"cannot hold (at most {_LARGEST:.3g}). Such numbers are no weights: take "
+                             f"cannot hold (at most {_MAX_FLOAT32:.3g}). Such numbers are no weights: take "
                              "another checkpoint.")
 
 
-def damage(prefix):
+def find_damage(prefix):
     """Returns what is wrong with a TensorFlow checkpoint, a sentence; None if all of it can be read."""
     stamps = []
-    for path in checkpoint_files.files_of(prefix):
+    for path in checkpoint_files.list_files(prefix):
         status = tf.gfile.Stat(path)
         stamps.append((path, status.length, status.mtime_nsec))
-    return _damage(prefix, tuple(stamps))
+    return _find_damage(prefix, tuple(stamps))
 
 
 @functools.lru_cache(maxsize=100)
-def _damage(prefix, stamps):
-    """`damage`, read once as long as the files are the same."""
+def _find_damage(prefix, stamps):
+    """`find_damage`, read once as long as the files are the same."""
     del stamps
     try:
         found = _open_tensorflow(prefix)
@@ -507,13 +507,13 @@ def _damage(prefix, stamps):
     return None
 
 
-def remedy(path):
+def advice_on_damage(path):
     """Returns what to do about a damaged or missing checkpoint, in text: which one before it is whole."""
-    step, directory = checkpoint_files.step_of(path), os.path.dirname(path)
+    step, directory = checkpoint_files.step_in_name(path), os.path.dirname(path)
     if step is None:
         return "Copy or download the checkpoint again."
-    whole = next((prefix for prefix in reversed(checkpoint_files.of_training(directory))
-                  if checkpoint_files.step_of(prefix) < step and not damage(prefix)), None)
+    whole = next((prefix for prefix in reversed(checkpoint_files.list_training_checkpoints(directory))
+                  if checkpoint_files.step_in_name(prefix) < step and not find_damage(prefix)), None)
     if whole is None:
         return (f"There is no whole one before it in {directory or '.'}. Restore its files from a copy, or "
                 "use another directory to start again.")
@@ -527,7 +527,7 @@ def remedy(path):
 # --- Starting from it -----------------------------------------------------------------------------------
 
 
-def starting_scaffold(init_checkpoint):
+def create_scaffold(init_checkpoint):
     """Returns the `tf.train.Scaffold` of a model_fn whose weights, all trainable variables so far, start from
     a checkpoint.
 
@@ -536,10 +536,10 @@ def starting_scaffold(init_checkpoint):
     """
     if not init_checkpoint:
         return None
-    return tf.train.Scaffold(init_fn=initializer_from(init_checkpoint, tf.trainable_variables()))
+    return tf.train.Scaffold(init_fn=create_init_fn(init_checkpoint, tf.trainable_variables()))
 
 
-def initializer_from(init_checkpoint, variables):
+def create_init_fn(init_checkpoint, variables):
     """Returns what a `tf.train.Scaffold` takes as `init_fn`: loads the variables that the checkpoint has.
 
     It runs after random initialization, and only if no checkpoint of this training was restored. The graph
@@ -563,7 +563,7 @@ def initializer_from(init_checkpoint, variables):
 
     def init_fn(scaffold, session):
         del scaffold
-        for group in _groups(found, _BYTES_FED_AT_A_TIME):
+        for group in _groups_by_size(found, _BYTES_FED_AT_A_TIME):
             # The initializer is an assignment; its second input is the value.
             session.run([variable.initializer for variable in group],
                         {variable.initializer.inputs[1]: checkpoint.read(variable.op.name)
@@ -574,7 +574,7 @@ def initializer_from(init_checkpoint, variables):
     return init_fn
 
 
-def _groups(variables, num_bytes):
+def _groups_by_size(variables, num_bytes):
     """Yields lists of variables that follow each other: one, or as many as have no more than so many
     bytes."""
     group, size = [], 0
@@ -592,7 +592,7 @@ def _groups(variables, num_bytes):
 def only_checkpoint(directory):
     """Returns the prefix of the one checkpoint in a directory without a file `checkpoint`, as the published
     downloads are; None if there is another number of them."""
-    prefixes = checkpoint_files.prefixes_in(directory)
+    prefixes = checkpoint_files.list_checkpoints(directory)
     listed = tf.gfile.Exists(os.path.join(directory, "checkpoint"))
     return prefixes[0] if len(prefixes) == 1 and not listed else None
 
@@ -617,7 +617,7 @@ def all_checkpoints(model_dir):
     """
     path = os.path.join(model_dir, "checkpoint")
     if not tf.gfile.Exists(path) or tf.gfile.IsDirectory(path):
-        return _unlisted(model_dir)
+        return _find_unlisted(model_dir)
     try:
         state = tf.train.get_checkpoint_state(model_dir)
     except ValueError:  # it names no checkpoint
@@ -634,28 +634,28 @@ def all_checkpoints(model_dir):
     newest = os.path.basename(state.model_checkpoint_path)
     if not prefixes or os.path.basename(prefixes[-1]) != newest:
         raise FileNotFoundError(f"{path} names {newest}, but there is no {newest}.index beside it. "
-                                f"{remedy(os.path.join(model_dir, newest))}")
+                                f"{advice_on_damage(os.path.join(model_dir, newest))}")
     return prefixes
 
 
-def _unlisted(model_dir):
+def _find_unlisted(model_dir):
     """`all_checkpoints` of a directory whose `checkpoint` file was lost; most such directories hold none."""
-    prefixes = checkpoint_files.of_training(model_dir)
-    if not prefixes or checkpoint_files.step_of(prefixes[-1]) == 0:  # from there or anew is the same
+    prefixes = checkpoint_files.list_training_checkpoints(model_dir)
+    if not prefixes or checkpoint_files.step_in_name(prefixes[-1]) == 0:  # from there or anew is the same
         return []
     whole = list(prefixes)
-    while whole and damage(whole[-1]):
+    while whole and find_damage(whole[-1]):
         whole.pop()
     if not whole:
         raise ValueError(f"{model_dir} holds checkpoints, but no file `checkpoint` that names them, and none "
-                         f"is whole. The newest: {damage(prefixes[-1])} Restore its files from a copy, or "
-                         "use another directory to start again.")
-    _say_that_the_list_is_gone(model_dir, os.path.basename(whole[-1]))
+                         f"is whole. The newest: {find_damage(prefixes[-1])} Restore its files from a copy, "
+                         "or use another directory to start again.")
+    _warn_of_missing_list(model_dir, os.path.basename(whole[-1]))
     return whole
 
 
 @functools.cache
-def _say_that_the_list_is_gone(model_dir, name):
+def _warn_of_missing_list(model_dir, name):
     logging.warning("%s has no file `checkpoint`, which names the newest one: going on from %s, the newest "
                     "that is whole.", model_dir, name)
 

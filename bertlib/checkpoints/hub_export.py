@@ -1,6 +1,6 @@
 """Making hub modules in the format of TensorFlow 1: graphs of their variants, and the directory.
 
-`hub_module` reads them; `hub_module.create_spec` and `Spec.export` are what programs call.
+`hub_module` reads them; `hub_module.create_module_spec` and `Spec.export` are what programs call.
 """
 
 import os
@@ -50,7 +50,7 @@ def attach_message(key, message):
         type_url=key, value=message.SerializeToString()).SerializeToString())
 
 
-def graphs(module_fn, tags_and_args=None, drop_collections=None):
+def build_variants(module_fn, tags_and_args=None, drop_collections=None):
     """Builds the variants of a module.
 
     Args:
@@ -85,7 +85,7 @@ def graphs(module_fn, tags_and_args=None, drop_collections=None):
     return list(made.values())
 
 
-def write(path, variants, values):
+def write_module(path, variants, values):
     """Writes a module, whole or not at all.
 
     Args:
@@ -102,14 +102,14 @@ def write(path, variants, values):
         raise FileExistsError(f"{path} exists. Export the module to a directory that is new.")
     partial = f"{path}.partial"
     try:
-        with files.explaining_disk(path):
+        with files.translate_disk_errors(path):
             if tf.gfile.Exists(partial):
                 tf.gfile.DeleteRecursively(partial)
             builder = tf.saved_model.Builder(partial)
             for number, variant in enumerate(variants):
-                _add(builder, variant, values if number == 0 else None)
+                _add_variant(builder, variant, values if number == 0 else None)
             builder.save()
-            with files.opened(os.path.join(partial, DECLARATION), "wb") as declaration:
+            with files.open_file(os.path.join(partial, DECLARATION), "wb") as declaration:
                 declaration.write(FORMAT_3)
             tf.gfile.Rename(partial, path, overwrite=True)
     except BaseException:
@@ -118,7 +118,7 @@ def write(path, variants, values):
         raise
 
 
-def _add(builder, variant, values):
+def _add_variant(builder, variant, values):
     """Adds a variant to what is written, with the variables' values unless they are None."""
     with tf.Graph().as_default(), tf.Session() as session:
         tensorflow_internals.import_meta_graph(variant, clear_devices=True)

@@ -20,7 +20,7 @@ from bertlib.checkpoints import checkpoint_files, hub_export
 from bertlib.graph import randomness, tensorflow_internals
 from bertlib.system import files
 
-CACHE = "TFHUB_CACHE_DIR"
+CACHE_VARIABLE = "TFHUB_CACHE_DIR"
 _SAVED_MODEL = "saved_model.pb", "saved_model.pbtxt"
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 _DEFAULT_SIGNATURES = ("default", "serving_default")
@@ -46,7 +46,7 @@ class TensorInfo(NamedTuple):
 # --- Where it is -----------------------------------------------------------------------------------------
 
 
-def find(handle):
+def resolve(handle):
     """Returns the directory of a module.
 
     Args:
@@ -76,20 +76,20 @@ def find(handle):
 
 def _cached(address):
     name = hashlib.sha1(address.encode()).hexdigest()
-    cache = os.environ.get(CACHE)
+    cache = os.environ.get(CACHE_VARIABLE)
     directory = cache and os.path.join(cache, name)
     if directory and files.is_directory(directory):
-        return find(directory)
-    where = f"${CACHE} has no {name}" if cache else f"${CACHE} is not set"
+        return resolve(directory)
+    where = f"${CACHE_VARIABLE} has no {name}" if cache else f"${CACHE_VARIABLE} is not set"
     raise FileNotFoundError(f"{address} is an address, and nothing is downloaded ({where}). Download the "
                             "module and unpack it (tar -xzf), and give its directory; or put that into the "
-                            f"cache under the name {name}, and set {CACHE}.")
+                            f"cache under the name {name}, and set {CACHE_VARIABLE}.")
 
 
 # --- What is in it ---------------------------------------------------------------------------------------
 
 
-class Spec(object):
+class ModuleSpec(object):
     """What a module's directory holds, or one that is still to be written; a `hub.ModuleSpec`."""
 
     def __init__(self, directory, graphs=None):
@@ -152,11 +152,11 @@ class Spec(object):
 
     def get_input_info_dict(self, signature=None, tags=None):
         """Returns {name: TensorInfo} of a signature's inputs."""
-        return _infos(self.signature(signature, tags)[1].inputs)
+        return _tensor_infos(self.signature(signature, tags)[1].inputs)
 
     def get_output_info_dict(self, signature=None, tags=None):
         """Returns {name: TensorInfo} of a signature's outputs."""
-        return _infos(self.signature(signature, tags)[1].outputs)
+        return _tensor_infos(self.signature(signature, tags)[1].outputs)
 
     def get_attached_message(self, key, message_type, tags=None, required=False):
         """Returns the message that is attached to a variant under a key, or None.
@@ -196,24 +196,25 @@ class Spec(object):
             module.export(path, session)
 
     def write(self, path, values):
-        """Writes the module; see `hub_export.write`."""
-        hub_export.write(path, [_with_assets(graph, self.directory) for graph in self._variants.values()],
-                         values)
+        """Writes the module; see `hub_export.write_module`."""
+        variants = [_set_asset_paths(graph, self.directory) for graph in self._variants.values()]
+        hub_export.write_module(path, variants, values)
 
 
-def _infos(tensors):
+def _tensor_infos(tensors):
     return {name: TensorInfo(tf.as_dtype(info.dtype), tf.TensorShape(info.tensor_shape),
                              info.WhichOneof("encoding") == "coo_sparse") for name, info in tensors.items()}
 
 
-def load(spec):
-    """Returns the `Spec` of what `find` takes; a `Spec` is one."""
-    return spec if isinstance(spec, Spec) else Spec(find(spec))
+def load_module_spec(spec):
+    """Returns the `ModuleSpec` of what `resolve` takes; a `ModuleSpec` is one."""
+    return spec if isinstance(spec, ModuleSpec) else ModuleSpec(resolve(spec))
 
 
-def create_spec(module_fn, tags_and_args=None, drop_collections=None):
-    """Returns the `Spec` of a new module; arguments and errors are those of `hub_export.graphs`."""
-    return Spec("a new module", hub_export.graphs(module_fn, tags_and_args, drop_collections))
+def create_module_spec(module_fn, tags_and_args=None, drop_collections=None):
+    """Returns the `ModuleSpec` of a new module; arguments and errors are those of
+    `hub_export.build_variants`."""
+    return ModuleSpec("a new module", hub_export.build_variants(module_fn, tags_and_args, drop_collections))
 
 
 # --- In a graph ------------------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ class Module(object):
         """Creates the module's variables and tables; the variables' initial values are the module's weights.
 
         Args:
-          spec: a `Spec`, or what `find` takes.
+          spec: a `ModuleSpec`, or what `resolve` takes.
           trainable: whether its variables are trained. Then its regularization losses and update ops are in
             their collections too.
           name: the variable scope, made unique.
@@ -236,17 +237,17 @@ class Module(object):
           ValueError: there is no such variant, or the checkpoint does not have its variables.
           RuntimeError: the name scope of that name is taken.
         """
-        self._spec = load(spec)
+        self._spec = load_module_spec(spec)
         self._tags = tags
         self._trainable = trainable
         self._graph = tf.get_default_graph()
-        self._definition = _with_assets(self._spec.variant(tags), self._spec.directory)
+        self._definition = _set_asset_paths(self._spec.variant(tags), self._spec.directory)
         if self._definition.HasField("object_graph_def"):
             raise ValueError(f"{self._spec.directory} is a SavedModel of TensorFlow 2, which has its "
                              "variables in another form. Use tf.saved_model.load, or export it from "
                              "TensorFlow 1.")
         self._scope = _unused_scope(name)
-        with tf.name_scope(_parent(self._scope)), tf.control_dependencies(None):
+        with tf.name_scope(_parent_name_scope(self._scope)), tf.control_dependencies(None):
             variables, self._state = self._create_state()
         self._variable_map = _variables_by_name(variables)
         self._start_from_checkpoint()
@@ -294,8 +295,8 @@ class Module(object):
             wanted += [tf.GraphKeys.TRAINABLE_VARIABLES, tf.GraphKeys.REGULARIZATION_LOSSES]
         nodes = {node.name: node for node in self._definition.graph_def.node}
         state = [name for name, node in nodes.items() if _is_state(node)]
-        kept = _ancestors(nodes, {*state, *_named_in(self._definition, wanted)})
-        part = _part(self._definition, kept, wanted, self._scope)
+        kept = _ancestors(nodes, {*state, *_nodes_in_collections(self._definition, wanted)})
+        part = _extract_subgraph(self._definition, kept, wanted, self._scope)
         variables = tensorflow_internals.import_meta_graph(
             part, clear_devices=True, import_scope=os.path.basename(self._scope)) or {}
         return variables, {f"{name}:0": self._graph.get_tensor_by_name(f"{self._scope}/{name}:0")
@@ -337,7 +338,7 @@ class Module(object):
         if self._graph is not tf.get_default_graph():
             raise RuntimeError("Module must be applied in the graph that it was instantiated for.")
         name, definition = self._spec.signature(signature, self._tags)
-        feed = _fed(name, definition.inputs, inputs)
+        feed = _feed_tensors(name, definition.inputs, inputs)
         outputs = {key: _tensor_name(f"{name}: output {key}", info)
                    for key, info in definition.outputs.items()}
         if not as_dict and "default" not in outputs:
@@ -356,19 +357,20 @@ class Module(object):
         # A context of tf.cond or tf.while_loop names all nodes in it.
         has_contexts = any(_collection(self._definition, key).bytes_list.value for key in _CONTEXTS)
         kept = set(nodes) if has_contexts else _ancestors(
-            nodes, {*map(_node_of, outputs), *_named_in(self._definition, wanted)}, set(map(_node_of, feed)))
+            nodes, {*map(_node_name, outputs), *_nodes_in_collections(self._definition, wanted)},
+            set(map(_node_name, feed)))
         scope = self._graph.unique_name(name, mark_as_used=False)
-        part = _part(self._definition, kept, wanted, scope)
-        self._settle_gradients(part.graph_def)
-        feed = {**feed, **_keyed_draws(part.graph_def)}
-        used = {_tensor_of(source) for node in part.graph_def.node for source in node.input}
+        part = _extract_subgraph(self._definition, kept, wanted, scope)
+        self._handle_python_gradients(part.graph_def)
+        feed = {**feed, **_seed_random_ops(part.graph_def)}
+        used = {_tensor_name_of_input(source) for node in part.graph_def.node for source in node.input}
         mapped = {key: tensor for key, tensor in feed.items() if key in used}
         tensorflow_internals.import_meta_graph(part, clear_devices=True, import_scope=os.path.basename(scope),
                                                input_map=mapped)
         return [feed[key] if key in feed else self._graph.get_tensor_by_name(f"{scope}/{key}")
                 for key in outputs]
 
-    def _settle_gradients(self, graph_def):
+    def _handle_python_gradients(self, graph_def):
         """Handles gradients that were Python functions where the module was made, and are not in the file.
 
         Raises:
@@ -402,12 +404,12 @@ def _is_state(node):
     return definition.is_stateful and not definition.input_arg and len(definition.output_arg) == 1
 
 
-def _node_of(name):
+def _node_name(name):
     """The node that an input or tensor's name is about: "^a", "a" and "a:1" are of "a"."""
     return name.lstrip("^").split(":")[0]
 
 
-def _tensor_of(source):
+def _tensor_name_of_input(source):
     return source if ":" in source or source.startswith("^") else f"{source}:0"
 
 
@@ -419,7 +421,7 @@ def _ancestors(nodes, names, borders=()):
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            sources = map(_node_of, nodes[name].input)
+            sources = map(_node_name, nodes[name].input)
             waiting.extend(source for source in sources if source not in found and source not in borders)
     return found
 
@@ -429,18 +431,18 @@ def _collection(definition, key):
     return (definition if key in definition.collection_def else tf.MetaGraphDef()).collection_def[key]
 
 
-def _named_in(definition, keys):
+def _nodes_in_collections(definition, keys):
     """The nodes that entries of collections name."""
     for key in keys:
         found = _collection(definition, key)
-        yield from map(_node_of, found.node_list.value)
+        yield from map(_node_name, found.node_list.value)
         for entry in found.bytes_list.value if key.endswith("variables") else ():
             found = tensorflow_internals.VariableDef.FromString(entry)
-            yield from map(_node_of, filter(None, (found.variable_name, found.initial_value_name,
-                                                   found.initializer_name, found.snapshot_name)))
+            yield from map(_node_name, filter(None, (found.variable_name, found.initial_value_name,
+                                                     found.initializer_name, found.snapshot_name)))
 
 
-def _part(definition, kept, collections, scope):
+def _extract_subgraph(definition, kept, collections, scope):
     """Returns the MetaGraphDef of some nodes and collections of one, to be imported into a scope."""
     part = tf.MetaGraphDef()
     part.meta_info_def.CopyFrom(definition.meta_info_def)
@@ -449,7 +451,7 @@ def _part(definition, kept, collections, scope):
     for node in definition.graph_def.node:
         if node.name not in kept:
             continue
-        node = _appended(part.graph_def.node, node)
+        node = _append_node(part.graph_def.node, node)
         node.input[:] = [source for source in node.input if source[0] != "^" or source[1:] in kept]
         node.attr.pop("_class", None)  # a node that it is to be beside may be missing
         if "shared_name" in node.attr and node.attr["shared_name"].s:
@@ -461,26 +463,26 @@ def _part(definition, kept, collections, scope):
     return part
 
 
-def _appended(nodes, node):
+def _append_node(nodes, node):
     nodes.append(node)
     return nodes[-1]
 
 
-def _with_assets(definition, directory):
+def _set_asset_paths(definition, directory):
     """Returns a MetaGraphDef whose tensors of assets' paths are those in a directory."""
     found = tf.MetaGraphDef()
     found.CopyFrom(definition)
     assets = tensorflow_internals.asset_paths(directory, definition)
     nodes = {node.name: node for node in found.graph_def.node}
     for name, path in assets.items():
-        nodes[_node_of(name)].attr["value"].tensor.CopyFrom(tf.make_tensor_proto(path))
+        nodes[_node_name(name)].attr["value"].tensor.CopyFrom(tf.make_tensor_proto(path))
     if assets:
         paths = found.collection_def[tf.GraphKeys.ASSET_FILEPATHS].node_list.value
         paths[:] = sorted({*paths, *assets})
     return found
 
 
-def _keyed_draws(graph_def):
+def _seed_random_ops(graph_def):
     """Makes draws of random numbers in a graph depend on a seed each; returns {the seed's name: tensor}."""
     seeds = {}
     for node in graph_def.node:
@@ -506,7 +508,7 @@ def _unused_scope(name):
     Raises:
       RuntimeError: that name scope is taken.
     """
-    with tf.name_scope(_parent(f"{tf.get_variable_scope().name}/{name}".lstrip("/"))):
+    with tf.name_scope(_parent_name_scope(f"{tf.get_variable_scope().name}/{name}".lstrip("/"))):
         with tf.variable_scope(None, default_name=name, auxiliary_name_scope=False) as scope:
             found = scope.name
         if tf.get_default_graph().unique_name(os.path.basename(found), mark_as_used=False) != found:
@@ -515,7 +517,7 @@ def _unused_scope(name):
     return found
 
 
-def _parent(scope):
+def _parent_name_scope(scope):
     """The name scope that a scope is in, to enter it again."""
     outer = os.path.dirname(scope)
     return f"{outer}/" if outer else ""
@@ -525,7 +527,7 @@ def _variables_by_name(imported):
     """{name in the module: variable, or parts in their order}, given {name of a tensor there: variable}."""
     found, parts = {}, {}
     for key, variable in imported.items():
-        name = _node_of(key)
+        name = _node_name(key)
         definition = variable.to_proto()
         if definition.HasField("save_slice_info_def"):
             offset = tuple(definition.save_slice_info_def.var_offset)
@@ -537,7 +539,7 @@ def _variables_by_name(imported):
     return found
 
 
-def _fed(signature, infos, inputs):
+def _feed_tensors(signature, infos, inputs):
     """Returns {name of the tensor in the module: tensor} of what a call gives a signature.
 
     Raises:

@@ -14,7 +14,7 @@ from bertlib.graph import collectives, graph_keys
 from bertlib.system import files
 
 
-def scaffold_of(spec, checkpoint, config):
+def create_restoring_scaffold(spec, checkpoint, config):
     """Returns the spec's scaffold, with a saver of ours if it has none, after a check that the checkpoint
     fits the graph.
 
@@ -63,11 +63,11 @@ def _restore_without(saver, saved, absent):
     saver.restore = restore
 
 
-def session(scaffold, checkpoint, config, hooks, is_training=False, group=None):
+def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=None):
     """Opens a session and restores a checkpoint in it: what a killed run goes on from.
 
     Args:
-      scaffold: see `scaffold_of`.
+      scaffold: see `create_restoring_scaffold`.
       checkpoint: path, or None to initialize all variables.
       config: a `RunConfig`.
       hooks: list of SessionRunHook.
@@ -82,30 +82,31 @@ def session(scaffold, checkpoint, config, hooks, is_training=False, group=None):
       ValueError: the checkpoint is damaged.
     """
     session_config = collectives.session_config(config.session_config) if group else config.session_config
-    with explaining_damage(checkpoint):
+    with translate_restore_errors(checkpoint):
         opened = tf.train.SingularMonitoredSession(
-            hooks, scaffold, master=collectives.target(group, session_config) if group else "",
+            hooks, scaffold, master=collectives.session_target(group, session_config) if group else "",
             config=session_config,
-            checkpoint_filename_with_path=checkpoint and checkpoint_files.openable(checkpoint))
+            checkpoint_filename_with_path=checkpoint and checkpoint_files.escape_prefix(checkpoint))
     directory = config.model_dir.rstrip("/")
     if is_training and checkpoint and os.path.dirname(checkpoint) == directory:
         # Not those of a directory that this is a copy of.
         scaffold.saver.set_last_checkpoints_with_time(
-            [(path, checkpoint_files.saved_at(path)) for path in checkpoint_formats.all_checkpoints(directory)
+            [(path, checkpoint_files.saved_time(path))
+             for path in checkpoint_formats.all_checkpoints(directory)
              if os.path.dirname(path) == directory])
     return opened
 
 
 @contextlib.contextmanager
-def explaining_damage(checkpoint):
+def translate_restore_errors(checkpoint):
     """Says what can be done about a checkpoint that cannot be restored in the block."""
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         # Hooks write files when a session begins.
-        if files.disk_problem(error, checkpoint or ""):
+        if files.describe_disk_error(error, checkpoint or ""):
             raise
-        what = checkpoint and checkpoint_formats.damage(checkpoint)  # which names the tensor
+        what = checkpoint and checkpoint_formats.find_damage(checkpoint)  # which names the tensor
         if not what:
             raise
         raise checkpoint_formats.DamagedError(checkpoint, what) from error

@@ -12,13 +12,13 @@ from bertlib.runs.settings import (
     CLASSES,
     INPUT,
     MACHINE,
-    PATHS,
+    PATH_SUFFIXES,
     PHASES,
     SPEED,
     TASK,
     WEIGHTS,
     Settings,
-    steps_of,
+    parse_profile_steps,
 )
 import modeling
 import optimization
@@ -30,12 +30,12 @@ _HELP_WIDTH = 110
 
 # What whole numbers may be at most, where their flag has no bound of its own: more overflows somewhere in
 # TensorFlow or NumPy. The seed is an int64 there; the other one may be any number.
-_MOST = 2**31 - 1
+_MAX_INT32 = 2**31 - 1
 _SEEDS = {"seed": 2**63 - 1, "random_seed": math.inf}
-MOST_WORKERS = 1024
-MOST_GB = 1e6
+MAX_WORKERS = 1024
+MAX_GB = 1e6
 # A number of epochs with which the number of steps, too, is an int64.
-_MOST_EPOCHS = 1e9
+_MAX_EPOCHS = 1e9
 
 # Heading of a section -> the names of its flags, in the order of their definition.
 _sections = {}
@@ -59,7 +59,7 @@ def section(heading, affects=None):
     Args:
       heading: str.
       affects: one of `settings.CLASSES`: what of a training the flags affect. By it run.json records a flag,
-        and a later command takes it over or refuses it, see `run_record.take_over`. None for flags of
+        and a later command takes it over or refuses it, see `run_record.inherit_record`. None for flags of
         commands that do not train.
     """
     if affects not in (None, *CLASSES):
@@ -112,7 +112,7 @@ def _help_of(flag):
                                         subsequent_indent=6 * " ")]
 
 
-def names():
+def flag_names():
     """Returns the names of all flags that are in a section: those of the command, not those of absl."""
     return [name for names in _sections.values() for name in names if name in FLAGS]
 
@@ -120,10 +120,10 @@ def names():
 # --- Values ----------------------------------------------------------------------------------------------
 
 
-def settings():
+def read_settings():
     """Returns the values of all flags, as `Settings`."""
     return Settings({name: FLAGS[name].value for name in FLAGS},
-                    {name for name in FLAGS if FLAGS[name].present}, names(), _classes)
+                    {name for name in FLAGS if FLAGS[name].present}, flag_names(), _classes)
 
 
 def phases_given():
@@ -135,7 +135,8 @@ def refuse_empty_paths():
     """Raises a ValueError if a path on the command line is empty, as a shell variable that is not set is."""
     for name in FLAGS:
         flag = FLAGS[name]
-        if flag.present and name.endswith(PATHS) and isinstance(flag.value, str) and not flag.value.strip():
+        is_path = name.endswith(PATH_SUFFIXES) and isinstance(flag.value, str)
+        if flag.present and is_path and not flag.value.strip():
             raise ValueError(f"--{name} is empty. If a variable of the shell stands for the path, it is not "
                              "set: set it, or leave the flag out.")
 
@@ -171,7 +172,7 @@ def define_classification_flags(tasks, xnli_languages):
                              "must be a number from 0 to below 1")
 
 
-def define_own_data_flags():
+def define_custom_data_flags():
     """Defines the flags of one's own data, in place of a known task; see `own_data`."""
     with section("Your own data, in place of a task", INPUT):
         flags.DEFINE_string("train_file", None, "File to train on: .csv, .tsv, .jsonl or .json (JSON Lines, "
@@ -244,7 +245,7 @@ def define_model_flags(max_seq_length):
 
 
 def define_tokenizer_flags():
-    """Defines the flags that say how text becomes ids; see `checks.load_tokenizer`."""
+    """Defines the flags that say how text becomes ids; see `vocabularies.load_tokenizer`."""
     with section("Model", WEIGHTS):
         flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line.")
         flags.DEFINE_string("spm_model_file", None, "In place of --vocab_file: the model's SentencePiece "
@@ -262,7 +263,7 @@ def define_input_flags():
         flags.DEFINE_integer("num_workers", 1,
                              "Processes that turn text into features, 0 for one a core. The features are the "
                              "same. One does 100,000 short examples a second, so that only long files of "
-                             "long texts gain.", lower_bound=0, upper_bound=MOST_WORKERS)
+                             "long texts gain.", lower_bound=0, upper_bound=MAX_WORKERS)
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("trim_padding", None, "Sort examples by length, cut each batch after its longest "
                           "sequence, and train a classifier without computing the padding that is left. It "
@@ -319,7 +320,7 @@ def define_training_flags():
         flags.DEFINE_float("memory_limit_gb", None,
                            "Memory that a training step may take, in 10⁹ bytes: what 0 and auto above go by. "
                            "By default, nearly all of the GPU's, or without a GPU all RAM that is free.",
-                           lower_bound=0, upper_bound=MOST_GB)
+                           lower_bound=0, upper_bound=MAX_GB)
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("compile_kernels", None,
                           "Make the elementwise parts of a training step for this machine's CPU, in C++, "
@@ -333,7 +334,8 @@ def define_training_flags():
                             "log, for TensorBoard (in output_dir), and log which types of ops took the time.")
         flags.DEFINE_enum("gradient_dtype", "fp32", ["fp32", "bf16"],
                           "What gradients travel in between replicas. bf16 halves the bytes, and rounds.")
-    flags.register_validator("profile_steps", lambda text: text is None or steps_of(text) is not None,
+    flags.register_validator("profile_steps",
+                             lambda text: text is None or parse_profile_steps(text) is not None,
                              "must be two numbers a,b with 1 <= a <= b, such as 100,105: the first and the "
                              "last step to trace")
     require_finite("memory_limit_gb")
@@ -347,7 +349,7 @@ def define_replica_flags():
                              "Processes on this machine that share the work, one for each GPU; 0: as many as "
                              "there are GPUs. A training step stays the same one: a replica is a micro-batch "
                              "that runs at the same time. With TF_CONFIG several machines share it; see "
-                             "docs/cluster.md.", lower_bound=0, upper_bound=MOST_WORKERS)
+                             "docs/cluster.md.", lower_bound=0, upper_bound=MAX_WORKERS)
         flags.DEFINE_float("replica_timeout", 60.0, "Seconds in which all replicas have ended after one was "
                            "killed, stopped or cut off.")
     with section("Several GPUs and machines", MACHINE):
@@ -380,8 +382,8 @@ def define_epoch_flags():
         flags.DEFINE_float("warmup_proportion", 0.1,
                            "Share of the training steps in which the learning rate rises.")
     _require_positive("num_train_epochs")
-    flags.register_validator("num_train_epochs", lambda value: value <= _MOST_EPOCHS,
-                             f"must be at most {_MOST_EPOCHS:g}")
+    flags.register_validator("num_train_epochs", lambda value: value <= _MAX_EPOCHS,
+                             f"must be at most {_MAX_EPOCHS:g}")
     flags.register_validator("warmup_proportion", lambda value: value is not None and 0 <= value <= 1,
                              "must be a number from 0 to 1")
 
@@ -415,15 +417,15 @@ def define_common_flags(description):
     flags.DEFINE_flag(_HelpFlag(description))
     with section("When it fails", MACHINE):
         flags.DEFINE_bool("traceback", False, "Show the Python traceback of an error.")
-    _bound_integers()
+    _limit_numbers()
 
 
-def _bound_integers():
+def _limit_numbers():
     """Has numbers refused that are too large for what computes with them."""
     for name in itertools.chain.from_iterable(_sections.values()):
         flag = FLAGS[name]
         if flag.flag_type() == "int" and flag.parser.upper_bound is None:
-            most = _SEEDS.get(name, _MOST)
+            most = _SEEDS.get(name, _MAX_INT32)
             flags.register_validator(
                 name, lambda value, most=most: value is None or abs(value) <= most, f"must be at most {most}")
 

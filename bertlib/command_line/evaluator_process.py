@@ -56,7 +56,7 @@ def follow(coordinator, timeout):
     with replica_launcher.noted_signals() as signals:
         while not signals:
             runs, newest = chief.runs(), checkpoint_formats.latest_checkpoint(FLAGS.output_dir)
-            step = newest and checkpoint_files.step_of(newest)
+            step = newest and checkpoint_files.step_in_name(newest)
             if step and step != evaluated:  # at step 0 there is nothing to evaluate yet
                 code = _evaluate(signals)
                 if code and files.exists(f"{newest}.index"):  # else it was removed meanwhile, for newer ones
@@ -81,9 +81,9 @@ def _evaluate(signals):
     It is told the settings of the weights that run.json has: the flags of this command line are those of a
     training that may go on with others, and has not written them down yet.
     """
-    record, settings = output_files.read_record(FLAGS.output_dir), common_flags.settings()
+    record, settings = output_files.read_record(FLAGS.output_dir), common_flags.read_settings()
     trained = record["settings"] if record else {}
-    changes = {**{name: trained[name] for name in settings.of_class(WEIGHTS)
+    changes = {**{name: trained[name] for name in settings.names_of_class(WEIGHTS)
                   if trained.get(name) is not None},
                "do_train": "false", "do_eval": "true", "do_predict": "false", "do_export": "false",
                "eval_each_checkpoint": "false",

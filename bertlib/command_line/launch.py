@@ -69,22 +69,22 @@ def run(main, goes_on=False, description=None, takes_paths=False):
                 raise ValueError(
                     f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
             common_flags.refuse_empty_paths()
-            end = process_role.launch(_what_goes_on(goes_on).strip())
+            end = process_role.launch(_resume_advice(goes_on).strip())
             if end is not None:
-                return _end_as(end)
+                return _end_like_replicas(end)
             signals.handle_termination(
-                lambda: _say(f"terminated.{_what_goes_on(goes_on)}", signals.exit_code()))
-            with _interruptions_first(), process_role.joined():
+                lambda: _report_end(f"terminated.{_resume_advice(goes_on)}", signals.exit_code()))
+            with _interruption_wins(), process_role.join_replicas():
                 main(argv)
                 terminal.flush_output()
         except UnicodeEncodeError as error:
             if FLAGS.traceback:
                 _show_traceback(error, passes=False)
-            _fail(f"error: {_about_encoding(error)}")
+            _fail(f"error: {_describe_encoding_error(error)}")
         except (ValueError, OSError, ImportError, estimator.NanLossError) as error:
-            if isinstance(error, ChildProcessError) and stopping.request.made:
+            if isinstance(error, ChildProcessError) and stopping.request.is_set:
                 # A cluster signals workers too.
-                _fail(f"terminated.{_what_goes_on(goes_on)}", signals.exit_code())
+                _fail(f"terminated.{_resume_advice(goes_on)}", signals.exit_code())
             if FLAGS.traceback:
                 _show_traceback(error, replica_group.may_pass(error))
             from_system = isinstance(error, OSError) and error.filename and error.strerror
@@ -105,9 +105,9 @@ def run(main, goes_on=False, description=None, takes_paths=False):
                      if "recompute" in FLAGS else "Close")
             _fail(f"error: out of RAM ({error}). {fewer} other programs.", passes=True)
         except KeyboardInterrupt:
-            _fail(f"interrupted.{_what_goes_on(goes_on)}", code=130)
+            _fail(f"interrupted.{_resume_advice(goes_on)}", code=130)
         except stopping.Stopped as stopped:
-            kept = f" {stopped}: the same command goes on." if str(stopped) else _what_goes_on(goes_on)
+            kept = f" {stopped}: the same command goes on." if str(stopped) else _resume_advice(goes_on)
             _fail(f"terminated.{kept}", signals.exit_code())
         except Exception as error:  # noqa: BLE001 (raised there)
             _show_traceback(error)
@@ -122,7 +122,7 @@ def run(main, goes_on=False, description=None, takes_paths=False):
         # garbage: it takes a second.
         gc.freeze()
         atexit.register(gc.freeze)
-        with _interruptions_first():
+        with _interruption_wins():
             app.run(guarded)
     except KeyboardInterrupt:
         _fail("interrupted.", code=130)
@@ -140,7 +140,7 @@ def _flush_help():
         _fail(f"error: {error}")
 
 
-def _about_encoding(error):
+def _describe_encoding_error(error):
     """Returns the message of a UnicodeEncodeError: where the character is that cannot be written."""
     text, character = error.object[max(0, error.start - 50):error.start + 50], error.object[error.start]
     if not "\ud800" <= character <= "\udfff":
@@ -163,7 +163,7 @@ def _place_of_surrogate(character):
              else f"(?<!\\\\u[dD][89abAB][0-9a-fA-F]{{2}}){code}").encode()
     named = {path for value in FLAGS.flag_values_dict().values() for path in str(value).split(",")}
     for path in sorted(filter(os.path.isfile, named)):
-        with contextlib.suppress(OSError), files.opened(path, "rb") as lines:
+        with contextlib.suppress(OSError), files.open_file(path, "rb") as lines:
             for number, line in enumerate(lines, 1):
                 if re.search(alone, line):
                     return f"{path}:{number}"
@@ -171,7 +171,7 @@ def _place_of_surrogate(character):
 
 
 @contextlib.contextmanager
-def _interruptions_first():
+def _interruption_wins():
     """Raises what interrupted the block, and not what the code that was interrupted made of it.
 
     Ctrl-C in an import in C is a SystemError, a signal while a scope is left a RuntimeError, and one in a
@@ -192,7 +192,7 @@ def _interruptions_first():
         raise
 
 
-def _what_goes_on(goes_on):
+def _resume_advice(goes_on):
     """What to say of the same command after one that was ended; see `run`."""
     training = "do_train" in FLAGS and (FLAGS.do_train or not common_flags.phases_given())
     where = " from the last checkpoint" if training else ""
@@ -202,7 +202,7 @@ def _what_goes_on(goes_on):
 def _fail(message, code=1, passes=False, own=True):
     """Ends the process with a message; `passes`: another try may end otherwise, which a launcher is told;
     `own`: it is not about another replica's failure."""
-    _say(message, code, own and code == 1)
+    _report_end(message, code, own and code == 1)
     sys.exit(os.EX_TEMPFAIL if passes and replica_group.is_replica() else code)
 
 
@@ -216,7 +216,7 @@ def _show_traceback(error, passes=True):
     _fail(f"error: {kind}{said.removeprefix(kind)} Its log has the traceback.", passes=passes)
 
 
-def _say(message, code, own=False):
+def _report_end(message, code, own=False):
     """Says what the process ends with: to stderr, or as a replica to the others, to its launcher, which says
     it, and into its own log."""
     group = replica_group.current()
@@ -226,7 +226,7 @@ def _say(message, code, own=False):
         _print(message)
 
 
-def _end_as(end):
+def _end_like_replicas(end):
     """Ends the process as the replicas that it started have ended."""
     if end.message:
         _print(end.message)

@@ -38,8 +38,8 @@ def launch(afterwards):
     count = replica_launcher.count_here(FLAGS.num_replicas)
     if count == 1 and (machines is None or len(machines.addresses) == 1):
         return None
-    with network_namespace.of_replicas(machines, FLAGS.open_ports, path_arguments(),
-                                       lambda text: logging.warning("%s", text)) as namespace:
+    with network_namespace.for_replicas(machines, FLAGS.open_ports, path_arguments(),
+                                        lambda text: logging.warning("%s", text)) as namespace:
         plan = replica_launcher.Plan(count, FLAGS.replica_timeout, FLAGS.max_restarts, machines,
                                      afterwards=afterwards, namespace=namespace)
         return replica_launcher.run(plan, lambda text: logging.info("%s", text))
@@ -55,7 +55,7 @@ def path_arguments():
 
 
 @contextlib.contextmanager
-def joined():
+def join_replicas():
     """Meets the other replicas if this process is one, and takes leave of them after the block; listens at
     the port of TF_CONFIG if it is a cluster's only machine, by which its evaluator knows that it is there.
 

@@ -62,7 +62,7 @@ def ignore_request():
 def _raise_outside_of_training(number, frame):
     del frame
     _received.append(number)
-    stopping.request.make()
+    stopping.request.set()
     if not stopping.request.awaited:
         stopping.request.check()
 
@@ -77,7 +77,7 @@ def _is_sent(receiver):
 def _watch(receiver, last_words):
     while not _is_sent(receiver):
         pass
-    stopping.request.make()
+    stopping.request.set()
     polls, again = 0, time.monotonic() + _SAME_SECONDS * replica_group.is_replica()
     while polls < _POLLS:
         if select.select([receiver], [], [], _POLL_SECONDS)[0]:

@@ -28,9 +28,9 @@ _LONGEST_WORD = tokenization.WordpieceTokenizer([]).max_input_chars_per_word
 # Distinct texts without white space that are counted before their words are.
 _CHUNKS = 1 << 20
 # Far more than any vocabulary has; ids are int32, and the trainer takes memory for all entries beforehand.
-_MOST_ENTRIES = 1 << 24
+_MAX_ENTRIES = 1 << 24
 # How often a word is repeated in one string for the trainer.
-_REPEATED = 10000
+_MAX_REPEATS = 10000
 
 
 def define_flags():
@@ -41,7 +41,7 @@ def define_flags():
         flags.DEFINE_string("output_file", None, "The vocabulary to write, one token a line.")
         flags.DEFINE_integer("vocab_size", 30522, "Entries of the vocabulary, special tokens and single "
                              "characters included.",
-                             lower_bound=1, upper_bound=_MOST_ENTRIES)
+                             lower_bound=1, upper_bound=_MAX_ENTRIES)
         flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents, as the model's "
                           "scripts will have to.")
         flags.DEFINE_integer("min_frequency", 2, "Characters that are rarer are left out, which makes their "
@@ -50,7 +50,7 @@ def define_flags():
         flags.DEFINE_integer("num_unused", 0, "Entries [unused0], [unused1], … after [PAD], to be renamed "
                              "later. With 99 the special tokens have the ids that they have in the published "
                              "English vocabularies.",
-                             lower_bound=0, upper_bound=_MOST_ENTRIES)
+                             lower_bound=0, upper_bound=_MAX_ENTRIES)
 
 
 def count_words(lines, do_lower_case):
@@ -115,25 +115,25 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
     most = min(vocab_size, len(given) + sum(map(len, known)))
     trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=most, min_frequency=min_frequency,
                                                    special_tokens=given, show_progress=False)
-    tokenizer.train_from_iterator(_repeated(known), trainer)
+    tokenizer.train_from_iterator(_repeat_words(known), trainer)
     ids = tokenizer.get_vocab()
     return sorted(ids, key=ids.get)
 
 
-def _repeated(words):
+def _repeat_words(words):
     """Yields texts that hold each word as often as it occurs."""
     for word, count in words.items():
-        for done in range(0, count, _REPEATED):
-            yield " ".join([word] * min(count - done, _REPEATED))
+        for done in range(0, count, _MAX_REPEATS):
+            yield " ".join([word] * min(count - done, _MAX_REPEATS))
 
 
 def write_vocab(path, vocab):
     """Writes a vocabulary to a new file, checked, whole or not at all."""
     if os.path.dirname(path):
         files.make_directories(os.path.dirname(path))
-    with locks.file(path), files.replacing(path) as partial:
+    with locks.lock_file(path), files.atomic_replacement(path) as partial:
         check_is_new(path)  # another process may have written it meanwhile
-        with files.opened(partial, "w") as writer:
+        with files.open_file(partial, "w") as writer:
             writer.write("".join(f"{token}\n" for token in vocab))
         if not files.is_special(partial):
             tokenization.check_vocab(partial, len(vocab))
@@ -148,7 +148,7 @@ def check_is_new(path):
 
 def main(_):
     """Learns and writes the vocabulary."""
-    settings = common_flags.settings()
+    settings = common_flags.read_settings()
     for name in ("input_file", "output_file"):
         if not getattr(settings, name):
             raise ValueError(f"--{name} is required.")

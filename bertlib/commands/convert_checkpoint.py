@@ -22,7 +22,7 @@ from bertlib.command_line import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import model_files, output_files, tokenizer_files
-from bertlib.runs import checks, head_labels, run_record
+from bertlib.runs import checks, head_labels, model_config, run_record
 from bertlib.system import files, locks
 import modeling
 import tokenization
@@ -45,14 +45,14 @@ _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
 # What is written, and what stands in the way: old files that would be read with the new ones, or first.
 _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
 _CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
-_ASIDE = ".convert_checkpoint."  # what the names of unfinished directories begin with
+_TEMPORARY_PREFIX = ".convert_checkpoint."  # what the names of unfinished directories begin with
 _VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG, tokenizer_files.TOKENIZER
-_IN_THE_WAY = {
+_REPLACED_FILES = {
     "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", *output_files.NAMES, *tokenizer_files.NAMES),
     "hugging_face": ("*.safetensors", "*.safetensors.index.json", _CONFIG["hugging_face"], _VOCABULARY,
                      *tokenizer_files.NAMES),
 }
-_MOST_NAMES_SHOWN = 20
+_MAX_NAMES_SHOWN = 20
 
 
 def define_flags():
@@ -97,7 +97,7 @@ def open_input(given):
         raise FileNotFoundError(f"--input={given.input}: {error}") from error
     if given.to is None:
         other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.kind]
-        given.take_default("to", "tensorflow" if given.weights_only else other)
+        given.set_default("to", "tensorflow" if given.weights_only else other)
     if given.to == source.kind == "hugging_face":
         raise ValueError(f"--to=hugging_face: {source.path} is a Hugging Face model already.")
     if given.to == source.kind and not given.weights_only:
@@ -106,28 +106,29 @@ def open_input(given):
     return source
 
 
-def directory_of(source):
+def input_directory(source):
     """Where the input's other files are."""
     return source.path if tf.gfile.IsDirectory(source.path) else os.path.dirname(source.path)
 
 
-def record_of(source):
+def input_record(source):
     """Returns the record of the training that the input comes from, or None.
 
     Raises:
       ValueError: run.json is damaged.
     """
-    return output_files.read_record(directory_of(source)) if run_record.is_of_training(source) else None
+    is_ours = run_record.is_training_checkpoint(source)
+    return output_files.read_record(input_directory(source)) if is_ours else None
 
 
-def file_of(given, source, flag, *candidates):
+def find_file(given, source, flag, *candidates):
     """The path that a flag gives, else the first candidate that is beside the input; None if none is."""
     path = getattr(given, flag)
     if path is None:
-        beside = (os.path.join(directory_of(source), name) for name in candidates)
+        beside = (os.path.join(input_directory(source), name) for name in candidates)
         path = next(filter(tf.gfile.Exists, beside), None)
         if path is not None:
-            given.take_default(flag, path)
+            given.set_default(flag, path)
     elif tf.gfile.IsDirectory(path):
         raise IsADirectoryError(f"--{flag}={path} is a directory; name the file.")
     elif not tf.gfile.Exists(path):
@@ -137,12 +138,12 @@ def file_of(given, source, flag, *candidates):
 
 def read_settings(given, source):
     """Reads and checks --bert_config_file; returns it as a published configuration, a dict."""
-    path = file_of(given, source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
+    path = find_file(given, source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
                          f"beside --input={given.input}.")
-    settings = checks.json_object(path)
-    problems = checks.config_problems(settings)
+    settings = files.read_json_object(path)
+    problems = model_config.config_problems(settings)
     if settings.get("tie_word_embeddings", True) is not True:
         problems.append("tie_word_embeddings=false is not supported: "
                         "the published masked LM shares the word embeddings.")
@@ -150,8 +151,9 @@ def read_settings(given, source):
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
     output_files.check_config(path, modeling.BertConfig.from_dict(settings))
-    kind = head_labels.kind_in(settings)
-    said = {"id2label": head_labels.names_in(settings, path) is not None, "architectures": kind == "tagging",
+    kind = head_labels.kind_from_config(settings)
+    said = {"id2label": head_labels.label_names(settings, path) is not None,
+            "architectures": kind == "tagging",
             "problem_type": kind not in (None, "tagging")}
     for name, is_said in said.items():
         if not is_said or "output_bias" not in source.shapes:
@@ -160,7 +162,7 @@ def read_settings(given, source):
     if given.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
         logging.warning("hidden_act is gelu_erf in bert_config.json: Hugging Face's gelu. The published code "
                         "knows the tanh form only, as gelu.")
-    published = {*modeling.BertConfig(vocab_size=1).to_dict(), *checks.IGNORED_CONFIG_KEYS}
+    published = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_config.IGNORED_CONFIG_KEYS}
     return {name: value for name, value in config.items() if name in published}
 
 
@@ -169,8 +171,8 @@ def read_vocabulary(given, source, vocab_size):
 
     Recent Hugging Face models have their vocabulary in tokenizer.json only.
     """
-    path = file_of(given, source, "vocab_file", _VOCABULARY, _TOKENIZER)
-    pieces = os.path.join(directory_of(source), output_files.SENTENCE_PIECES)
+    path = find_file(given, source, "vocab_file", _VOCABULARY, _TOKENIZER)
+    pieces = os.path.join(input_directory(source), output_files.SENTENCE_PIECES)
     if path is None and tf.gfile.Exists(pieces):
         raise ValueError(f"{pieces} is the model's vocabulary, and Hugging Face's BERT has no tokenizer for "
                          "it. With --weights_only --to=tensorflow the weights are taken out with it.")
@@ -179,21 +181,21 @@ def read_vocabulary(given, source, vocab_size):
                          f"--input={given.input}.")
     if not path.endswith(".json"):
         tokenization.check_vocab(path, vocab_size)
-        record = record_of(source)
+        record = input_record(source)
         if record:
-            output_files.check_vocabulary(directory_of(source), record, path)
+            output_files.check_vocabulary(input_directory(source), record, path)
         with tf.gfile.GFile(path, "rb") as reader:
             return reader.read()
-    model = checks.json_object(path).get("model")
+    model = files.read_json_object(path).get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
-    wrong = _wrong_with_ids(ids, vocab_size)
+    wrong = _find_id_problem(ids, vocab_size)
     if wrong:
         raise ValueError(f"--vocab_file: {path} has no WordPiece vocabulary of at most {vocab_size} entries "
                          f"with ids from 0 on: {wrong}. Pass the model's {_VOCABULARY}.")
     return "".join(word + "\n" for word in sorted(ids, key=ids.get)).encode()
 
 
-def _wrong_with_ids(ids, vocab_size):
+def _find_id_problem(ids, vocab_size):
     """What is wrong with the ids of a tokenizer.json, {token: id}, in words; None if they are the lines of a
     vocabulary."""
     if not isinstance(ids, dict) or not ids:
@@ -216,8 +218,8 @@ def _wrong_with_ids(ids, vocab_size):
 def read_tokenizer_settings(given, source, settings):
     """The content of tokenizer_config.json, a dict; None if nothing is known about letter case and nothing
     has to be. Warns of what no tokenizer here does."""
-    directories = [os.path.dirname(given.vocab_file), directory_of(source)]
-    found = next(filter(None, map(tokenizer_files.carried, directories)), {})
+    directories = [os.path.dirname(given.vocab_file), input_directory(source)]
+    found = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})
     for problem in dict.fromkeys(tokenizer_files.read(directories).problems):
         logging.warning("The scripts here do not make this model's tokens: %s", problem)
     if given.do_lower_case is None and "do_lower_case" not in found:
@@ -225,9 +227,9 @@ def read_tokenizer_settings(given, source, settings):
             return found or None
         try:
             tokenization.validate_case_matches_checkpoint(True, source.path)
-            given.take_default("do_lower_case", True, "right for uncased models only")
+            given.set_default("do_lower_case", True, "right for uncased models only")
         except ValueError:
-            given.take_default("do_lower_case", False, "the input has the name of a cased model")
+            given.set_default("do_lower_case", False, "the input has the name of a cased model")
     if given.do_lower_case is not None:
         found = {**found, "do_lower_case": given.do_lower_case}
     return {"tokenizer_class": "BertTokenizer", "model_max_length": settings["max_position_embeddings"],
@@ -247,15 +249,15 @@ def check_output(given, source):
     """
     if given.output.endswith((".ckpt", ".safetensors")):
         raise ValueError(f"--output={given.output} names a file; name the directory.")
-    if os.path.realpath(given.output) == os.path.realpath(directory_of(source)):
+    if os.path.realpath(given.output) == os.path.realpath(input_directory(source)):
         raise ValueError(f"--output={given.output} is the input's directory; name another one.")
-    existing = files.nearest_existing(given.output)
+    existing = files.existing_parent(given.output)
     if not os.path.isdir(existing):
         raise NotADirectoryError(f"--output={given.output}: {existing} is not a directory. Use another one.")
     # Before a refusal, too: a conversion that was killed at its end leaves its output whole.
     for folder in {existing, os.path.dirname(os.path.abspath(given.output))}:
-        locks.remove_abandoned(folder, _ASIDE)
-    blocking = in_the_way(given.output, given.to)
+        locks.remove_abandoned(folder, _TEMPORARY_PREFIX)
+    blocking = list_replaced_files(given.output, given.to)
     for name in blocking:
         if os.path.isdir(os.path.join(given.output, name)):
             raise IsADirectoryError(f"--output={given.output}: {name} in it is a directory, where a file "
@@ -266,11 +268,11 @@ def check_output(given, source):
                               "Use another directory, or pass --force to replace them.")
 
 
-def in_the_way(output, kind):
+def list_replaced_files(output, kind):
     """Names of what is in the output directory that a model of that kind replaces."""
     names = os.listdir(output) if os.path.isdir(output) else []
     return sorted(name for name in names
-                  if any(fnmatch.fnmatchcase(name, pattern) for pattern in _IN_THE_WAY[kind]))
+                  if any(fnmatch.fnmatchcase(name, pattern) for pattern in _REPLACED_FILES[kind]))
 
 
 def hugging_face_config(settings, source, names):
@@ -281,7 +283,7 @@ def hugging_face_config(settings, source, names):
         logging.info("hidden_act is %s in config.json: Hugging Face's name of %s.", theirs,
                      activation or "none")
     architecture = next(name for name, head in _ARCHITECTURES.items() if set(head) <= set(names))
-    head = head_labels.of_checkpoint(source)
+    head = head_labels.read_head(source)
     if head and head.kind == "tagging":
         architecture = "BertForTokenClassification"
     translated = {**settings, "architectures": [architecture], "hidden_act": theirs,
@@ -289,13 +291,13 @@ def hugging_face_config(settings, source, names):
     logging.info("The tensors are a %s's.", architecture)
     if architecture in ("BertForSequenceClassification", "BertForTokenClassification"):
         count = source.shapes["output_bias"][0]
-        labels = head.labels or head_labels.names_in(settings, _CONFIG["tensorflow"]) or []
+        labels = head.labels or head_labels.label_names(settings, _CONFIG["tensorflow"]) or []
         if len(labels) != count:
             labels = [f"LABEL_{index}" for index in range(count)]
         translated.update(id2label=dict(enumerate(labels)),
                           label2id={label: index for index, label in enumerate(labels)})
         if head.kind in ("regression", "multilabel"):
-            translated["problem_type"] = head_labels.PROBLEMS[head.kind]
+            translated["problem_type"] = head_labels.PROBLEM_TYPES[head.kind]
     if head and head.crf:
         logging.warning("The CRF is left out, as no class of Hugging Face's has one: tags are then predicted "
                         "each by itself, from the same scores.")
@@ -318,9 +320,9 @@ def translate(given, source):
     names = sorted(name for name in {*encoder, *heads} if name in source.shapes)
     others = sorted(set(checkpoint_formats.weight_names(source)) - set(names))
     if others:
-        more = len(others) - _MOST_NAMES_SHOWN
+        more = len(others) - _MAX_NAMES_SHOWN
         logging.warning("Left out, as no part of a published BERT: %s%s.",
-                        ", ".join(others[:_MOST_NAMES_SHOWN]), f" and {more} more" if more > 0 else "")
+                        ", ".join(others[:_MAX_NAMES_SHOWN]), f" and {more} more" if more > 0 else "")
     texts = {_VOCABULARY: read_vocabulary(given, source, settings["vocab_size"])}
     tokenizer = read_tokenizer_settings(given, source, settings)
     config = hugging_face_config(settings, source, names) if given.to == "hugging_face" else settings
@@ -330,22 +332,22 @@ def translate(given, source):
     return names, texts
 
 
-def strip(given, source):
+def copy_weights(given, source):
     """What --weights_only writes: (tensors' names, {file name: content in bytes}), the files unchanged."""
-    paths = {_CONFIG["tensorflow"]: file_of(given, source, "bert_config_file", _CONFIG["tensorflow"]),
-             _VOCABULARY: file_of(given, source, "vocab_file", _VOCABULARY),
-             **{name: os.path.join(directory_of(source), name)
+    paths = {_CONFIG["tensorflow"]: find_file(given, source, "bert_config_file", _CONFIG["tensorflow"]),
+             _VOCABULARY: find_file(given, source, "vocab_file", _VOCABULARY),
+             **{name: os.path.join(input_directory(source), name)
                 for name in (_TOKENIZER_CONFIG, output_files.SENTENCE_PIECES)}}
     texts = {}
     for name, path in paths.items():
         if path is not None and tf.gfile.Exists(path):
             if name.endswith(".json"):
-                checks.json_object(path)  # complains if it is none
+                files.read_json_object(path)  # complains if it is none
             with tf.gfile.GFile(path, "rb") as reader:
                 texts[name] = reader.read()
-    head = head_labels.of_checkpoint(source)
-    if head and head.labels and head_labels.names_are_of_training(head):
-        texts[output_files.LABELS] = model_files.labels_text(head.labels)
+    head = head_labels.read_head(source)
+    if head and head.labels and head_labels.has_trained_names(head):
+        texts[output_files.LABELS] = model_files.format_labels(head.labels)
     # Other numbers than floats count as the state of a training, but those of the encoder cannot be that.
     checkpoint_formats.check_types(source, [name for name in source.shapes if name.startswith("bert/")])
     return sorted(checkpoint_formats.weight_names(source)), texts
@@ -368,22 +370,22 @@ def write(output, kind, source, names, texts):
       FileExistsError: another process wrote there meanwhile.
       locks.InUseError: it is writing there.
     """
-    with files.explaining_disk(output), contextlib.ExitStack() as stack:
+    with files.translate_disk_errors(output), contextlib.ExitStack() as stack:
         if os.path.isdir(output):
-            stack.enter_context(locks.directory(output))
+            stack.enter_context(locks.lock_directory(output))
         return _write(output, kind, source, names, texts)
 
 
 def _write(output, kind, source, names, texts):
     """`write`, into a directory that is locked or not there yet."""
-    before = in_the_way(output, kind)
+    before = list_replaced_files(output, kind)
     # In the directory or above it, so that moving is renaming.
-    aside = tempfile.mkdtemp(prefix=_ASIDE, dir=files.nearest_existing(output))
-    with locks.file(aside):
-        return _write_by_way_of(aside, output, kind, source, names, texts, before)
+    aside = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=files.existing_parent(output))
+    with locks.lock_file(aside):
+        return _write_through(aside, output, kind, source, names, texts, before)
 
 
-def _write_by_way_of(aside, output, kind, source, names, texts, before):
+def _write_through(aside, output, kind, source, names, texts, before):
     """`write`, by way of an empty directory, which is removed; `before` was in the way when it was made."""
     try:
         if kind == "tensorflow":
@@ -395,8 +397,8 @@ def _write_by_way_of(aside, output, kind, source, names, texts, before):
                 writer.write(content)
         os.makedirs(output, exist_ok=True)
         new = sorted(os.listdir(aside))
-        with locks.directory(output):
-            if in_the_way(output, kind) != before:
+        with locks.lock_directory(output):
+            if list_replaced_files(output, kind) != before:
                 raise FileExistsError(f"--output={output}: another process wrote there meanwhile. Use "
                                       "another directory, or start again.")
             for name in new:
@@ -410,20 +412,21 @@ def _write_by_way_of(aside, output, kind, source, names, texts, before):
 
 def main(_):
     """Converts."""
-    given = common_flags.settings()
+    given = common_flags.read_settings()
     source = open_input(given)
-    record = record_of(source)
+    record = input_record(source)
     if record:
         output_files.check_trained(record, source.path)
     check_output(given, source)
-    names, texts = strip(given, source) if given.to == source.kind else translate(given, source)
+    names, texts = copy_weights(given, source) if given.to == source.kind else translate(given, source)
     checks.refuse_overwriting(
-        given, {"input": checks.files_of_checkpoint(source.path)},
-        {"output": [os.path.join(given.output, name) for name in in_the_way(given.output, given.to)]})
+        given, {"input": checks.list_checkpoint_files(source.path)},
+        {"output": [os.path.join(given.output, name)
+                    for name in list_replaced_files(given.output, given.to)]})
     if not names:
         raise ValueError(f"--input={given.input}: {source.path} holds no weights.")
     checkpoint_formats.check_readable(source, names)
-    narrow = sum(source.dtype_read(name) != source.dtypes[name] for name in names)
+    narrow = sum(source.read_dtype(name) != source.dtypes[name] for name in names)
     if narrow:
         logging.warning("%d tensors of 16 bits are written as float32: the same values, twice the size.",
                         narrow)

@@ -32,7 +32,7 @@ def define_flags():
                             "published addresses, such as http://mirror.example/bert.")
 
 
-def listing():
+def format_list():
     """Returns what --list prints: names and addresses, a line for each address."""
     lines = []
     for flag, known in (("model", published_files.MODELS), ("data", published_files.DATA)):
@@ -43,7 +43,7 @@ def listing():
     return "\n".join(lines)
 
 
-def wanted(settings):
+def select_files(settings):
     """Returns {name: `published.Published`} of what the flags ask for.
 
     Raises:
@@ -56,7 +56,7 @@ def wanted(settings):
     found = {}
     for flag, known in (("model", published_files.MODELS), ("data", published_files.DATA)):
         try:
-            found.update(published_files.find(getattr(settings, flag) or [], known))
+            found.update(published_files.find_published(getattr(settings, flag) or [], known))
         except ValueError as error:
             raise ValueError(f"--{flag}: {error} --list prints the known names.") from error
     if not found:
@@ -66,14 +66,14 @@ def wanted(settings):
 
 def main(_):
     """Fetches."""
-    settings = common_flags.settings()
+    settings = common_flags.read_settings()
     if settings.list:
-        print(listing())
+        print(format_list())
         return
-    entries = wanted(settings)
+    entries = select_files(settings)
     for name, entry in entries.items():
         try:
-            made = published_files.obtain(entry, settings.output_dir, settings.base_url)
+            made = published_files.download(entry, settings.output_dir, settings.base_url)
         except http_download.ServerError as error:
             raise OSError(f"{error} A mirror is named by --base_url.") from error
         logging.info("%s: %s.", name, "done" if made else "already there")

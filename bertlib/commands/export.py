@@ -38,12 +38,12 @@ def define_flags():
                             "still there.")
         flags.DEFINE_integer("warmup_requests", 1, "Requests of each signature, of growing length, that "
                              "TensorFlow Serving sends itself when it loads the model; 0 for none.",
-                             lower_bound=0, upper_bound=warmup.MOST // 3)
+                             lower_bound=0, upper_bound=warmup.MAX_REQUESTS // 3)
 
 
 def main(_):
     """Exports."""
-    settings = common_flags.settings()
+    settings = common_flags.read_settings()
     if settings.model_dir is None:
         raise ValueError("--model_dir is required: the output directory of a training.")
     if settings.compare_file is not None and not settings.text:
@@ -53,7 +53,7 @@ def main(_):
     name = TEXT_DIRECTORY if settings.text else final_export.DIRECTORY
     directory = settings.output_dir or os.path.join(settings.model_dir, name)
     model = model_directory.read(settings.model_dir)
-    write = export_text.write if settings.text else export_model.write
+    write = export_text.export if settings.text else export_model.export
     final_export.log(write(model, directory, settings.task, settings.warmup_requests), model)
     if settings.text:
         _compare(settings, model)
@@ -62,9 +62,9 @@ def main(_):
 def _compare(settings, model):
     """Logs on how many texts the graph's tokens differ from the tokenizer's."""
     try:
-        texts = training_texts.of_file(settings.compare_file) if settings.compare_file else (
-            training_texts.of(model))
-        found = export_text.differences(model.tokenizer, texts)
+        texts = training_texts.read_lines(settings.compare_file) if settings.compare_file else (
+            training_texts.read_training_texts(model))
+        found = export_text.compare_tokens(model.tokenizer, texts)
     except (OSError, ValueError) as error:
         if settings.compare_file:
             raise

@@ -27,7 +27,7 @@ def define_flags():
         flags.DEFINE_bool("partial", False, "Zip what is there, though the benchmark wants all tasks.")
 
 
-def find(paths, names):
+def find_predictions(paths, names):
     """Returns {name: list of the files of that name}, of those that are there.
 
     Args:
@@ -48,11 +48,11 @@ def find(paths, names):
     return dict(found)
 
 
-def problems_of(found, expected, partial):
+def list_problems(found, expected, partial):
     """Returns what keeps files from being submitted, a sentence each.
 
     Args:
-      found: see `find`.
+      found: see `find_predictions`.
       expected: see `glue.test_sets`.
       partial: whether some may be missing.
     """
@@ -63,7 +63,7 @@ def problems_of(found, expected, partial):
             problems.append(f"{name} is there more than once: {', '.join(candidates)}. Name the directories "
                             "that are meant.")
         elif candidates:
-            problem = glue.problem_in(candidates[0], test_set)
+            problem = glue.find_problem(candidates[0], test_set)
             problems += [f"{problem}."] if problem else []
         elif not partial:
             problems.append(f"{name} is missing: predict with run_classifier.py "
@@ -73,18 +73,18 @@ def problems_of(found, expected, partial):
 
 def main(argv):
     """Checks and zips."""
-    settings, expected = common_flags.settings(), glue.test_sets()
+    settings, expected = common_flags.read_settings(), glue.test_sets()
     if not argv[1:]:
         raise ValueError("Name the directories with the predictions, such as output/*.")
-    found = find(argv[1:], expected)
+    found = find_predictions(argv[1:], expected)
     if not found:
         raise ValueError(f"No predictions in {', '.join(argv[1:])}: none has {', '.join(expected)}.")
-    problems = problems_of(found, expected, settings.partial)
+    problems = list_problems(found, expected, settings.partial)
     if problems:
         raise ValueError("This is no submission yet; nothing was written:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
     members = [found[name][0] for name in expected if name in found]
-    if files.identity(settings.output_file) in map(files.identity, members):
+    if files.file_identity(settings.output_file) in map(files.file_identity, members):
         raise ValueError(f"--output_file={settings.output_file} would overwrite predictions that are read. "
                          "Name another file.")
     glue.write_zip(settings.output_file, members)

@@ -17,7 +17,7 @@ from bertlib.command_line import common_flags
 
 from bertlib.estimator import memory_planner
 from bertlib.estimator.step_config import GB, StepConfig
-from bertlib.runs import charts, checks, estimator_setup
+from bertlib.runs import charts, checks, estimator_setup, model_config
 from bertlib.system import files, terminal
 from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head, classifier_data
@@ -48,7 +48,7 @@ def define_flags():
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS), "What the encoder computes in.")
     with common_flags.section("Card"):
         flags.DEFINE_float("gpu_memory_gb", 12, "The card's memory.", lower_bound=0,
-                           upper_bound=common_flags.MOST_GB)
+                           upper_bound=common_flags.MAX_GB)
         flags.DEFINE_float("reserve_gb", memory_planner.CARD_OVERHEAD / GB,
                            "What the CUDA context, libraries, kernels' workspaces and fragmentation are "
                            "assumed to take of it.",
@@ -61,10 +61,10 @@ def define_flags():
 def load_config(settings, lengths):
     """Returns the `modeling.BertConfig` that the flags name; checks the lengths against it."""
     if settings.bert_config_file:
-        if settings.given("model"):
+        if settings.is_given("model"):
             raise ValueError("--model and --bert_config_file are both given. Leave one out.")
-        settings.max_seq_length = max(lengths)  # what `checks.load_config` goes by
-        return checks.load_config(settings)
+        settings.max_seq_length = max(lengths)  # what `model_config.load_config` goes by
+        return model_config.load_config(settings)
     config = modeling.BertConfig(**MODELS[settings.model])
     if max(lengths) > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={max(lengths)}: the published models have "
@@ -109,7 +109,7 @@ def describe(settings):
 
 
 def task_model(config, task):
-    """Returns the `training.Model` of a classifier with two classes, or of "squad"."""
+    """Returns the `training_kernels.Model` of a classifier with two classes, or of "squad"."""
     heads = {"classifier": (classification_head.Classifier(2), classifier_data.feature_fields),
              "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True))}
     its_head, fields = heads[task]
@@ -118,9 +118,9 @@ def task_model(config, task):
     return estimator_setup.Model(config, build_model_fn, fields)
 
 
-def needs(model, step):
+def simulate(model, step):
     """Simulates a step of one micro-batch and logs what it needs; returns the `memory_planner.Prediction`."""
-    found = model.needs(step)
+    found = model.simulate(step)
     logging.info("Simulated: length %d, --recompute=%s, %d examples need %s.", step.max_seq_length,
                  step.recompute, step.train_batch_size, found)
     return found
@@ -128,7 +128,7 @@ def needs(model, step):
 
 def main(_):
     """Prints the table and the chart."""
-    settings = common_flags.settings()
+    settings = common_flags.read_settings()
     lengths = parse_lengths(settings)
     check_flags(settings)
     config = load_config(settings, lengths)
@@ -145,14 +145,14 @@ def main(_):
             step = StepConfig(max_seq_length=length, recompute=mode, precision=settings.precision,
                                 optimizer=settings.optimizer)
             found = memory_planner.largest_batch(
-                lambda size, step=step: needs(model, step.replace(train_batch_size=size)), usable)
+                lambda size, step=step: simulate(model, step.replace(train_batch_size=size)), usable)
             memory = [str(found.prediction)] if found.prediction else []
             if found.next:
                 memory.append(f"{found.batch_size + 1} would need {found.next.total / GB:.2f} GB")
             print(f"{length:6} {mode:>9} {found.batch_size:11}   {'; '.join(memory)}", flush=True)
             rows.append((f"{length} {mode}", found.batch_size))
-    print(f"\n{charts.text_bars(rows)}\n\n{time.process_time():.0f} CPU seconds")
+    print(f"\n{charts.text_bar_chart(rows)}\n\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:
         title = f"Largest micro-batch on {settings.gpu_memory_gb:g} GB: {describe(settings)}"
         files.write_text(settings.output_file,
-                         charts.bars(title, [(label, size, size, 0) for label, size in rows]))
+                         charts.bar_chart(title, [(label, size, size, 0) for label, size in rows]))

@@ -58,26 +58,26 @@ def define_flags():
 
 
 @contextlib.contextmanager
-def opened(settings):
+def open_streams(settings):
     """Gives the stream of the lines, binary, and the stream of the answers; a file of answers appears when it
     is complete. Only replica 0 writes."""
     with contextlib.ExitStack() as stack:
         lines = sys.stdin.buffer
-        answers = sys.stdout if files.writes() else stack.enter_context(open(os.devnull, "w"))
+        answers = sys.stdout if files.is_writing_enabled() else stack.enter_context(open(os.devnull, "w"))
         if settings.input_file != "-":
-            lines = stack.enter_context(files.opened(settings.input_file, "rb"))
+            lines = stack.enter_context(files.open_file(settings.input_file, "rb"))
             if tables.is_compressed(settings.input_file):
                 lines = stack.enter_context(gzip.open(lines))
         if settings.output_file != "-":
             files.make_directories(os.path.dirname(settings.output_file) or ".")
-            stack.enter_context(locks.file(settings.output_file))
-            partial = stack.enter_context(files.replacing(settings.output_file))
+            stack.enter_context(locks.lock_file(settings.output_file))
+            partial = stack.enter_context(files.atomic_replacement(settings.output_file))
             compressed = tables.is_compressed(settings.output_file)
             answers = stack.enter_context(tables.text_writer(partial, compressed))
         yield lines, answers
 
 
-def groups(items, most, waits=False):
+def group_available(items, most, waits=False):
     """Yields lists of items that are there at the same time, at least one and at most so many.
 
     A thread iterates; its error is raised here, after the items before it.
@@ -138,25 +138,25 @@ def answer(predictor, asked, skip_bad_lines):
                 problem = str(error)
         question = question._replace(problem=problem)
         if not skip_bad_lines:
-            return _lines(predictor, prepared), 0, question
+            return _format_lines(predictor, prepared), 0, question
         bad.append(question)
         prepared.append((question, None))
-    return _lines(predictor, prepared), len(bad), None
+    return _format_lines(predictor, prepared), len(bad), None
 
 
-def _lines(predictor, prepared):
+def _format_lines(predictor, prepared):
     """The answers' lines of [(`questions.Question`, what is prepared of it, or None of a bad one)]."""
     found = iter(predictor.answer([made for _, made in prepared if made is not None]))
-    return [questions.of_answer(question, {"error": f"line {question.line}: {question.problem}"}
-                                if made is None else next(found)) for question, made in prepared]
+    return [questions.format_answer(question, {"error": f"line {question.line}: {question.problem}"}
+                                    if made is None else next(found)) for question, made in prepared]
 
 
-def _is_whole(name):
+def _is_complete_input(name):
     """Whether all lines of an input are there: those of a pipe may come one by one."""
     return files.is_remote(name) or os.path.isfile(name)
 
 
-def _undamaged(found, name):
+def _translate_damage(found, name):
     """Yields what is found in a file; a damaged one, compressed, is a ValueError."""
     try:
         yield from found
@@ -164,7 +164,7 @@ def _undamaged(found, name):
         raise ValueError(f"{name}: damaged or not gzip ({error}).") from error
 
 
-def _told(replicas, groups_read):
+def _broadcast(replicas, groups_read):
     """Yields the lists of `questions.Question` that replica 0 reads, on all replicas; see `together.told`."""
     for group in replica_sync.broadcast_items(replicas,
                                    ([tuple(question) for question in group] for group in groups_read)):
@@ -180,16 +180,17 @@ def run(settings, predictor):
     """
     answered = skipped = 0
     wrong = None
-    given = {name: getattr(settings, name) for name in questions.COLUMN_FLAGS if settings.given(name)}
+    given = {name: getattr(settings, name) for name in questions.COLUMN_FLAGS if settings.is_given(name)}
     source = predictor.source(given)
     replicas = replica_group.current()
-    with opened(settings) as (lines, answers):
+    with open_streams(settings) as (lines, answers):
         name = "standard input" if settings.input_file == "-" else settings.input_file
-        is_whole = _is_whole(settings.input_file)
-        asked = source.read(lines, name, settings.input_format or questions.format_of(settings.input_file),
-                            ahead=columns.AHEAD if is_whole else 0)
-        read = groups(asked, settings.batch_size * _BATCHES, is_whole)
-        for group in _told(replicas, _undamaged(read, settings.input_file)):
+        is_whole = _is_complete_input(settings.input_file)
+        asked = source.read(lines, name,
+                            settings.input_format or questions.format_from_name(settings.input_file),
+                            ahead=columns.LOOKAHEAD_ROWS if is_whole else 0)
+        read = group_available(asked, settings.batch_size * _BATCHES, is_whole)
+        for group in _broadcast(replicas, _translate_damage(read, settings.input_file)):
             written, bad, wrong = answer(predictor, group, settings.skip_bad_lines)
             answers.write("".join(f"{line}\n" for line in written))
             answers.flush()
@@ -203,7 +204,7 @@ def run(settings, predictor):
                          "Correct it, or pass --skip_bad_lines=true.")
 
 
-def converse(predictor):
+def answer_interactively(predictor):
     """Asks for texts on the terminal, and answers, until the input ends."""
     while True:
         try:
@@ -218,18 +219,18 @@ def converse(predictor):
             print(terminal.printable(json.dumps(found, ensure_ascii=False, indent=2)))
 
 
-def _take_columns(settings):
+def _inherit_columns(settings):
     """Takes over the columns of the training that no flag gives. Those of a file with other texts than the
     training's are its own: its labels, if it has any, and a header row of names."""
     path = os.path.join(settings.model_dir, output_files.RECORD)
-    without = ("label_column", "header") if settings.given("text_column") else ()
-    run_record.take_over(settings, output_files.read_record(settings.model_dir), path, without)
+    without = ("label_column", "header") if settings.is_given("text_column") else ()
+    run_record.inherit_record(settings, output_files.read_record(settings.model_dir), path, without)
 
 
-def _of_model_files(directory):
+def _hash_model_files(directory):
     """Returns the fingerprints of the files that describe the model and its tokenizer: {name: str}."""
     paths = {name: os.path.join(directory, name) for name in (*output_files.NAMES, output_files.RECORD)}
-    return {name: run_record.of_files([path])["fingerprint"] for name, path in paths.items()
+    return {name: run_record.hash_files([path])["fingerprint"] for name, path in paths.items()
             if files.exists(path)}
 
 
@@ -249,7 +250,7 @@ def check_replicas(settings, group):
 
 def main(_):
     """Answers."""
-    settings = common_flags.settings()
+    settings = common_flags.read_settings()
     if settings.model_dir is None:
         raise ValueError("--model_dir is required: the output directory of a training.")
     if settings.input_file != "-" and not files.exists(settings.input_file):
@@ -263,11 +264,12 @@ def main(_):
     check_replicas(settings, group)
     with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,
                       group) as predictor:
-        _take_columns(settings)
+        _inherit_columns(settings)
         if group:
-            run_record.agree(group, settings, model=run_record.of_checkpoint(predictor.checkpoint),
-                             **_of_model_files(settings.model_dir))
+            run_record.check_replicas_agree(group, settings,
+                                            model=run_record.hash_checkpoint(predictor.checkpoint),
+                                            **_hash_model_files(settings.model_dir))
         if settings.interactive:
-            converse(predictor)
+            answer_interactively(predictor)
         else:
             run(settings, predictor)

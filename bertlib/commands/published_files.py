@@ -53,7 +53,7 @@ def _problem_in_checkpoint(path, name):
     if name != "bert_config.json":
         return None if os.path.getsize(path) else "it is empty"
     try:
-        return None if files.json_object(path).get("vocab_size") else "it does not describe a BERT"
+        return None if files.read_json_object(path).get("vocab_size") else "it does not describe a BERT"
     except ValueError:
         return "it holds no JSON object"
 
@@ -61,7 +61,7 @@ def _problem_in_checkpoint(path, name):
 def _problem_in_squad(path, _):
     """Says what is wrong with SQuAD's data; see `download.Source`."""
     try:
-        paragraphs = [paragraph for article in files.json_object(path)["data"]
+        paragraphs = [paragraph for article in files.read_json_object(path)["data"]
                       for paragraph in article["paragraphs"]]
         questions = [len(paragraph["qas"]) for paragraph in paragraphs if paragraph["context"]]
     except (ValueError, LookupError, TypeError):
@@ -186,7 +186,7 @@ _ELSEWHERE = {"conll2003": "CoNLL-2003 is not distributed freely: its English te
                            "https://www.clips.uantwerpen.be/conll2003/ner/."}
 
 
-def find(names, known):
+def find_published(names, known):
     """Returns {name: `Published`} of some names, in any letter case.
 
     Args:
@@ -212,7 +212,7 @@ def find(names, known):
     return found
 
 
-def obtain(published, root, base_url=None):
+def download(published, root, base_url=None):
     """Makes a checkpoint or a data set below a directory, or what is missing of it.
 
     Args:
@@ -233,8 +233,8 @@ def obtain(published, root, base_url=None):
     for source in published.sources:
         place = os.path.join(root, source.directory)
         files.make_directories(os.path.dirname(place))
-        with locks.file(place):
-            made |= http_download.obtain(source, root, base_url)
+        with locks.lock_file(place):
+            made |= http_download.download(source, root, base_url)
             if published.join and source == published.sources[-1]:
                 published.join(place)
     return made

@@ -21,14 +21,23 @@ from bertlib.command_line import common_flags, launch
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.output_directory import output_files, record_fields
-from bertlib.runs import checks, estimator_setup, head_labels, learning_curve, results, run_record
-from bertlib.runs.settings import INPUT, SPEED, TASK
+from bertlib.runs import (
+    checks,
+    estimator_setup,
+    head_labels,
+    learning_curve,
+    model_config,
+    results,
+    run_record,
+    vocabularies,
+)
+from bertlib.runs.settings import INPUT, SPEED, TASK, require_file, sample_path
 from bertlib.system import files
 from bertlib.tasks.tagging import tagging_data, tagging_head
 
-# The phase that needs a part, and what its file in --data_dir may be called.
-_PARTS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("dev", "valid")),
-          "test": ("do_predict", ("test",))}
+# The phase that needs a split, and what its file in --data_dir may be called.
+_SPLITS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("dev", "valid")),
+           "test": ("do_predict", ("test",))}
 _ENDINGS = (".txt", ".conll", ".tsv", ".iob", ".bio")
 _PREDICTIONS = "test_predictions.conll"
 # What is written, all but train.tf_record to results_dir.
@@ -83,50 +92,50 @@ def resolve_flags(settings):
     checks.refuse_tpus(settings)
     settings.choose_phases()
     if settings.output_dir is None:
-        settings.take_default("output_dir", os.path.join("output", "ner"))
-    run_record.take_settings(settings, "tagging")
-    needed = [part for part, (phase, _) in _PARTS.items() if getattr(settings, phase)]
-    missing = [part for part in needed if getattr(settings, f"{part}_file") is None]
+        settings.set_default("output_dir", os.path.join("output", "ner"))
+    run_record.inherit_settings(settings, "tagging")
+    needed = [split for split, (phase, _) in _SPLITS.items() if getattr(settings, phase)]
+    missing = [split for split in needed if getattr(settings, f"{split}_file") is None]
     if settings.data_dir is None and missing:
-        if any(getattr(settings, f"{part}_file") for part in _PARTS):
+        if any(getattr(settings, f"{split}_file") for split in _SPLITS):
             raise ValueError(f"--{missing[0]}_file is required, or --data_dir.")
-        settings.take_default("data_dir", checks.sample("ner"), "a small sample made for this repository")
-        for name, value in _FOR_THE_SAMPLE.items():
-            if not settings.is_settled(name):
-                settings.take_default(name, value, "for the sample, which is small")
-    for part in missing:
-        settings.take_default(f"{part}_file", _file_of(settings.data_dir, part))
-    checks.resolve_model_flags(settings)
+        settings.set_default("data_dir", sample_path("ner"), "a small sample made for this repository")
+        for name, value in _SAMPLE_DEFAULTS.items():
+            if not settings.is_resolved(name):
+                settings.set_default(name, value, "for the sample, which is small")
+    for split in missing:
+        settings.set_default(f"{split}_file", _split_path(settings.data_dir, split))
+    model_config.resolve_model_flags(settings)
 
 
 # Six steps an epoch need more of them than thousands would.
-_FOR_THE_SAMPLE = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_rate": 2e-4}
+_SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_rate": 2e-4}
 
 
-def _file_of(directory, part):
-    """The path of a part's file in --data_dir.
+def _split_path(directory, split):
+    """The path of a split's file in --data_dir.
 
     Raises:
       NotADirectoryError, FileNotFoundError, ValueError: there is none, or more than one.
     """
     if not files.is_directory(directory):
         raise NotADirectoryError(f"--data_dir={directory}: there is no such directory.")
-    names = [name + ending for name in _PARTS[part][1] for ending in _ENDINGS]
+    names = [name + ending for name in _SPLITS[split][1] for ending in _ENDINGS]
     found = [name for name in names if files.exists(os.path.join(directory, name))]
     if not found:
         raise FileNotFoundError(f"--data_dir={directory} has no {', '.join(names[:-1])} or {names[-1]}. Name "
-                                f"the file with --{part}_file.")
+                                f"the file with --{split}_file.")
     if len(found) > 1:
-        raise ValueError(f"--data_dir={directory} has {' and '.join(found)}: say with --{part}_file which "
+        raise ValueError(f"--data_dir={directory} has {' and '.join(found)}: say with --{split}_file which "
                          "one is meant.")
     return os.path.join(directory, found[0])
 
 
 class Data(NamedTuple):
-    """What flags ask for: `parts`, {"train", "dev", "test": `tagging_data.ConllFile`}; the `labels` that the
+    """What flags ask for: `splits`, {"train", "dev", "test": `tagging_data.ConllFile`}; the `labels` that the
     model tells apart, in IOB2; and the `scheme` that predictions are written in."""
 
-    parts: dict
+    splits: dict
     labels: list
     scheme: str
 
@@ -137,31 +146,31 @@ def read_data(settings):
     Raises:
       ValueError, OSError: one cannot be used.
     """
-    parts, width = {}, None
-    for part, (phase, _) in _PARTS.items():
+    splits, width = {}, None
+    for split, (phase, _) in _SPLITS.items():
         if getattr(settings, phase):
-            parts[part] = tagging_data.read_conll(
-                checks.file_of_flag(settings, f"{part}_file"), settings.token_column, settings.tag_column,
-                tagged=width if part == "test" else True)
-            width = parts[part].width
-    tagged = [file for file in parts.values() if file.is_tagged]
+            splits[split] = tagging_data.read_conll(
+                require_file(settings, f"{split}_file"), settings.token_column, settings.tag_column,
+                tagged=width if split == "test" else True)
+            width = splits[split].width
+    tagged = [file for file in splits.values() if file.is_tagged]
     scheme, why = _scheme(settings, tagged)
     for file in tagged:
         tagging_data.check_scheme(file, scheme, why)
-    labels = _labels(settings, parts.get("train"))
-    for file in parts.values():
+    labels = _labels(settings, splits.get("train"))
+    for file in splits.values():
         _describe(file, scheme, labels)
-    return Data(parts, labels, scheme)
+    return Data(splits, labels, scheme)
 
 
 def _scheme(settings, tagged):
     """The scheme of tagged files, and why, in words: that of the first one, or else that of the training."""
     if tagged:
-        scheme = tagging_data.scheme_of(tagged[0])
+        scheme = tagging_data.detect_scheme(tagged[0])
         return scheme, f"fits most of {tagged[0].path}"
-    record = run_record.of_weights(settings)
+    record = run_record.record_of_weights(settings)
     found = record["settings"].get("tag_scheme") if record else None
-    return found or record_fields.before("tag_scheme", "tagging"), "the training had"
+    return found or record_fields.default_in_older_versions("tag_scheme", "tagging"), "the training had"
 
 
 def _labels(settings, train):
@@ -171,7 +180,7 @@ def _labels(settings, train):
       ValueError: there are none.
     """
     if train is not None:
-        labels = tagging_data.labels_in(train.sentences)
+        labels = tagging_data.collect_labels(train.sentences)
         if labels == ["O"]:
             raise ValueError(f"{train.path}: all tags are O, so that there is nothing to learn. If the tags "
                              "are in another column, say so with --tag_column.")
@@ -194,10 +203,10 @@ def _describe(file, scheme, labels):
     if not file.is_tagged:
         logging.info("%s: %d sentences, %d words, without tags.", file.path, len(file.sentences), words)
         return
-    counts = tagging_data.type_counts(file.sentences)
+    counts = tagging_data.count_types(file.sentences)
     logging.info("%s: %d sentences, %d words, %s: %s.", file.path, len(file.sentences), words, scheme,
                  ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no entities")
-    unknown = sorted(set(tagging_data.labels_in(file.sentences)) - set(labels))
+    unknown = sorted(set(tagging_data.collect_labels(file.sentences)) - set(labels))
     if unknown:
         logging.warning("%s has tags that the training has not, which are never predicted and so count as "
                         "wrong: %s.", file.path, ", ".join(unknown))
@@ -206,17 +215,17 @@ def _describe(file, scheme, labels):
 # --- The run ---------------------------------------------------------------------------------------------
 
 
-def windows_of(settings, data, tokenizer):
-    """Returns what the model is fed, {part: list of `tagging_data.Window`}; logs what was cut."""
+def make_windows(settings, data, tokenizer):
+    """Returns what the model is fed, {split: list of `tagging_data.Window`}; logs what was cut."""
     found = {}
-    for part, file in data.parts.items():
+    for split, file in data.splits.items():
         made = tagging_data.make_windows(file.sentences, data.labels, tokenizer, settings.max_seq_length,
                                          settings.label_all_pieces, settings.num_workers)
-        found[part] = list(itertools.chain.from_iterable(made))
+        found[split] = list(itertools.chain.from_iterable(made))
         cut = sum(len(windows) > 1 for windows in made)
         if cut:
             logging.info("%s: %d sentences are longer than --max_seq_length=%d and were cut: %d windows in "
-                         "all.", file.path, cut, settings.max_seq_length, len(found[part]))
+                         "all.", file.path, cut, settings.max_seq_length, len(found[split]))
     return found
 
 
@@ -226,27 +235,27 @@ def train_steps(settings, windows):
     Raises:
       ValueError: there is none, and a training is asked for.
     """
-    return estimator_setup.steps_of_epochs(settings, len(windows.get("train", ())), "sentences")
+    return estimator_setup.count_steps(settings, len(windows.get("train", ())), "sentences")
 
 
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
-    settings = common_flags.settings()
+    settings = common_flags.read_settings()
     resolve_flags(settings)
-    bert_config = checks.load_config(settings)
-    tokenizer = checks.load_tokenizer(settings, bert_config)
+    bert_config = model_config.load_config(settings)
+    tokenizer = vocabularies.load_tokenizer(settings, bert_config)
     checks.check_output_dir(settings)
     learning_curve.check(settings)
-    read = {f"{part}_file": getattr(settings, f"{part}_file") for part in _PARTS}
+    read = {f"{split}_file": getattr(settings, f"{split}_file") for split in _SPLITS}
     checks.refuse_overwriting(settings, {name: [path] for name, path in read.items() if path},
-                              checks.overwritten_by(settings, _RESULT_FILES, [_RECORDS["train"]]))
+                              checks.list_overwritten_files(settings, _RESULT_FILES, [_RECORDS["train"]]))
     data = read_data(settings)
     head_shapes = tagging_head.head_shapes(bert_config, len(data.labels), settings.crf)
     init_checkpoint = head_labels.starting_checkpoint(
         settings, head_labels.Head("tagging", data.labels, len(data.labels), settings.crf))
     checks.check_starting_weights(settings, bert_config, head_shapes, settings.do_train, init_checkpoint)
-    windows = windows_of(settings, data, tokenizer)
+    windows = make_windows(settings, data, tokenizer)
 
     num_train_steps = train_steps(settings, windows)
     build_model_fn = functools.partial(
@@ -262,7 +271,7 @@ def main(_):
     record = run_record.RunRecord(
         settings, num_train_steps, command="run_ner.py", config=bert_config, tokenizer=tokenizer, task="ner",
         task_type="tagging", labels=data.labels, tag_scheme=data.scheme,
-        train_data=run_record.of_files([settings.train_file]) if settings.do_train else None,
+        train_data=run_record.hash_files([settings.train_file]) if settings.do_train else None,
         trim_padding=estimator_setup.trims_training(settings, model))
     tagger, step = estimator_setup.create_estimator(settings, model,
                                                     predict_batch_size=settings.predict_batch_size,
@@ -278,71 +287,73 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
       settings: a `Settings`, checked.
       tagger, step: the Estimator and its `StepConfig`.
       data: `Data`.
-      windows: see `windows_of`.
+      windows: see `make_windows`.
       num_train_steps: the last step.
       record: the `run_record.RunRecord`.
     """
-    @functools.cache  # a part that is evaluated several times is written once
-    def input_fn(part, is_training=False):
-        """Writes the part's features; returns the input_fn that reads them."""
-        path = os.path.join(settings.output_dir if is_training else settings.results_dir, _RECORDS[part])
-        tagging_data.write_windows(windows[part], settings.max_seq_length, path)
+    @functools.cache  # a split that is evaluated several times is written once
+    def input_fn(split, is_training=False):
+        """Writes the split's features; returns the input_fn that reads them."""
+        path = os.path.join(settings.output_dir if is_training else settings.results_dir, _RECORDS[split])
+        tagging_data.write_windows(windows[split], settings.max_seq_length, path)
         return tagging_head.input_fn_builder(
             path, settings.max_seq_length, is_training, drop_remainder=is_training,
             trim=step.trim if is_training else settings.trim_padding is not False,
             unequal_micro_batches=is_training and step.unequal_micro_batches)
 
-    def tag(part, part_input_fn):
-        """Tags a part; returns the predicted tags of each sentence, and their scores if the file has tags."""
-        rows = list(input_pipeline.in_order(tagger.predict(part_input_fn)))
-        predicted = predictions_of(rows, data, data.parts[part])
-        if not data.parts[part].is_tagged:
+    def tag(split, part_input_fn):
+        """Tags a split; returns the predicted tags of each sentence, and their scores if the file has
+        tags."""
+        rows = list(input_pipeline.restore_file_order(tagger.predict(part_input_fn)))
+        predicted = merge_window_predictions(rows, data, data.splits[split])
+        if not data.splits[split].is_tagged:
             return predicted, None
-        return predicted, scores_of(data, part, predicted, {
+        return predicted, scores_of(data, split, predicted, {
             "eval_loss": sum(row["loss"] for row in rows) / sum(
-                sum(window.tag_mask) for window in windows[part]),
-            "global_step": checkpoint_formats.step_in(tagger.latest_checkpoint())})
+                sum(window.tag_mask) for window in windows[split]),
+            "global_step": checkpoint_formats.read_global_step(tagger.latest_checkpoint())})
 
-    with estimator_setup.writing(settings, record):
+    with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
             listeners = learning_curve.listeners(
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
                 "Entities of the development file",
                 {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"})
-            logging.info("Training on %d sentences, %d steps of %d.", len(data.parts["train"].sentences),
+            logging.info("Training on %d sentences, %d steps of %d.", len(data.splits["train"].sentences),
                          num_train_steps, settings.train_batch_size)
             tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,
                          saving_listeners=listeners)
-        for part in (part for part in data.parts if part != "train"):
-            file = data.parts[part]
+        for split in (split for split in data.splits if split != "train"):
+            file = data.splits[split]
             logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)
-            predicted, scores = tag(part, input_fn(part))
-            if part == "test":
+            predicted, scores = tag(split, input_fn(split))
+            if split == "test":
                 write_predictions(settings, file, predicted)
             if scores:
-                results.write_results(settings.results_dir, _RESULTS[part], scores)
+                results.write_results(settings.results_dir, _RESULTS[split], scores)
 
 
-def predictions_of(rows, data, file):
+def merge_window_predictions(rows, data, file):
     """Returns the tags of each sentence, in the data's scheme, of what the model predicts for its windows."""
     tags = itertools.chain.from_iterable(row["tags"][:row["num_words"]] for row in rows)
-    return [tagging_data.in_scheme([data.labels[tag] for tag in itertools.islice(tags, len(sentence.words))],
-                                   data.scheme) for sentence in file.sentences]
+    return [tagging_data.convert_scheme([data.labels[tag] for tag in itertools.islice(tags,
+                                                                                      len(sentence.words))],
+                                        data.scheme) for sentence in file.sentences]
 
 
 def write_predictions(settings, file, predicted):
     """Writes the lines of a file, each word's with its predicted tag."""
     path = os.path.join(settings.results_dir, _PREDICTIONS)
-    files.write_text(path, tagging_data.with_predictions(file, predicted))
+    files.write_text(path, tagging_data.add_prediction_column(file, predicted))
     logging.info("Predictions, the last column of %s.", path)
 
 
-def scores_of(data, part, predicted, others):
-    """Returns the scores of a part's predictions, and other results. There is no loss of tags that the model
+def scores_of(data, split, predicted, others):
+    """Returns the scores of a split's predictions, and other results. There is no loss of tags that the model
     does not know."""
-    sentences = data.parts[part].sentences
-    scores = tagging_data.scores([sentence.tags for sentence in sentences], predicted)
+    sentences = data.splits[split].sentences
+    scores = tagging_data.score_tags([sentence.tags for sentence in sentences], predicted)
     found = {**{f"eval_{name}": value for name, value in scores.items()}, **others}
-    if set(tagging_data.labels_in(sentences)) - set(data.labels):
+    if set(tagging_data.collect_labels(sentences)) - set(data.labels):
         del found["eval_loss"]
     return found

@@ -23,7 +23,7 @@ bounds: the least and the greatest value that a reader accepts, both included; N
 ANY_ID = (0, 2**31 - 1)
 
 _FEATURE_TAGS = {"float32": b"\x12", "int64": b"\x1a"}
-_REMEMBERED = 1 << 16
+_CACHE_SIZE = 1 << 16
 _CONTINUED = bytes(range(0x80, 0x100))
 
 
@@ -36,7 +36,7 @@ class _Varints(dict):
             encoded.append(rest & 0x7F | 0x80)
             rest >>= 7
         encoded.append(rest)
-        if len(self) < _REMEMBERED:
+        if len(self) < _CACHE_SIZE:
             self[value] = bytes(encoded)
         return bytes(encoded)
 
@@ -49,7 +49,7 @@ def varints(numbers):
     return b"".join(map(_VARINTS.__getitem__, numbers))
 
 
-def count(packed):
+def count_varints(packed):
     """Returns how many varints there are in their packed bytes."""
     return len(packed.translate(None, _CONTINUED))
 
@@ -94,15 +94,16 @@ class Encoder:
         Raises:
           ValueError: a field has too many values.
         """
-        return example(self.part(row))
+        return join_encoded_fields(self.fields_part(row))
 
-    def part(self, row):
-        """Like a call, but only a part for `example`: rows that share fields can share their part."""
+    def fields_part(self, row):
+        """Like a call, but only a part for `join_encoded_fields`: rows that share fields can share their
+        part."""
         entries = []
         for name, is_integer, size, prefixes in self._fields:
             values = row[name]
             if type(values) is bytes:
-                length, packed = count(values), values
+                length, packed = count_varints(values), values
             else:
                 length, packed = len(values), varints(values) if is_integer else _floats(values)
             if length > size:
@@ -112,8 +113,9 @@ class Encoder:
         return b"".join(entries)
 
 
-def example(*parts):
-    """Returns the serialized `tf.train.Example` of what `Encoder.part` returned, by the fields' names."""
+def join_encoded_fields(*parts):
+    """Returns the serialized `tf.train.Example` of what `Encoder.fields_part` returned, by the fields'
+    names."""
     return _message(b"\x0a", b"".join(parts))
 
 

@@ -22,7 +22,7 @@ from bertlib.graph import collectives, graph_keys, randomness, tensorflow_intern
 
 _FILES_AT_A_TIME = 8
 # Bytes before and after the content of a TFRecord: its length and checksums.
-_HEAD, _FOOT = 12, 4
+_HEADER_BYTES, _FOOTER_BYTES = 12, 4
 # What a batch of a dataset that changes the order says about each example: its index in the file.
 EXAMPLE_INDEX = "example_index"
 # What a micro-batch has to weigh its mean loss by if they are of different sizes: a scalar, 1 on average.
@@ -106,10 +106,10 @@ class RecordFile(object):
                                 dtype=object)
         number, starts, ends = (
             self._file.fileno(), self._offsets[indices], self._offsets[np.asarray(indices) + 1])
-        return np.array([os.pread(number, end - start - _HEAD - _FOOT, start + _HEAD)
+        return np.array([os.pread(number, end - start - _HEADER_BYTES - _FOOTER_BYTES, start + _HEADER_BYTES)
                          for start, end in zip(starts.tolist(), ends.tolist())], dtype=object)
 
-    def place(self, index):
+    def describe_position(self, index):
         """Returns where a record stands, in words."""
         return f"{self.path}, record {index} (from 0)"
 
@@ -139,13 +139,13 @@ class RecordFiles(object):
             records[chosen] = self._files[number].read(indices[chosen] - self._starts[number])
         return records
 
-    def place(self, index):
+    def describe_position(self, index):
         """Returns where a record stands, in words."""
         number = int(np.searchsorted(self._starts, index, side="right")) - 1
-        return self._files[number].place(int(index - self._starts[number]))
+        return self._files[number].describe_position(int(index - self._starts[number]))
 
 
-class _Source(object):
+class _RecordReader(object):
     """The records that batches are made of: read, checked, and looked through again if one is of no use."""
 
     def __init__(self, records, fields):
@@ -170,20 +170,20 @@ class _Source(object):
             inside = (values >= least) & (values <= greatest)  # which NaN is not
             within.append(tf.reduce_all(inside if field.dtype == "int64" else inside & tf.is_finite(values)))
         if within:
-            tf.Assert(tf.reduce_all(within), ["values are out of bounds"])  # `fault` says where
+            tf.Assert(tf.reduce_all(within), ["values are out of bounds"])  # `find_bad_record` says where
 
-    def fault(self):
+    def find_bad_record(self):
         """Returns what is wrong with a record that was read lately, in words, or None."""
         for index in np.unique(np.concatenate([[], *list(self._suspects)])).astype(np.int64).tolist():
-            wrong = record_files.fault_in(self._records.read([index])[0], self._fields)
+            wrong = record_files.find_problem(self._records.read([index])[0], self._fields)
             if wrong:
-                return (f"{self._records.place(index)}: {wrong}. Write the file again, or leave the record "
-                        "out.")
+                return (f"{self._records.describe_position(index)}: {wrong}. Write the file again, or leave "
+                        "the record out.")
         return None
 
 
 @contextlib.contextmanager
-def explaining_faults(graph=None):
+def translate_record_errors(graph=None):
     """Says which record is to blame if the input of a graph, by default the current one, fails in the block.
 
     Raises:
@@ -194,8 +194,8 @@ def explaining_faults(graph=None):
         yield
     # What quotes a record that is no text cannot be decoded.
     except (tf.errors.InvalidArgumentError, tf.errors.UnknownError, UnicodeDecodeError) as error:
-        for source in graph.get_collection(graph_keys.RECORDS):
-            fault = source.fault()
+        for source in graph.get_collection(graph_keys.RECORD_READERS):
+            fault = source.find_bad_record()
             if fault:
                 raise ValueError(fault) from error
         raise
@@ -243,7 +243,7 @@ def _prefetched(dataset):
     return dataset.prefetch(4).with_options(options)
 
 
-def _share(dataset):
+def _shard(dataset):
     """Of batches those that this replica is to take, if the graph says so: every R-th."""
     for index, count in tf.get_collection(graph_keys.SHARE):
         tf.add_to_collection(graph_keys.SHARED_INPUT, True)
@@ -251,16 +251,17 @@ def _share(dataset):
     return dataset
 
 
-def _split(batch, parts, totals=()):
+def _split_evenly(batch, num_micro_batches, totals=()):
     """A dataset of the equal parts of a batch, in order, each with the totals of the whole batch."""
-    split = {name: tf.reshape(tensor, [parts, tensor.shape[0] // parts, *tensor.shape[1:]])
+    split = {name: tf.reshape(tensor,
+                              [num_micro_batches, tensor.shape[0] // num_micro_batches, *tensor.shape[1:]])
              for name, tensor in batch.items()}
     for name in totals:
-        split[f"{name}_total"] = tf.fill([parts], tf.reduce_sum(batch[name]))
+        split[f"{name}_total"] = tf.fill([num_micro_batches], tf.reduce_sum(batch[name]))
     return tf.data.Dataset.from_tensor_slices(split)
 
 
-def cut_by_tokens(lengths, parts):
+def token_balanced_bounds(lengths, num_micro_batches):
     """Returns where to cut a batch into parts so that the largest part is as small as can be, in tokens.
 
     A part has as many tokens as examples · longest length.
@@ -284,9 +285,9 @@ def cut_by_tokens(lengths, parts):
     # A full part leaves the others the least: if that takes too many parts, so does all else.
     limits = range(lengths[0], lengths[0] * len(lengths))
     smallest = lengths[0] + bisect.bisect_left(
-        limits, True, key=lambda limit: len(filled(limit)) <= parts + 1)
+        limits, True, key=lambda limit: len(filled(limit)) <= num_micro_batches + 1)
     bounds = filled(smallest)
-    while len(bounds) <= parts:  # halves have no more tokens than the whole
+    while len(bounds) <= num_micro_batches:  # halves have no more tokens than the whole
         tokens = [(end - start > 1) * (end - start) * lengths[start]
                   for start, end in zip(bounds, bounds[1:])]
         largest = int(np.argmax(tokens))
@@ -294,39 +295,40 @@ def cut_by_tokens(lengths, parts):
     return np.array(bounds)
 
 
-def _bounds_by_tokens(mask, parts):
-    """Where `cut_by_tokens` cuts examples with a mask [B, F], the longest first: int64 [parts + 1]."""
-    kept = tf.minimum(_rounded_up(tf.reduce_sum(mask, axis=1)), mask.shape.as_list()[1])
-    return tf.ensure_shape(tf.numpy_function(lambda lengths: cut_by_tokens(lengths, parts), [kept],
-                                             tf.int64), [parts + 1])
+def _token_balanced_bounds(mask, num_micro_batches):
+    """`token_balanced_bounds` of examples with a mask [B, F], the longest first: int64 [N + 1]."""
+    kept = tf.minimum(_trimmed_length(tf.reduce_sum(mask, axis=1)), mask.shape.as_list()[1])
+    bounds = tf.numpy_function(lambda lengths: token_balanced_bounds(lengths, num_micro_batches), [kept],
+                               tf.int64)
+    return tf.ensure_shape(bounds, [num_micro_batches + 1])
 
 
-def _split_by_tokens(batch, parts, trim, totals=()):
-    """Like `_split`, for the parts of `cut_by_tokens`, each with its weight."""
+def _split_by_tokens(batch, num_micro_batches, trim, totals=()):
+    """Like `_split_evenly`, for the parts of `token_balanced_bounds`, each with its weight."""
     size = batch[trim[0]].shape.as_list()[0]
-    bounds = _bounds_by_tokens(batch[trim[0]], parts)
+    bounds = _token_balanced_bounds(batch[trim[0]], num_micro_batches)
     added = {f"{name}_total": tf.reduce_sum(batch[name]) for name in totals}
 
-    def part(start, end):
-        weight = tf.cast(end - start, tf.float32) * (parts / size)
+    def micro_batch(start, end):
+        weight = tf.cast(end - start, tf.float32) * (num_micro_batches / size)
         return {**{name: tensor[start:end] for name, tensor in batch.items()}, **added,
                 MICRO_BATCH_WEIGHT: weight}
 
-    return tf.data.Dataset.from_tensor_slices((bounds[:-1], bounds[1:])).map(part)
+    return tf.data.Dataset.from_tensor_slices((bounds[:-1], bounds[1:])).map(micro_batch)
 
 
-def _order(mask):
+def _order_by_length(mask):
     """The order of examples with a mask [B, F] by length, the longest first: int32 [B]."""
     return tf.argsort(tf.reduce_sum(mask, axis=1), direction="DESCENDING", stable=True)
 
 
-def _sort(batch, mask):
+def _sort_by_length(batch, mask):
     """Sorts the examples of a batch by length, the longest first."""
-    order = _order(batch[mask])
+    order = _order_by_length(batch[mask])
     return {name: tf.gather(tensor, order) for name, tensor in batch.items()}
 
 
-def _own_parts(indices, read, parts, exchange, totals, trim, unequal):
+def _own_micro_batches(indices, read, num_micro_batches, all_reduce, totals, trim, unequal):
     """A dataset of this replica's parts of a batch, by the indices of the whole batch.
 
     Of the others' examples only what the parts depend on is read: their lengths, and what totals sum up.
@@ -335,30 +337,31 @@ def _own_parts(indices, read, parts, exchange, totals, trim, unequal):
     names = [*trim[:1], *totals]
     seen = read(indices, names) if names else {}
     if trim:
-        order = _order(seen[trim[0]])
+        order = _order_by_length(seen[trim[0]])
         indices = tf.gather(indices, order)
-    bounds = (_bounds_by_tokens(tf.gather(seen[trim[0]], order), parts) if unequal
-              else tf.range(0, size + 1, size // parts, dtype=tf.int64))
+    bounds = (_token_balanced_bounds(tf.gather(seen[trim[0]], order), num_micro_batches) if unequal
+              else tf.range(0, size + 1, size // num_micro_batches, dtype=tf.int64))
     added = {f"{name}_total": tf.reduce_sum(seen[name]) for name in totals}
 
-    def part(start, end):
+    def micro_batch(start, end):
         own = indices[start:end]
         if not unequal:
-            return {**read(tf.ensure_shape(own, [size // parts])), **added}
-        return {**read(own), **added, MICRO_BATCH_WEIGHT: tf.cast(end - start, tf.float32) * (parts / size)}
+            return {**read(tf.ensure_shape(own, [size // num_micro_batches])), **added}
+        return {**read(own), **added,
+                MICRO_BATCH_WEIGHT: tf.cast(end - start, tf.float32) * (num_micro_batches / size)}
 
-    starts, ends = bounds[:-1][exchange.own_parts], bounds[1:][exchange.own_parts]
-    return tf.data.Dataset.from_tensor_slices((starts, ends)).map(part)
+    starts, ends = bounds[:-1][all_reduce.own_micro_batches], bounds[1:][all_reduce.own_micro_batches]
+    return tf.data.Dataset.from_tensor_slices((starts, ends)).map(micro_batch)
 
 
-def _rounded_up(lengths):
+def _trimmed_length(lengths):
     """What sequences of these lengths are trimmed to: not to nothing."""
     return (tf.maximum(lengths, 1) + _LENGTH_STEP - 1) // _LENGTH_STEP * _LENGTH_STEP
 
 
-def _cut(batch, trim):
+def _trim(batch, trim):
     """Cuts sequences after the longest one."""
-    longest = _rounded_up(tf.reduce_max(tf.reduce_sum(batch[trim[0]], axis=1)))
+    longest = _trimmed_length(tf.reduce_max(tf.reduce_sum(batch[trim[0]], axis=1)))
     return {**batch, **{name: batch[name][:, :longest] for name in trim}}
 
 
@@ -371,27 +374,29 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
         raise ValueError("Without trimming all examples have the same number of tokens: "
                          "unequal_micro_batches needs trim.")
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
-    exchange = collectives.exchange() if is_training else None
-    parts = micro_batches * (exchange.replicas if exchange else 1)
-    if unequal_micro_batches and parts > batch_size:
-        raise ValueError(f"A step of {batch_size} examples cannot be cut into {parts} micro-batches.")
-    batch = batch_size * (1 if unequal_micro_batches else parts)
+    all_reduce = collectives.current_all_reduce() if is_training else None
+    num_micro_batches = micro_batches * (all_reduce.replicas if all_reduce else 1)
+    if unequal_micro_batches and num_micro_batches > batch_size:
+        raise ValueError(f"A step of {batch_size} examples cannot be cut into {num_micro_batches} "
+                         f"micro-batches.")
+    batch = batch_size * (1 if unequal_micro_batches else num_micro_batches)
     indices = _index_dataset(num_examples, batch, is_training, drop_remainder)
-    if exchange:
+    if all_reduce:
         if trim:
-            randomness.unequal_micro_batches()
+            randomness.mark_unequal_micro_batches()
         dataset = indices.flat_map(functools.partial(
-            _own_parts, read=read, parts=parts, exchange=exchange, totals=batch_totals, trim=trim,
+            _own_micro_batches, read=read, num_micro_batches=num_micro_batches, all_reduce=all_reduce,
+            totals=batch_totals, trim=trim,
             unequal=unequal_micro_batches))
-        return _prefetched(dataset.map(functools.partial(_cut, trim=trim)) if trim else dataset)
+        return _prefetched(dataset.map(functools.partial(_trim, trim=trim)) if trim else dataset)
     if not trim:
         dataset = indices.map(read, **threads)
     elif is_training:
-        randomness.unequal_micro_batches()
-        dataset = indices.map(lambda indices: _sort(read(indices), trim[0]), **threads)
+        randomness.mark_unequal_micro_batches()
+        dataset = indices.map(lambda indices: _sort_by_length(read(indices), trim[0]), **threads)
     else:
         def read_sorted(indices):
-            return _sort({**read(indices), EXAMPLE_INDEX: indices}, trim[0])
+            return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trim[0])
 
         # The last, smaller batch keeps its examples: a mean over batches is then that of the unsorted ones.
         whole = num_examples - num_examples % batch_size
@@ -402,16 +407,18 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
             dataset = dataset.concatenate(
                 tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
     if unequal_micro_batches:
-        dataset = dataset.flat_map(functools.partial(_split_by_tokens, parts=micro_batches, trim=trim,
+        dataset = dataset.flat_map(functools.partial(_split_by_tokens, num_micro_batches=micro_batches,
+                                                     trim=trim,
                                                      totals=batch_totals))
     elif micro_batches > 1 or batch_totals:
-        dataset = dataset.flat_map(functools.partial(_split, parts=micro_batches, totals=batch_totals))
+        dataset = dataset.flat_map(functools.partial(_split_evenly, num_micro_batches=micro_batches,
+                                                     totals=batch_totals))
     if not is_training:
-        dataset = _share(dataset)
-    return _prefetched(dataset.map(functools.partial(_cut, trim=trim)) if trim else dataset)
+        dataset = _shard(dataset)
+    return _prefetched(dataset.map(functools.partial(_trim, trim=trim)) if trim else dataset)
 
 
-def in_order(results):
+def restore_file_order(results):
     """Puts results back into the order of the file: yields them without their index when their turn comes.
 
     Args:
@@ -447,20 +454,20 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
       trim: names of fields [B, F], the first of them 1 at real positions and 0 at padding, which follows:
         each batch is cut after its longest sequence. For that the examples of a training step are sorted by
         length before they are split into micro-batches. Without training many batches are sorted, and each
-        says where its examples stood, as `EXAMPLE_INDEX`, int64 [B]; see `in_order`.
+        says where its examples stood, as `EXAMPLE_INDEX`, int64 [B]; see `restore_file_order`.
       unequal_micro_batches: for training with `trim`. batch_size is a whole step's then, and its
-        micro-batches are those of `cut_by_tokens`. Each has a `MICRO_BATCH_WEIGHT`, a float32 scalar, b ·
-        micro_batches / batch_size for b examples: the mean over the micro-batches of this times their mean
-        loss is the step's mean loss.
+        micro-batches are those of `token_balanced_bounds`. Each has a `MICRO_BATCH_WEIGHT`, a float32 scalar,
+        b · micro_batches / batch_size for b examples: the mean over the micro-batches of this times their
+        mean loss is the step's mean loss.
 
-    Values out of a field's bounds fail the batch; see `explaining_faults`.
+    Values out of a field's bounds fail the batch; see `translate_record_errors`.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.
     """
     records = RecordFile(path, fields) if isinstance(path, str) else RecordFiles(path, fields)
-    source = _Source(records, fields)
-    tf.add_to_collection(graph_keys.RECORDS, source)
+    source = _RecordReader(records, fields)
+    tf.add_to_collection(graph_keys.RECORD_READERS, source)
     features = {field.name: tf.FixedLenFeature(field.shape, tf.as_dtype(field.dtype)) for field in fields}
 
     def parse(indices, names=None):

@@ -15,12 +15,12 @@ def _tensorflow():
     return tf
 
 
-def writer(path):
+def open_writer(path):
     """Returns a `tf.io.TFRecordWriter`, a context manager with `write(bytes)` and `close()`."""
     return _tensorflow().io.TFRecordWriter(path)
 
 
-def first_records(path, number):
+def read_first_records(path, number):
     """Returns a file's first records, at most `number`: list of bytes.
 
     Raises:
@@ -33,12 +33,12 @@ def first_records(path, number):
         raise ValueError(f"{path} holds no TFRecords, or is damaged ({error.message}).") from error
 
 
-def features_of(record):
+def parse_features(record):
     """Returns {name: `tf.train.Feature`} of a serialized `tf.train.Example`."""
     return _tensorflow().train.Example.FromString(record).features.feature
 
 
-def fault_in(record, fields):
+def find_problem(record, fields):
     """Returns what is wrong with a serialized `tf.train.Example`, in words, or None.
 
     Args:
@@ -49,7 +49,7 @@ def fault_in(record, fields):
     import numpy as np
 
     try:
-        features = features_of(record)
+        features = parse_features(record)
     except Exception:  # protobuf's own error, whose class differs between its implementations
         return "it is no tf.train.Example"
     for field in fields:
@@ -83,7 +83,7 @@ def float_feature(values):
     return train.Feature(float_list=train.FloatList(value=list(values)))
 
 
-def encode(fields, row):
+def encode_example(fields, row):
     """Returns a serialized `tf.train.Example`. `example_encoding.Encoder` makes these bytes faster.
 
     Args:
@@ -121,13 +121,13 @@ def write_records(path, fields, rows):
     Returns:
       the number of records.
     """
-    return write_serialized(path, (encode(fields, row) for row in rows))
+    return write_serialized(path, (encode_example(fields, row) for row in rows))
 
 
 def write_serialized(path, records):
     """Like `write_records`, from an iterable of serialized `tf.train.Example`s."""
     count = 0
-    with files.replacing(path) as partial, writer(partial) as records_file:
+    with files.atomic_replacement(path) as partial, open_writer(partial) as records_file:
         for record in records:
             records_file.write(record)
             count += 1

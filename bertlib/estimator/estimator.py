@@ -134,7 +134,7 @@ class Estimator(object):
                 raise ValueError(f"{name} is {value}; it must be positive.")
         if self._config.is_chief:
             tf.gfile.MakeDirs(self._model_dir)
-        with locks.directory(self._model_dir):  # but for replica 0 a replica takes no locks
+        with locks.lock_directory(self._model_dir):  # but for replica 0 a replica takes no locks
             self._train_from_newest(input_fn, list(hooks or []), steps, max_steps, saving_listeners)
         return self
 
@@ -153,7 +153,7 @@ class Estimator(object):
         """`train`, in a directory that is there and locked."""
         # Replica 0 has written by then what others read.
         checkpoint = self._newest_of_all()
-        start = checkpoint_formats.step_in(checkpoint)
+        start = checkpoint_formats.read_global_step(checkpoint)
         if self._config.replicas:
             start = replica_sync.start_training(self._config.replicas, start, self._model_dir)
         if max_steps is not None and start >= max_steps:
@@ -167,7 +167,7 @@ class Estimator(object):
         self._log_start(checkpoint, start, last_step)
         session = self._training_session(input_fn, hooks, saving_listeners, checkpoint, last_step)
         with (training_session.explaining_disk(self._model_dir), session_hooks.quiet_event_writers(),
-              collectives.explaining(self._config.replicas), self._training()):
+              collectives.translate_connection_errors(self._config.replicas), self._training()):
             try:
                 session.run()
             except stopping.Stopped:
@@ -299,7 +299,7 @@ class Estimator(object):
 
     def get_variable_value(self, name):
         """Returns the value of a variable in the newest checkpoint."""
-        return tf.train.load_variable(checkpoint_files.openable(self._trained_checkpoint()), name)
+        return tf.train.load_variable(checkpoint_files.escape_prefix(self._trained_checkpoint()), name)
 
     def _trained_checkpoint(self):
         checkpoint = self.latest_checkpoint()

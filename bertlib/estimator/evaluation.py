@@ -63,7 +63,7 @@ def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group
         # The values are read once, when the input has ended: reading is not free, and updates may still run.
         final = tf.train.FinalOpsHook({**values, "global_step": tf.train.get_global_step()})
         predictions = []
-        with (input_pipeline.explaining_faults(),
+        with (input_pipeline.translate_record_errors(),
               _session(spec, checkpoint, config,
                        [*input_hooks, *hooks, *spec.evaluation_hooks, final]) as session,
               session_hooks.progress_bar(steps, "evaluating", "batch") as progress):
@@ -110,7 +110,7 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
     with session:
         batches = _batches(session, predictions, config, group, shared)
         while True:
-            with input_pipeline.explaining_faults(graph):
+            with input_pipeline.translate_record_errors(graph):
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -132,7 +132,8 @@ def _batches(session, fetches, config, group, shared=True):
 
 def _session(spec, checkpoint, config, hooks):
     """Opens a session of this process on the current graph, with the weights of a checkpoint."""
-    return resume.session(resume.scaffold_of(spec, checkpoint, config), checkpoint, config, hooks)
+    scaffold = resume.create_restoring_scaffold(spec, checkpoint, config)
+    return resume.open_session(scaffold, checkpoint, config, hooks)
 
 
 @contextlib.contextmanager

@@ -103,8 +103,8 @@ class Builder:
             # Local: a checkpoint is saved between steps, where it is 0.
             index = tf.Variable(0, dtype=tf.int64, trainable=False, name=graph_keys.MICRO_BATCH_INDEX,
                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.MICRO_BATCH_INDEX])
-            exchange = collectives.exchange()
-            randomness.set_part(exchange.part(index) if exchange else index)
+            all_reduce = collectives.current_all_reduce()
+            randomness.set_micro_batch(all_reduce.effective_batch_index(index) if all_reduce else index)
         # Iterators and queues stay on the CPU.
         with tf.device("/cpu:0"):
             features, labels, input_hooks = features_fn()

@@ -67,7 +67,7 @@ class ProfileHook(tf.train.SessionRunHook):
             tf.compat.v2.profiler.experimental.stop()
             profiles = os.path.join(self._model_dir, "plugins", "profile")
             newest = os.path.join(profiles, max(tf.gfile.ListDirectory(profiles)))
-            path = max(checkpoint_files.in_directory(newest, ".xplane.pb"))
+            path = max(checkpoint_files.list_by_ending(newest, ".xplane.pb"))
             with tf.gfile.Open(path, "rb") as reader:
                 table = _table_of(op_times(tensorflow_internals.parse_profile(reader.read())))
             logging.info("Profile of steps %d to %d, %.3f seconds. Time in ops, of all threads:\n%s\nThe "

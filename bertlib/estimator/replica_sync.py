@@ -33,7 +33,7 @@ def start_training(group, step, directory):
     """
     step, directory = group.broadcast((step, directory))
     group.keep_log(directory)
-    code_fingerprint.agree(group)
+    code_fingerprint.check_replicas_agree(group)
     return step
 
 
@@ -47,7 +47,7 @@ def reporting_errors(group):
     try:
         yield
     except (session_hooks.NanLossError, replica_group.ReplicaError, StopIteration,
-            tf.errors.OutOfRangeError, *collectives.LOST):
+            tf.errors.OutOfRangeError, *collectives.CONNECTION_ERRORS):
         raise
     except Exception as error:
         group.report_error(error)
@@ -163,7 +163,7 @@ class StopVote:
         self._group = group
         self.listener = _SaveListener()
         self._comparison = WeightComparison(group) if compares_weights else None
-        self._exchange = collectives.exchange()
+        self._exchange = collectives.current_all_reduce()
         self._pace = replica_group.Pace()
         self._started = self._seconds = None
 
@@ -187,7 +187,7 @@ class StopVote:
           session: the training's, a `tf.train.SingularMonitoredSession`.
           stop: the `stopping.StopRequest` of this replica; it is made if another replica's was.
         """
-        own = bool(session.should_stop()), stop.made, self._seconds, self.listener.has_saved
+        own = bool(session.should_stop()), stop.is_set, self._seconds, self.listener.has_saved
         self.listener.has_saved = False
         ended, made, seconds, saved = zip(*self._group.all_gather(own))
         if None not in seconds and self._group.is_first:
@@ -195,7 +195,7 @@ class StopVote:
                 logging.warning("%s takes %.1f times as long for its part of a step as the others; they wait "
                                 "for it.", self._group.name(index), times)
         if any(made):
-            stop.make()
+            stop.set()
         ends = any(ended) or any(made)
         if self._comparison and (ends or any(saved)):
             self._comparison.check(session.raw_session())

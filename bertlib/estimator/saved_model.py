@@ -40,12 +40,12 @@ def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_f
         signatures = tensorflow_internals.signatures_of(
             receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
         # The graph must not be finalized: the builder adds to it.
-        scaffold = resume.scaffold_of(spec, checkpoint, config)
+        scaffold = resume.create_restoring_scaffold(spec, checkpoint, config)
         saver = scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS)[0]
         main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
         with tf.Session(graph=graph, config=config.session_config) as session:
-            with resume.explaining_damage(checkpoint):
-                saver.restore(session, checkpoint_files.openable(checkpoint))
+            with resume.translate_restore_errors(checkpoint):
+                saver.restore(session, checkpoint_files.escape_prefix(checkpoint))
             with new_export_dir(export_dir_base) as (temporary_dir, final_dir):
                 writer = tf.saved_model.builder.SavedModelBuilder(temporary_dir)
                 writer.add_meta_graph_and_variables(
@@ -69,7 +69,7 @@ def new_export_dir(export_dir_base):
     export has, finished or not. Directories that killed exports left unfinished are removed before, unless
     they are remote.
     """
-    with files.explaining_disk(export_dir_base):
+    with files.translate_disk_errors(export_dir_base):
         made = _filled_remote_dir if files.is_remote(export_dir_base) else _filled_local_dir
         yield from made(tf.compat.as_str(export_dir_base))
 
@@ -82,7 +82,7 @@ def _filled_local_dir(export_dir_base):
         temporary_dir = os.path.join(export_dir_base, f"{_TEMPORARY}{version}")
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(locks.file(temporary_dir))
+                stack.enter_context(locks.lock_file(temporary_dir))
                 os.mkdir(temporary_dir)  # by one process only, and by one of its threads
             except (locks.InUseError, FileExistsError):
                 continue

@@ -49,7 +49,7 @@ class StopOnNanHook(tf.train.SessionRunHook):
         self._loss = loss
 
     def begin(self):
-        self._skipped = tf.get_collection(graph_keys.SKIPPED_IN_A_ROW)
+        self._skipped = tf.get_collection(graph_keys.CONSECUTIVE_SKIPPED_STEPS)
 
     def before_run(self, run_context):
         return tf.train.SessionRunArgs([_watched_scalars(self._loss), self._skipped])
@@ -127,7 +127,7 @@ class _WholeSaver(object):
             size = sum(variable.shape.num_elements() * variable.dtype.base_dtype.size
                        for variable in tf.global_variables() if variable.shape.is_fully_defined())
             reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
-            wrong, to_do = files.disk_problem(error, self._model_dir, size) or (
+            wrong, to_do = files.describe_disk_error(error, self._model_dir, size) or (
                 reason, "Make room on the disk, then run the same command again.")
             raise OSError(f"The checkpoint of step {global_step} could not be saved in {self._model_dir} "
                           f"({wrong}). The last whole one is {last or 'none'}. {to_do}") from error

@@ -55,16 +55,16 @@ class TrainingSession:
         Raises:
           stopping.Stopped: the configuration's stop_request was made; the last whole step is saved.
         """
-        with tf.Graph().as_default(), tf.device(collectives.device(self.group) if self.group else ""):
+        with tf.Graph().as_default(), tf.device(collectives.replica_device(self.group) if self.group else ""):
             step = self.build_step()
-            scaffold = resume.scaffold_of(step.spec, self.checkpoint, self.config)
+            scaffold = resume.create_restoring_scaffold(step.spec, self.checkpoint, self.config)
             vote = self.make_vote() if self.group else None
             hooks = self.make_hooks(step, scaffold, [vote.listener] if vote else [])
             if self.config.is_chief:
                 checkpoint_files.remove_leftovers(self.config.model_dir)
-            with (input_pipeline.explaining_faults(), self.config.stop_request.being_awaited(),
-                  resume.session(scaffold, self.checkpoint, self.config, hooks, is_training=True,
-                                 group=self.group) as session,
+            with (input_pipeline.translate_record_errors(), self.config.stop_request.being_awaited(),
+                  resume.open_session(scaffold, self.checkpoint, self.config, hooks, is_training=True,
+                                      group=self.group) as session,
                   replica_sync.reporting_errors(self.group) if self.group else contextlib.nullcontext()):
                 self.take_steps(session, step, vote)
         self.config.stop_request.check()
@@ -80,7 +80,7 @@ class TrainingSession:
         if self.group:
             step = self.config.step_config
             travels = tf.bfloat16 if step and step.gradient_dtype == "bf16" else None
-            tf.add_to_collection(graph_keys.EXCHANGE, collectives.Exchange(self.group, travels))
+            tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(self.group, travels))
         spec, input_hooks = self.builder.build(self.prepare_input, ModeKeys.TRAIN)
         spec, micro_batches, accumulate_op = self._of_effective_batch(spec)
         _summarize_loss(spec.loss)
@@ -100,15 +100,15 @@ class TrainingSession:
             raise ValueError(f"The RunConfig says gradient_accumulation_steps={asked}, the model_fn's "
                              f"train_op accumulates {steps}. Pass params[\"gradient_accumulation_steps\"] to "
                              "optimization.create_optimizer.")
-        exchange = collectives.exchange()
-        if exchange and not exchange.ops:
-            raise ValueError(self.not_averaged_message(exchange.replicas))
+        all_reduce = collectives.current_all_reduce()
+        if all_reduce and not all_reduce.ops:
+            raise ValueError(self.not_averaged_message(all_reduce.replicas))
         if accumulation:
             return spec._replace(loss=accumulation[0].loss), steps, accumulation[0].accumulate_op
-        if exchange:
-            loss = exchange.sum(spec.loss) / exchange.replicas
+        if all_reduce:
+            loss = all_reduce.sum(spec.loss) / all_reduce.replicas
             # All sums are made in all replicas, also those that only replica 0 writes into summaries.
-            spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *exchange.ops))
+            spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *all_reduce.ops))
         return spec, 1, None
 
     def not_averaged_message(self, replicas):
@@ -154,7 +154,7 @@ class TrainingSession:
         """The number of examples in the effective batch; None if it is unknown."""
         examples = self.builder.batch_size(ModeKeys.TRAIN)
         if examples and not self.config.unequal_micro_batches:
-            examples *= step.micro_batches * collectives.replicas()
+            examples *= step.micro_batches * collectives.num_replicas()
         return examples
 
     # --- Steps
@@ -182,7 +182,7 @@ class TrainingSession:
     def ends_before(self, micro_batch):
         """Whether the training ends before that micro-batch of a step, an int: the step is then dropped."""
         del micro_batch
-        return self.config.stop_request.made
+        return self.config.stop_request.is_set
 
     def _take_step(self, step, step_context):
         for micro_batch in range(step.micro_batches):
@@ -207,8 +207,8 @@ class TrainingSession:
 
 def explaining_disk(model_dir):
     """Returns a context manager: an error of the disk in its block also names the last whole checkpoint."""
-    return files.explaining_disk(model_dir, lambda: "The last whole checkpoint is "
-                                 f"{checkpoint_formats.latest_checkpoint(model_dir) or 'none'}.")
+    return files.translate_disk_errors(model_dir, lambda: "The last whole checkpoint is "
+                                       f"{checkpoint_formats.latest_checkpoint(model_dir) or 'none'}.")
 
 
 def _summarize_loss(loss):

@@ -15,17 +15,17 @@ from bertlib.graph.tensorflow_internals import control_flow_context
 
 # Tensors of so many bytes travel alone; smaller ones together, so that each trip is worth its latency: see
 # docs/scaling.md.
-_LARGE = 2**23
-_KEYS_OF_A_GRAPH = 10**5
+_BUCKET_BYTES = 2**23
+_KEYS_PER_GRAPH = 10**5
 # How TensorFlow's calls end when another replica is gone.
-LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
-        tf.errors.DeadlineExceededError, tf.errors.InternalError)
+CONNECTION_ERRORS = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
+                     tf.errors.DeadlineExceededError, tf.errors.InternalError)
 
 _graphs = itertools.count(1)
 _server = None
 
 
-class Exchange:
+class AllReduce:
     """How the replicas of a training graph add up what each of them computed.
 
     Attributes:
@@ -45,7 +45,7 @@ class Exchange:
         self.ready = None
         self._gradient_dtype = gradient_dtype
         # A key is never used by two graphs, which may exchange other shapes.
-        self._keys = itertools.count(group.broadcast(next(_graphs)) * _KEYS_OF_A_GRAPH)
+        self._keys = itertools.count(group.broadcast(next(_graphs)) * _KEYS_PER_GRAPH)
         self._ops = {}
 
     @property
@@ -59,21 +59,21 @@ class Exchange:
         return self._ops.get(None, [])
 
     @property
-    def own_parts(self):
+    def own_micro_batches(self):
         """Which parts of an effective batch are this replica's, a slice: every R-th of them, so that of parts
         that are sorted by length all replicas have long and short ones."""
         return slice(self.index, None, self.replicas)
 
-    def part(self, micro_batch):
+    def effective_batch_index(self, micro_batch):
         """Returns which part of the effective batch a micro-batch of this replica is (integer tensor)."""
         return micro_batch * self.replicas + self.index
 
     def sum(self, tensor):
         """Returns the sum of a tensor over all replicas. Sums are made one after the other, in the order in
         which they are asked for, which has to be the same on all replicas."""
-        return self._in_turn(tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id")
+        return self._run_after_previous(tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id")
 
-    def _in_turn(self, collective, tensor, **settings):
+    def _run_after_previous(self, collective, tensor, **settings):
         # What is in the branch of a condition cannot be waited for outside of it.
         before = self._ops.setdefault(control_flow_context(tf.get_default_graph()), [])
         with tf.control_dependencies(before[-1:]):
@@ -84,7 +84,7 @@ class Exchange:
         before.append(made.op)
         return made
 
-    def sum_all(self, tensors):
+    def sum_concatenated(self, tensors):
         """Returns the sums of tensors of one dtype, with static shapes, that travel together."""
         if len(tensors) == 1:
             return [self.sum(tensors[0])]
@@ -92,7 +92,7 @@ class Exchange:
         pieces = tf.split(together, [tensor.shape.num_elements() for tensor in tensors])
         return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, tensors)]
 
-    def sums(self, tensors):
+    def sum_many(self, tensors):
         """Returns the sums of tensors with static shapes, of which small ones travel together.
 
         Args:
@@ -100,10 +100,10 @@ class Exchange:
         """
         found = {}
         for indices in _buckets(tensors):
-            found.update(zip(indices, self.sum_all([tensors[index] for index in indices])))
+            found.update(zip(indices, self.sum_concatenated([tensors[index] for index in indices])))
         return [found[index] for index in range(len(tensors))]
 
-    def rows(self, slices):
+    def gather_slices(self, slices):
         """Returns tf.IndexedSlices with the rows of those of all replicas, one replica's after the other's,
         as one graph has them for all their examples."""
         values, indices = slices.values, tf.cast(slices.indices, tf.int64)
@@ -121,9 +121,9 @@ class Exchange:
         return tf.IndexedSlices(values, tf.cast(indices, slices.indices.dtype), slices.dense_shape)
 
     def _gather(self, tensor):
-        return self._in_turn(tf.raw_ops.CollectiveGatherV2, tensor)
+        return self._run_after_previous(tf.raw_ops.CollectiveGatherV2, tensor)
 
-    def add_up(self, pairs):
+    def sum_variables(self, pairs):
         """Replaces the values of variables by their sums over all replicas.
 
         Each sum begins as soon as its variable is ready, while the backward pass goes on for others.
@@ -139,20 +139,20 @@ class Exchange:
             self.ready = tf.timestamp()
         assigns = []
         for indices in _buckets([variable for variable, _ in pairs]):
-            assigns += self._add_up_together([pairs[index] for index in indices])
+            assigns += self._sum_bucket([pairs[index] for index in indices])
         return assigns
 
-    def _add_up_together(self, pairs):
+    def _sum_bucket(self, pairs):
         variables, adds = zip(*pairs)
         with tf.control_dependencies(adds):
             values = [variable.read_value() for variable in variables]
         dtype = values[0].dtype
         travels = self._gradient_dtype or dtype
-        sums = self.sum_all([tf.cast(value, travels) for value in values])
+        sums = self.sum_concatenated([tf.cast(value, travels) for value in values])
         return [variable.assign(tf.cast(summed, dtype), read_value=False)
                 for variable, summed in zip(variables, sums)]
 
-    def seconds_until(self, ops):
+    def seconds_waited(self, ops):
         """Returns for how long the step waited for others and for the network until some ops were done:
         seconds from `ready` on, float64 scalar."""
         with tf.control_dependencies(ops):
@@ -164,9 +164,9 @@ def _buckets(tensors):
     large ones alone, small ones of a dtype once they are large together, and what is left in the end."""
     waiting = {}
     for index, tensor in enumerate(tensors):
-        bucket = [] if _size(tensor) >= _LARGE else waiting.setdefault(tensor.dtype.base_dtype, [])
+        bucket = [] if _size(tensor) >= _BUCKET_BYTES else waiting.setdefault(tensor.dtype.base_dtype, [])
         bucket.append(index)
-        if sum(_size(tensors[other]) for other in bucket) >= _LARGE:
+        if sum(_size(tensors[other]) for other in bucket) >= _BUCKET_BYTES:
             yield list(bucket)
             bucket.clear()
     yield from filter(None, waiting.values())
@@ -176,22 +176,22 @@ def _size(variable):
     return variable.shape.num_elements() * variable.dtype.base_dtype.size
 
 
-def exchange():
-    """Returns the `Exchange` of the current graph, or None if it is one process's."""
-    found = tf.get_collection(graph_keys.EXCHANGE)
+def current_all_reduce():
+    """Returns the `AllReduce` of the current graph, or None if it is one process's."""
+    found = tf.get_collection(graph_keys.ALL_REDUCE)
     return found[0] if found else None
 
 
-def replicas():
+def num_replicas():
     """Returns the number of replicas that the current graph trains with."""
-    found = exchange()
+    found = current_all_reduce()
     return found.replicas if found else 1
 
 
 # --- Sessions --------------------------------------------------------------------------------------------
 
 
-def target(group, config):
+def session_target(group, config):
     """Returns what a session of all replicas is to connect to: this process's server, which the first call
     starts."""
     global _server
@@ -212,17 +212,17 @@ def session_config(config=None):
     return found
 
 
-def device(group):
+def replica_device(group):
     """Returns where all ops of this replica's training graph are."""
     return f"/job:worker/replica:0/task:{group.index}"
 
 
 @contextlib.contextmanager
-def explaining(group):
+def translate_connection_errors(group):
     """Makes an error that another replica's end caused in the block the `ReplicaError` that says so."""
     try:
         yield
-    except LOST as error:
+    except CONNECTION_ERRORS as error:
         if group is None:
             raise
         raise group.find_cause(error) from error

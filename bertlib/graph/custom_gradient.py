@@ -5,7 +5,7 @@ import tensorflow.compat.v1 as tf
 _GRADIENT = "OwnGradient"
 
 
-def with_own_gradient(output, inputs, gradient):
+def with_custom_gradient(output, inputs, gradient):
     """Returns `output` with a gradient of its own, for which fewer tensors are kept than for TensorFlow's.
 
     Args:
@@ -44,7 +44,7 @@ def identity_with_gradient(tensors, backward):
 
 
 @tf.RegisterGradient(_GRADIENT)
-def _own_gradient(op, *gradients):
+def _custom_gradient(op, *gradients):
     return op.backward(op, *gradients)
 
 

@@ -11,8 +11,8 @@ Philox stream (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"
 The seed is the graph's (`tf.set_random_seed`), the step its global step. A *site* names one place in the
 model where numbers are drawn. Numbers for part k of an effective batch split into equal parts are the k-th
 slice of the numbers for the whole, bit for bit, if the number of values in a part is divisible by four, or by
-eight where they are booleans. A part is a micro-batch. Parts of unequal size (`unequal_micro_batches`) draw
-from stretches of their own.
+eight where they are booleans. A part is a micro-batch. Parts of unequal size draw from stretches of
+their own: see `mark_unequal_micro_batches`.
 """
 
 import collections
@@ -45,7 +45,7 @@ def graph_seed():
     return DEFAULT_SEED if seed is None else seed
 
 
-def key_of(seed, site):
+def philox_key(seed, site):
     """Returns the 64-bit Philox key (int) of a site name under a seed."""
     digest = hashlib.blake2b(f"{seed}/{site}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
@@ -67,7 +67,7 @@ def new_site(kind):
         counts[name] = index + 1
         return f"{name}#{index}"
 
-    return _recall(kind, count)
+    return _replayed(kind, count)
 
 
 def repeatable(function):
@@ -100,13 +100,13 @@ def repeatable(function):
     return call
 
 
-def set_part(index):
+def set_micro_batch(index):
     """Declares that the current graph computes part `index` (integer scalar tensor) of effective batches."""
-    collection = tf.get_collection_ref(graph_keys.RANDOMNESS_PART)
+    collection = tf.get_collection_ref(graph_keys.RANDOMNESS_MICRO_BATCH)
     collection[:] = [tf.cast(index, tf.int64)]
 
 
-def unequal_micro_batches():
+def mark_unequal_micro_batches():
     """Declares that parts of the graph's effective batches differ in size, as with trimmed sequences."""
     tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES)[:] = [True]
 
@@ -166,8 +166,8 @@ def stateless_seed(site):
 
     For draws whose shape is not ours to split: parts of an effective batch draw numbers of their own.
     """
-    seed, step, part = _recall("moment", _moment)
-    key = tf.constant(key_of(seed, site) >> 1, tf.int64)
+    seed, step, part = _replayed("moment", _seed_and_position)
+    key = tf.constant(philox_key(seed, site) >> 1, tf.int64)
     return tf.stack([key + part[0] if part else key, step])
 
 
@@ -177,11 +177,11 @@ def permutation(seed, epoch, size):
     Sorts raw Philox output: NumPy keeps a bit generator's stream fixed for ever, but not
     `Generator.permutation`.
     """
-    generator = np.random.Philox(key=key_of(seed, f"epoch {epoch}"))
+    generator = np.random.Philox(key=philox_key(seed, f"epoch {epoch}"))
     return np.argsort(generator.random_raw(size), kind="stable")
 
 
-def _recall(kind, make):
+def _replayed(kind, make):
     """Returns make(), or what it was in the first call of a `repeatable` function."""
     recall = getattr(_local, "recall", None)
     return recall(kind, make) if recall else make()
@@ -189,7 +189,7 @@ def _recall(kind, make):
 
 def _stream(shape, site, values_per_block):
     """Where the numbers of a draw are found, as arguments of a stateless op."""
-    seed, step, part = _recall("moment", _moment)
+    seed, step, part = _replayed("moment", _seed_and_position)
     low = tf.constant(0, tf.int64)
     if part and tf.get_collection(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES):
         low = part[0] * _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES
@@ -200,7 +200,7 @@ def _stream(shape, site, values_per_block):
 
 
 def _key_tensor(seed, site):
-    return tf.constant([key_of(seed, site)], tf.uint64)
+    return tf.constant([philox_key(seed, site)], tf.uint64)
 
 
 def _counter_tensor(low, high):
@@ -216,9 +216,9 @@ def _zero_when_run():
     return tf.random.uniform([], maxval=1, dtype=tf.int64, seed=0)
 
 
-def _moment():
+def _seed_and_position():
     """What numbers depend on besides their site: (seed, step, [part] or [])."""
-    return graph_seed(), _step(), tf.get_collection(graph_keys.RANDOMNESS_PART)
+    return graph_seed(), _step(), tf.get_collection(graph_keys.RANDOMNESS_MICRO_BATCH)
 
 
 def _step():

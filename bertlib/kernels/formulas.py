@@ -26,7 +26,7 @@ def dropout_mask(shape, probability, site):
     return randomness.bernoulli(shape, probability, site)
 
 
-def both(x):
+def duplicate(x):
     """Returns x and x, for two uses of it, whose gradients are added."""
     return [x, x]
 
@@ -41,8 +41,8 @@ def add_bias(inputs, bias):
 
 def gelu(inputs, bias, approximate):
     """gelu(inputs + bias); see `gelu_gradient`."""
-    x = _biased(inputs, bias)
-    return tf.cast(x * _gate(x, approximate), inputs.dtype)
+    x = _with_bias(inputs, bias)
+    return tf.cast(x * _gelu_gate(x, approximate), inputs.dtype)
 
 
 def gelu_gradient(gradient, inputs, bias, approximate):
@@ -57,8 +57,8 @@ def gelu_gradient(gradient, inputs, bias, approximate):
     Returns:
       (the gradient for the inputs, the output, the gradient for the bias).
     """
-    x = _biased(inputs, bias)
-    gate = _gate(x, approximate)
+    x = _with_bias(inputs, bias)
+    gate = _gelu_gate(x, approximate)
     if approximate:  # the derivative of x σ(2z) is σ(2z) (1 + (1 − σ(2z)) x (2z)')
         slope = gate * (1.0 + (1.0 - gate) * (x * (_GELU_LINEAR + (3.0 * _GELU_CUBIC) * tf.square(x))))
     else:  # and that of x Φ(x) is Φ(x) + x φ(x)
@@ -68,7 +68,7 @@ def gelu_gradient(gradient, inputs, bias, approximate):
     return input_gradient, tf.cast(x * gate, inputs.dtype), bias_gradient
 
 
-def _gate(x, approximate):
+def _gelu_gate(x, approximate):
     """What gelu multiplies x with."""
     if approximate:
         # (1 + tanh z) / 2 = σ(2z), which takes fewer passes.
@@ -76,7 +76,7 @@ def _gate(x, approximate):
     return 0.5 * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
 
 
-def _biased(inputs, bias):
+def _with_bias(inputs, bias):
     inputs = tf.cast(inputs, tf.float32)
     return inputs if bias is None else inputs + bias
 
@@ -84,7 +84,7 @@ def _biased(inputs, bias):
 # --- Layer normalization -----------------------------------------------------------------------------------
 
 
-def norm(inputs, bias, residual, mask, gamma, beta, mask_scale):
+def residual_norm(inputs, bias, residual, mask, gamma, beta, mask_scale):
     """Layer normalization of residual + dropout(inputs + bias) over the last dimension.
 
     Args:
@@ -99,8 +99,8 @@ def norm(inputs, bias, residual, mask, gamma, beta, mask_scale):
     return tf.cast(centered * inverse_deviation * gamma + beta, inputs.dtype)
 
 
-def norm_gradient(gradient, inputs, bias, residual, mask, gamma, mask_scale):
-    """The gradients of `norm` for residual, inputs, bias, gamma and beta."""
+def residual_norm_gradient(gradient, inputs, bias, residual, mask, gamma, mask_scale):
+    """The gradients of `residual_norm` for residual, inputs, bias, gamma and beta."""
     gradient = tf.cast(gradient, tf.float32)
     centered, inverse_deviation = _centered(inputs, bias, residual, mask, mask_scale)
     normalized = centered * inverse_deviation
@@ -115,7 +115,7 @@ def norm_gradient(gradient, inputs, bias, residual, mask, gamma, mask_scale):
 
 def _centered(inputs, bias, residual, mask, mask_scale):
     """(residual + dropout(inputs + bias) − its mean, 1 / its standard deviation)."""
-    total = _dropout(_biased(inputs, bias), mask, mask_scale)
+    total = _dropout(_with_bias(inputs, bias), mask, mask_scale)
     if residual is not None:
         total += tf.cast(residual, tf.float32)
     centered = total - tf.reduce_mean(total, axis=-1, keepdims=True)
@@ -136,7 +136,7 @@ def softmax(scores, score_bias, mask, scale, mask_scale):
     Args:
       scores: [B, N, F, T].
       score_bias: float32 [B, N, F, T], where B, N and F may be 1; None for none.
-      mask, mask_scale: of `norm`, like the scores.
+      mask, mask_scale: of `residual_norm`, like the scores.
       scale: float.
 
     Returns:

@@ -27,13 +27,13 @@ _LOOPS_OPTIONS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-
 _WIDE_VECTORS = ["-mprefer-vector-width=512"]
 # Of the one that includes TensorFlow's headers, which would print hundreds of warnings.
 _OPS_OPTIONS = ["-O2", "-w"]
-_SECONDS_TO_BUILD = 600
+_BUILD_TIMEOUT_SECONDS = 600
 _BUILDING = "building-"
-_SEAL_BYTES = hashlib.sha256().digest_size
+_CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
 @functools.cache
-def ops():
+def load_ops():
     """Returns the ops' Python functions, built first if need be; None where they cannot be had.
 
     That is where there is a GPU, as the ops are for CPUs only, or no C++ compiler that can build them: then
@@ -44,7 +44,7 @@ def ops():
     try:
         compiler = _compiler()
         if compiler is not None:
-            return _kept(compiler) or _built(compiler)
+            return _load_cached_ops(compiler) or _build_ops(compiler)
     except (OSError, ValueError, subprocess.SubprocessError, tf.errors.OpError) as error:
         logging.warning("Plain ops take the place of the kernels, and are slower: the C++ compiler could not "
                         "make them for this machine. %s", _reason(error))
@@ -63,7 +63,7 @@ def _compiler():
     return None
 
 
-def _path(compiler):
+def _library_path(compiler):
     """Where the library of this compiler is kept."""
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
@@ -72,28 +72,28 @@ def _path(compiler):
     return pathlib.Path(cache) / "bert-kernels" / (_digest(compiler) + ".so")
 
 
-def _kept(compiler):
+def _load_cached_ops(compiler):
     """The ops of the library that is kept; None if there is none that works."""
     try:
-        path = _path(compiler)
+        path = _library_path(compiler)
         content = path.read_bytes()
         # One that was cut off would end the process when it is loaded.
-        if content[-_SEAL_BYTES:] == _seal(content[:-_SEAL_BYTES]):
+        if content[-_CHECKSUM_BYTES:] == _checksum(content[:-_CHECKSUM_BYTES]):
             return tf.load_op_library(str(path))
     except (OSError, tf.errors.OpError):
         pass
     return None
 
 
-def _built(compiler):
+def _build_ops(compiler):
     """The ops of a new library, which is kept if it can be."""
     logging.info("Building the kernels for this CPU, once, with %s: about ten seconds.", shlex.join(compiler))
     path = None
     try:
-        path = _path(compiler)
+        path = _library_path(compiler)
         path.parent.mkdir(parents=True, exist_ok=True)
         for old in path.parent.glob(_BUILDING + "*"):  # a build that was killed
-            if time.time() - old.stat().st_mtime > 2 * _SECONDS_TO_BUILD:
+            if time.time() - old.stat().st_mtime > 2 * _BUILD_TIMEOUT_SECONDS:
                 shutil.rmtree(old, ignore_errors=True)
         folder = tempfile.mkdtemp(prefix=_BUILDING, dir=path.parent)
     except OSError as error:
@@ -106,7 +106,7 @@ def _built(compiler):
         found = tf.load_op_library(str(library))
         if path is not None:
             with open(library, "r+b") as file:
-                seal = _seal(file.read())
+                seal = _checksum(file.read())
                 file.write(seal)
                 file.flush()
                 os.fsync(file.fileno())
@@ -117,7 +117,7 @@ def _built(compiler):
     return found
 
 
-def _seal(content):
+def _checksum(content):
     """What follows a library's content in its file."""
     return hashlib.sha256(content).digest()
 
@@ -153,7 +153,7 @@ def _run_all(commands):
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}))
         for process in running:
-            output, _ = process.communicate(timeout=_SECONDS_TO_BUILD)
+            output, _ = process.communicate(timeout=_BUILD_TIMEOUT_SECONDS)
             if process.returncode:
                 raise subprocess.CalledProcessError(process.returncode, process.args, output)
     finally:
@@ -168,12 +168,13 @@ def _digest(compiler):
     for source in sorted(_SOURCES.iterdir()):
         digest.update(source.read_bytes())
     # TensorFlow's flags name its folder.
-    others = [compiler, sorted(_options().items()), tf.sysconfig.get_link_flags(), tf.__version__, _cpu()]
+    others = [compiler, sorted(_options().items()), tf.sysconfig.get_link_flags(), tf.__version__,
+              _cpu_features()]
     digest.update(repr(others).encode())
     return digest.hexdigest()[:32]
 
 
-def _cpu():
+def _cpu_features():
     """What tells this CPU from those for which its code may be the wrong one."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:

@@ -1,77 +1,79 @@
 """The functions of `formulas` as ops in C++, which read and write memory once.
 
-They are for float32 and bfloat16, and for CPUs. They can be called where `native.ops` returns ops.
+They are for float32 and bfloat16, and for CPUs. They can be called where `native.load_ops` returns ops.
 """
 
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import randomness
-from bertlib.graph.custom_gradient import with_own_gradient
+from bertlib.graph.custom_gradient import with_custom_gradient
 from bertlib.kernels import native
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON
 
 
 def dropout_mask(shape, probability, site):
     """The mask of `formulas.dropout_mask` in half of the time."""
-    return randomness.bernoulli(shape, probability, site, draw=native.ops().bert_dropout_mask)
+    return randomness.bernoulli(shape, probability, site, draw=native.load_ops().bert_dropout_mask)
 
 
-def both(x):
-    """See `formulas.both`. The sum of the gradients takes less time than TensorFlow's."""
-    return with_own_gradient([x, x], [x], lambda first, second, _: [native.ops().bert_add(a=first, b=second)])
+def duplicate(x):
+    """See `formulas.duplicate`. The sum of the gradients takes less time than TensorFlow's."""
+    return with_custom_gradient(
+        [x, x], [x], lambda first, second, _: [native.load_ops().bert_add(a=first, b=second)])
 
 
 def add_bias(inputs, bias):
     """See `formulas.add_bias`."""
     if inputs.dtype == tf.float32:
         return tf.nn.bias_add(inputs, bias)  # TensorFlow makes one op of it and a product before it
-    return native.ops().bert_add_bias(inputs, bias)
+    return native.load_ops().bert_add_bias(inputs, bias)
 
 
 def gelu(inputs, bias, approximate):
     """See `formulas.gelu`."""
-    return native.ops().bert_gelu(inputs=inputs, bias=_optional(bias), approximate=approximate)
+    return native.load_ops().bert_gelu(inputs=inputs, bias=_optional(bias), approximate=approximate)
 
 
 def gelu_gradient(gradient, inputs, bias, approximate):
     """See `formulas.gelu_gradient`."""
-    return native.ops().bert_gelu_gradient(gradient=gradient, inputs=inputs, bias=_optional(bias),
-                                           approximate=approximate)
+    return native.load_ops().bert_gelu_gradient(gradient=gradient, inputs=inputs, bias=_optional(bias),
+                                                approximate=approximate)
 
 
-def norm(inputs, bias, residual, mask, gamma, beta, mask_scale):
-    """See `formulas.norm`."""
-    return native.ops().bert_norm(
+def residual_norm(inputs, bias, residual, mask, gamma, beta, mask_scale):
+    """See `formulas.residual_norm`."""
+    return native.load_ops().bert_norm(
         inputs=inputs, bias=_optional(bias), residual=_optional(residual), mask=_optional(mask), gamma=gamma,
         beta=beta, mask_scale=mask_scale, epsilon=LAYER_NORM_EPSILON)
 
 
-def norm_gradient(gradient, inputs, bias, residual, mask, gamma, mask_scale):
-    """See `formulas.norm_gradient`."""
-    return native.ops().bert_norm_gradient(
+def residual_norm_gradient(gradient, inputs, bias, residual, mask, gamma, mask_scale):
+    """See `formulas.residual_norm_gradient`."""
+    return native.load_ops().bert_norm_gradient(
         gradient=gradient, inputs=inputs, bias=_optional(bias), residual=_optional(residual),
         mask=_optional(mask), gamma=gamma, mask_scale=mask_scale, epsilon=LAYER_NORM_EPSILON)
 
 
 def softmax(scores, score_bias, mask, scale, mask_scale):
     """See `formulas.softmax`."""
-    return native.ops().bert_softmax(scores=scores, score_bias=_optional(score_bias), mask=_optional(mask),
-                                     scale=scale, mask_scale=mask_scale)
+    return native.load_ops().bert_softmax(scores=scores, score_bias=_optional(score_bias),
+                                          mask=_optional(mask),
+                                          scale=scale, mask_scale=mask_scale)
 
 
 def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
     """See `formulas.softmax_gradient`."""
-    return native.ops().bert_softmax_gradient(gradient=gradient, probabilities=probabilities,
-                                              mask=_optional(mask), scale=scale, mask_scale=mask_scale)
+    return native.load_ops().bert_softmax_gradient(gradient=gradient, probabilities=probabilities,
+                                                   mask=_optional(mask), scale=scale, mask_scale=mask_scale)
 
 
 def split_heads(rows, number, num_heads, batch_size, length, packing=None):
     """See `formulas.split_heads`."""
     def gradient(*gradients):
-        return [_rows_of(gradients[:number], packing)]
+        return [_merge_heads(gradients[:number], packing)]
 
-    heads = _heads_of(rows, number, num_heads, batch_size, length, packing)
-    return with_own_gradient(heads, [rows], gradient)
+    heads = _split_heads(rows, number, num_heads, batch_size, length, packing)
+    return with_custom_gradient(heads, [rows], gradient)
 
 
 def merge_heads(heads, batch_size, length, packing=None):
@@ -79,18 +81,19 @@ def merge_heads(heads, batch_size, length, packing=None):
     num_heads = heads.shape.as_list()[1]
 
     def gradient(row_gradient, _):
-        return _heads_of(row_gradient, 1, num_heads, batch_size, length, packing)
+        return _split_heads(row_gradient, 1, num_heads, batch_size, length, packing)
 
-    return with_own_gradient(_rows_of([heads], packing), [heads], gradient)
-
-
-def _heads_of(rows, number, num_heads, batch_size, length, packing):
-    return native.ops().bert_split_heads(rows=rows, row_of=[packing.rows] if packing else [],
-                                         shape=tf.stack([batch_size, length]), number=number, heads=num_heads)
+    return with_custom_gradient(_merge_heads([heads], packing), [heads], gradient)
 
 
-def _rows_of(heads, packing):
-    return native.ops().bert_merge_heads(inputs=heads, places=[packing.positions] if packing else [])
+def _split_heads(rows, number, num_heads, batch_size, length, packing):
+    return native.load_ops().bert_split_heads(rows=rows, row_of=[packing.rows] if packing else [],
+                                              shape=tf.stack([batch_size, length]), number=number,
+                                              heads=num_heads)
+
+
+def _merge_heads(heads, packing):
+    return native.load_ops().bert_merge_heads(inputs=heads, places=[packing.positions] if packing else [])
 
 
 def _optional(tensor):

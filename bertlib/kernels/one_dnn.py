@@ -36,7 +36,7 @@ def cpu_supports(dtype):
     """Whether the CPU has instructions for that dtype, which oneDNN may use. If nobody knows, it has."""
     if dtype not in _INSTRUCTIONS:
         return True
-    if not _allows(_LIMITS[dtype]):
+    if not _environment_allows(_LIMITS[dtype]):
         return False
     if not os.path.exists("/proc/cpuinfo"):
         return True
@@ -44,22 +44,22 @@ def cpu_supports(dtype):
         return not _INSTRUCTIONS[dtype].isdisjoint(reader.read().split())
 
 
-def would_end_the_process(dtype):
+def would_crash(dtype):
     """Whether no product and no softmax may be of that dtype.
 
     TensorFlow gives those in bfloat16 to oneDNN by what the CPU can do, and the process ends where the
     environment keeps the instructions from oneDNN.
     """
-    return dtype == tf.bfloat16 and not _allows(("AVX512", "AVX10"))
+    return dtype == tf.bfloat16 and not _environment_allows(("AVX512", "AVX10"))
 
 
-def _allows(words):
+def _environment_allows(words):
     """Whether the environment leaves oneDNN the instructions of some of these words."""
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "")).upper()
     return limit in ("", "ALL", "DEFAULT") or any(word in limit for word in words)
 
 
-def _has(op_type, dtype):
+def _has_op(op_type, dtype):
     """Whether an op can be used: without instructions for the dtype it would end the process."""
     return tensorflow_internals.op_definition(op_type) is not None and cpu_supports(dtype)
 
@@ -72,7 +72,7 @@ def has_fused_product(dtype):
 
     In float32, where the order of the weights matters less, the op that TensorFlow chooses is the faster one.
     """
-    return dtype != tf.float32 and _has(_FUSED_PRODUCT, dtype)
+    return dtype != tf.float32 and _has_op(_FUSED_PRODUCT, dtype)
 
 
 def fused_product(inputs, weights, bias, activation=None, residual=None):
@@ -95,7 +95,7 @@ def fused_product(inputs, weights, bias, activation=None, residual=None):
                     leakyrelu_alpha=0.0)
 
 
-def prepared(weights):
+def cache_in_variable(weights):
     """The weights in a local variable, to be initialized after what they are computed from."""
     return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES],
                        name="prepared").read_value()
@@ -103,7 +103,7 @@ def prepared(weights):
 
 def has_layer_norm(inputs):
     """Whether `layer_norm` takes these inputs."""
-    return inputs.shape.ndims in (2, 3) and _has(_LAYER_NORM, inputs.dtype)
+    return inputs.shape.ndims in (2, 3) and _has_op(_LAYER_NORM, inputs.dtype)
 
 
 def layer_norm(inputs, gamma, beta, epsilon):
@@ -116,7 +116,7 @@ def layer_norm(inputs, gamma, beta, epsilon):
 # --- Training in 16 bits -----------------------------------------------------------------------------------
 
 
-def images_of(rows, units):
+def image_shape(rows, units):
     """The shape of rows as the pixels of images, for a product with weights that is a convolution of 1 × 1.
 
     Where the weights are in TensorFlow's order that takes less time than oneDNN's matrix product, but more in
@@ -130,7 +130,7 @@ def images_of(rows, units):
       int32 [3], all of the shape but for the W channels; None if the rows are to stay rows.
     """
     if (rows.dtype == tf.float32 or min(rows.shape.as_list()[1], units) < _CHANNELS
-            or not all(_has(op_type, rows.dtype) for op_type in _CONVOLUTIONS)):
+            or not all(_has_op(op_type, rows.dtype) for op_type in _CONVOLUTIONS)):
         return None
     count = tf.shape(rows)[0]
     fits = tf.logical_and(tf.equal(count % _IMAGES, 0),
@@ -146,10 +146,11 @@ def convolution(inputs, weights, bias, images):
       inputs: [R, W].
       weights: [W, units].
       bias: [units], or None for none.
-      images: `images_of` the inputs.
+      images: `image_shape` the inputs.
     """
     op_type, added = (_CONVOLUTION, {}) if bias is None else (_BIASED_CONVOLUTION, {"bias": bias})
-    outputs = _convolution(op_type, input=_pixels(inputs, images), filter=_filters(weights),
+    outputs = _convolution(op_type, input=_rows_to_images(inputs, images),
+                           filter=_weights_to_filters(weights),
                            is_filter_const=False, **added)
     return tf.reshape(outputs, [-1, weights.shape.as_list()[1]])
 
@@ -158,15 +159,16 @@ def convolution_gradient(output_gradient, weights, images):
     """The gradient of `convolution` for its inputs, [R, W]."""
     width = weights.shape.as_list()[0]
     gradients = _convolution(_CONVOLUTION_GRADIENT, input_sizes=tf.concat([images, [width]], 0),
-                             filter=_filters(weights), out_backprop=_pixels(output_gradient, images))
+                             filter=_weights_to_filters(weights),
+                             out_backprop=_rows_to_images(output_gradient, images))
     return tf.reshape(gradients, [-1, width])
 
 
-def _pixels(rows, images):
+def _rows_to_images(rows, images):
     return tf.reshape(rows, tf.concat([images, rows.shape.as_list()[1:]], 0))
 
 
-def _filters(weights):
+def _weights_to_filters(weights):
     return tf.reshape(weights, [1, 1, *weights.shape.as_list()])
 
 

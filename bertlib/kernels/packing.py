@@ -6,7 +6,7 @@ So everything else can be computed for the real tokens alone.
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph.custom_gradient import with_own_gradient
+from bertlib.graph.custom_gradient import with_custom_gradient
 
 # The number of rows is a multiple of this, as far as there are positions, so that few different shapes occur.
 _ROW_STEP = 128
@@ -38,11 +38,12 @@ class Packing(object):
 
     def pack(self, tensor):
         """Returns the rows of a tensor [B, F, W]: [R, W]."""
-        return with_own_gradient(self._pack(tensor), [tensor], lambda gradient, _: [self._unpack(gradient)])
+        return with_custom_gradient(
+            self._pack(tensor), [tensor], lambda gradient, _: [self._unpack(gradient)])
 
     def unpack(self, rows):
         """Returns rows [R, W] at their positions, and zeros at all others: [B, F, W]."""
-        return with_own_gradient(self._unpack(rows), [rows], lambda gradient, _: [self._pack(gradient)])
+        return with_custom_gradient(self._unpack(rows), [rows], lambda gradient, _: [self._pack(gradient)])
 
     def _pack(self, tensor):
         return tf.gather_nd(tensor, self.positions)

@@ -7,13 +7,13 @@ from bertlib.kernels import one_dnn
 
 def matmul(a, b, transpose_a=False, transpose_b=False):
     """Returns the product of two matrices, or of each two of a batch, in their dtype."""
-    if one_dnn.would_end_the_process(a.dtype):
+    if one_dnn.would_crash(a.dtype):
         a, b, dtype = tf.cast(a, tf.float32), tf.cast(b, tf.float32), a.dtype
         return tf.cast(tf.matmul(a, b, transpose_a, transpose_b), dtype)
     return tf.matmul(a, b, transpose_a, transpose_b)
 
 
-def joined(parameters, axis, dtype):
+def concatenate(parameters, axis, dtype):
     """Returns float32 kernels or biases side by side, in that dtype."""
     return tf.cast(parameters[0] if len(parameters) == 1 else tf.concat(parameters, axis), dtype)
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files, record_fields, tokenizer_files
-from bertlib.rows.columns import columns_of
+from bertlib.rows.columns import parse_columns
 from bertlib.system import files
 from bertlib.tasks.classification.classifier_data import PROCESSORS, get_processor
 import modeling
@@ -15,7 +15,7 @@ import tokenization
 class ModelDirectory(NamedTuple):
     """A trained model.
 
-    path: the directory. kind: what it was trained for, see `output_files.kind_of`. bert_config: a
+    path: the directory. kind: what it was trained for, see `output_files.head_kind`. bert_config: a
     `modeling.BertConfig`. checkpoint: the newest weights. tokenizer: a `tokenization.FullTokenizer` or
     `SentencePieceTokenizer`. labels: list of str in the order of the outputs, or None. record: run.json.
     """
@@ -30,9 +30,11 @@ class ModelDirectory(NamedTuple):
 
     def setting(self, name, default=None):
         """Returns what the training had for a flag; if it recorded none, what its version went by, see
-        `record_fields.before`, or else `default`."""
+        `record_fields.default_in_older_versions`, or else `default`."""
         settings = self.record["settings"]
-        return settings[name] if name in settings else record_fields.before(name, self.kind, default)
+        if name in settings:
+            return settings[name]
+        return record_fields.default_in_older_versions(name, self.kind, default)
 
     @property
     def task(self):
@@ -54,7 +56,7 @@ class ModelDirectory(NamedTuple):
         """The texts of an example of the training, 1 or 2; None if that is not known."""
         columns = self.setting("text_column")
         if columns:
-            return len(columns_of(columns))
+            return len(parse_columns(columns))
         return self.processor.num_texts if self.processor else None
 
     @property
@@ -86,9 +88,9 @@ def read(path):
                          "Name one; a training that goes on there writes what is missing.")
     output_files.check_trained(record, checkpoint)
     output_files.check_vocabulary(path, record)
-    bert_config = modeling.BertConfig.from_dict(files.json_object(config))
+    bert_config = modeling.BertConfig.from_dict(files.read_json_object(config))
     output_files.check_config(config, bert_config)
-    return ModelDirectory(path, output_files.kind_of(record), bert_config, checkpoint,
+    return ModelDirectory(path, output_files.head_kind(record), bert_config, checkpoint,
                           _tokenizer(path, record, bert_config), record["labels"], record)
 
 

@@ -19,7 +19,7 @@ import modeling
 FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file")
 
 
-def contents(settings, config, labels=None):
+def model_file_contents(settings, config, labels=None):
     """Returns what explains a run, {name: content in bytes}.
 
     Args:
@@ -29,22 +29,22 @@ def contents(settings, config, labels=None):
     """
     found = {}
     if isinstance(config, modeling.BertConfig):
-        found[CONFIG] = _json(_published(config))
+        found[CONFIG] = _json(_published_settings(config))
     for flag, name in (("vocab_file", VOCABULARY), ("spm_model_file", SENTENCE_PIECES)):
         if flag in settings and getattr(settings, flag):
             found[name] = files.read_bytes(getattr(settings, flag))
             found[tokenizer_files.CONFIG] = _json(_tokenizer(settings, config, flag))
     if labels is not None and not any("\n" in label for label in labels):
-        found[LABELS] = labels_text(labels)
+        found[LABELS] = format_labels(labels)
     return found
 
 
-def labels_text(labels):
+def format_labels(labels):
     """Returns the content of a labels.txt in bytes."""
     return "".join(f"{label}\n" for label in labels).encode()
 
 
-def _published(config):
+def _published_settings(config):
     """The settings that a published configuration has, of a `modeling.BertConfig`: a dict."""
     known = modeling.BertConfig(vocab_size=1).to_dict()
     return {name: value for name, value in config.to_dict().items() if name in known}
@@ -68,24 +68,24 @@ def _tokenizer(settings, config, flag):
 def tokenizer_directories(settings, path):
     """Returns the directories whose files say what a run's tokenizer does; `path` is its vocabulary."""
     start = settings.init_checkpoint if "init_checkpoint" in settings else None
-    return [os.path.dirname(path), *([checkpoint_formats.directory_of(start)] if start else [])]
+    return [os.path.dirname(path), *([checkpoint_formats.directory_of_checkpoint(start)] if start else [])]
 
 
 def _json(content):
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
-def fingerprints(wanted):
+def hash_contents(wanted):
     """Returns {name: fingerprint} of {name: content}."""
     return {name: hashlib.blake2b(content, digest_size=16).hexdigest() for name, content in wanted.items()}
 
 
-def to_write(directory, wanted, ours):
+def list_changed_files(directory, wanted, ours):
     """Compares what a directory has with what it should have.
 
     Args:
       directory: the output directory.
-      wanted: see `contents`.
+      wanted: see `model_file_contents`.
       ours: {name: fingerprint} of what an earlier training there wrote; only this is replaced.
 
     Returns:
@@ -96,9 +96,9 @@ def to_write(directory, wanted, ours):
     """
     there = {name: files.read_bytes(os.path.join(directory, name)) for name in (*NAMES, DEV_ROWS)
              if files.exists(os.path.join(directory, name))}
-    of_ours = {name for name, value in fingerprints(there).items() if ours.get(name) == value}
+    of_ours = {name for name, value in hash_contents(there).items() if ours.get(name) == value}
     changed = [name for name, content in wanted.items()
-               if name not in there or not _same(name, there[name], content)]
+               if name not in there or not _is_same_content(name, there[name], content)]
     theirs = [name for name in changed if name in there and name not in of_ours]
     if SENTENCE_PIECES in wanted and VOCABULARY in set(there) - of_ours:
         theirs.append(VOCABULARY)  # which would be read in its place
@@ -109,12 +109,12 @@ def to_write(directory, wanted, ours):
     return changed, sorted(of_ours - set(wanted))
 
 
-def missing(directory, wanted):
-    """Returns the names of `contents` that a directory lacks."""
+def list_missing_files(directory, wanted):
+    """Returns the names of `model_file_contents` that a directory lacks."""
     return [name for name in wanted if not files.exists(os.path.join(directory, name))]
 
 
-def _same(name, before, after):
+def _is_same_content(name, before, after):
     """Whether two contents of a file mean the same."""
     if before == after or name in (VOCABULARY, SENTENCE_PIECES, LABELS, DEV_ROWS):
         return before == after
@@ -125,14 +125,14 @@ def _same(name, before, after):
     if not isinstance(before, dict):
         return False
     if name == CONFIG:
-        return _published(modeling.BertConfig.from_dict(before)) == after
+        return _published_settings(modeling.BertConfig.from_dict(before)) == after
     # Of a tokenizer; other keys are of no effect.
     return all(before.get(key) == value for key, value in after.items()
                if key not in ("tokenizer_class", "model_max_length"))
 
 
 def write(directory, wanted, names):
-    """Writes the files of some names; see `contents`."""
+    """Writes the files of some names; see `model_file_contents`."""
     for name in names:
         files.write_bytes(os.path.join(directory, name), wanted[name])
 

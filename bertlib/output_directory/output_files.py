@@ -18,13 +18,14 @@ DEV_ROWS = "dev_rows.txt"
 RECORD = "run.json"
 RECORD_FORMAT = 1
 # Settings of a configuration that may differ between two runs: they are no part of the architecture.
-OF_TRAINING = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
+TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 _RESTORE = "Restore it; or remove it, and what trained the checkpoints beside it is no longer known."
 # What trained a head, by the command, where an older record does not say its kind.
-_OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions", "run_pretraining.py": "pre-training"}
+_HEADS_OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions",
+                      "run_pretraining.py": "pre-training"}
 
 
-def labels_in(directory):
+def read_labels(directory):
     """Returns the labels that a directory's labels.txt has (list of str), or None without that file.
 
     Raises:
@@ -57,14 +58,14 @@ def read_record(directory):
     if not isinstance(found, dict) or needed - set(found) or found["format"] != RECORD_FORMAT:
         raise ValueError(f"{path} is no record of format {RECORD_FORMAT}, the one that this version reads. "
                          "Remove it, and what trained the checkpoints beside it is no longer known.")
-    problem = record_fields.problem(found, kind_of)
+    problem = record_fields.find_problem(found, head_kind)
     if problem:
         raise ValueError(f"{path} is damaged: {problem}. {_RESTORE}")
     _check_labels(directory, found)
     return found
 
 
-def of_vocabulary(path, pieces=False):
+def hash_vocabulary(path, pieces=False):
     """Returns the fingerprint of a vocabulary: of its entries in order; of a SentencePiece model (`pieces`),
     of its file.
 
@@ -72,9 +73,9 @@ def of_vocabulary(path, pieces=False):
       ValueError: it is not UTF-8.
     """
     if pieces:
-        return fingerprints.of_files([path])["fingerprint"]
+        return fingerprints.hash_files([path])["fingerprint"]
     try:
-        return fingerprints.of_texts(tokenization.load_vocab(path))
+        return fingerprints.hash_texts(tokenization.load_vocab(path))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8, and so no vocabulary: {error}. Restore it.") from None
 
@@ -85,7 +86,7 @@ def check_vocabulary(directory, record, path=None, pieces=False):
     Args:
       directory: where the record is.
       record: see `read_record`.
-      path, pieces: another file than the one in the directory, see `of_vocabulary`.
+      path, pieces: another file than the one in the directory, see `hash_vocabulary`.
 
     Raises:
       ValueError: it has other entries, or has them in another order.
@@ -93,7 +94,7 @@ def check_vocabulary(directory, record, path=None, pieces=False):
     if path is None:
         pieces = files.exists(os.path.join(directory, SENTENCE_PIECES))
         path = os.path.join(directory, SENTENCE_PIECES if pieces else VOCABULARY)
-    if files.exists(path) and record.get("vocabulary") not in (None, of_vocabulary(path, pieces)):
+    if files.exists(path) and record.get("vocabulary") not in (None, hash_vocabulary(path, pieces)):
         raise ValueError(f"{path}: these are not the entries, in their order, of the vocabulary that the "
                          f"model was trained with, says {os.path.join(directory, RECORD)}. A token would get "
                          "the vector of another one. Restore the file.")
@@ -112,7 +113,7 @@ def check_config(path, config):
     directory, name = os.path.split(path)
     record = read_record(directory) if name == CONFIG else None
     trained, now = record["bert_config"] if record else {}, config.to_dict()
-    for name in sorted({*trained} & {*now} - {*OF_TRAINING}):
+    for name in sorted({*trained} & {*now} - {*TRAINING_CONFIG_KEYS}):
         if trained[name] != now[name]:
             raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, and the model was trained with "
                              f"{json.dumps(trained[name])}, says {os.path.join(directory, RECORD)}. Restore "
@@ -121,7 +122,7 @@ def check_config(path, config):
 
 def _check_labels(directory, record):
     """Raises a ValueError if labels.txt and the record of a directory differ in the labels or their order."""
-    labels = labels_in(directory)
+    labels = read_labels(directory)
     if labels is not None and record["labels"] is not None and labels != record["labels"]:
         raise ValueError(f"{os.path.join(directory, LABELS)} and {os.path.join(directory, RECORD)} differ in "
                          "the labels or their order: an answer would get the name of another one. Restore "
@@ -160,7 +161,7 @@ def _warn_of_unfinished(path, step, planned):
                     "goes on from there.", path, step, planned)
 
 
-def kind_of(record):
+def head_kind(record):
     """Returns the kind of head that a record is about, a key of `record_fields.KINDS`."""
     by_labels = "regression" if record["labels"] is None else "classification"
-    return record.get("task_type") or _OF_COMMANDS.get(record.get("command"), by_labels)
+    return record.get("task_type") or _HEADS_OF_COMMANDS.get(record.get("command"), by_labels)

@@ -19,8 +19,8 @@ import optimization
 KINDS = {"classification": True, "regression": False, "multilabel": True, "tagging": True,
          "questions": False, "pre-training": False}
 # Numbers of a flag without a bound of its own are at most that large.
-MOST, MOST_SEED, MOST_EPOCHS = 2**31 - 1, 2**63 - 1, 1e9
-_SHOWN = 60
+MAX_INT32, MAX_SEED, MAX_EPOCHS = 2**31 - 1, 2**63 - 1, 1e9
+_SHOWN_CHARACTERS = 60
 
 
 class Rule(NamedTuple):
@@ -33,7 +33,7 @@ class Rule(NamedTuple):
 # --- Rules -----------------------------------------------------------------------------------------------
 
 
-def _whole(least, most=MOST):
+def _integer(least, most=MAX_INT32):
     return Rule(lambda value: type(value) is int and least <= value <= most,
                 f"a whole number from {least} to {most}")
 
@@ -78,20 +78,20 @@ _LINE = Rule(lambda value: isinstance(value, str) and value.isprintable(),
 _OBJECT = Rule(lambda value: isinstance(value, dict), "an object")
 _POSITIVE = _number(lambda value: value > 0, "above 0")
 _LABELS = Rule(_is_list_of_labels, "a list of different texts")
-_COLUMN = Rule(lambda value: type(value) is int and abs(value) <= MOST,
-               f"a whole number from {-MOST} to {MOST}")
+_COLUMN = Rule(lambda value: type(value) is int and abs(value) <= MAX_INT32,
+               f"a whole number from {-MAX_INT32} to {MAX_INT32}")
 
 # --- The table -------------------------------------------------------------------------------------------
 
 # Fields of the record. An older version may lack one; `output_files.read_record` knows which it may not.
 FIELDS = {
-    "command": _or_null(_LINE), "started": _or_null(_LINE), "from_step": _or_null(_whole(0, MOST_SEED)),
-    "planned_steps": _or_null(_whole(0, MOST_SEED)), "finished_step": _or_null(_whole(0, MOST_SEED)),
+    "command": _or_null(_LINE), "started": _or_null(_LINE), "from_step": _or_null(_integer(0, MAX_SEED)),
+    "planned_steps": _or_null(_integer(0, MAX_SEED)), "finished_step": _or_null(_integer(0, MAX_SEED)),
     "task": _LINE, "task_type": _or_null(_one_of(*KINDS)), "labels": _or_null(_LABELS),
     "vocabulary": _or_null(_TEXT), "do_lower_case": _or_null(_BOOLEAN), "bert_config": _OBJECT,
     "init_checkpoint": _or_null(_fields("a path and a fingerprint", path=_TEXT, fingerprint=_or_null(_TEXT))),
     "train_data": _or_null(_fields("a fingerprint", fingerprint=_TEXT)), "settings": _OBJECT,
-    "dev_rows": _or_null(_fields("rows, of and fingerprint", rows=_whole(0), of=_whole(0),
+    "dev_rows": _or_null(_fields("rows, of and fingerprint", rows=_integer(0), of=_integer(0),
                                  fingerprint=_TEXT)),
     "files": _object_of(_or_null(_TEXT)), "versions": _object_of(_LINE), "model_files": _object_of(_LINE),
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
@@ -99,8 +99,8 @@ FIELDS = {
 }
 # Settings: flags of input, task and weights, and what of speed is recorded.
 SETTINGS = {
-    "max_seq_length": _whole(3), "max_predictions_per_seq": _whole(1), "doc_stride": _whole(0),
-    "max_query_length": _whole(1), "max_answer_length": _whole(1), "n_best_size": _whole(1),
+    "max_seq_length": _integer(3), "max_predictions_per_seq": _integer(1), "doc_stride": _integer(0),
+    "max_query_length": _integer(1), "max_answer_length": _integer(1), "n_best_size": _integer(1),
     "null_score_diff_threshold": _number(lambda value: True, ""), "protect_special_tokens": _BOOLEAN,
     "label_all_pieces": _BOOLEAN, "token_column": _COLUMN, "tag_column": _COLUMN,
     "tag_scheme": _one_of(*tagging_data.SCHEMES), "text_column": _or_null(_TEXT),
@@ -114,27 +114,27 @@ SETTINGS = {
     "dev_fraction": _or_null(_number(lambda value: 0 < value <= 0.5, "above 0 and at most 0.5")),
     "class_weights": _or_null(_TEXT), "label_smoothing": _number(lambda value: 0 <= value < 1,
                                                                  "from 0 to below 1"),
-    "train_batch_size": _whole(1), "learning_rate": _POSITIVE,
+    "train_batch_size": _integer(1), "learning_rate": _POSITIVE,
     "optimizer": _one_of(*optimization.OPTIMIZERS), "adam_bias_correction": _BOOLEAN,
-    "lr_schedule": _one_of(*optimization.LR_SCHEDULES), "seed": _whole(-MOST_SEED, MOST_SEED),
-    "num_train_epochs": _number(lambda value: 0 < value <= MOST_EPOCHS,
-                                f"above 0 and at most {MOST_EPOCHS:g}"),
+    "lr_schedule": _one_of(*optimization.LR_SCHEDULES), "seed": _integer(-MAX_SEED, MAX_SEED),
+    "num_train_epochs": _number(lambda value: 0 < value <= MAX_EPOCHS,
+                                f"above 0 and at most {MAX_EPOCHS:g}"),
     "warmup_proportion": _number(lambda value: 0 <= value <= 1, "from 0 to 1"),
-    "num_train_steps": _whole(1), "num_warmup_steps": _whole(0),
+    "num_train_steps": _integer(1), "num_warmup_steps": _integer(0),
     "precision": _one_of(*modeling.PRECISIONS), "trim_padding": _or_null(_BOOLEAN),
-    "gradient_dtype": _one_of("fp32", "bf16"), "gradient_accumulation_steps": _or_null(_whole(0)),
-    "tokens_per_micro_batch": _whole(0), "num_replicas": _whole(1),
+    "gradient_dtype": _one_of("fp32", "bf16"), "gradient_accumulation_steps": _or_null(_integer(0)),
+    "tokens_per_micro_batch": _integer(0), "num_replicas": _integer(1),
 }
 # Values of settings in versions that did not record them, for all heads and for some.
-_BEFORE = {
+_OLDER_DEFAULTS = {
     "doc_stride": 0, "protect_special_tokens": False, "label_all_pieces": False, "token_column": 1,
     "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0], "text_column": None, "label_column": None,
     "header": "auto", "delimiter": "auto", "label_separator": ",", "threshold": 0.5, "crf": False}
-_BEFORE_OF = {"questions": {"doc_stride": 128, "max_query_length": 64, "max_answer_length": 30,
-                            "n_best_size": 20, "null_score_diff_threshold": 0.0}}
+_OLDER_DEFAULTS_OF_KINDS = {"questions": {"doc_stride": 128, "max_query_length": 64, "max_answer_length": 30,
+                                          "n_best_size": 20, "null_score_diff_threshold": 0.0}}
 
 
-def before(name, kind, default=None):
+def default_in_older_versions(name, kind, default=None):
     """Returns the value that a setting had in versions that did not record it.
 
     Args:
@@ -142,10 +142,10 @@ def before(name, kind, default=None):
       kind: of the head, one of `KINDS`.
       default: what is returned of a setting that no version lacked, or that a model of that kind has not.
     """
-    return {**_BEFORE, **_BEFORE_OF.get(kind, {})}.get(name, default)
+    return {**_OLDER_DEFAULTS, **_OLDER_DEFAULTS_OF_KINDS.get(kind, {})}.get(name, default)
 
 
-def problem(record, kind_of):
+def find_problem(record, kind_of):
     """Returns what is wrong with a record, in a sentence; None if nothing is.
 
     Args:
@@ -154,32 +154,34 @@ def problem(record, kind_of):
     """
     for name, rule in FIELDS.items():
         if name in record and not rule.holds(record[name]):
-            return _sentence(name, record[name], rule.words)
+            return _describe_problem(name, record[name], rule.words)
     settings, config = record["settings"], record["bert_config"]
     for name, value in settings.items():
         if name in SETTINGS and not SETTINGS[name].holds(value):
-            return _sentence(f"settings.{name}", value, SETTINGS[name].words)
-    longest = config.get("max_position_embeddings", MOST)
-    if not _whole(1).holds(longest):
-        return _sentence("bert_config.max_position_embeddings", longest, _whole(1).words)
+            return _describe_problem(f"settings.{name}", value, SETTINGS[name].words)
+    longest = config.get("max_position_embeddings", MAX_INT32)
+    if not _integer(1).holds(longest):
+        return _describe_problem("bert_config.max_position_embeddings", longest, _integer(1).words)
     if settings.get("max_seq_length", 0) > longest:
-        return _sentence("settings.max_seq_length", settings["max_seq_length"],
-                         f"at most {longest}, the model's max_position_embeddings")
+        return _describe_problem("settings.max_seq_length", settings["max_seq_length"],
+                                 f"at most {longest}, the model's max_position_embeddings")
     kind = kind_of(record)
     if kind == "questions":
         stride, query = settings.get("doc_stride", 1), settings.get("max_query_length", 1)
         length = settings.get("max_seq_length", longest)
         if stride < 1:
-            return _sentence("settings.doc_stride", stride, "at least 1, since the model is for questions")
+            return _describe_problem("settings.doc_stride", stride, "at least 1, since the model is for "
+                                                                    "questions")
         if length <= query + 3:
-            return _sentence("settings.max_query_length", query, f"below {length - 3}, so that there is room "
-                             f"for a context in settings.max_seq_length={length}")
+            return _describe_problem("settings.max_query_length", query, f"below {length - 3}, so that there "
+                                     f"is room for a context in settings.max_seq_length={length}")
     if KINDS[kind] != (record["labels"] is not None):
-        return _sentence("labels", record["labels"], f"{_LABELS.words if KINDS[kind] else 'null'}, since the "
-                         f"model is for {kind}")
+        return _describe_problem("labels", record["labels"], f"{_LABELS.words if KINDS[kind] else 'null'}, "
+                                 f"since the model is for {kind}")
     return None
 
 
-def _sentence(name, value, words):
+def _describe_problem(name, value, words):
     shown = repr(value)
-    return f"{name} is {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'}, and has to be {words}"
+    shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}…"
+    return f"{name} is {shown}, and has to be {words}"

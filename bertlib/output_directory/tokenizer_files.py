@@ -25,7 +25,7 @@ _OPTIONS = {"do_lower_case": ("normalizer", "lowercase"), "strip_accents": ("nor
             "max_input_chars_per_word": ("model", "max_input_chars_per_word")}
 
 
-class Said(NamedTuple):
+class TokenizerSettings(NamedTuple):
     """What files say.
 
     options: {name: (value, the file that says so)} of arguments of `tokenization.FullTokenizer`. added:
@@ -39,12 +39,12 @@ class Said(NamedTuple):
 
 
 def read(directories):
-    """Reads the tokenizer's files in some directories; returns what they `Said` together.
+    """Reads the tokenizer's files in some directories; returns what they `TokenizerSettings` together.
 
     Raises:
       ValueError: one is not JSON, or two of different directories contradict each other.
     """
-    said = Said({}, [], [])
+    said = TokenizerSettings({}, [], [])
     for directory in dict.fromkeys(directory.rstrip("/") or directory for directory in directories):
         here = _read(directory)
         for name, (value, path) in here.options.items():
@@ -57,7 +57,7 @@ def read(directories):
     return said
 
 
-def carried(directory):
+def merge_settings(directory):
     """Returns what a tokenizer_config.json alone has to say for all of a directory's files, a dict."""
     config, tokenizer, special_tokens = map(_reader(directory), (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP))
     found = {name: tokenizer.get(part, {}).get(key) for name, (part, key) in _OPTIONS.items()
@@ -77,7 +77,7 @@ def _reader(directory):
     """Returns a function of a file's name that gives its JSON object, empty without the file."""
     def read_file(name):
         path = os.path.join(directory, name)
-        return files.json_object(path) if files.exists(path) and not files.is_directory(path) else {}
+        return files.read_json_object(path) if files.exists(path) and not files.is_directory(path) else {}
     return read_file
 
 
@@ -85,14 +85,14 @@ def _read(directory):
     config, tokenizer, special_tokens, added = map(_reader(directory), (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP,
                                                                         _ADDED_TOKENS))
     places = {name: os.path.join(directory, name) for name in (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP)}
-    said = Said({}, [], [])
+    said = TokenizerSettings({}, [], [])
     for name, (part, key) in _OPTIONS.items():
         if name in config:
             said.options[name] = config[name], places[CONFIG]
         elif isinstance(tokenizer.get(part), dict) and key in tokenizer[part]:
             said.options[name] = tokenizer[part][key], places[TOKENIZER]
     for name, (value, path) in list(said.options.items()):
-        wanted = _wanted(name, value)
+        wanted = _describe_option(name, value)
         if wanted:
             said.problems.append(f"{path} says {name}={_text(value)}; it should be {wanted}.")
             del said.options[name]
@@ -101,7 +101,7 @@ def _read(directory):
     said.problems.extend(f"{places[TOKENIZER]} says {problem}"
                          for problem in _problems_of_tokenizer(tokenizer))
     for name, found in ((SPECIAL_TOKENS_MAP, special_tokens), (CONFIG, config)):
-        said.problems.extend(f"{places[name]} says {problem}" for problem in _renamed(found))
+        said.problems.extend(f"{places[name]} says {problem}" for problem in _find_renamed_tokens(found))
     for name, found in ((TOKENIZER, tokenizer.get("added_tokens")), (_ADDED_TOKENS, list(added)),
                         (CONFIG, config.get("added_tokens_decoder")),
                         (CONFIG, config.get("additional_special_tokens")),
@@ -111,7 +111,7 @@ def _read(directory):
     return said
 
 
-def _wanted(name, value):
+def _describe_option(name, value):
     """What an option should be, in words, if it is not."""
     if name == "max_input_chars_per_word":
         return None if type(value) is int and value > 0 else "a positive integer"
@@ -120,7 +120,7 @@ def _wanted(name, value):
     return None if isinstance(value, bool) else "true or false"
 
 
-def class_problem(name, general=False):
+def find_class_problem(name, general=False):
     """What is wrong with a tokenizer_class, in words, or None.
 
     Args:
@@ -135,7 +135,7 @@ def class_problem(name, general=False):
 
 
 def _problems_of_config(config, tokenizer):
-    wrong_class = class_problem(config.get("tokenizer_class"), bool(tokenizer))
+    wrong_class = find_class_problem(config.get("tokenizer_class"), bool(tokenizer))
     if wrong_class:
         yield wrong_class
     if config.get("do_basic_tokenize", True) is not True:
@@ -158,7 +158,7 @@ def _problems_of_tokenizer(tokenizer):
             yield f"{part}: {key}={_text(value)}, which is not supported, only {_text(only)}."
 
 
-def _renamed(found):
+def _find_renamed_tokens(found):
     """Special tokens that have other names than the scripts give them."""
     for name, ours in _SPECIAL_NAMES.items():
         theirs = next(iter(_contents([found[name]])), None) if found.get(name) is not None else ours

@@ -80,7 +80,7 @@ def current():
 
 def join(environment=os.environ):
     """Meets the other replicas of the run that BERT_REPLICA describes; returns the `Group`. But for replica 0
-    this process writes nothing from then on; see `files.write_nothing`.
+    this process writes nothing from then on; see `files.disable_writing`.
 
     Raises:
       ReplicaError: they did not all come, or one is there that does not belong to the run.
@@ -88,7 +88,7 @@ def join(environment=os.environ):
     global _group
     _group = Group(json.loads(environment[VARIABLE]))
     if not _group.is_first:
-        files.write_nothing()
+        files.disable_writing()
     _group.meet()
     return _group
 

@@ -230,7 +230,7 @@ def _start(plan, attempt, listener, key, directory):
     """Starts all; yields them one by one."""
     place = None if plan.namespace else plan.cluster
     inherited = plan.namespace.descriptors if plan.namespace else []
-    command = plan.namespace.wrapped(plan.command) if plan.namespace else plan.command
+    command = plan.namespace.wrap_command(plan.command) if plan.namespace else plan.command
     first, machines = (place.index * plan.local_count, len(place.addresses)) if place else (0, 1)
     coordinator = list(place.coordinator if place else listener.getsockname())
     for number in range(plan.local_count):

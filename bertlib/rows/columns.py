@@ -13,19 +13,19 @@ import unicodedata
 from absl import logging
 
 from bertlib.rows import header_rows, tables
-from bertlib.rows.tables import Bad, RowError
+from bertlib.rows.tables import BadRow, RowError
 
 # Rows after the first one that are looked at to tell whether that one is a header row.
-AHEAD = 1000
+LOOKAHEAD_ROWS = 1000
 # What the flags --header and --delimiter say; None if the file decides.
-HEADER = {"auto": None, "true": True, "false": False}
+HEADER_VALUES = {"auto": None, "true": True, "false": False}
 DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";"}
 # Characters of a column's name in a message.
-_SHORT = 60
+_SHOWN_CHARACTERS = 60
 _NO_HEADER = " (or if that is no header row, give numbers, from 1)"
 
 
-def columns_of(text, flag="--text_column"):
+def parse_columns(text, flag="--text_column"):
     """Returns the columns that a flag names, list of str (names) and int (numbers from 1; below 0, from the
     end), separated by commas.
 
@@ -45,7 +45,7 @@ def check_header_flag(header, columns, flags):
     """Raises a ValueError if --header=false comes with columns that are given by name.
 
     Args:
-      header: see `HEADER`.
+      header: see `HEADER_VALUES`.
       columns: list of str and int, or None for the usual names.
       flags: the names of the flags that give columns.
     """
@@ -63,7 +63,7 @@ def is_blank(text):
         character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
 
 
-def text_of(line, value, what, advice=""):
+def value_to_text(line, value, what, advice=""):
     """Returns a value of a row as text: numbers, true and false of JSON as they are written.
 
     Raises:
@@ -76,7 +76,7 @@ def text_of(line, value, what, advice=""):
     return json.dumps(value)
 
 
-def value_of(line, row, place):
+def get_value(line, row, place):
     """Returns what a row has in a place.
 
     Raises:
@@ -91,7 +91,7 @@ def value_of(line, row, place):
 # --- Places ----------------------------------------------------------------------------------------------
 
 
-class Places(NamedTuple):
+class ColumnIndex(NamedTuple):
     """Where the columns of a file are: the line that says so, the names (None without a header row), whether
     it is of JSON Lines, its width, the character between its values."""
 
@@ -101,7 +101,7 @@ class Places(NamedTuple):
     width: int
     delimiter: str | None = None
 
-    def of(self, column, flag):
+    def find(self, column, flag):
         """Returns the place of a column in a row: an index, or in JSON Lines a name.
 
         Raises:
@@ -120,24 +120,24 @@ class Places(NamedTuple):
         if count == 1:
             return str(column) if self.is_json else self.names.index(column)
         wrong = f"column {column!r} is there {count} times" if count else f"there is no column {column!r}"
-        raise RowError(self.line, f"{wrong}, which {flag} names; the columns are {self.listed()}"
+        raise RowError(self.line, f"{wrong}, which {flag} names; the columns are {self.names_in_words()}"
                        f"{'' if self.is_json else _NO_HEADER}.")
 
-    def lacks(self, columns):
+    def has_none(self, columns):
         """Returns whether none of these columns is there."""
         if self.is_json:
             return not any(str(column) in self.names for column in columns)
         return not any(abs(column) <= self.width if isinstance(column, int) else column in (self.names or ())
                        for column in columns)
 
-    def has(self, columns):
+    def has_all(self, columns):
         """Returns whether all of these columns are there, each once."""
         try:
-            return all(self.of(column, "") is not None for column in columns)
+            return all(self.find(column, "") is not None for column in columns)
         except RowError:
             return False
 
-    def usual(self, choices, what, flag, needed=True):
+    def find_usual(self, choices, what, flag, needed=True):
         """Returns the columns of one of several usual names; None if there is none and none is needed."""
         found = [list(names) for names in choices if set(names) <= set(self.names or ())]
         if len(found) == 1:
@@ -147,9 +147,9 @@ class Places(NamedTuple):
         if found:
             which = " or ".join(",".join(names) for names in found)
             raise RowError(self.line, f"the {what} may be in {which}: say with {flag} where; the columns are "
-                           f"{self.listed()}.")
+                           f"{self.names_in_words()}.")
         listed = "there is no header row, so give a number, from 1" if self.names is None else (
-            f"the columns are {self.listed()}{'' if self.is_json else _NO_HEADER}")
+            f"the columns are {self.names_in_words()}{'' if self.is_json else _NO_HEADER}")
         raise RowError(self.line, f"say with {flag} where the {what} are; {listed}.")
 
     def name_of(self, place):
@@ -161,9 +161,10 @@ class Places(NamedTuple):
                            "header row is needed.")
         return self.names[place]
 
-    def listed(self):
+    def names_in_words(self):
         """Returns the names in words, invisible characters as escapes."""
-        short = [name if len(name) <= _SHORT else f"{name[:_SHORT]}…" for name in self.names]
+        short = [name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
+                 for name in self.names]
         listed = ", ".join(repr(name) if is_blank(name) or "," in name or not name.isprintable() else name
                            for name in short)
         return f"{listed}{self._hint()}"
@@ -205,7 +206,7 @@ class TextReader:
 
     Attributes:
       text: the columns of the texts; if they were not given, those of the first file that was read.
-      place: the `Places` of the file that is read, from its first example on.
+      place: the `ColumnIndex` of the file that is read, from its first example on.
       text_places: the places of the texts in a row of it.
     """
 
@@ -214,7 +215,7 @@ class TextReader:
         """Says where the texts are.
 
         Args:
-          text: the columns of one or two texts, see `columns_of`; None if they are not known.
+          text: the columns of one or two texts, see `parse_columns`; None if they are not known.
           label: the columns of the labels, or None. Only the decision on the header row depends on them.
           header: whether the first row names the columns; None if it does when columns are given by name.
           delimiter: "," or ";" of .csv files; None to find out.
@@ -232,7 +233,7 @@ class TextReader:
         self._choices, self._find_layout, self._takes_lists = choices, find_layout, takes_lists
         self._layout = None
 
-    def rows(self, stream, path, input_format, known=None, ahead=AHEAD):
+    def rows(self, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
         """Yields a `TextRow` of each example, as soon as it is there. Blank lines at the end are left out.
 
         Args:
@@ -247,31 +248,31 @@ class TextReader:
         """
         self.place = self.text_places = self._layout = None
         table = tables.Table(stream, input_format, self._delimiter)
-        rows = _without_last_blanks(table)
+        rows = _drop_last_blanks(table)
         for line, row in rows:
-            if isinstance(row, Bad):
+            if isinstance(row, BadRow):
                 yield TextRow(line, None, problem=row.problem)
             elif isinstance(row, dict):
-                yield self._of_object(line, row)
+                yield self._read_object(line, row)
             else:
                 head = [(line, row), *itertools.islice(rows, ahead)]
                 break
         else:
             return
-        with tables.blaming(path):
-            has_header = self._settle(table, head, known)
+        with tables.name_file_in_errors(path):
+            has_header = self._find_columns(table, head, known)
         if table.delimiter == ";":
             logging.info("%s: the first row has semicolons and no commas, so columns "
                          "are separated by semicolons.", path)
         for line, row in itertools.chain(head[has_header:], rows):
-            if isinstance(row, Bad):
+            if isinstance(row, BadRow):
                 yield TextRow(line, None, problem=row.problem)
             elif not self._layout or not self._layout.only or self._is_wanted(row):
-                yield self._of_row(line, row)
+                yield self._read_list(line, row)
 
     # --- The first row
 
-    def _settle(self, table, head, known):
+    def _find_columns(self, table, head, known):
         """Finds the columns by the first rows; returns whether the first one names them.
 
         Raises:
@@ -280,7 +281,7 @@ class TextReader:
         line, first = head[0]
         others = [row for _, row in head[1:] if isinstance(row, list)]
         names = [name.strip() for name in first]
-        self.place = Places(line, names, False, len(first), table.delimiter)
+        self.place = ColumnIndex(line, names, False, len(first), table.delimiter)
         if self.text is None and self._find_layout:
             self._layout = self._find_layout(first)
         if self._layout:
@@ -293,7 +294,7 @@ class TextReader:
             self.place = self.place._replace(names=None)
         try:
             columns = self._columns()
-            self.text_places = [self.place.of(column, "--text_column") for column in columns]
+            self.text_places = [self.place.find(column, "--text_column") for column in columns]
         except RowError as error:
             advice = " The row has commas and semicolons: pass --delimiter if semicolons separate columns."
             raise RowError(error.line, error.problem + advice * table.is_ambiguous) from None
@@ -303,20 +304,20 @@ class TextReader:
         """The columns of the texts in a file with this `place`."""
         if self._choices is None:
             if self.text is None:
-                self.text = self.place.usual(header_rows.TEXTS, "texts", "--text_column")
+                self.text = self.place.find_usual(header_rows.TEXTS, "texts", "--text_column")
             return self.text
-        if self.text is not None and self.place.has(self.text):
+        if self.text is not None and self.place.has_all(self.text):
             return self.text
-        found = next(filter(self.place.has, self._choices), self.text)
+        found = next(filter(self.place.has_all, self._choices), self.text)
         if found is None:
             if self.place.names is None:
                 raise RowError(self.place.line, "there is no header row. Pass --text_column with the numbers "
                                "of the texts' columns, from 1.")
-            missing = next(name for name in self._choices[0] if not self.place.has([name]))
+            missing = next(name for name in self._choices[0] if not self.place.has_all([name]))
             advice = "the columns of the texts" if self.place.is_json else (
                 "the columns of the texts; with numbers, from 1, if this is no header row")
             raise RowError(self.place.line, f"there is no column {missing!r}; the columns are "
-                           f"{self.place.listed()}. Pass --text_column with {advice}.")
+                           f"{self.place.names_in_words()}. Pass --text_column with {advice}.")
         return found
 
     def _has_header(self, table, line, first, others, known):
@@ -357,7 +358,7 @@ class TextReader:
         place, value = self._layout.only
         return len(row) <= place or row[place] == value
 
-    def _of_row(self, line, row):
+    def _read_list(self, line, row):
         """The `TextRow` of a list of values."""
         place = self.place
         if self._layout:
@@ -370,27 +371,27 @@ class TextReader:
                            "pass --delimiter=comma."}.get(place.delimiter, "")
             return TextRow(line, row, problem=f"{len(row)} columns, but line {place.line} has {place.width}; "
                            f"all rows should have as many.{advice}")
-        return self._with_texts(line, row)
+        return self._read_texts(line, row)
 
-    def _of_object(self, line, row):
+    def _read_object(self, line, row):
         """The `TextRow` of an object of JSON Lines. Without a choice of names, all rows have to have the
         columns of the first one."""
         if self.place is None or self._choices is not None:
-            self.place = Places(line, list(row), True, len(row))
+            self.place = ColumnIndex(line, list(row), True, len(row))
             try:
-                self.text_places = [self.place.of(column, "--text_column") for column in self._columns()]
+                self.text_places = [self.place.find(column, "--text_column") for column in self._columns()]
             except RowError as error:
                 if self._choices is None:
                     self.place = None
                 return TextRow(line, row, problem=error.problem)
-        return self._with_texts(line, row)
+        return self._read_texts(line, row)
 
-    def _with_texts(self, line, row):
+    def _read_texts(self, line, row):
         """The `TextRow` of a row that has the texts in `text_places`."""
         try:
-            values = [value_of(line, row, place) for place in self.text_places]
+            values = [get_value(line, row, place) for place in self.text_places]
             texts = [value if self._takes_lists and isinstance(value, list) else
-                     text_of(line, value, "the text") for value in values]
+                     value_to_text(line, value, "the text") for value in values]
         except RowError as error:
             return TextRow(line, row, problem=error.problem)
         empty = [isinstance(text, str) and is_blank(text) for text in texts]
@@ -400,7 +401,7 @@ class TextReader:
         return TextRow(line, row, problem=f"the{which} text is empty; complete the row or remove it.")
 
 
-def _without_last_blanks(rows):
+def _drop_last_blanks(rows):
     """Yields the rows, of which blank ones are `Bad`, without blank ones at the end."""
     blank = None
     for line, row in rows:
@@ -408,6 +409,6 @@ def _without_last_blanks(rows):
             blank = blank or line
             continue
         for number in range(blank or line, line):
-            yield number, Bad("the line is blank; remove it.")
+            yield number, BadRow("the line is blank; remove it.")
         blank = None
         yield line, row

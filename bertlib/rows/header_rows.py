@@ -3,13 +3,13 @@
 import collections
 import re
 
-from bertlib.rows.tables import finite_number
+from bertlib.rows.tables import parse_number
 
 # Names of the columns of texts that are found without a flag; each tuple is one choice.
 TEXTS = (("text",), ("sentence",), ("sentence1", "sentence2"), ("text_a", "text_b"), ("question", "answer"),
          ("premise", "hypothesis"))
 LABELS = ("label", "labels", "class", "category", "target", "score")
-_USUAL = {*(name for names in TEXTS for name in names), *LABELS}
+_USUAL_NAMES = {*(name for names in TEXTS for name in names), *LABELS}
 # A name: it begins with a letter, and has no punctuation of a sentence.
 _NAME = re.compile(r"#?[^\W\d][\w .#()-]{0,39}")
 _MISSING = {"", "-", "na", "n/a", "nan", "null", "none"}
@@ -38,7 +38,7 @@ class LabelKind:
     def is_label(self, value):
         """Returns whether a field has a label; None if that is not known."""
         if self._task_type == "regression":
-            return finite_number(value.strip()) is not None
+            return parse_number(value.strip()) is not None
         return None if self._known is None else bool(self._known.intersection(self.split(value)))
 
     def is_example(self, value, others):
@@ -78,7 +78,7 @@ def looks_like_header(first, others, texts, labels, kind):
       kind: a `LabelKind`.
     """
     others = [row for row in others if len(row) == len(first)]
-    if any(first[place].strip().lower() in _USUAL for place in texts):
+    if any(first[place].strip().lower() in _USUAL_NAMES for place in texts):
         return True
     columns = {place: [row[place] for row in others] for place in labels}
     states = {place: kind.is_example(first[place], values) for place, values in columns.items()}
@@ -92,8 +92,9 @@ def looks_like_header(first, others, texts, labels, kind):
         return False
     if not others:
         return any(is_name(first[place]) and kind.is_label(first[place]) is False for place in labels)
-    return _names_numbers(first, others) or _names_texts(first, others, texts, bool(foreign)) or any(
-        is_name(first[place]) and _has_repeated_labels(columns[place]) for place in foreign)
+    return (_has_names_over_numbers(first, others)
+            or _has_names_over_texts(first, others, texts, bool(foreign)) or any(
+                is_name(first[place]) and _has_repeated_labels(columns[place]) for place in foreign))
 
 
 def is_name(value):
@@ -102,14 +103,14 @@ def is_name(value):
         value.strip().lower() not in _MISSING)
 
 
-def _names_numbers(first, others):
+def _has_names_over_numbers(first, others):
     """Whether the first row has a name where all other rows have a number."""
     return len(others) > 1 and any(
-        is_name(name) and all(finite_number(row[place].strip()) is not None for row in others)
+        is_name(name) and all(parse_number(row[place].strip()) is not None for row in others)
         for place, name in enumerate(first))
 
 
-def _names_texts(first, others, texts, has_label):
+def _has_names_over_texts(first, others, texts, has_label):
     """Whether the texts of the first row are shorter than all others; see rule 6 of `looks_like_header`."""
     words = [(len(first[place].split()), min((len(row[place].split()) for row in others), default=0))
              for place in texts]

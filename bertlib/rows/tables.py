@@ -1,7 +1,7 @@
 """Files of rows: comma-separated, semicolon-separated or tab-separated values, or JSON Lines.
 
 Every command reads rows here, whether from a file or line by line from a pipe: a row is there as soon as its
-last line is. A row that cannot be read is a `Bad` among the others.
+last line is. A row that cannot be read is a `BadRow` among the others.
 """
 
 import contextlib
@@ -21,22 +21,23 @@ from bertlib.system import files
 ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
 FORMATS = ("csv", "tsv", "jsonl")
 # Characters of a field at most. More is a quote that is not closed, or a file without line ends.
-LONGEST_FIELD = 10**8
+MAX_FIELD_CHARACTERS = 10**8
 _PLURALS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Lines of a first row at most that are looked at for its delimiter.
-_MOST_LINES = 1000
+_MAX_LINES = 1000
 
 
-class Bad(NamedTuple):
+class BadRow(NamedTuple):
     """A row or line that cannot be read: what is wrong, a sentence."""
 
     problem: str
 
 
 class RowError(ValueError):
-    """A problem in a row, raised where the row's line is known and its file is not; see `blaming`."""
+    """A problem in a row, raised where the row's line is known and its file is not; see
+    `name_file_in_errors`."""
 
     def __init__(self, line, problem):
         super().__init__(f"line {line}: {problem}")
@@ -45,7 +46,7 @@ class RowError(ValueError):
 
 
 @contextlib.contextmanager
-def blaming(path):
+def name_file_in_errors(path):
     """Adds the file to each `RowError` of the block.
 
     Raises:
@@ -57,7 +58,7 @@ def blaming(path):
         raise ValueError(f"{path}:{error.line}: {error.problem}") from None
 
 
-def finite_number(text):
+def parse_number(text):
     """Returns the number that a text is, a float: ASCII digits, at most one point, an exponent. None if it is
     none, or too large for a float.
 
@@ -70,7 +71,7 @@ def finite_number(text):
 # --- Lines -----------------------------------------------------------------------------------------------
 
 
-def format_of(path):
+def format_from_name(path):
     """Returns the format that the ending of a file's name says, one of `FORMATS`.
 
     Raises:
@@ -90,7 +91,7 @@ def is_compressed(path):
 
 
 @contextlib.contextmanager
-def opened(path):
+def open_table(path):
     """Gives the binary stream of a file's lines, which may be compressed.
 
     Raises:
@@ -99,7 +100,7 @@ def opened(path):
     if not files.exists(path):
         raise FileNotFoundError(f"{path} does not exist")
     with contextlib.ExitStack() as stack:
-        stream = stack.enter_context(files.opened(path, "rb"))
+        stream = stack.enter_context(files.open_file(path, "rb"))
         if is_compressed(path):
             stream = stack.enter_context(gzip.open(stream))
         try:
@@ -111,21 +112,21 @@ def opened(path):
             raise ValueError(f"{path} is no gzip file, or is damaged: {error}.") from None
 
 
-def lines_of(stream):
-    """Yields (number from 1, the line as text with its end, or `Bad`) of a binary stream of UTF-8. A
+def read_lines(stream):
+    """Yields (number from 1, the line as text with its end, or `BadRow`) of a binary stream of UTF-8. A
     byte-order mark at the start is dropped. Only a line feed ends a line."""
     offset = 0
     for number, line in enumerate(stream, 1):
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            text = Bad(f"byte {line[error.start]:#04x} at offset {offset + error.start} is not UTF-8; "
-                       "convert the file to UTF-8.")
+            text = BadRow(f"byte {line[error.start]:#04x} at offset {offset + error.start} is not UTF-8; "
+                          "convert the file to UTF-8.")
         else:
             text = text.removeprefix("\ufeff") if number == 1 else text
             if "\0" in text:
-                text = Bad("there is a NUL character; if the file is UTF-16, convert it to UTF-8, else "
-                           "remove the character.")
+                text = BadRow("there is a NUL character; if the file is UTF-16, convert it to UTF-8, else "
+                              "remove the character.")
         yield number, text
         offset += len(line)
 
@@ -134,24 +135,24 @@ def lines_of(stream):
 
 
 def split_rows(lines, delimiter, quotechar=None, strict=False):
-    """Yields the rows of separated values: (the line that one begins in; list of str, or `Bad`). A blank line
-    is an empty list. The line of a `Bad` is where the problem is.
+    """Yields the rows of separated values: (the line that one begins in; list of str, or `BadRow`). A blank
+    line is an empty list. The line of a `BadRow` is where the problem is.
 
     Args:
-      lines: see `lines_of`.
+      lines: see `read_lines`.
       delimiter: the character between values.
       quotechar: character that encloses values, or None to take quotes as they come.
       strict: whether quotes that are not closed, or in the middle of a value, are errors.
     """
     quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
     # A document may be longer than the module's limit for a field.
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_CHARACTERS))
     number, bad = 0, None
 
     def texts():
         nonlocal number, bad
         for number, text in lines:  # noqa: B007 (the closure's)
-            if isinstance(text, Bad):
+            if isinstance(text, BadRow):
                 bad = bad or (number, text)
                 text = "\n"
             yield text
@@ -164,54 +165,55 @@ def split_rows(lines, delimiter, quotechar=None, strict=False):
         except StopIteration:
             return
         except csv.Error as error:
-            line, row = _csv_problem(str(error), first, number, delimiter, quotechar if strict else None)
+            line, row = _describe_csv_error(str(error), first, number, delimiter,
+                                            quotechar if strict else None)
         else:
             line = first
         yield bad or (line, row)
         bad = None
 
 
-def _csv_problem(error, first, last, delimiter, quotechar):
-    """The problem of a row in words: (its line, a `Bad`). The row is in the lines `first` to `last`."""
+def _describe_csv_error(error, first, last, delimiter, quotechar):
+    """The problem of a row in words: (its line, a `BadRow`). The row is in the lines `first` to `last`."""
     plural = _PLURALS[delimiter]
     if "field limit" in error:
-        return last, Bad(f"a field has more than {csv.field_size_limit():,} characters; look for a quote "
-                         f"that is not closed, lost {plural} and line ends, or shorten the text.")
+        return last, BadRow(f"a field has more than {csv.field_size_limit():,} characters; look for a quote "
+                            f"that is not closed, lost {plural} and line ends, or shorten the text.")
     if quotechar and quotechar in error or "end of data" in error:
-        return first, Bad("a quote is not closed, or stands in the middle of a field; within quotes it has "
-                          "to be doubled.")
+        return first, BadRow("a quote is not closed, or stands in the middle of a field; within quotes it "
+                             "has to be doubled.")
     if "new-line" in error:
-        return last, Bad(f"cannot be split at {plural}: a carriage return (\\r) stands alone; let lines end "
-                         "with \\n or \\r\\n.")
-    return last, Bad(f"cannot be split at {plural}; look for a stray control character in the line "
-                     f"({error}).")
+        return last, BadRow(f"cannot be split at {plural}: a carriage return (\\r) stands alone; let lines "
+                            "end with \\n or \\r\\n.")
+    return last, BadRow(f"cannot be split at {plural}; look for a stray control character in the line "
+                        f"({error}).")
 
 
-def _objects(lines):
-    """Yields (line, dict or `Bad`) of JSON Lines; a blank line is an empty dict."""
+def _parse_objects(lines):
+    """Yields (line, dict or `BadRow`) of JSON Lines; a blank line is an empty dict."""
     for line, text in lines:
-        yield line, text if isinstance(text, Bad) else _object(text)
+        yield line, text if isinstance(text, BadRow) else _parse_object(text)
 
 
-def _object(text):
-    """The object in a line of JSON Lines, or `Bad`; an empty one for a blank line."""
+def _parse_object(text):
+    """The object in a line of JSON Lines, or `BadRow`; an empty one for a blank line."""
     if not text.strip():
         return {}
     try:
-        found = json.loads(text, object_pairs_hook=_without_twins, parse_constant=_refuse_constant,
-                           parse_float=_finite)
+        found = json.loads(text, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant,
+                           parse_float=_parse_finite_float)
     except (ValueError, RecursionError) as error:
-        return Bad(f"this is no line of JSON: {error}. JSON Lines has an object a line.")
+        return BadRow(f"this is no line of JSON: {error}. JSON Lines has an object a line.")
     if not isinstance(found, dict) or not found:
-        return Bad('JSON Lines has an object a line, such as {"text": "…", "label": "…"}, and this is '
-                   f"{text.strip():.40}.")
+        return BadRow('JSON Lines has an object a line, such as {"text": "…", "label": "…"}, and this is '
+                      f"{text.strip():.40}.")
     if "\\u" in text and _SURROGATE.search(json.dumps(found, ensure_ascii=False)):
-        return Bad("there is half of a surrogate pair (\\ud800 to \\udfff), which no file can hold; correct "
-                   "the row or remove it.")
+        return BadRow("there is half of a surrogate pair (\\ud800 to \\udfff), which no file can hold; "
+                      "correct the row or remove it.")
     return found
 
 
-def _without_twins(pairs):
+def _refuse_duplicate_keys(pairs):
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -223,7 +225,7 @@ def _refuse_constant(name):
     raise ValueError(f"{name} is no value of JSON; write null for a missing value")
 
 
-def _finite(text):
+def _parse_finite_float(text):
     if not math.isfinite(float(text)):
         raise ValueError(f"the number {text:.40} is too large")
     return float(text)
@@ -231,7 +233,7 @@ def _finite(text):
 
 class Table:
     """The rows of a stream, an iterable of (line that a row begins in; list of str, or of JSON Lines a dict,
-    or `Bad`); a blank line is an empty row.
+    or `BadRow`); a blank line is an empty row.
 
     Attributes:
       delimiter: the character between values; None of JSON Lines.
@@ -249,9 +251,9 @@ class Table:
           input_format: one of `FORMATS`.
           delimiter: "," or ";" for csv; None to find out.
         """
-        lines, self.is_ambiguous = lines_of(stream), False
+        lines, self.is_ambiguous = read_lines(stream), False
         if input_format == "jsonl":
-            self.delimiter, self._rows = None, _objects(lines)
+            self.delimiter, self._rows = None, _parse_objects(lines)
             return
         if input_format == "tsv":
             self.delimiter, self._rows = "\t", split_rows(lines, "\t")
@@ -259,7 +261,7 @@ class Table:
         self.delimiter = delimiter
         if delimiter is None:
             first = list(_first_row(lines))
-            found = [sign for sign in ",;" if sign in _outside_quotes(first)]
+            found = [sign for sign in ",;" if sign in _drop_quoted(first)]
             self.delimiter, self.is_ambiguous = (found or [","])[0], len(found) == 2
             lines = itertools.chain(first, lines)
         self._rows = split_rows(lines, self.delimiter, '"', strict=True)
@@ -271,17 +273,17 @@ class Table:
 def _first_row(lines):
     """Yields the lines of the first row: those up to one where all quotes are closed."""
     quotes = 0
-    for number, text in itertools.islice(lines, _MOST_LINES):
+    for number, text in itertools.islice(lines, _MAX_LINES):
         yield number, text
-        if not isinstance(text, Bad):
+        if not isinstance(text, BadRow):
             quotes += text.count('"')
             if text.strip() and quotes % 2 == 0:
                 return
 
 
-def _outside_quotes(lines):
+def _drop_quoted(lines):
     """The text of lines without its quoted parts."""
-    text = "".join(text for _, text in lines if not isinstance(text, Bad))
+    text = "".join(text for _, text in lines if not isinstance(text, BadRow))
     return re.sub(r'"[^"]*("|$)', "", text)
 
 
@@ -289,7 +291,7 @@ def _outside_quotes(lines):
 def text_writer(path, compressed):
     """Gives the stream of a text file, compressed if `compressed` is true. Equal texts make equal files."""
     with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(files.opened(path, "wb" if compressed else "w"))
+        writer = stack.enter_context(files.open_file(path, "wb" if compressed else "w"))
         if compressed:
             packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=writer, mtime=0))
             writer = stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8", newline=""))

@@ -12,7 +12,7 @@ _INVISIBLE_CATEGORY = "Cf"
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 
 
-def visible(text):
+def visible_text(text):
     """Returns a text as a reader sees it: accents in Unicode's composed form (NFC), without invisible
     characters, each run of white space as one space."""
     if not text.isascii():
@@ -27,13 +27,13 @@ def _is_invisible(character):
     return unicodedata.category(character) == _INVISIBLE_CATEGORY or ord(character) in _VARIATION_SELECTORS
 
 
-def of_texts(text_a, text_b=None):
+def text_key(text_a, text_b=None):
     """Returns the key of an example's texts: equal for examples that differ in letter case, white space,
     invisible characters, the encoding of accents or the order of the two texts alone. A tuple of str."""
-    return tuple(sorted(_folded(visible(text)) for text in (text_a, text_b) if text is not None))
+    return tuple(sorted(_fold_case(visible_text(text)) for text in (text_a, text_b) if text is not None))
 
 
-def _folded(text):
+def _fold_case(text):
     # Folding a composed letter may give several code points, "ΐ" three: so it is taken apart before and
     # composed again after.
     return text.lower() if text.isascii() else unicodedata.normalize(

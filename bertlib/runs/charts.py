@@ -21,7 +21,7 @@ def _text(x, y, content, anchor="start", color="black"):
             f'{xml.sax.saxutils.escape(str(content))}</text>')
 
 
-def text_bars(rows):
+def text_bar_chart(rows):
     """Returns the rows, (label, value), as a bar chart in text."""
     widest = max([len(label) for label, _ in rows])
     largest = max([value for _, value in rows] + [1])
@@ -29,7 +29,7 @@ def text_bars(rows):
                      for label, value in rows)
 
 
-def bars(title, rows):
+def bar_chart(title, rows):
     """Returns a bar chart in SVG.
 
     Args:

@@ -11,10 +11,10 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator, memory_planner, profiling, run_config, step_config
-from bertlib.kernels import choice
+from bertlib.kernels import kernel_choice
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, final_export, run_record
-from bertlib.runs.settings import steps_of
+from bertlib.runs.settings import parse_profile_steps
 from bertlib.system import files, locks, stopping
 import modeling
 
@@ -52,14 +52,14 @@ class Model:
         params = {"gradient_accumulation_steps": min(2, step.micro_batches)}
         return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
 
-    def needs(self, step):
+    def simulate(self, step):
         """Simulates a micro-batch of a step; returns the `memory_planner.Prediction`."""
         # Without kernels for this CPU: their ops are not known to the simulated card, and take no more
         # memory.
         model = dataclasses.replace(self, build_model_fn=self.simulated_model_fn or self.build_model_fn)
         return memory_planner.predict(model.build, step.replace(compile_kernels=False, remove_padding=False))
 
-    def bound(self, step):
+    def upper_bound(self, step):
         """Returns bytes that a micro-batch of a step surely does not exceed."""
         config, length = self.bert_config, step.max_seq_length
         # Korthikanti et al. 2022, arXiv:2205.05198, equation 2, in 32 bits and doubled.
@@ -95,7 +95,7 @@ def _compiles_kernels(settings, config):
     """Whether kernels are to be made for this machine's CPU."""
     if settings.compile_kernels is not None or settings.use_xla:
         return bool(settings.compile_kernels)
-    return choice.pays(config.hidden_size)
+    return kernel_choice.is_faster(config.hidden_size)
 
 
 def resolve_step_config(settings, model):
@@ -115,29 +115,29 @@ def resolve_step_config(settings, model):
     usable, source = _usable_memory(settings)
     if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
         logging.info("Simulating what fits into %s.", source)
-    settled = step_config.resolve(values, (usable, source), model.needs, model.bound)
+    settled = step_config.resolve(values, (usable, source), model.simulate, model.upper_bound)
     for is_warning, text in settled.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
     if values.gradient_accumulation_steps == 0 and tf.config.list_physical_devices("GPU"):
-        return _of_all(_probe(settings, model, settled.step))
+        return _largest_replica_share(_measure_step(settings, model, settled.step))
     return settled.step
 
 
-def _of_all(step):
+def _largest_replica_share(step):
     """Returns the step with as many micro-batches as the replica takes that needs most."""
     group = replica_group.current()
     count = step.gradient_accumulation_steps
     return step.replace(gradient_accumulation_steps=max(group.all_gather(count)) if group else count)
 
 
-def _probe(settings, model, step):
+def _measure_step(settings, model, step):
     """Takes a step of one micro-batch, and more and smaller ones until memory suffices; returns the
     `StepConfig`."""
     while not memory_planner.runs(model.build, step):
         more = [count for count in step_config.divisors(step.train_batch_size // step.replicas)
                 if count >= 2 * step.gradient_accumulation_steps]
         if not more:
-            raise ValueError(_explain(settings, model, step))
+            raise ValueError(_advise_on_memory(settings, model, step))
         logging.warning("A micro-batch of %d ran out of memory: --gradient_accumulation_steps=%d instead of "
                         "%d.",
                         step.micro_batch_size, more[0], step.gradient_accumulation_steps)
@@ -163,7 +163,7 @@ def _usable_memory(settings):
     return usable, f"{step_config.gb(usable)}: {source}"
 
 
-def _explain(settings, model, step):
+def _advise_on_memory(settings, model, step):
     """Returns what to change after memory ran out, in text."""
     if replica_group.current():  # the others wait, and simulating takes minutes
         fewer = step_config.flags_for_less_memory(step.tokens_per_micro_batch)
@@ -179,10 +179,10 @@ def _explain(settings, model, step):
     alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
                     or "as it is": step.replace(**change) for change in changes}
     usable, source = _usable_memory(settings)
-    return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.needs, usable)
+    return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.simulate, usable)
 
 
-def steps_of_epochs(settings, count, what):
+def count_steps(settings, count, what):
     """Returns the number of steps in which --num_train_epochs of so many examples are done.
 
     Args:
@@ -225,10 +225,10 @@ class _Estimator(estimator.Estimator):
         try:
             super().train(*args, hooks=hooks, max_steps=max_steps, **kwargs)
             if self.config.is_chief:
-                run_record.finish(self._settings.output_dir)
+                run_record.mark_finished(self._settings.output_dir)
             return self
         except tf.errors.ResourceExhaustedError as error:
-            raise ValueError(_explain(self._settings, self._model, self._step)) from error
+            raise ValueError(_advise_on_memory(self._settings, self._model, self._step)) from error
 
     def evaluate(self, *args, **kwargs):
         try:
@@ -251,7 +251,7 @@ def _profile_hooks(settings, num_train_steps):
     """
     if settings.profile_steps is None:
         return []
-    first, last = steps_of(settings.profile_steps)
+    first, last = parse_profile_steps(settings.profile_steps)
     if not settings.do_train:
         raise ValueError(f"--profile_steps={settings.profile_steps} is about training: pass --do_train=true, "
                          "or leave it out.")
@@ -309,7 +309,7 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
 
 
 @contextlib.contextmanager
-def writing(settings, record):
+def locked_directories(settings, record):
     """Makes the directories that a command writes to, holds their locks in the block, and writes the record;
     after the block it exports the model, if the flags ask for that.
 
@@ -325,9 +325,9 @@ def writing(settings, record):
     final_export.check(settings)
     group = replica_group.current()
     if group:
-        run_record.agree(group, settings, **record.data)
+        run_record.check_replicas_agree(group, settings, **record.data)
         if not group.is_first:
-            _see_directories(settings, group)
+            _check_shared_directories(settings, group)
             yield
             return
     directories = {**({settings.output_dir: None} if settings.do_train else {}), settings.results_dir: None}
@@ -335,20 +335,20 @@ def writing(settings, record):
         for directory in directories:
             files.make_directories(directory)
             try:
-                stack.enter_context(locks.directory(directory))
+                stack.enter_context(locks.lock_directory(directory))
             except locks.InUseError as error:
                 if settings.do_train:
                     raise
                 raise locks.InUseError(f"{error} With --results_dir=DIRECTORY, evaluation and prediction "
                                        "write there, and go on meanwhile.") from error
         if group:
-            _see_directories(settings, group)
+            _check_shared_directories(settings, group)
         record.write()
         yield
         final_export.write(settings)
 
 
-def _see_directories(settings, group):
+def _check_shared_directories(settings, group):
     """Checks that all replicas see what replica 0 writes; they keep their logs there.
 
     Raises:

@@ -10,7 +10,7 @@ from bertlib.serving import export_model
 DIRECTORY = "export"
 
 
-def directory_of(settings):
+def export_directory(settings):
     """Returns the directory of the exported versions."""
     return os.path.join(settings.output_dir if settings.do_train else settings.results_dir, DIRECTORY)
 
@@ -28,14 +28,14 @@ def check(settings):
     elif not (settings.vocab_file or settings.spm_model_file):
         raise ValueError("--do_export: an export needs the vocabulary of its tokens. Pass --vocab_file or "
                          "--spm_model_file.")
-    export_model.check_directory(directory_of(settings))
+    export_model.check_directory(export_directory(settings))
 
 
 def write(settings):
     """Exports the newest checkpoint in --output_dir, if --do_export asks for it."""
     if "do_export" in settings and settings.do_export:
         model = model_directory.read(settings.output_dir)
-        log(export_model.write(model, directory_of(settings)), model)
+        log(export_model.export(model, export_directory(settings)), model)
 
 
 def log(path, model):

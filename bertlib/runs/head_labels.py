@@ -8,7 +8,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
-from bertlib.runs import checks, run_record
+from bertlib.runs import model_config, run_record
 from bertlib.system import files
 
 _CONFIG = {"hugging_face": "config.json", "tensorflow": "bert_config.json"}
@@ -21,8 +21,8 @@ _LINEAR, CRF = ("output_weights", "output_bias"), "crf/transitions"
 _VARIABLES = {"questions": ("cls/squad/output_weights", "cls/squad/output_bias"),
               "pre-training": ("cls/predictions/output_bias", "cls/seq_relationship/output_weights")}
 # What Hugging Face's configurations call them.
-PROBLEMS = {"regression": "regression", "multilabel": "multi_label_classification",
-            "classification": "single_label_classification"}
+PROBLEM_TYPES = {"regression": "regression", "multilabel": "multi_label_classification",
+                 "classification": "single_label_classification"}
 
 
 class Head(NamedTuple):
@@ -39,7 +39,7 @@ class Head(NamedTuple):
 # --- The head of a checkpoint ----------------------------------------------------------------------------
 
 
-def names_in(config, path):
+def label_names(config, path):
     """Returns the names of a classifier's labels by id (list of str), or None if the configuration has none.
 
     Hugging Face's own names of labels that nobody named, LABEL_0 and so on, are none.
@@ -63,15 +63,15 @@ def names_in(config, path):
     return None if names == [f"LABEL_{index}" for index in range(len(names))] else names
 
 
-def kind_in(config):
+def kind_from_config(config):
     """Returns the kind of a head that a configuration, a dict, says; None if it says none."""
     architectures = config.get("architectures")
     if isinstance(architectures, list) and "BertForTokenClassification" in architectures:
         return "tagging"
-    return next((kind for kind, name in PROBLEMS.items() if name == config.get("problem_type")), None)
+    return next((kind for kind, name in PROBLEM_TYPES.items() if name == config.get("problem_type")), None)
 
 
-def of_checkpoint(found, wanted=None):
+def read_head(found, wanted=None):
     """Returns the `Head` of an opened checkpoint, or None if it has none. Of several it is one of the kind
     `wanted`.
 
@@ -84,27 +84,27 @@ def of_checkpoint(found, wanted=None):
     others = [kind for kind, names in _VARIABLES.items() if set(names) & set(found.shapes)]
     if _LINEAR[0] not in found.shapes or wanted in others:
         return Head(wanted if wanted in others else others[0]) if others else None
-    directory, shape = checkpoint_formats.directory_of(found.path), found.shapes[_LINEAR[0]]
+    directory, shape = checkpoint_formats.directory_of_checkpoint(found.path), found.shapes[_LINEAR[0]]
     bare = Head(None, None, shape[0] if shape else None, CRF in found.shapes)
     record = None if found.kind == "hugging_face" else output_files.read_record(directory)
-    if run_record.is_of_training(found):
-        labels = record["labels"] if record else output_files.labels_in(directory)
+    if run_record.is_training_checkpoint(found):
+        labels = record["labels"] if record else output_files.read_labels(directory)
         source = output_files.RECORD if record else output_files.LABELS
-        kind = output_files.kind_of(record) if record else None
+        kind = output_files.head_kind(record) if record else None
     else:
         source = _CONFIG[found.kind]
         path = os.path.join(directory, source)
-        config = files.json_object(path) if files.exists(path) else {}
-        labels, kind = names_in(config, path), kind_in(config)
+        config = files.read_json_object(path) if files.exists(path) else {}
+        labels, kind = label_names(config, path), kind_from_config(config)
         if labels is None and found.kind == "tensorflow" and not record:
-            labels, source = output_files.labels_in(directory), output_files.LABELS
+            labels, source = output_files.read_labels(directory), output_files.LABELS
     if labels is not None and len(labels) != bare.outputs:
         labels = None  # of another head
     return bare._replace(kind="tagging" if bare.crf else kind, labels=labels,
                          source=os.path.join(directory, source))
 
 
-def names_are_of_training(head):
+def has_trained_names(head):
     """Whether a `Head`'s labels are named by what a training wrote, rather than in the configuration."""
     return os.path.basename(head.source) in (output_files.RECORD, output_files.LABELS)
 
@@ -114,8 +114,8 @@ def labels_of_weights(settings):
     are not known."""
     newest = checkpoint_formats.latest_checkpoint(settings.output_dir)
     if newest or not settings.init_checkpoint:
-        return output_files.labels_in(settings.output_dir)
-    head = of_checkpoint(checks.open_starting_weights(settings))
+        return output_files.read_labels(settings.output_dir)
+    head = read_head(model_config.open_starting_weights(settings))
     return head and head.labels
 
 
@@ -140,23 +140,23 @@ def starting_checkpoint(settings, wanted):
     path = settings.init_checkpoint
     if not path or checkpoint_formats.latest_checkpoint(settings.output_dir):  # from there weights come then
         return path
-    found = checks.open_starting_weights(settings)
-    head = of_checkpoint(found, wanted.kind)
+    found = model_config.open_starting_weights(settings)
+    head = read_head(found, wanted.kind)
     if head is None:
         return path
-    different, mended = _difference(settings, head, wanted)
+    different, mended = _describe_difference(settings, head, wanted)
     if not different:
-        return _in_order(path, found, head, wanted)
+        return _reorder_head(path, found, head, wanted)
     usual = head.kind == "pre-training"
     if not (settings.do_train or usual):  # what a published model makes of a task untrained, it may be asked
         raise ValueError(f"{different}. {mended}")
     (logging.info if usual else logging.warning)(
         "%s: the %s at random, the encoder from there.", different[0].upper() + different[1:],
         "classifier starts" if wanted.kind == "classification" else "head starts")
-    return checkpoint_formats.without(found, [*_LINEAR, CRF])
+    return checkpoint_formats.drop_tensors(found, [*_LINEAR, CRF])
 
 
-def _difference(settings, head, wanted):
+def _describe_difference(settings, head, wanted):
     """Returns (what makes a head another one than the task's, what to do without a training); two empty texts
     if nothing does."""
     path = settings.init_checkpoint
@@ -169,13 +169,13 @@ def _difference(settings, head, wanted):
     if ours:
         return "", ""
     if head.labels and wanted.labels and not _permutation(head, wanted):
-        return (f"the {_noun(wanted)} in --init_checkpoint={path} has the labels "
+        return (f"the {_describe_head(wanted)} in --init_checkpoint={path} has the labels "
                 f"{', '.join(head.labels)} ({head.source}), the task has {', '.join(wanted.labels)}",
                 "Train first, with --do_train=true; or if they mean the same, give them there the task's "
                 "names, each at its own place.")
     if head.outputs not in (None, wanted.outputs):
-        return (f"the {_noun(wanted)} in --init_checkpoint={path} was trained with another number of labels, "
-                f"{head.outputs}, the task has {wanted.outputs}",
+        return (f"the {_describe_head(wanted)} in --init_checkpoint={path} was trained with another number "
+                f"of labels, {head.outputs}, the task has {wanted.outputs}",
                 "Train first, with --do_train=true, or take another checkpoint.")
     if head.crf != wanted.crf and not settings.do_train:
         return (f"the tagger in --init_checkpoint={path} was trained {'with' if head.crf else 'without'} a "
@@ -183,7 +183,7 @@ def _difference(settings, head, wanted):
     return "", ""
 
 
-def _noun(wanted):
+def _describe_head(wanted):
     return "tagger" if wanted.kind == "tagging" else "classifier"
 
 
@@ -195,7 +195,7 @@ def _permutation(head, wanted):
     return [theirs.index(label) for label in ours] if sorted(theirs) == sorted(ours) else None
 
 
-def _in_order(path, found, head, wanted):
+def _reorder_head(path, found, head, wanted):
     """The checkpoint with its head in the order of the task's labels."""
     if not wanted.labels:
         return path
@@ -205,11 +205,12 @@ def _in_order(path, found, head, wanted):
                      else "transitions start at zero")
     if not head.labels:
         logging.info("The labels of the %s in %s have no names: taken for the task's, in its order %s.",
-                     _noun(wanted), path, ", ".join(wanted.labels))
+                     _describe_head(wanted), path, ", ".join(wanted.labels))
         return path
     order = _permutation(head, wanted)
     if order == sorted(order):
         return path
-    logging.info("The %s in %s has the labels in the order %s: taken in the task's, %s.", _noun(wanted), path,
+    logging.info("The %s in %s has the labels in the order %s: taken in the task's, %s.",
+                 _describe_head(wanted), path,
                  ", ".join(head.labels), ", ".join(wanted.labels))
-    return checkpoint_formats.reordered(found, {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})
+    return checkpoint_formats.reorder_tensors(found, {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})

@@ -91,7 +91,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
     def missing_step(self):
         """Returns the step of the newest checkpoint if the table has no row for it, else None."""
         newest = checkpoint_formats.latest_checkpoint(self._directory)
-        step = checkpoint_formats.step_in(newest) if newest else None
+        step = checkpoint_formats.read_global_step(newest) if newest else None
         return None if step in [int(row["global_step"]) for row in self._read()] else step
 
     def add(self, step):

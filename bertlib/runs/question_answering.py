@@ -55,14 +55,14 @@ class Evaluation:
         threshold = null_threshold(self._settings, self._gold, predictions)
         texts = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
         return {**scores_of(self._settings, self._gold, predictions, texts, threshold),
-                "global_step": checkpoint_formats.step_in(self._estimator.latest_checkpoint())}
+                "global_step": checkpoint_formats.read_global_step(self._estimator.latest_checkpoint())}
 
     def _outputs(self, input_fn):
         """Returns two iterables: the `InputFeatures` of the windows, and their `RawResult`s."""
         settings = self._settings
         results = (squad_answers.RawResult(int(result["unique_ids"]), *(
             _padded(result[name], settings.max_seq_length) for name in ("start_logits", "end_logits")))
-            for result in input_pipeline.in_order(self._estimator.predict(input_fn)))
+            for result in input_pipeline.restore_file_order(self._estimator.predict(input_fn)))
         features = squad_data.generate_features(
             self._examples, self._tokenizer, settings.max_seq_length, settings.doc_stride,
             settings.max_query_length, is_training=False, report=False)
@@ -131,7 +131,7 @@ def write_answers(settings, examples, features, results, gold, basic_tokenizer=N
     logging.info("Answers: %s; to look at: %s.", path("predictions.json"), path("predictions.html"))
     if gold is not None:
         scores = scores_of(settings, gold, predictions, texts, threshold)
-        one_sided = squad_scores.one_sided(gold, texts) if version_2 else None
+        one_sided = squad_scores.one_sided_warning(gold, texts) if version_2 else None
         if one_sided:
             logging.warning("%s", one_sided)
         files.write_text(path("eval_results.json"), json.dumps(scores, indent=2) + "\n")

@@ -17,9 +17,9 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.output_directory import model_files, output_files
 from bertlib.replicas import replica_group
-from bertlib.runs.settings import INPUT, MACHINE, PATHS, TASK, WEIGHTS
+from bertlib.runs.settings import INPUT, MACHINE, PATH_SUFFIXES, TASK, WEIGHTS
 from bertlib.system import code_fingerprint, files
-from bertlib.system.fingerprints import of_files, of_texts
+from bertlib.system.fingerprints import hash_files, hash_texts
 from bertlib.tasks.classification import classifier_data
 import modeling
 import optimization
@@ -33,29 +33,30 @@ _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_l
 _TAKEN_PATHS = ("bert_hub_module_handle",)
 # So long may a value be in a message.
 _SHORT = 60
-# Trimmed micro-batches draw dropout masks of their own: what matters is how many a step has, see `_parts`.
+# Trimmed micro-batches draw dropout masks of their own: what matters is how many a step has, see
+# `_count_micro_batches`.
 _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
 
 
 # --- Fingerprints ----------------------------------------------------------------------------------------
 
 
-def of_examples(examples):
+def describe_examples(examples):
     """Returns what is recorded of `InputExample`s, or others with plain attributes."""
     texts = (tuple(vars(example).values()) for example in examples)
-    return {"examples": len(examples), "fingerprint": of_texts(texts)}
+    return {"examples": len(examples), "fingerprint": hash_texts(texts)}
 
 
-def of_checkpoint(path):
+def hash_checkpoint(path):
     """Returns the fingerprint of a checkpoint, or None if it is not there any more."""
     try:
         found = checkpoint_formats.open_checkpoint(path)
         if found.kind == "hugging_face":
             alone = found.path.endswith(".safetensors")
-            paths = [found.path] if alone else checkpoint_files.in_directory(found.path, ".safetensors")
+            paths = [found.path] if alone else checkpoint_files.list_by_ending(found.path, ".safetensors")
         else:
             paths = [found.path + ".index"]  # with the checksum of each tensor
-        return of_files(paths)["fingerprint"]
+        return hash_files(paths)["fingerprint"]
     except (OSError, ValueError, tf.errors.OpError):
         return None
 
@@ -75,19 +76,20 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       task_type: str, the kind of its head, see `head_labels.KINDS`.
       labels: list of str, in the order of the model's outputs, or None.
       tokenizer: has `vocab`; None where the run sees no text.
-      train_data: see `of_examples` and `of_files`; None of a run that does not train.
+      train_data: see `describe_examples` and `of_files`; None of a run that does not train.
       vocabulary: its fingerprint where the run sees no text, or None.
       dev_rows: see `dev_rows.DevRows`; None of a run that takes no development set out of its training data.
       effective: flags that mean something else than their values, {name: value}.
     """
     rounding = {*_ROUNDING, *(_SPLITTING if effective.get("trim_padding") else ())}
-    shaping = settings.of_class(INPUT, TASK, WEIGHTS)
+    shaping = settings.names_of_class(INPUT, TASK, WEIGHTS)
     recorded = {name: getattr(settings, name) for name in settings.names()
-                if name in rounding or name in shaping and name not in _AT_TOP and not name.endswith(PATHS)}
+                if name in rounding or name in shaping and name not in _AT_TOP
+                and not name.endswith(PATH_SUFFIXES)}
     start = settings.init_checkpoint
     if tokenizer:
         pieces = settings.spm_model_file
-        vocabulary = output_files.of_vocabulary(pieces or settings.vocab_file, pieces=bool(pieces))
+        vocabulary = output_files.hash_vocabulary(pieces or settings.vocab_file, pieces=bool(pieces))
     if "num_replicas" in recorded:
         group = replica_group.current()
         recorded["num_replicas"] = group.count if group else 1  # of all machines, and never 0
@@ -102,12 +104,12 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "vocabulary": vocabulary,
         "do_lower_case": settings.do_lower_case if vocabulary else None,
         "bert_config": config.to_dict(),
-        "init_checkpoint": start and {"path": _absolute(start), "fingerprint": of_checkpoint(start)},
+        "init_checkpoint": start and {"path": _absolute(start), "fingerprint": hash_checkpoint(start)},
         "train_data": train_data,
         "dev_rows": dev_rows,
         "settings": {**recorded, **effective},
         "files": {name: _absolute(getattr(settings, name)) for name in shaping
-                  if name.endswith(PATHS) and name != "init_checkpoint"},
+                  if name.endswith(PATH_SUFFIXES) and name != "init_checkpoint"},
         "versions": _versions(),
         "model_files": {},
         "changes": [],
@@ -115,7 +117,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
     return json.loads(json.dumps(record))
 
 
-def agree(group, settings, **data):
+def check_replicas_agree(group, settings, **data):
     """Checks that replicas do the same: that they have the same flags, versions, code and data.
 
     Args:
@@ -128,14 +130,14 @@ def agree(group, settings, **data):
     """
     def short(value):
         text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-        return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({of_texts([text])[:8]})"
+        return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({hash_texts([text])[:8]})"
 
-    of_machine = settings.of_class(MACHINE)
+    of_machine = settings.names_of_class(MACHINE)
     given = {f"--{name}": getattr(settings, name) for name in settings.names()
-             if name not in of_machine and not name.endswith(PATHS)}
-    code_fingerprint.agree(group)
+             if name not in of_machine and not name.endswith(PATH_SUFFIXES)}
+    code_fingerprint.check_replicas_agree(group)
     group.check_equal({name: short(value) for name, value in
-                       {**given, **data, **_versions(), "the code": _of_code()}.items()},
+                       {**given, **data, **_versions(), "the code": _hash_code()}.items()},
                 "Start all with the same flags, data and code.")
 
 
@@ -143,10 +145,11 @@ def _versions():
     return {"python": platform.python_version(), "tensorflow": tf.version.VERSION, "numpy": np.__version__}
 
 
-def _of_code():
-    """Returns the fingerprint of this project's files; scripts are compared by `own_code.agree`."""
+def _hash_code():
+    """Returns the fingerprint of this project's files; `code_fingerprint` compares the scripts."""
     paths = [pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization)]
-    return of_texts([code_fingerprint.of_package(), *(path.read_text(encoding="utf-8") for path in paths)])
+    return hash_texts(
+        [code_fingerprint.hash_package(), *(path.read_text(encoding="utf-8") for path in paths)])
 
 
 def _absolute(path):
@@ -174,14 +177,14 @@ def _differences(found, now, training):
         noted["task"] = wrong.pop("task")  # other data with the same labels
     configs = found["bert_config"], now["bert_config"]
     for name in sorted(set(configs[0]) & set(configs[1])):
-        may_change = name in output_files.OF_TRAINING
+        may_change = name in output_files.TRAINING_CONFIG_KEYS
         if configs[0][name] != configs[1][name] and (training or not may_change):
             (noted if may_change else wrong)[name] = [config[name] for config in configs]
     old, new = {"num_replicas": 1, **found["settings"]}, now["settings"]
     if training:
         noted.update({name: [old[name], new[name]] for name in new
                       if name in old and old[name] != new[name]})
-    if _parts(old) == _parts(new) is not None:
+    if _count_micro_batches(old) == _count_micro_batches(new) is not None:
         for name in ("gradient_accumulation_steps", "num_replicas"):
             noted.pop(name, None)
     if training:
@@ -198,7 +201,7 @@ def _differences(found, now, training):
     return wrong, noted
 
 
-def _parts(settings):
+def _count_micro_batches(settings):
     """Returns the number of micro-batches in a step, of all replicas; None if memory or tokens decide."""
     count = settings.get("gradient_accumulation_steps")
     if count == 0 or count is None and settings.get("tokens_per_micro_batch"):
@@ -221,7 +224,7 @@ def _data(data):
     return _with_fingerprint(counts, data)
 
 
-def _in_words(differences):
+def _describe_differences(differences):
     def text(value):
         return value if isinstance(value, str) else json.dumps(value)
 
@@ -240,10 +243,11 @@ def directory_of_weights(settings):
             settings.output_dir):
         return settings.output_dir
     start = settings.init_checkpoint
-    return checkpoint_formats.directory_of(start) if start and is_of_training(start) else None
+    is_trained = start and is_training_checkpoint(start)
+    return checkpoint_formats.directory_of_checkpoint(start) if is_trained else None
 
 
-def is_of_training(path):
+def is_training_checkpoint(path):
     """Whether a path names a checkpoint that a training saved: one that the files beside it are about."""
     try:
         found = checkpoint_formats.open_checkpoint(path)
@@ -253,33 +257,33 @@ def is_of_training(path):
     return found.kind == "tensorflow" and os.path.basename(found.path) != "bert_model.ckpt"
 
 
-def of_weights(settings):
+def record_of_weights(settings):
     """Returns the record of the training whose weights a run without training uses, or None."""
     directory = directory_of_weights(settings)
     return output_files.read_record(directory) if directory else None
 
 
-def take_settings(settings, *kinds, without=()):
-    """Has a run without training take over what the training of its weights recorded; see `take_over`.
+def inherit_settings(settings, *kinds, without=()):
+    """Has a run without training take over what the training of its weights recorded; see `inherit_record`.
 
     Args:
       settings: a `Settings`.
-      kinds: the kinds of heads that the command trains, see `output_files.kind_of`. A training of another
+      kinds: the kinds of heads that the command trains, see `output_files.head_kind`. A training of another
         kind, such as the pre-training that a classifier starts from, says nothing of how this one reads.
-      without: see `take_over`.
+      without: see `inherit_record`.
 
     Raises:
       ValueError: a flag contradicts the record, or the weights are those of step 0.
     """
-    found, directory = of_weights(settings), directory_of_weights(settings)
-    if found is not None and output_files.kind_of(found) in kinds:
-        take_over(settings, found, os.path.join(directory, output_files.RECORD), without)
+    found, directory = record_of_weights(settings), directory_of_weights(settings)
+    if found is not None and output_files.head_kind(found) in kinds:
+        inherit_record(settings, found, os.path.join(directory, output_files.RECORD), without)
         goes_first = "output_dir" in settings and directory == settings.output_dir
         output_files.check_trained(found, checkpoint_formats.latest_checkpoint(directory) if goes_first
                                    else settings.init_checkpoint)
 
 
-def take_over(settings, record, path, without=()):
+def inherit_record(settings, record, path, without=()):
     """Takes what a run without training was not told from the record of its weights' training, by the class
     of each flag: that of files and columns (input), of the task and of the weights. Logs what was taken.
 
@@ -299,16 +303,16 @@ def take_over(settings, record, path, without=()):
     """
     recorded = {name: value for name, value in _recorded(record, settings).items() if name not in without}
     _refuse_contradictions(settings, recorded, path)
-    inputs = [name for name in settings.of_class(INPUT) if not name.endswith(PATHS)]
-    other = [f"--{name}={_flag(getattr(settings, name))} (there {_flag(value)})"
+    inputs = [name for name in settings.names_of_class(INPUT) if not name.endswith(PATH_SUFFIXES)]
+    other = [f"--{name}={_format_flag(getattr(settings, name))} (there {_format_flag(value)})"
              for name, value in recorded.items()
-             if name in inputs and settings.given(name) and getattr(settings, name) != value]
+             if name in inputs and settings.is_given(name) and getattr(settings, name) != value]
     taken = {name: value for name, value in recorded.items()
-             if not settings.given(name) and value not in (None, getattr(settings, name))}
-    settings.take_over(taken)
+             if not settings.is_given(name) and value not in (None, getattr(settings, name))}
+    settings.inherit(taken)
     if taken:
         logging.info("Not given, and so as in the training (%s): %s.", path,
-                     ", ".join(f"--{name}={_flag(value)}" for name, value in taken.items()))
+                     ", ".join(f"--{name}={_format_flag(value)}" for name, value in taken.items()))
     if other:
         logging.warning("Given otherwise than in the training (%s): %s.", path, ", ".join(other))
 
@@ -317,9 +321,9 @@ def _recorded(record, settings):
     """Returns what a record says of a command's flags of input, task and weights, {name: value}."""
     found = {**record["settings"], **{name: record[key] for name, key in _AT_TOP.items()
                                       if record.get(key) is not None}}
-    if output_files.kind_of(record) == "questions":  # which older versions say by the task alone
+    if output_files.head_kind(record) == "questions":  # which older versions say by the task alone
         found.setdefault("version_2_with_negative", str(record["task"]).endswith("2.0"))
-    names = settings.of_class(INPUT, TASK, WEIGHTS)
+    names = settings.names_of_class(INPUT, TASK, WEIGHTS)
     found = {name: found[name] for name in names if name in found}
     paths = record.get("files", {})
     found.update({name: paths[name] for name in _TAKEN_PATHS if name in names and paths.get(name)})
@@ -333,20 +337,20 @@ def _recorded(record, settings):
 def _refuse_contradictions(settings, recorded, path):
     """Raises a ValueError if a flag of the task or of the weights was given and is not that of a record."""
     wrong = []
-    for name in settings.of_class(TASK, WEIGHTS):
-        if not settings.given(name) or name not in recorded or name.endswith(PATHS):
+    for name in settings.names_of_class(TASK, WEIGHTS):
+        if not settings.is_given(name) or name not in recorded or name.endswith(PATH_SUFFIXES):
             continue
         given, before = getattr(settings, name), recorded[name]
-        same = classifier_data.is_for_model_of(given, before) if name == "task_name" else given == before
+        same = classifier_data.is_compatible_task(given, before) if name == "task_name" else given == before
         if not same:
-            wrong.append(f"--{name}={_flag(given)}, where the training had {_flag(before)}")
+            wrong.append(f"--{name}={_format_flag(given)}, where the training had {_format_flag(before)}")
     if wrong:
         raise ValueError(f"These flags contradict the training of the weights, says {path}: "
                          f"{'; '.join(wrong)}. Leave them out: they are taken from there. Or name the "
                          "directory of another training.")
 
 
-def _flag(value):
+def _format_flag(value):
     """A flag's value as a command line has it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -367,7 +371,7 @@ class RunRecord:
           settings: a `Settings`.
           last_step: of the training.
           more_files: {name: content in bytes} of files that a training writes beside the record, with the
-            files of `model_files.contents`.
+            files of `model_files.model_file_contents`.
           description: see `describe`.
 
         Raises:
@@ -375,7 +379,7 @@ class RunRecord:
         """
         self._directory, self._trains, self._last_step = settings.output_dir, settings.do_train, last_step
         self._now = {**describe(settings, **description), "planned_steps": last_step, "finished_step": None}
-        self._contents = {} if not self._trains else {**model_files.contents(
+        self._contents = {} if not self._trains else {**model_files.model_file_contents(
             settings, description["config"], description.get("labels")), **(more_files or {})}
         self._compare()
 
@@ -395,10 +399,10 @@ class RunRecord:
         before = self._seen[1] or {}
         ours, changed, stale = before.get("model_files", {}), [], []
         if goes_on:
-            changed, stale = model_files.to_write(self._directory, self._contents, ours)
+            changed, stale = model_files.list_changed_files(self._directory, self._contents, ours)
         elif before:  # of an earlier version
-            changed = model_files.missing(self._directory, self._contents)
-        fingerprints = model_files.fingerprints({name: self._contents[name] for name in changed})
+            changed = model_files.list_missing_files(self._directory, self._contents)
+        fingerprints = model_files.hash_contents({name: self._contents[name] for name in changed})
         kept = {name: value for name, value in ours.items() if name not in stale}
         self._files = changed, stale, {**kept, **fingerprints}
 
@@ -408,7 +412,7 @@ class RunRecord:
         if not newest:
             self._new = self._now if self._trains else None
             return self._trains
-        step = checkpoint_formats.step_in(newest) if self._trains else None
+        step = checkpoint_formats.read_global_step(newest) if self._trains else None
         trains = self._trains and step < self._last_step
         if found is None:
             logging.info("%s has no %s: what trained its checkpoints is not known, and not compared with "
@@ -419,10 +423,10 @@ class RunRecord:
         if wrong:
             raise ValueError(
                 f"--output_dir={self._directory} holds a run that this one cannot go on with, says "
-                f"{output_files.RECORD} there ({_name(found)}): {_in_words(wrong)}. Use another "
-                "--output_dir, or remove its checkpoints.")
+                f"{output_files.RECORD} there ({_name_record(found)}): {_describe_differences(wrong)}. Use "
+                "another --output_dir, or remove its checkpoints.")
         if self._trains and not trains:
-            logging.info("%s was trained to step %d by %s.", self._directory, step, _name(found))
+            logging.info("%s was trained to step %d by %s.", self._directory, step, _name_record(found))
         if noted:
             if trains:
                 what = f"The training goes on from step {step} with other settings than before"
@@ -431,8 +435,8 @@ class RunRecord:
                         "of these")
             else:
                 what = "The weights were trained with other settings than these"
-            logging.warning("%s holds the run of %s. %s: %s.", self._directory, _name(found), what,
-                            _in_words(noted))
+            logging.warning("%s holds the run of %s. %s: %s.", self._directory, _name_record(found), what,
+                            _describe_differences(noted))
         if noted and trains:
             change = {"step": step, "at": self._now["started"], "changed": noted}
             first = {name: found[name] for name in ("started", "from_step", "command") if name in found}
@@ -468,14 +472,14 @@ def _write(directory, record):
     files.write_text(os.path.join(directory, output_files.RECORD), json.dumps(record, indent=1) + "\n")
 
 
-def finish(directory):
+def mark_finished(directory):
     """Writes down that the training in a directory ended by itself, at the step of its newest checkpoint; one
     that is killed or terminated does not come here."""
-    record, step = output_files.read_record(directory), checkpoint_formats.step_in(
+    record, step = output_files.read_record(directory), checkpoint_formats.read_global_step(
         checkpoint_formats.latest_checkpoint(directory))
     if record is not None and "planned_steps" in record and record.get("finished_step") != step:
         _write(directory, {**record, "finished_step": step})
 
 
-def _name(record):
+def _name_record(record):
     return f"{record.get('command')} on {record['task']}, started {record.get('started')}"

@@ -1,13 +1,16 @@
 """The values of a command's flags, completed with defaults. The flags themselves stay as they were parsed."""
 
+import os
 import re
 
 from absl import logging
 
+from bertlib.system import files
+
 # The phases of a run. A command that is asked for none trains, and evaluates if it can.
 PHASES = ("do_train", "do_eval", "do_predict")
 # Endings of the names of flags whose values are paths.
-PATHS = ("_file", "_dir", "_checkpoint", "_handle", "input", "output")
+PATH_SUFFIXES = ("_file", "_dir", "_checkpoint", "_handle", "input", "output")
 # Classes of flags: each flag of a training command says where it is defined which one it belongs to.
 INPUT = "input"  # which file is read, how, and how its answers are made
 TASK = "task"  # what the model says of a text
@@ -42,19 +45,19 @@ class Settings:
         """Returns the names of the command's own flags, without those of absl."""
         return list(self._names)
 
-    def of_class(self, *classes):
+    def names_of_class(self, *classes):
         """Returns the names of the command's own flags of some classes."""
         return [name for name in self._names if self._classes.get(name) in classes]
 
-    def given(self, name):
+    def is_given(self, name):
         """Whether the flag was on the command line."""
         return name in self._given
 
-    def is_settled(self, name):
+    def is_resolved(self, name):
         """Whether the flag was on the command line or was taken over from a training."""
         return name in self._given or name in self._taken
 
-    def take_over(self, values):
+    def inherit(self, values):
         """Sets flags that were not given to those of a training, {name: value}; the caller logs them."""
         vars(self).update(values)
         self._taken.update(values)
@@ -68,20 +71,42 @@ class Settings:
         phases = [name for name in PHASES if name in self]
         if any(getattr(self, name) for name in phases):
             return
-        if any(self.given(name) for name in phases):
+        if any(self.is_given(name) for name in phases):
             *others, last = (f"--{name}" for name in phases)
             raise ValueError(f"Nothing to do: at least one of {', '.join(others)} and {last} must be true.")
-        self.take_default("do_train", True)
-        self.take_default("do_eval", True)
+        self.set_default("do_train", True)
+        self.set_default("do_eval", True)
 
-    def take_default(self, name, value, why=""):
+    def set_default(self, name, value, why=""):
         """Sets a flag that was not given, and logs the value with its reason."""
         setattr(self, name, value)
         logging.info("--%s not given: using %s%s", name, value, f" ({why})" if why else "")
 
 
-def steps_of(text):
+def parse_profile_steps(text):
     """Returns the two numbers of --profile_steps; None if they are not two numbers in ascending order."""
     match = re.fullmatch(r"(\d+),(\d+)", text)
     steps = match and tuple(map(int, match.groups()))
     return steps if steps and 1 <= steps[0] <= steps[1] else None
+
+
+def sample_path(*parts):
+    """Returns the path of something in this project's samples, which lie in the checkout, or in an installed
+    package."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    installed, checkout = (os.path.join(path, "samples") for path in (package, os.path.dirname(package)))
+    return os.path.join(installed if os.path.isdir(installed) else checkout, *parts)
+
+
+def require_file(settings, name):
+    """Returns the path that a flag gives.
+
+    Raises:
+      IsADirectoryError, FileNotFoundError: it is no file.
+    """
+    path = getattr(settings, name)
+    if files.is_directory(path):
+        raise IsADirectoryError(f"--{name}={path} is a directory; name the file.")
+    if not files.exists(path):
+        raise FileNotFoundError(f"--{name}={path}: there is no such file.")
+    return path

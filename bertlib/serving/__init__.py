@@ -7,7 +7,7 @@
 import os
 
 from bertlib.estimator.step_config import StepConfig
-from bertlib.kernels import choice
+from bertlib.kernels import kernel_choice
 from bertlib.output_directory import model_directory
 from bertlib.replicas.replica_group import Group
 from bertlib.serving.answers import TASKS  # noqa: F401 (a public name of this room)
@@ -32,5 +32,6 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
       ValueError, OSError: there is no such model, it does not do that task, or its files are damaged.
     """
     directory = model_directory.read(os.fspath(model_dir))
-    step = StepConfig(precision=precision, compile_kernels=choice.pays(directory.bert_config.hidden_size))
+    step = StepConfig(precision=precision,
+                      compile_kernels=kernel_choice.is_faster(directory.bert_config.hidden_size))
     return Predictor(directory, task, step, batch_size, group)

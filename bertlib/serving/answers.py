@@ -49,7 +49,7 @@ class _Texts:
     it is cut."""
 
     fields, required = ("text_a", "text_b"), 1
-    more_inputs = ()
+    extra_inputs = ()
 
     def __init__(self, model, num_texts=None):
         """Takes a model; `num_texts` is that of an example, or None if one and two texts are right."""
@@ -67,8 +67,9 @@ class _Texts:
             raise ValueError("text_b: the model tells no second text from the first; it takes one.")
         example = classifier_features.InputExample("asked", _text("text_a", text_a),
                                                    text_b if text_b is None else _text("text_b", text_b))
-        found, _ = classifier_features.windows_of(example, self._model.max_seq_length, self._model.tokenizer,
-                                                  self._doc_stride)
+        found, _ = classifier_features.make_windows(example, self._model.max_seq_length,
+                                                    self._model.tokenizer,
+                                                    self._doc_stride)
         return [{"input_ids": list(self._model.tokenizer.convert_tokens_to_ids(first + second)),
                  "input_mask": [1] * len(first + second),
                  "segment_ids": [0] * len(first) + [1] * len(second)} for first, second in found], None
@@ -142,18 +143,18 @@ class Tagging:
     """
 
     fields, required = ("text",), 1
-    more_inputs = ("tag_mask", "word_mask")
+    extra_inputs = ("tag_mask", "word_mask")
 
     def __init__(self, model):
         self._model = model
         self.head = tagging_head.Tagger(len(model.labels), model.setting("crf"))
 
     def windows(self, text):
-        if isinstance(text, list) and all(isinstance(word, str) and tagging_data.words_of(word)
+        if isinstance(text, list) and all(isinstance(word, str) and tagging_data.split_words(word)
                                           for word in text):
             words = text
         elif isinstance(text, str):
-            words = tagging_data.words_of(text)
+            words = tagging_data.split_words(text)
         else:
             raise ValueError(f"text is {text!r:.80}, and has to be a text or a list of words.")
         if not words:
@@ -168,9 +169,9 @@ class Tagging:
     def answer(self, outputs, context):
         tags = [self._model.labels[tag] for output in outputs for tag in output["tags"][:output["num_words"]]]
         entities = [{"type": kind, "text": " ".join(context[start:end]), "start": start, "end": end}
-                    for start, end, kind in tagging_data.spans(tags)]
+                    for start, end, kind in tagging_data.entity_spans(tags)]
         scheme = self._model.setting("tag_scheme")
-        return {"words": context, "tags": tagging_data.in_scheme(tags, scheme), "entities": entities}
+        return {"words": context, "tags": tagging_data.convert_scheme(tags, scheme), "entities": entities}
 
 
 class Questions:
@@ -178,7 +179,7 @@ class Questions:
     is "", and "null_odds" says by how much its score is above the best answer's."""
 
     fields, required = ("question", "context"), 2
-    more_inputs = ()
+    extra_inputs = ()
     head = squad_head.Span()
 
     def __init__(self, model):
@@ -221,7 +222,7 @@ def _null_threshold(model):
       ValueError: the evaluation's is no number.
     """
     path = os.path.join(model.path, "eval_results.json")
-    found = files.json_object(path).get("null_score_diff_threshold") if files.exists(path) else None
+    found = files.read_json_object(path).get("null_score_diff_threshold") if files.exists(path) else None
     if found is None:
         return model.setting("null_score_diff_threshold")
     rule = record_fields.SETTINGS["null_score_diff_threshold"]
@@ -235,7 +236,7 @@ class MaskedWords:
     """{"masks": [[{"token", "probability"}, …], …]}: for each [MASK] of the text its likeliest words."""
 
     fields, required = ("text",), 1
-    more_inputs = ("masked_lm_positions",)
+    extra_inputs = ("masked_lm_positions",)
     _NUM_WORDS = 5
     head = pretraining_head.MaskedWords(_NUM_WORDS)
 
@@ -263,7 +264,7 @@ class MaskedWords:
                           for row, values in zip(ids, probabilities)]}
 
 
-def task_of(model, task=None):
+def resolve_task(model, task=None):
     """Returns what a model is to do, a key of `TASKS`.
 
     Args:

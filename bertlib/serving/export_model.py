@@ -42,43 +42,43 @@ class Signature(NamedTuple):
 # --- Outputs ---------------------------------------------------------------------------------------------
 
 
-def _of_each(names, like):
+def _repeat_names(names, like):
     """Names, list of str, in each row of a tensor [B, …]: string [B, names]."""
     return tf.tile(tf.constant([names]), [tf.shape(like)[0], 1])
 
 
-def _classified(model, found, features):
+def _classification_outputs(model, found, features):
     del features
     probabilities = found["probabilities"]
     return {"label": tf.gather(tf.constant(model.labels), tf.argmax(probabilities, axis=-1)),
-            "probabilities": probabilities, "labels": _of_each(model.labels, probabilities)}
+            "probabilities": probabilities, "labels": _repeat_names(model.labels, probabilities)}
 
 
-def _several_labels(model, found, features):
+def _multilabel_outputs(model, found, features):
     del features
     probabilities = found["probabilities"]
     return {"predicted": probabilities >= model.setting("threshold"),
-            "probabilities": probabilities, "labels": _of_each(model.labels, probabilities)}
+            "probabilities": probabilities, "labels": _repeat_names(model.labels, probabilities)}
 
 
-def _scored(model, found, features):
+def _regression_outputs(model, found, features):
     del model, features
     return {"score": found["scores"]}
 
 
-def _tagged(model, found, features):
+def _tagging_outputs(model, found, features):
     # Every token has been taken for a word, so that the tags are where the tokens are.
     return {"tags": tf.where(features["input_mask"] * features["tag_mask"] > 0,
                              tf.gather(tf.constant(model.labels), found["tags"]),
                              tf.fill(tf.shape(found["tags"]), ""))}
 
 
-def _answered(model, found, features):
+def _question_outputs(model, found, features):
     del model, features
     return {name: found[name] for name in ("start_logits", "end_logits")}
 
 
-def _filled_in(model, found, features):
+def _masked_word_outputs(model, found, features):
     del features
     words = model.tokenizer.inv_vocab
     tokens = tf.constant([words.get(index, "") for index in range(model.bert_config.vocab_size)])
@@ -86,29 +86,31 @@ def _filled_in(model, found, features):
             "probabilities": found["probabilities"]}
 
 
-def _as_vectors(model, found, features):
+def _vector_outputs(model, found, features):
     del model, features
     return {"vector": found["vectors"]}
 
 
-_OUTPUTS = {"classification": _classified, "multilabel": _several_labels, "regression": _scored,
-            "tagging": _tagged, "questions": _answered, "masked_words": _filled_in, "vectors": _as_vectors}
+_OUTPUTS = {"classification": _classification_outputs, "multilabel": _multilabel_outputs,
+            "regression": _regression_outputs,
+            "tagging": _tagging_outputs, "questions": _question_outputs, "masked_words": _masked_word_outputs,
+            "vectors": _vector_outputs}
 
 
-def more_inputs(model, task):
+def extra_inputs(model, task):
     """Returns the names of what a model is fed besides the encoder's inputs."""
     if task == "tagging":
         return _ALONG_TOKENS if model.setting("crf") else ()
-    return answers.TASKS[task].more_inputs
+    return answers.TASKS[task].extra_inputs
 
 
-def outputs_of(model, task, features):
+def build_outputs(model, task, features):
     """Builds a model in the current graph; its variables are shared with what was built before.
 
     Args:
       model: a `model_directory.ModelDirectory`.
-      task: see `answers.task_of`.
-      features: {name: int32 [B, F]}, the encoder's inputs and `more_inputs`.
+      task: see `answers.resolve_task`.
+      features: {name: int32 [B, F]}, the encoder's inputs and `extra_inputs`.
 
     Returns:
       {name of an output: tensor [B, …]}.
@@ -129,7 +131,7 @@ def outputs_of(model, task, features):
 # --- Inputs ----------------------------------------------------------------------------------------------
 
 
-def derived(model, input_ids):
+def derive_inputs(model, input_ids):
     """What follows from ids [B, F] that were padded with 0: {"input_mask": 1 where there is none,
     "segment_ids": 1 from the first [SEP] on, 0 in padding}, int32."""
     mask = tf.cast(tf.not_equal(input_ids, 0), tf.int32)
@@ -144,7 +146,7 @@ def _placeholders(names):
     return {name: tf.placeholder(tf.int32, [None, None], name) for name in names}
 
 
-def _parsed(model, serialized, more):
+def _parse_examples(model, serialized, more):
     """Features of serialized `tf.train.Example`s [B], of any length each. Those without a mask or segments
     get what follows from their ids."""
     names = (*session.ENCODER_INPUTS, *more)
@@ -155,7 +157,7 @@ def _parsed(model, serialized, more):
         return tf.cast(found[name].to_tensor(shape=tf.stack([-1, width])), tf.int32)
 
     features = {"input_ids": ids}
-    for name, otherwise in derived(model, ids).items():
+    for name, otherwise in derive_inputs(model, ids).items():
         is_there = tf.expand_dims(found[name].row_lengths() > 0, 1)
         features[name] = tf.where_v2(is_there, padded(name, tf.shape(ids)[1]), otherwise)
     return {**features, **{name: padded(name, tf.shape(ids)[1] if name in _ALONG_TOKENS else -1)
@@ -164,26 +166,27 @@ def _parsed(model, serialized, more):
 
 def _signatures(model, task):
     """Builds {name: `Signature`} of a model that is fed ids."""
-    more = more_inputs(model, task)
+    more = extra_inputs(model, task)
 
     def requests(names):
-        return lambda number: [{name: [row[name]] for name in names} for row in _rows(model, more, number)]
+        return lambda number: [{name: [row[name]] for name in names} for row in _warmup_rows(model, more,
+                                                                                             number)]
 
     def examples(number):
-        return [{"examples": [warmup.example(row)]} for row in _rows(model, more, number)]
+        return [{"examples": [warmup.example(row)]} for row in _warmup_rows(model, more, number)]
 
     three = _placeholders((*session.ENCODER_INPUTS, *more))
     ids = _placeholders(("input_ids", *more))
     serialized = {"examples": tf.placeholder(tf.string, [None], "examples")}
     return {
-        DEFAULT_SIGNATURE: Signature(three, outputs_of(model, task, three), requests(three)),
-        "ids": Signature(ids, outputs_of(model, task, {**derived(model, ids["input_ids"]), **ids}),
+        DEFAULT_SIGNATURE: Signature(three, build_outputs(model, task, three), requests(three)),
+        "ids": Signature(ids, build_outputs(model, task, {**derive_inputs(model, ids["input_ids"]), **ids}),
                          requests(ids)),
-        "examples": Signature(serialized, outputs_of(model, task, _parsed(
+        "examples": Signature(serialized, build_outputs(model, task, _parse_examples(
             model, serialized["examples"], more)), examples)}
 
 
-def _rows(model, more, number):
+def _warmup_rows(model, more, number):
     """Inputs of growing length, up to the longest: a list of {name: list of int}."""
     start, unknown, end = model.tokenizer.convert_tokens_to_ids(["[CLS]", "[UNK]", "[SEP]"])
     rows = []
@@ -198,13 +201,13 @@ def _rows(model, more, number):
 # --- Writing ---------------------------------------------------------------------------------------------
 
 
-def write(model, directory, task=None, warmup_requests=1):
-    """Exports a model that is fed ids; see `save`.
+def export(model, directory, task=None, warmup_requests=1):
+    """Exports a model that is fed ids; see `write_version`.
 
     Args:
       model: a `model_directory.ModelDirectory`.
       directory: where the versions are; the new one is a directory in it.
-      task: another task than the model's; see `answers.task_of`.
+      task: another task than the model's; see `answers.resolve_task`.
       warmup_requests: requests of each signature that TensorFlow Serving sends itself when it loads a model.
 
     Returns:
@@ -213,8 +216,8 @@ def write(model, directory, task=None, warmup_requests=1):
     Raises:
       ValueError, OSError: the model does not do that, its weights are damaged, or the disk cannot be written.
     """
-    task = answers.task_of(model, task)
-    return save(model, task, directory, lambda: _signatures(model, task), warmup_requests)
+    task = answers.resolve_task(model, task)
+    return write_version(model, task, directory, lambda: _signatures(model, task), warmup_requests)
 
 
 def check_directory(directory):
@@ -226,12 +229,12 @@ def check_directory(directory):
         raise NotADirectoryError(f"{directory}: {existing} is not a directory. Name another one.")
 
 
-def save(model, task, directory, build, warmup_requests):
+def write_version(model, task, directory, build, warmup_requests):
     """Writes a SavedModel into a new directory, which is there whole or not at all.
 
     Args:
-      model, directory, warmup_requests: see `write`.
-      task: see `answers.task_of`.
+      model, directory, warmup_requests: see `export`.
+      task: see `answers.resolve_task`.
       build: function that builds {name: `Signature`} in the current graph.
 
     Returns:
@@ -246,7 +249,7 @@ def save(model, task, directory, build, warmup_requests):
         config = tf.ConfigProto(device_count={"GPU": 0})
         with tf.Session(graph=graph, config=config) as weights:
             weights.run(tf.global_variables_initializer())
-            checkpoint_formats.initializer_from(model.checkpoint, variables)(None, weights)
+            checkpoint_formats.create_init_fn(model.checkpoint, variables)(None, weights)
             with saved_model.new_export_dir(directory) as (temporary, final):
                 _write_model(weights, temporary, signatures, variables)
                 _write_extra(model, os.path.join(temporary, "assets.extra"), signatures, warmup_requests)
@@ -271,7 +274,7 @@ def _write_extra(model, directory, signatures, warmup_requests):
     for name in _FILES:
         path = os.path.join(model.path, name)
         if files.exists(path):
-            with files.opened(os.path.join(directory, name), "wb") as writer:
+            with files.open_file(os.path.join(directory, name), "wb") as writer:
                 writer.write(files.read_bytes(path))
     requests = [(name, request) for name, signature in signatures.items()
                 for request in signature.requests(warmup_requests)]

@@ -3,7 +3,7 @@
 It is a SavedModel of its own, since one op of a package that is not there keeps all signatures from being
 loaded. The graph does the steps of `tokenization.FullTokenizer`. Lower case is Python's, in any locale. White
 space, punctuation and accents are found by the tables of ICU and RE2, so that tokens differ at characters
-that these know and Python's Unicode does not: `differences` counts such texts.
+that these know and Python's Unicode does not: `compare_tokens` counts such texts.
 """
 
 import functools
@@ -27,11 +27,11 @@ _SPACE = r"[\s\p{Z}]+"
 _PUNCTUATION = r"([!-/:-@\[-`{-~]|\p{P})"
 _CHINESE = "([" + "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}"
                           for first, last in tokenization.CHINESE_BLOCKS) + "])"
-_MOST_BYTES = 4  # of a character in UTF-8
+_MAX_BYTES = 4  # of a character in UTF-8
 _COMPARED_AT_A_TIME = 1000
 
 
-def library():
+def import_tensorflow_text():
     """Returns the module tensorflow_text.
 
     Raises:
@@ -54,7 +54,7 @@ def library():
 # --- Tokens ----------------------------------------------------------------------------------------------
 
 
-class Tokenizer:
+class GraphTokenizer:
     """A `tokenization.FullTokenizer` as ops of the current graph. Special tokens in a text are not kept
     whole."""
 
@@ -63,19 +63,19 @@ class Tokenizer:
 
         Raises:
           ValueError: it is a SentencePiece model.
-          ImportError: see `library`.
+          ImportError: see `import_tensorflow_text`.
         """
         if not isinstance(tokenizer, tokenization.FullTokenizer):
             raise ValueError("An export of text is of models with a vocab.txt, and this one has a "
                              "SentencePiece model. Export it without --text.")
-        self._text, self._basic = library(), tokenizer.basic_tokenizer
+        self._text, self._basic = import_tensorflow_text(), tokenizer.basic_tokenizer
         wordpiece = tokenizer.wordpiece_tokenizer
         self._unknown, self._longest = wordpiece.unk_token, wordpiece.max_input_chars_per_word
         table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(list(tokenizer.vocab), list(tokenizer.vocab.values()),
                                                 tf.string, tf.int64), tokenizer.vocab[self._unknown])
         self._wordpiece = self._text.WordpieceTokenizer(
-            table, max_bytes_per_word=_MOST_BYTES * self._longest, unknown_token=self._unknown)
+            table, max_bytes_per_word=_MAX_BYTES * self._longest, unknown_token=self._unknown)
 
     def __call__(self, texts):
         """Returns the ids of texts, string [N]: ragged int32 [N, (tokens)]."""
@@ -165,7 +165,7 @@ class Differences(NamedTuple):
     first: list
 
 
-def differences(tokenizer, texts, most=3):
+def compare_tokens(tokenizer, texts, most=3):
     """Compares the tokens of texts.
 
     Args:
@@ -179,7 +179,7 @@ def differences(tokenizer, texts, most=3):
     looked_at, number, first = 0, 0, []
     with tf.Graph().as_default(), tf.Session() as here:
         given = tf.placeholder(tf.string, [None])
-        ids = Tokenizer(tokenizer)(given)
+        ids = GraphTokenizer(tokenizer)(given)
         here.run(tf.tables_initializer())
         for batch in _batches(texts):
             looked_at += len(batch)
@@ -203,7 +203,7 @@ def _batches(items):
 # --- Features --------------------------------------------------------------------------------------------
 
 
-def _special(model, name, like):
+def _special_token(model, name, like):
     """A special token's id for each row of a ragged [N, …]: int32 [N, 1]."""
     return tf.fill([like.nrows(), 1], model.tokenizer.vocab[name])
 
@@ -212,7 +212,7 @@ def _lengths(ragged):
     return tf.cast(ragged.row_lengths(), tf.int32)
 
 
-def _cut(ragged, sizes):
+def _truncate(ragged, sizes):
     """The first ids of each row of a ragged [N, …], as many as `sizes`, int32 [N], says."""
     kept = tf.sequence_mask(tf.minimum(sizes, _lengths(ragged)))
     return tf.ragged.boolean_mask(ragged.to_tensor(), kept)
@@ -221,17 +221,17 @@ def _cut(ragged, sizes):
 def _encoder_inputs(model, first, second=None):
     """What the encoder is fed of tokens, ragged int32 [N, …]: {name: int32 [N, longest]}. Of both together so
     much is left as fits, as `classifier_data._truncate_seq_pair` leaves it."""
-    start, end = (_special(model, name, first) for name in ("[CLS]", "[SEP]"))
+    start, end = (_special_token(model, name, first) for name in ("[CLS]", "[SEP]"))
     if second is None:
-        first = _cut(first, tf.fill([first.nrows(out_type=tf.int32)], model.max_seq_length - 2))
+        first = _truncate(first, tf.fill([first.nrows(out_type=tf.int32)], model.max_seq_length - 2))
         parts = [tf.concat([start, first, end], axis=1)]
     else:
         ones, others = _lengths(first), _lengths(second)
         is_pair = tf.cast(others > 0, tf.int32)
         room = model.max_seq_length - 2 - is_pair
         kept = tf.minimum(ones, tf.maximum(room - others, (room + 1) // 2))
-        first, second = _cut(first, kept), _cut(second, room - kept)
-        end_of_pair = _cut(tf.RaggedTensor.from_tensor(end), is_pair)
+        first, second = _truncate(first, kept), _truncate(second, room - kept)
+        end_of_pair = _truncate(tf.RaggedTensor.from_tensor(end), is_pair)
         parts = [tf.concat([start, first, end], axis=1), tf.concat([second, end_of_pair], axis=1)]
     segments = tf.concat([part.with_flat_values(tf.fill(tf.shape(part.flat_values), index))
                           for index, part in enumerate(parts)], axis=1)
@@ -243,37 +243,38 @@ def _encoder_inputs(model, first, second=None):
 # --- Signatures ------------------------------------------------------------------------------------------
 
 
-def _of_texts(model, task):
+def _text_signatures(model, task):
     """Signatures of one or two texts; an empty second one is none."""
-    tokens = Tokenizer(model.tokenizer)
+    tokens = GraphTokenizer(model.tokenizer)
     two = {name: tf.placeholder(tf.string, [None], name) for name in ("text_a", "text_b")}
     one = {"text_a": tf.placeholder(tf.string, [None], "text_a")}
     pairs = _encoder_inputs(model, tokens(two["text_a"]), tokens(two["text_b"]))
     single = _encoder_inputs(model, tokens(one["text_a"]))
 
     def requests(names):
-        return lambda number: [{name: [text] for name in names} for text in _texts(model, number)]
+        return lambda number: [{name: [text] for name in names} for text in _warmup_texts(model, number)]
 
-    return {export_model.DEFAULT_SIGNATURE: export_model.Signature(two, export_model.outputs_of(model, task,
-                                                                                                pairs),
+    return {export_model.DEFAULT_SIGNATURE: export_model.Signature(two,
+                                                                   export_model.build_outputs(model, task,
+                                                                                                   pairs),
                                                                    requests(two)),
-            "text_a": export_model.Signature(one, export_model.outputs_of(model, task, single),
+            "text_a": export_model.Signature(one, export_model.build_outputs(model, task, single),
                                              requests(one))}
 
 
-def _of_words(model, task):
+def _word_signatures(model, task):
     """Signatures of sentences whose words white space separates, and of lists of words."""
-    tokens = Tokenizer(model.tokenizer)
+    tokens = GraphTokenizer(model.tokenizer)
     text = {"text": tf.placeholder(tf.string, [None], "text")}
     words = {"words": tf.placeholder(tf.string, [None, None], "words")}
     split = tf.strings.split(text["text"], result_type="RaggedTensor")
     given = tf.RaggedTensor.from_tensor(words["words"], padding="")
     return {export_model.DEFAULT_SIGNATURE: export_model.Signature(
                 text, {"words": split.to_tensor(), **_tags(model, task, tokens, split)},
-                lambda number: [{"text": [text]} for text in _texts(model, number)]),
+                lambda number: [{"text": [text]} for text in _warmup_texts(model, number)]),
             "words": export_model.Signature(
                 words, _tags(model, task, tokens, given, tf.shape(words["words"])[1]),
-                lambda number: [{"words": [text.split()]} for text in _texts(model, number)])}
+                lambda number: [{"words": [text.split()]} for text in _warmup_texts(model, number)])}
 
 
 def _tags(model, task, tokens, words, width=None):
@@ -282,7 +283,7 @@ def _tags(model, task, tokens, words, width=None):
     room = model.max_seq_length - 2
     pieces = tokens(words.flat_values)
     nothing = tf.cast(tf.equal(pieces.row_lengths(), 0), tf.int32)
-    unknown = _cut(tf.RaggedTensor.from_tensor(_special(model, "[UNK]", pieces)), nothing)
+    unknown = _truncate(tf.RaggedTensor.from_tensor(_special_token(model, "[UNK]", pieces)), nothing)
     pieces = tf.concat([pieces, unknown], axis=1)[:, :room]
     by_sentence = words.with_flat_values(pieces)  # [B, (words), (pieces)]
     features = _encoder_inputs(model, by_sentence.merge_dims(1, 2))
@@ -290,10 +291,10 @@ def _tags(model, task, tokens, words, width=None):
     places = tf.cumsum(sizes, axis=1, exclusive=True) + 1
     is_seen = (sizes > 0) & (places + sizes <= room + 1)
     longest = tf.shape(features["input_ids"])[1]
-    if export_model.more_inputs(model, task):
+    if export_model.extra_inputs(model, task):
         firsts = tf.one_hot(tf.where_v2(is_seen, places, -1), longest, dtype=tf.int32)
         features["word_mask"] = tf.reduce_sum(firsts, axis=1)
-    tags = export_model.outputs_of(model, task, features)["tags"]
+    tags = export_model.build_outputs(model, task, features)["tags"]
     found = tf.gather(tags, tf.where_v2(is_seen, places, 0), batch_dims=1)
     found = tf.where_v2(is_seen, found, "")
     if width is not None:
@@ -301,19 +302,19 @@ def _tags(model, task, tokens, words, width=None):
     return {"tags": found}
 
 
-def _texts(model, number):
+def _warmup_texts(model, number):
     """Texts of growing length, up to about the longest."""
     return [" ".join(["a"] * max(1, model.max_seq_length * index // number - 3))
             for index in range(1, number + 1)]
 
 
-def write(model, directory, task=None, warmup_requests=1):
+def export(model, directory, task=None, warmup_requests=1):
     """Exports a model that is fed text; arguments, result and errors are those of `export.write`, and an
     ImportError if tensorflow-text is not there."""
-    task = answers.task_of(model, task)
+    task = answers.resolve_task(model, task)
     if task not in TASKS:
         raise ValueError(f"{model.path} holds a model of {task}, whose answers are not found in one graph: "
                          "predict.py gives them. An export without --text takes its ids.")
-    library()
-    build = _of_words if task == "tagging" else _of_texts
-    return export_model.save(model, task, directory, lambda: build(model, task), warmup_requests)
+    import_tensorflow_text()
+    build = _word_signatures if task == "tagging" else _text_signatures
+    return export_model.write_version(model, task, directory, lambda: build(model, task), warmup_requests)

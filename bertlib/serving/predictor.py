@@ -45,14 +45,14 @@ class Predictor:
         Raises:
           ValueError, OSError: the weights do not fit or are damaged.
         """
-        self.task = answers.task_of(directory, task)
+        self.task = answers.resolve_task(directory, task)
         self._answers = answers.TASKS[self.task](directory)
         self.fields, self.required = self._answers.fields, self._answers.required
         self._directory = directory
         self.checkpoint = directory.checkpoint
         self._batch_size, self._group = batch_size, group
         self._model = session.Model(self._answers.head, directory.bert_config, directory.checkpoint,
-                                    self._answers.more_inputs, step)
+                                    self._answers.extra_inputs, step)
 
     def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:
         """Answers one question.
@@ -70,9 +70,10 @@ class Predictor:
         found, = self.answer([self.prepare(*texts, **fields)])
         return found
 
-    def source(self, flags: dict[str, Any] | None = None) -> questions.Source:
-        """Returns the `questions.Source` of files to answer; `flags` override the columns of the training."""
-        return questions.Source(self._directory, self.fields, self.required, flags)
+    def source(self, flags: dict[str, Any] | None = None) -> questions.QuestionReader:
+        """Returns the `questions.QuestionReader` of files to answer; `flags` override the columns of the
+        training."""
+        return questions.QuestionReader(self._directory, self.fields, self.required, flags)
 
     def read(self, path: str, input_format: str | None = None,
              **flags: Any) -> Iterator[questions.Question]:
@@ -87,8 +88,8 @@ class Predictor:
           ValueError, OSError: the file cannot be used.
         """
         source = self.source(flags)
-        with tables.opened(path) as stream:
-            yield from source.read(stream, path, input_format or questions.format_of(path))
+        with tables.open_table(path) as stream:
+            yield from source.read(stream, path, input_format or questions.format_from_name(path))
 
     def prepare(self, *texts: Any, **fields: Any) -> tuple[list, Any]:
         """Returns what `answer` takes of one question; arguments and errors are those of a call."""

@@ -15,7 +15,7 @@ from bertlib.tasks.tagging import tagging_data
 FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # between two texts of a line of plain text
 _ENDINGS = {**tables.ENDINGS, ".conll": "conll", ".iob": "conll", ".bio": "conll"}
-# Flags that say where the texts of a file are, see `Source`.
+# Flags that say where the texts of a file are, see `QuestionReader`.
 COLUMN_FLAGS = ("text_column", "label_column", "header", "delimiter", "token_column", "tag_column")
 
 
@@ -32,13 +32,13 @@ class Question(NamedTuple):
     problem: str | None = None
 
 
-def format_of(path):
+def format_from_name(path):
     """Returns the format that the ending of a file's name says; "text" if it says none."""
     name = path.lower().removesuffix(".gz")
     return next((input_format for ending, input_format in _ENDINGS.items() if name.endswith(ending)), "text")
 
 
-class Source:
+class QuestionReader:
     """Reads the questions to a model from files and streams, by the columns of its training."""
 
     def __init__(self, model, fields, required, flags=None):
@@ -63,7 +63,7 @@ class Source:
             return flags[name] if name in flags else model.setting(name, default)
 
         self._token_column, self._tag_column = setting("token_column", 1), setting("tag_column", -1)
-        said = row_examples.columns_of_settings(setting)
+        said = row_examples.column_arguments(setting)
         if given:
             _check_count(flags["text_column"], len(said["text"]), fields, required)
         columns.check_header_flag(said["header"], said["text"], "--text_column")
@@ -71,11 +71,11 @@ class Source:
         names = [*(processor.names_of_texts() if processor else ()), self._fields,
                  *([self._fields[:required]] if required < len(fields) else ())]
         self._reader = columns.TextReader(
-            **said, task_type=model.kind if model.kind in row_examples.KINDS else "classification",
+            **said, task_type=model.kind if model.kind in row_examples.TASK_TYPES else "classification",
             separator=model.setting("label_separator", ","), choices=() if given else names,
             find_layout=processor and processor.columns_in, takes_lists=self._is_tagger)
 
-    def read(self, stream, name, input_format, ahead=columns.AHEAD):
+    def read(self, stream, name, input_format, ahead=columns.LOOKAHEAD_ROWS):
         """Yields the `Question` of each line, as soon as it is there.
 
         Args:
@@ -88,17 +88,17 @@ class Source:
           ValueError: the columns are not there, or it is not certain which they are.
         """
         if input_format == "text":
-            return self._of_text(stream)
+            return self._read_text(stream)
         if input_format == "conll":
             if not self._is_tagger:
                 raise ValueError("--input_format=conll: sentences in CoNLL's columns are for a model that "
                                  f"tags words. This one takes {' and '.join(self._fields)}.")
-            return self._of_conll(stream, name)
-        return self._of_rows(stream, name, input_format, ahead)
+            return self._read_conll(stream, name)
+        return self._read_rows(stream, name, input_format, ahead)
 
-    def _of_text(self, stream):
-        for number, line in tables.lines_of(stream):
-            if isinstance(line, tables.Bad):
+    def _read_text(self, stream):
+        for number, line in tables.read_lines(stream):
+            if isinstance(line, tables.BadRow):
                 yield Question(number, {}, problem=line.problem)
                 continue
             text = line.rstrip("\r\n")
@@ -110,12 +110,12 @@ class Source:
                            f"with{PAIR}between them.")
             yield Question(number, fields, tuple(values), problem)
 
-    def _of_conll(self, stream, name):
+    def _read_conll(self, stream, name):
         found = tagging_data.parse_conll(stream, name, self._token_column, self._tag_column, tagged=None)
         for sentence in found.sentences:
             yield Question(sentence.lines[0], {}, (sentence.words,))
 
-    def _of_rows(self, stream, name, input_format, ahead):
+    def _read_rows(self, stream, name, input_format, ahead):
         reader, names = self._reader, {}
         for row in reader.rows(stream, name, input_format, self._labels, ahead):
             if row.values is None:
@@ -162,7 +162,7 @@ def _names(header, texts, width):
     return found
 
 
-def of_answer(question, answer):
+def format_answer(question, answer):
     """Returns the line of an answer, as JSON has it: the answer, then the input's fields.
 
     A field of an answer's name is written as "input_" and that name; if the input has a field of that name

@@ -24,8 +24,9 @@ def build(head, bert_config, inputs, step=None):
     Returns:
       {name: tensor [B, …]}, the head's predictions.
     """
-    model = task_head.encoder(bert_config, False, *(inputs[name] for name in ENCODER_INPUTS), False, step,
-                              head.first_token_only)
+    model = task_head.create_encoder(bert_config, False, *(inputs[name] for name in ENCODER_INPUTS), False,
+                                     step,
+                                     head.first_token_only)
     return head.build(bert_config, model, inputs, "infer", 1).predictions
 
 
@@ -76,7 +77,7 @@ class Model:
             self._feeds = {name: tf.placeholder(tf.int32, [None, None], name) for name in self.inputs}
             self._answers = build(head, bert_config, self._feeds, step or StepConfig())
             scaffold = tf.train.Scaffold(
-                init_fn=checkpoint_formats.initializer_from(checkpoint, tf.trainable_variables()))
+                init_fn=checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables()))
             scaffold.finalize()
             self._session = tf.Session(graph=graph)
             with self._session.as_default():

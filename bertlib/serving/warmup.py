@@ -14,7 +14,7 @@ from bertlib.data import example_encoding, record_files
 
 FILE = "tf_serving_warmup_requests"
 # TensorFlow Serving reads no more.
-MOST = 1000
+MAX_REQUESTS = 1000
 
 
 def _field(number, content):

@@ -10,21 +10,21 @@ import sysconfig
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
 
-def of_package():
+def hash_package():
     """Returns the fingerprint of all files of `bertlib` that are code, loaded or not: a str."""
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(path for pattern in ("*.py", "*.cc", "*.h") for path in _PACKAGE.rglob(pattern)):
-        digest.update(f"{path.relative_to(_PACKAGE)} {_of_file(path)}\n".encode())
+        digest.update(f"{path.relative_to(_PACKAGE)} {_hash_file(path)}\n".encode())
     return digest.hexdigest()
 
 
-def of_scripts():
+def hash_scripts():
     """Returns the fingerprints of the script that runs and of the modules that it has loaded: {name: str}.
 
     Installed packages, the standard library and `bertlib` are left out. The name of the script is that of its
     file.
     """
-    installed = [pathlib.Path(path).resolve() for path in _installed()]
+    installed = [pathlib.Path(path).resolve() for path in _library_folders()]
     found = {}
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
@@ -33,11 +33,11 @@ def of_scripts():
         path = pathlib.Path(path).resolve()
         if name == "__main__" or not any(map(path.is_relative_to, [_PACKAGE, *installed])):
             with contextlib.suppress(OSError):  # it was removed since it was loaded
-                found[path.name if name == "__main__" else name] = _of_file(path)
+                found[path.name if name == "__main__" else name] = _hash_file(path)
     return found
 
 
-def agree(group):
+def check_replicas_agree(group):
     """Checks that the scripts of replicas and the modules that they have loaded are the same. A module that
     only some replicas have loaded, such as one that only replica 0 needs, is not compared.
 
@@ -47,17 +47,17 @@ def agree(group):
     Raises:
       ValueError: they differ; names the files.
     """
-    own = of_scripts()
+    own = hash_scripts()
     shared = set.intersection(*(set(names) for names in group.all_gather(sorted(own))))
     group.check_equal({f"the code of {name}": own[name] for name in sorted(shared)},
                 "Start the same script, with the same modules, on each machine.")
 
 
-def _of_file(path):
+def _hash_file(path):
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
-def _installed():
+def _library_folders():
     """Yields the folders of installed packages and of the standard library."""
     for name in ("stdlib", "platstdlib", "purelib", "platlib"):
         yield sysconfig.get_path(name)

@@ -16,16 +16,16 @@ from tqdm import tqdm
 
 from bertlib.system import terminal
 
-# Whether this process writes; see `write_nothing`.
-_writes = True
-_MOST_LINKS = 40  # that lead to each other; the kernel follows no more
+# Whether this process writes; see `disable_writing`.
+_is_writing_enabled = True
+_MAX_LINKS = 40  # that lead to each other; the kernel follows no more
 # What keeps a disk from being written that users can mend: what is wrong, and what to do.
-_AGAIN = "then run the same command again"
+_RETRY = "then run the same command again"
 _DISK_ERRORS = {
-    errno.ENOSPC: ("the disk is full", f"Make room on the disk, {_AGAIN}."),
-    errno.EDQUOT: ("the disk quota is used up", f"Make room within the quota, or have it raised, {_AGAIN}."),
+    errno.ENOSPC: ("the disk is full", f"Make room on the disk, {_RETRY}."),
+    errno.EDQUOT: ("the disk quota is used up", f"Make room within the quota, or have it raised, {_RETRY}."),
     errno.EFBIG: ("it is larger than files may be here (ulimit -f, or the file system's limit)",
-                  f"Raise that limit, or write to another file system, {_AGAIN}."),
+                  f"Raise that limit, or write to another file system, {_RETRY}."),
     errno.EROFS: ("the file system is read-only", "Write to another one, or have it mounted for writing.")}
 
 
@@ -42,7 +42,7 @@ def _remote():
     return tf.io.gfile
 
 
-def opened(path, mode="r"):
+def open_file(path, mode="r"):
     """Opens a file; text is UTF-8, with line ends as they are."""
     if is_remote(path):
         return _remote().GFile(path, mode)
@@ -57,7 +57,7 @@ def read_bytes(path):
     """
     if is_remote(path) and not exists(path):
         raise FileNotFoundError(f"No such file: {path!r}")
-    with opened(path, "rb") as reader:
+    with open_file(path, "rb") as reader:
         return reader.read()
 
 
@@ -71,10 +71,10 @@ def read_text(path):
         data = read_bytes(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} does not exist") from None
-    return decoded(data, path)
+    return decode_text(data, path)
 
 
-def decoded(data, path):
+def decode_text(data, path):
     """Returns the text of a file's bytes; see `read_text`."""
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
@@ -96,9 +96,9 @@ def is_directory(path):
 
 def make_directories(path):
     """Makes a directory and those it is in; no error if it exists."""
-    if not _writes:
+    if not _is_writing_enabled:
         return
-    with explaining_disk(path):
+    with translate_disk_errors(path):
         if is_remote(path):
             _remote().makedirs(path)
         else:
@@ -110,7 +110,7 @@ def size(path):
     return _remote().stat(path).length if is_remote(path) else os.path.getsize(path)
 
 
-def json_object(path):
+def read_json_object(path):
     """Reads a file that holds a JSON object; returns it as a dict.
 
     Raises:
@@ -128,7 +128,7 @@ def json_object(path):
     return found
 
 
-def find(pattern):
+def find_files(pattern):
     """Returns the files that a path or a glob names, sorted; none if there are none.
 
     What exists as it stands is no glob: neither a file of that name nor the directory that a glob is in.
@@ -146,19 +146,19 @@ def find(pattern):
 # --- Writing ---------------------------------------------------------------------------------------------
 
 
-def write_nothing():
+def disable_writing():
     """Has this process change no file from now on, by functions of this module: it computes the same as
     another one, which writes."""
-    global _writes
-    _writes = False
+    global _is_writing_enabled
+    _is_writing_enabled = False
 
 
-def writes():
-    """Whether this process writes; see `write_nothing`."""
-    return _writes
+def is_writing_enabled():
+    """Whether this process writes; see `disable_writing`."""
+    return _is_writing_enabled
 
 
-def disk_problem(error, path, needed=None):
+def describe_disk_error(error, path, needed=None):
     """Returns what keeps a disk from being written, and what to do about it: two texts, or None for an error
     of another kind.
 
@@ -180,13 +180,13 @@ def disk_problem(error, path, needed=None):
         return None
     wrong, to_do = _DISK_ERRORS[number]
     if number == errno.ENOSPC and not is_remote(path):
-        takes = f"it takes {_bytes(needed)}, and " if needed is not None else "without it "
+        takes = f"it takes {_readable_size(needed)}, and " if needed is not None else "without it "
         with contextlib.suppress(OSError):
-            wrong += f": {takes}{_bytes(shutil.disk_usage(nearest_existing(path)).free)} are free"
+            wrong += f": {takes}{_readable_size(shutil.disk_usage(existing_parent(path)).free)} are free"
     return wrong, to_do
 
 
-def nearest_existing(path):
+def existing_parent(path):
     """Returns a local path from the root, or the nearest directory above it that exists."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
@@ -194,12 +194,12 @@ def nearest_existing(path):
     return path
 
 
-def _bytes(number):
+def _readable_size(number):
     return f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.2f} MB"
 
 
 @contextlib.contextmanager
-def explaining_disk(path, kept=None):
+def translate_disk_errors(path, kept=None):
     """Makes one message of an error in the block that says that a disk cannot be written.
 
     Args:
@@ -212,16 +212,16 @@ def explaining_disk(path, kept=None):
     try:
         yield
     except Exception as error:
-        problem = disk_problem(error, path)
+        problem = describe_disk_error(error, path)
         if problem is None:
             raise
-        name = getattr(error, "filename", None) or _named_by_tensorflow(error) or path
+        name = getattr(error, "filename", None) or _path_in_tensorflow_error(error) or path
         name = path if os.fspath(name).startswith(f"{path}.") else name
         remains = f"{kept()} " if kept else ""
         raise OSError(f"{name} could not be written: {problem[0]}. {remains}{problem[1]}") from error
 
 
-def _named_by_tensorflow(error):
+def _path_in_tensorflow_error(error):
     """The file in an error's "FILE; No space left on device", less what the names of unfinished files end
     with."""
     match = re.search(r"([^\s;][^\n;]*/[^\n;]*); ", getattr(error, "message", None) or str(error))
@@ -229,7 +229,7 @@ def _named_by_tensorflow(error):
     return name and re.sub(r"\.(tmp[0-9a-f]{32}|tempstate\d+)$", "", name)
 
 
-def identity(path):
+def file_identity(path):
     """Returns what is equal for two paths of one file: other spellings, links, or letter case where a file
     system ignores it.
 
@@ -252,12 +252,12 @@ def is_special(path):
     with contextlib.suppress(OSError):
         if not stat.S_ISREG(mode := os.stat(path).st_mode):
             return not stat.S_ISDIR(mode)
-    return any(re.match(r"/proc/[^/]+/(task/[^/]+/)?fd/", link) for link in _links(path))
+    return any(re.match(r"/proc/[^/]+/(task/[^/]+/)?fd/", link) for link in _resolution_steps(path))
 
 
-def _links(path):
+def _resolution_steps(path):
     """Yields the absolute path and, for as long as it is a symbolic link, the path that the link names."""
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         yield path
         if not os.path.islink(path):
@@ -265,7 +265,7 @@ def _links(path):
         path = os.path.join(os.path.dirname(path), os.readlink(path))
 
 
-def followed(path):
+def resolve_links(path):
     """Returns the path of the regular file that a path names: for a symbolic link the file that it leads to,
     there or not.
 
@@ -281,26 +281,26 @@ def followed(path):
 
 
 @contextlib.contextmanager
-def replacing(path):
+def atomic_replacement(path):
     """Gives the name of a file that replaces `path` when the block ends, and is removed if the block fails.
 
     A symbolic link stays; the file that it leads to is replaced. The name of what `is_special` is given
     unchanged: bytes that are written there have left.
 
     Raises:
-      OSError: the disk cannot be written; see `explaining_disk`.
+      OSError: the disk cannot be written; see `translate_disk_errors`.
     """
-    if not _writes:
+    if not _is_writing_enabled:
         with tempfile.TemporaryDirectory() as directory:
             yield os.path.join(directory, os.path.basename(path))
         return
     if is_special(path):
-        with _naming(path):
+        with _add_path_to_errors(path):
             yield path
         return
-    target = followed(path)
+    target = resolve_links(path)
     partial = f"{target}.partial"
-    with explaining_disk(path):
+    with translate_disk_errors(path):
         try:
             yield partial
             move(partial, target)
@@ -311,7 +311,7 @@ def replacing(path):
 
 
 @contextlib.contextmanager
-def _naming(path):
+def _add_path_to_errors(path):
     """Names a path in an error of the operating system's in the block that names none: it is of this path."""
     try:
         yield
@@ -328,7 +328,7 @@ def write_text(path, text):
 
 def write_bytes(path, content):
     """Writes a file whole or not at all."""
-    with replacing(path) as partial, opened(partial, "wb") as writer:
+    with atomic_replacement(path) as partial, open_file(partial, "wb") as writer:
         writer.write(content)
 
 
@@ -342,7 +342,7 @@ def move(path, target):
 
 def remove(path):
     """Removes a file."""
-    if not _writes:
+    if not _is_writing_enabled:
         return
     if is_remote(path):
         _remote().remove(path)

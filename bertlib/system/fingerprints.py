@@ -14,7 +14,7 @@ def _digest():
     return hashlib.blake2b(digest_size=16)
 
 
-def of_texts(texts):
+def hash_texts(texts):
     """Returns the fingerprint of an iterable of texts, of which any may be None."""
     digest = _digest()
     for text in texts:
@@ -22,14 +22,14 @@ def of_texts(texts):
     return digest.hexdigest()
 
 
-def of_files(paths):
+def hash_files(paths):
     """Returns the number, the bytes and the fingerprint of files, in that order, as a dict: of large ones,
     sizes and blocks here and there count."""
     digest, sizes = _digest(), [files.size(path) for path in paths]
     blocks = max(2, _SAMPLED_BYTES // _BLOCK // max(1, len(paths)))
     for path, size in zip(paths, sizes):
         digest.update(f"{size}\n".encode())
-        with files.opened(path, "rb") as reader:
+        with files.open_file(path, "rb") as reader:
             if size <= blocks * _BLOCK:
                 digest.update(reader.read())
                 continue

@@ -22,15 +22,15 @@ from absl import logging
 
 from bertlib.system import files
 
-_PIECE = 2**20
+_CHUNK_BYTES = 2**20
 _WEB_PAGE = ("a web page came in place of the file, perhaps that of a login to this network. Open the "
              "address in a browser to see it.")
-_TO_SEE = "in a browser to see whether the file has moved."
-_LONGEST_SAYING = 200  # characters of a server's words in a message
-_LONGEST_NUMBER = 18  # digits of a length: of more bytes there are none
+_CHECK_IN_BROWSER = "in a browser to see whether the file has moved."
+_MAX_MESSAGE_LENGTH = 200  # characters of a server's words in a message
+_MAX_DIGITS = 18  # digits of a length: of more bytes there are none
 # The content of published zips is at most 10 times as large as they are. If it is 100 times as large, and not
 # small, or of very many files, the zip is made to fill a disk.
-_MOST_TIMES, _SMALL, _MOST_FILES = 100, 2**20, 10_000
+_MAX_COMPRESSION_RATIO, _SMALL_FILE_BYTES, _MAX_FILES = 100, 2**20, 10_000
 # What a zip raises that is damaged, or made in a way that Python does not read.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
@@ -58,7 +58,7 @@ class Source(NamedTuple):
     problem_in: object = None
 
 
-def obtain(source, root, base_url=None, timeout=60):
+def download(source, root, base_url=None, timeout=60):
     """Makes the files of a source, unless all are there.
 
     Args:
@@ -85,7 +85,7 @@ def obtain(source, root, base_url=None, timeout=60):
                                "have it fetched again.")
     if not missing:
         return False
-    address = on_mirror(source.address, base_url)
+    address = mirror_address(source.address, base_url)
     if not source.address.endswith(".zip"):
         name = source.files[0]
         fetch(address, os.path.join(directory, name), timeout, lambda path: problem_in(path, name))
@@ -109,7 +109,7 @@ def obtain(source, root, base_url=None, timeout=60):
     return True
 
 
-def on_mirror(address, base_url):
+def mirror_address(address, base_url):
     """Returns an address with a mirror in place of its scheme and host, or as it is if there is no mirror."""
     if base_url is None:
         return address
@@ -156,7 +156,7 @@ def fetch(address, path, timeout=60, problem_in=None):
         return False
     files.make_directories(os.path.dirname(path) or ".")
     partial, longest = f"{path}.partial", -1
-    with files.explaining_disk(path):
+    with files.translate_disk_errors(path):
         while True:
             total, broken = _fetch_rest(address, partial, timeout)
             there = os.path.getsize(partial)
@@ -185,12 +185,12 @@ def _check_content(address, partial, problem_in):
     try:
         if not os.path.getsize(partial):
             raise ServerError(f"{address}: the server sent an empty file. Try again later, or open the "
-                              f"address {_TO_SEE}")
+                              f"address {_CHECK_IN_BROWSER}")
         if start.startswith((b"<!doctype html", b"<html")):
             raise ServerError(f"{address}: {_WEB_PAGE}")
         if wrong := problem_in and problem_in(partial):
             raise DamagedError(f"{address}: what the server sent is not the file, as {wrong}. It was "
-                               f"removed. Open the address {_TO_SEE}")
+                               f"removed. Open the address {_CHECK_IN_BROWSER}")
     except (ServerError, DamagedError):
         os.remove(partial)
         with contextlib.suppress(FileNotFoundError):
@@ -201,19 +201,19 @@ def _check_content(address, partial, problem_in):
 def _fetch_rest(address, partial, timeout):
     """Adds to a partial file what it lacks, or begins it; returns the length of the whole, None if the server
     does not say it, and what broke the connection, None if nothing did."""
-    offset, version = _begun(address, partial)
-    response = _ask(address, offset, version, timeout)
-    if offset and not _goes_on(response, offset, version):
+    offset, version = _partial_state(address, partial)
+    response = _request(address, offset, version, timeout)
+    if offset and not _is_rest_of_file(response, offset, version):
         logging.info("%s has changed, or is not sent in parts: fetching all of it.", address)
         if response is None or response.status == http.client.PARTIAL_CONTENT:
-            response = _ask(address, 0, None, timeout)
+            response = _request(address, 0, None, timeout)
         offset = 0
     with response:
         if response.headers.get_content_type() == "text/html":
             raise ServerError(f"{address}: {_WEB_PAGE}")
         rest = response.headers.get("Content-Length")
-        rest = int(rest) if rest and rest.isdecimal() and len(rest) <= _LONGEST_NUMBER else None
-        check_room(partial, rest)
+        rest = int(rest) if rest and rest.isdecimal() and len(rest) <= _MAX_DIGITS else None
+        check_free_space(partial, rest)
         with open(partial, "ab" if offset else "wb") as writer:
             if not offset:
                 noted = {"address": address, "version": _version_of(response)}
@@ -222,11 +222,11 @@ def _fetch_rest(address, partial, timeout):
     return None if rest is None else offset + rest, broken
 
 
-def _begun(address, partial):
+def _partial_state(address, partial):
     """Returns how many bytes of an address are in a partial file, and of which version; (0, None) if the
     server could not tell whether they are still good."""
     try:
-        noted = files.json_object(f"{partial}.json")
+        noted = files.read_json_object(f"{partial}.json")
         if noted.get("address") == address and noted.get("version"):
             return os.path.getsize(partial), noted["version"]
     except (FileNotFoundError, ValueError):
@@ -240,7 +240,7 @@ def _version_of(response):
     return response.headers.get("Last-Modified") if tag.startswith("W/") else tag
 
 
-def _goes_on(response, offset, version):
+def _is_rest_of_file(response, offset, version):
     """Whether a server sends what was asked for: the rest of the same version."""
     if response is None or response.status != http.client.PARTIAL_CONTENT:
         return False
@@ -248,7 +248,7 @@ def _goes_on(response, offset, version):
     return bool(span) and int(span[1]) == offset and _version_of(response) in (version, None)
 
 
-def _ask(address, offset, version, timeout):
+def _request(address, offset, version, timeout):
     """Returns the response to a request of a file from a byte on; None if it has no such byte."""
     headers = {"User-Agent": "bert-as-published"}
     if offset:
@@ -262,10 +262,10 @@ def _ask(address, offset, version, timeout):
         with error:
             if offset and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
                 return None
-            raise ServerError(f"{address}: the server answers {error.code} {_line(error.reason)}. Open the "
-                              f"address {_TO_SEE}") from error
+            raise ServerError(f"{address}: the server answers {error.code} {_one_line(error.reason)}. Open "
+                              f"the address {_CHECK_IN_BROWSER}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = _line(getattr(error, "reason", None) or error)
+        reason = _one_line(getattr(error, "reason", None) or error)
         raise ServerError(f"{address}: the server does not answer ({reason}). Check the network, and "
                           "$https_proxy if it is behind a proxy; then run the same command again: what has "
                           "come is kept.") from error
@@ -282,16 +282,17 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             wrong = str(error)
         if wrong:
             response.close()
-            raise ServerError(f"{request.full_url}: the server sends on to {_line(to)!r}, which is no "
-                              f"address to fetch from ({_line(wrong)}). Open the first one {_TO_SEE}")
+            raise ServerError(f"{request.full_url}: the server sends on to {_one_line(to)!r}, which is no "
+                              f"address to fetch from ({_one_line(wrong)}). Open the "
+                              f"first one {_CHECK_IN_BROWSER}")
         return super().http_error_302(request, response, code, message, headers)
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
-def _line(text):
+def _one_line(text):
     """Returns a server's words in one line that is not too long."""
-    return " ".join(str(text).split())[:_LONGEST_SAYING]
+    return " ".join(str(text).split())[:_MAX_MESSAGE_LENGTH]
 
 
 def _copy(response, writer, length, doing):
@@ -300,7 +301,7 @@ def _copy(response, writer, length, doing):
 
     def pieces():
         try:
-            while piece := response.read(_PIECE):
+            while piece := response.read(_CHUNK_BYTES):
                 yield piece
         except (OSError, http.client.HTTPException) as error:
             errors.append(error)
@@ -308,17 +309,17 @@ def _copy(response, writer, length, doing):
     if length is None:
         shown = pieces()
     else:
-        shown = files.with_progress(pieces(), -(-length // _PIECE), doing, every=50)
+        shown = files.with_progress(pieces(), -(-length // _CHUNK_BYTES), doing, every=50)
     for piece in shown:
         writer.write(piece)
     return errors[0] if errors else None
 
 
-def check_room(path, needed):
+def check_free_space(path, needed):
     """Raises an OSError, in words, if a disk has not as many free bytes; needed None is not known."""
-    free = shutil.disk_usage(files.nearest_existing(path)).free
+    free = shutil.disk_usage(files.existing_parent(path)).free
     if needed is not None and needed > free:
-        wrong, to_do = files.disk_problem(OSError(errno.ENOSPC, ""), path, needed)
+        wrong, to_do = files.describe_disk_error(OSError(errno.ENOSPC, ""), path, needed)
         raise OSError(f"{path} could not be written: {wrong}. {to_do}")
 
 
@@ -346,14 +347,14 @@ def unpack(archive, directory, expected, problem_in=None):
     aside = f"{directory}.partial"
     shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed
     try:
-        with zipfile.ZipFile(archive) as zipped, files.explaining_disk(directory):
+        with zipfile.ZipFile(archive) as zipped, files.translate_disk_errors(directory):
             members = _members(zipped, archive, expected)
-            check_room(directory, sum(info.file_size for info in members.values()))
+            check_free_space(directory, sum(info.file_size for info in members.values()))
             for name, info in files.with_progress(members.items(), len(members), f"Unpacking {archive}:"):
                 path = os.path.join(aside, name)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with zipped.open(info) as reader, open(path, "wb") as writer:
-                    shutil.copyfileobj(reader, writer, _PIECE)
+                    shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
             for name in expected if problem_in else ():
                 if wrong := problem_in(os.path.join(aside, name), name):
                     raise DamagedError(f"{archive}: {name} in it cannot be used, as {wrong}.")
@@ -367,7 +368,7 @@ def unpack(archive, directory, expected, problem_in=None):
 def _members(zipped, archive, expected):
     """Returns {name below the folder that holds the expected files: its ZipInfo}."""
     found = {info.filename: info for info in zipped.infolist() if not info.is_dir()}
-    if len(found) > _MOST_FILES:
+    if len(found) > _MAX_FILES:
         raise DamagedError(f"{archive}: it has {len(found):,} files, and no published zip has as many; "
                            "nothing of it is unpacked.")
     for name in found:
@@ -397,24 +398,24 @@ def _check_members(archive, members):
         kind = stat.S_IFMT(info.external_attr >> 16)
         if kind not in (0, stat.S_IFREG):
             raise DamagedError(f"{archive}: {info.filename!r} is a link or a special file. {nothing}")
-        path = _on_any_disk(info.filename)
+        path = _portable_name(info.filename)
         if path in paths:
             raise DamagedError(f"{archive}: {paths[path]!r} and {info.filename!r} would be one file. "
                                f"{nothing}")
         paths[path] = info.filename
     for info in members:
-        folder = _on_any_disk(info.filename)
+        folder = _portable_name(info.filename)
         while folder := os.path.dirname(folder):
             if folder in paths:
                 raise DamagedError(f"{archive}: {paths[folder]!r} is a file, and the folder of "
                                    f"{info.filename!r}. {nothing}")
     total, size = sum(info.file_size for info in members), os.path.getsize(archive)
-    if total > max(_SMALL, _MOST_TIMES * size):
+    if total > max(_SMALL_FILE_BYTES, _MAX_COMPRESSION_RATIO * size):
         raise DamagedError(f"{archive}: its {size:,} bytes would become {total:,}, as of no published zip. "
                            f"{nothing}")
 
 
-def _on_any_disk(name):
+def _portable_name(name):
     """Returns what is equal for names that are one where the file system ignores letter case, or how an
     accent is written."""
     return unicodedata.normalize("NFC", name).casefold()

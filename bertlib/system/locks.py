@@ -24,11 +24,11 @@ from bertlib.system import files
 
 # The locks of this process: {(device, inode of the directory, name): [descriptor or None, holders]}.
 _held = {}
-_changing = threading.Lock()
+_held_lock = threading.Lock()
 # What `flock` says where a file system has no locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
 # Seconds to wait for what another process writes into a lock that it has just taken.
-_PATIENCE = 1
+_TIMEOUT_SECONDS = 1
 
 
 class InUseError(OSError):
@@ -36,7 +36,7 @@ class InUseError(OSError):
 
 
 @contextlib.contextmanager
-def directory(path):
+def lock_directory(path):
     """Holds the lock of an existing directory in the block.
 
     A process may hold a lock several times, also in several threads; the outermost block gives it back.
@@ -50,8 +50,8 @@ def directory(path):
 
 
 @contextlib.contextmanager
-def file(path):
-    """Holds the lock of a file, there or not, in the block; see `directory`. Its directory must exist.
+def lock_file(path):
+    """Holds the lock of a file, there or not, in the block; see `lock_directory`. Its directory must exist.
 
     The lock of a symbolic link is that of the file that it leads to. Devices and FIFOs have none: several
     processes may write to them.
@@ -59,7 +59,7 @@ def file(path):
     if files.is_special(path):
         yield
         return
-    target = files.followed(path)
+    target = files.resolve_links(path)
     with _lock(path, os.path.dirname(target) or ".", os.path.basename(target) + ".lock"):
         yield
 
@@ -68,35 +68,35 @@ def remove_abandoned(folder, prefix):
     """Removes the directories in a local folder that killed processes left there unfinished.
 
     A directory counts as abandoned if its name begins with `prefix` and its lock exists and is free. The
-    process that makes such a directory takes its lock, by `file`, before, and holds it for as long as the
-    directory has that name. A directory without a lock stays.
+    process that makes such a directory takes its lock, by `lock_file`, before, and holds it for as long as
+    the directory has that name. A directory without a lock stays.
     """
     for lock in glob.glob(os.path.join(glob.escape(folder), f"{glob.escape(prefix)}*.lock")):
         path = lock.removesuffix(".lock")
         name = os.path.basename(lock)
         with contextlib.suppress(OSError):  # another process uses it, or has just removed it
-            key = _take(path, folder, name, again=False)
+            key = _acquire(path, folder, name, again=False)
             try:
                 if _held[key][0] is not None and os.path.isdir(path):
                     shutil.rmtree(path)
                     logging.info("%s, which a killed process left unfinished, was removed.", path)
             finally:
-                _give_back(key, folder, name)
+                _release(key, folder, name)
 
 
 @contextlib.contextmanager
 def _lock(what, folder, name):
-    if not files.writes():
+    if not files.is_writing_enabled():
         yield
         return
-    key = _take(what, folder, name)
+    key = _acquire(what, folder, name)
     try:
         yield
     finally:
-        _give_back(key, folder, name)
+        _release(key, folder, name)
 
 
-def _take(what, folder, name, again=True):
+def _acquire(what, folder, name, again=True):
     """Takes a lock, or counts one more holder of it; returns its key.
 
     Raises:
@@ -107,7 +107,7 @@ def _take(what, folder, name, again=True):
     else:
         found = os.stat(folder)
         key = found.st_dev, found.st_ino, name
-    with _changing:
+    with _held_lock:
         if key in _held and not again:
             raise InUseError(f"{what} is in use by this process.")
         if key in _held:
@@ -117,12 +117,12 @@ def _take(what, folder, name, again=True):
                             "second run that writes there.", what)
             _held[key] = [None, 1]
         else:
-            _held[key] = [_locked(what, os.path.join(folder, name)), 1]
+            _held[key] = [_open_locked(what, os.path.join(folder, name)), 1]
     return key
 
 
-def _give_back(key, folder, name):
-    with _changing:
+def _release(key, folder, name):
+    with _held_lock:
         if key not in _held:  # in a child that was forked inside of the block
             return
         _held[key][1] -= 1
@@ -136,7 +136,7 @@ def _give_back(key, folder, name):
             os.close(descriptor)
 
 
-def _locked(what, path):
+def _open_locked(what, path):
     """Returns a descriptor of the lock file, locked; None where the file system has no locks.
 
     Raises:
@@ -146,7 +146,7 @@ def _locked(what, path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_still(descriptor, path):
+            if _is_open_file(descriptor, path):
                 with contextlib.suppress(OSError):  # on a full disk it is locked all the same
                     os.ftruncate(descriptor, 0)
                     os.pwrite(descriptor, _signature(), 0)
@@ -154,7 +154,7 @@ def _locked(what, path):
             os.close(descriptor)  # its holder removed it between our two calls
         except BlockingIOError:
             try:
-                holder = _holder(descriptor)
+                holder = _describe_holder(descriptor)
             finally:
                 os.close(descriptor)
             raise InUseError(f"{what} is in use: {holder} writes there. Wait until that has ended, or stop "
@@ -170,7 +170,7 @@ def _locked(what, path):
             return None
 
 
-def _is_still(descriptor, path):
+def _is_open_file(descriptor, path):
     """Whether a path still names the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
@@ -183,9 +183,9 @@ def _signature():
     return json.dumps({"host": socket.gethostname(), "process": os.getpid(), "since": now}).encode() + b"\n"
 
 
-def _holder(descriptor):
+def _describe_holder(descriptor):
     """Says in words what the holder wrote into a lock file."""
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _TIMEOUT_SECONDS
     while True:
         try:
             found = json.loads(os.pread(descriptor, 4096, 0))
@@ -196,14 +196,14 @@ def _holder(descriptor):
             time.sleep(0.02)
 
 
-def _forget():
+def _close_inherited_locks():
     """In a forked child: closes what it inherited, which leaves the locks to the parent."""
-    global _changing
+    global _held_lock
     for descriptor, _ in _held.values():
         if descriptor is not None:
             os.close(descriptor)
     _held.clear()
-    _changing = threading.Lock()
+    _held_lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_close_inherited_locks)

@@ -3,8 +3,8 @@
 Servers of TensorFlow and Apache Beam listen on all interfaces and authenticate nobody. A process in another
 network namespace, such as any process of another machine, cannot reach them.
 
-    Namespace()           creates the namespace, and a socket that listens in it
-    Namespace.wrapped     the command line that runs a command in it
+    Namespace()                creates the namespace, and a socket that listens in it
+    Namespace.wrap_command     the command line that runs a command in it
 
 A process with threads cannot enter a user namespace, and the imports of NumPy and TensorFlow start threads.
 So a namespace is created and entered by this file, run as a program in a fresh interpreter. The program then
@@ -29,8 +29,8 @@ import sys
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 # Requests for the flags of an interface, struct ifreq, and the flag of one that is up (net/if.h).
 _GET_FLAGS, _SET_FLAGS, _INTERFACE, _IS_UP = 0x8913, 0x8914, "16sh22x", 1
-_MOST_DESCRIPTORS = 2
-_MOST_SECONDS = 60
+_MAX_DESCRIPTORS = 2
+_TIMEOUT_SECONDS = 60
 # Paths that need the network, also within "--flag=a,b".
 _REMOTE = re.compile(r"(?:^|[=,])(?!file://|ram://)[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -47,12 +47,12 @@ _REMEDY = (
 # --- Deciding --------------------------------------------------------------------------------------------
 
 
-def of_replicas(cluster, open_ports, arguments, warn):
+def for_replicas(cluster, open_ports, arguments, warn):
     """Returns a context manager of the `Namespace` that the replicas of this machine run in, or of None.
 
     Args:
       cluster: the `cluster.Cluster` that they belong to, or None.
-      open_ports, arguments, warn: see `closed`.
+      open_ports, arguments, warn: see `for_processes`.
 
     Raises:
       ValueError: `open_ports` is False, and the ports cannot be closed.
@@ -63,10 +63,10 @@ def of_replicas(cluster, open_ports, arguments, warn):
                              "machines cannot be closed. Leave the flag out; docs/cluster.md has a firewall "
                              "rule.")
         return contextlib.nullcontext()
-    return closed(open_ports, arguments, "The gRPC servers of TensorFlow, one in each replica,", warn)
+    return for_processes(open_ports, arguments, "The gRPC servers of TensorFlow, one in each replica,", warn)
 
 
-def closed(open_ports, arguments, servers, warn):
+def for_processes(open_ports, arguments, servers, warn):
     """Returns a context manager of the `Namespace` for the processes of a run, or of None if their ports stay
     open.
 
@@ -111,7 +111,7 @@ class Namespace:
 
     Attributes:
       listener: socket that listens at a free port of 127.0.0.1 in the namespace.
-      descriptors: list of those that processes which run `wrapped` have to inherit.
+      descriptors: list of those that processes which run `wrap_command` have to inherit.
     """
 
     def __init__(self):
@@ -139,9 +139,9 @@ class Namespace:
         for descriptor in self.descriptors:
             os.close(descriptor)
 
-    def wrapped(self, command):
+    def wrap_command(self, command):
         """Returns the command line that runs a command, a sequence of arguments, in the namespace."""
-        return [*_program("enter"), _joined(self.descriptors), *command]
+        return [*_program("enter"), _join_descriptors(self.descriptors), *command]
 
     def execute(self, command, environment):
         """Replaces this process by a command in the namespace."""
@@ -149,18 +149,18 @@ class Namespace:
             os.set_inheritable(descriptor, True)
         sys.stdout.flush()
         sys.stderr.flush()
-        wrapped = self.wrapped(command)
+        wrapped = self.wrap_command(command)
         os.execve(wrapped[0], wrapped, environment)
 
 
-def entered(command):
-    """Moves this process, which must have one thread, into the namespace of a command line that `wrapped`
-    made; returns the command. Other command lines are returned unchanged."""
+def enter(command):
+    """Moves this process, which must have one thread, into the namespace of a command line of
+    `wrap_command`; returns the command. Other command lines are returned unchanged."""
     program = _program("enter")
     if list(command[:len(program)]) != program:
         return command
     descriptors, *inner = command[len(program):]
-    _enter(_split(descriptors))
+    _enter(_split_descriptors(descriptors))
     return inner
 
 
@@ -169,11 +169,11 @@ def _program(action):
     return [sys.executable, "-I", "-S", __file__, action]
 
 
-def _joined(descriptors):
+def _join_descriptors(descriptors):
     return ",".join(map(str, descriptors))
 
 
-def _split(descriptors):
+def _split_descriptors(descriptors):
     return [int(text) for text in descriptors.split(",") if text]
 
 
@@ -187,12 +187,12 @@ def _ask(action, descriptors=()):
     with here:
         with there:
             process = subprocess.Popen(
-                [*_program(action), _joined(descriptors), str(there.fileno())], stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-                pass_fds=[*descriptors, there.fileno()])
+                [*_program(action), _join_descriptors(descriptors), str(there.fileno())],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True, pass_fds=[*descriptors, there.fileno()])
         try:
-            here.settimeout(_MOST_SECONDS)
-            reply, received, _, _ = socket.recv_fds(here, 4096, _MOST_DESCRIPTORS,
+            here.settimeout(_TIMEOUT_SECONDS)
+            reply, received, _, _ = socket.recv_fds(here, 4096, _MAX_DESCRIPTORS,
                                                       socket.MSG_CMSG_CLOEXEC)
         finally:
             process.kill()
@@ -208,11 +208,11 @@ def _ask(action, descriptors=()):
 def _main(action, descriptors, *arguments):
     """Does an action: `create` and `listen` send descriptors through a socket, `enter` becomes a command."""
     if action == "enter":
-        _enter(_split(descriptors))
-        _become(arguments)
+        _enter(_split_descriptors(descriptors))
+        _execute(arguments)
     with socket.socket(fileno=int(arguments[0])) as there:
         try:
-            made = _create() if action == "create" else [_listen(_split(descriptors))]
+            made = _create() if action == "create" else [_listen(_split_descriptors(descriptors))]
             socket.send_fds(there, [b"[]"], made)
         except OSError as error:
             said = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
@@ -261,7 +261,7 @@ def _listen(descriptors):
     return listener.detach()
 
 
-def _become(command):
+def _execute(command):
     """Replaces this process by a command."""
     # The interpreter ignores them, which a command would inherit.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):

@@ -12,7 +12,7 @@ def load():
     """Imports TensorFlow, quietly if nothing imported it before; returns `tensorflow.compat.v1`."""
     # 3 hides errors too, such as that of a missing GPU driver. Where there is a GPU they are worth seeing.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if glob.glob("/dev/nvidia[0-9]*") else "3")
-    with _without_collecting(), (
+    with _garbage_collection_paused(), (
             contextlib.nullcontext() if shows_all_messages() else _native_messages_hidden()):
         return importlib.import_module("tensorflow.compat.v1")
 
@@ -23,7 +23,7 @@ def shows_all_messages():
 
 
 @contextlib.contextmanager
-def _without_collecting():
+def _garbage_collection_paused():
     """Has the collector of garbage leave alone, then and later, what the block makes: a fifth of the seconds
     that the import takes would go to looking through modules, which stay."""
     was_on = gc.isenabled()

@@ -27,18 +27,18 @@ class StopRequest:
         self._raised = False
         self.awaited = False
 
-    def make(self):
+    def set(self):
         """Asks for the end."""
         self._made.set()
 
     @property
-    def made(self):
+    def is_set(self):
         """Whether somebody asked."""
         return self._made.is_set()
 
     def check(self):
         """Raises `Stopped` if somebody asked, once."""
-        if self.made and not self._raised:
+        if self.is_set and not self._raised:
             self._raised = True
             raise Stopped
 

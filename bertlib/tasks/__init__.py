@@ -11,21 +11,22 @@ import sys
 _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def _check_neighbours():
+def _check_module_files():
     """Raises an ImportError if another project's module is found instead of one the tasks are made for."""
     for name in ("modeling", "optimization", "tokenization"):
         ours = os.path.join(_FOLDER, f"{name}.py")
-        found = getattr(sys.modules[name], "__file__", None) if name in sys.modules else _file_of(name)
+        found = getattr(sys.modules[name], "__file__",
+                        None) if name in sys.modules else _find_module_file(name)
         if not (found and os.path.exists(found) and os.path.exists(ours) and os.path.samefile(found, ours)):
             raise ImportError(f"bertlib.tasks is made for {ours}, but `import {name}` finds "
                               f"{found or 'nothing'}. Rename the other file, or start Python where it does "
                               "not come first on the path.")
 
 
-def _file_of(name):
+def _find_module_file(name):
     """The file that the import of a module would load, without loading it; None if there is none."""
     found = importlib.util.find_spec(name)
     return None if found is None else found.origin
 
 
-_check_neighbours()
+_check_module_files()

@@ -7,15 +7,15 @@ A head is an object with
                                  computed at [CLS] only
     shapes(bert_config)          {name: shape} of the variables that it adds to the encoder
     build(bert_config, model, features, mode, micro_batches)
-                                 its part of the graph: an `Outputs`; `micro_batches` are the parts of the
+                                 its part of the graph: an `HeadOutputs`; `micro_batches` are the parts of the
                                  effective batch, of which `features` are one. In prediction features may
                                  have no labels
 
 and, if its examples may be cut into windows,
 
     metrics_of(predictions, label_ids)
-                                 like `metrics` of `Outputs`, of arrays: of a prediction, a dict, and a label
-                                 for each example, wherever these come from
+                                 like `metrics` of `HeadOutputs`, of arrays: of a prediction, a dict, and a
+                                 label for each example, wherever these come from
 """
 
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ import modeling
 import optimization
 
 
-class Outputs(NamedTuple):
+class HeadOutputs(NamedTuple):
     """What a head makes of the encoder's outputs.
 
     loss: scalar; None if the features have no labels. predictions: {name: tensor [B, …]}. metrics: (function,
@@ -43,11 +43,12 @@ class Outputs(NamedTuple):
     loss: Any = None
     predictions: dict = {}
     metrics: tuple | None = None
-    divided_by_total: bool = False
+    is_divided_by_total: bool = False
 
 
-def encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings, step=None,
-            first_token_only=False):
+def create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
+                   step=None,
+                   first_token_only=False):
     """Builds the `modeling.BertModel` that a step asks for.
 
     Args:
@@ -65,7 +66,7 @@ def encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_on
         compile_kernels=step.compile_kernels, remove_padding=step.remove_padding)
 
 
-def train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step, micro_batches):
+def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step, micro_batches):
     """Builds the update that a step asks for, of a loss that is the mean over one of its micro-batches."""
     return optimization.create_optimizer(
         loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, optimizer=step.optimizer,
@@ -86,7 +87,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
       step: a `StepConfig`; the published one if None. The number of micro-batches that the Estimator has in
         params goes before its.
       build_encoder: function of is_training, input_ids, input_mask and segment_ids that returns what the head
-        is given as its `model`; None for `encoder`.
+        is given as its `model`; None for `create_encoder`.
     """
     step = step or StepConfig()
 
@@ -99,15 +100,15 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         micro_batches = params.get("gradient_accumulation_steps",
                                    step.gradient_accumulation_steps) if is_training else 1
         inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
-        model = build_encoder(is_training, *inputs) if build_encoder else encoder(
+        model = build_encoder(is_training, *inputs) if build_encoder else create_encoder(
             bert_config, is_training, *inputs, use_one_hot_embeddings, step, head.first_token_only)
-        outputs = head.build(bert_config, model, features, mode, micro_batches * collectives.replicas())
-        scaffold = checkpoint_formats.starting_scaffold(init_checkpoint)
+        outputs = head.build(bert_config, model, features, mode, micro_batches * collectives.num_replicas())
+        scaffold = checkpoint_formats.create_scaffold(init_checkpoint)
         if is_training:
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
-            loss = outputs.loss if outputs.divided_by_total else outputs.loss * weight
-            update = train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
-                              micro_batches)
+            loss = outputs.loss if outputs.is_divided_by_total else outputs.loss * weight
+            update = create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
+                                     micro_batches)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
         which = {name: tf.identity(features[name]) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
                  if name in features}
@@ -120,7 +121,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
     return model_fn
 
 
-def values_of(metrics):
+def evaluate_metrics(metrics):
     """Computes metrics of arrays; see `metrics_of` above. Returns {name: value}."""
     function, arrays = metrics
     with tf.Graph().as_default(), tf.device("/cpu:0"), tf.Session() as session:

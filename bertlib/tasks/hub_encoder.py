@@ -26,7 +26,7 @@ class HubEncoder(object):
         """Builds the encoder, with variables that are trained.
 
         Args:
-          spec: see `hub_module.load`.
+          spec: see `hub_module.load_module_spec`.
           is_training: turns dropout on.
           input_ids, input_mask, segment_ids: int32 [B, F].
         """
@@ -43,7 +43,7 @@ class HubEncoder(object):
         return self._outputs[_SEQUENCE]
 
 
-class Description(NamedTuple):
+class EncoderInfo(NamedTuple):
     """What is known of a module before it is used.
 
     shapes: {name: shape} of the variables that are trained. width: W. length: F if the module takes no other,
@@ -59,11 +59,11 @@ class Description(NamedTuple):
     do_lower_case: bool | None
 
 
-def describe(spec, training):
-    """Returns the `Description` of a module, after a look whether it is one of an encoder.
+def describe_encoder(spec, training):
+    """Returns the `EncoderInfo` of a module, after a look whether it is one of an encoder.
 
     Args:
-      spec: a `hub_module.Spec`.
+      spec: a `hub_module.ModuleSpec`.
       training: whether it is to be trained, too.
 
     Raises:
@@ -84,7 +84,8 @@ def describe(spec, training):
         raise ValueError(f"The hub module {spec.directory}: {_POOLED} should be of shape [batch, width], and "
                          f"is {output.shape}.")
     positions = [shape[0] for name, shape in shapes.items() if name.endswith("/position_embeddings")]
-    return Description(shapes, width, length, positions[0] if positions else None, *tokenization_info(spec))
+    return EncoderInfo(shapes, width, length, positions[0] if positions else None,
+                       *read_tokenization_info(spec))
 
 
 def _check_signature(spec):
@@ -112,7 +113,7 @@ def _check_gradients(spec, output, variables):
         raise ValueError(f"The hub module {spec.directory} cannot be trained: its {_POOLED} has no gradient.")
 
 
-def tokenization_info(spec):
+def read_tokenization_info(spec):
     """Returns (the vocabulary's file, whether text is lower-cased); (None, None) if nothing says so."""
     if _TOKENIZATION_INFO not in spec.get_signature_names():
         return None, None

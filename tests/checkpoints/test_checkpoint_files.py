@@ -60,14 +60,14 @@ def test_checkpoints_are_found_and_read_in_a_directory_whose_name_is_a_glob(tmp_
         found = checkpoint_formats.open_checkpoint(path)
         assert found.path == prefixes[1] and found.read("global_step") == 12
         np.testing.assert_array_equal(found.read("bert/weights"), VALUES)
-    assert checkpoint_files.prefixes_in(str(tmp_path / ODD)) == sorted(prefixes)
-    assert checkpoint_files.of_training(str(tmp_path / ODD)) == prefixes
-    assert len(checkpoint_files.files_of(prefixes[0])) == 2
+    assert checkpoint_files.list_checkpoints(str(tmp_path / ODD)) == sorted(prefixes)
+    assert checkpoint_files.list_training_checkpoints(str(tmp_path / ODD)) == prefixes
+    assert len(checkpoint_files.list_files(prefixes[0])) == 2
 
 
 def test_a_checkpoint_whose_own_name_is_a_glob_is_read(tmp_path):
     prefix = write(tmp_path / "a", 3)[0]
-    for path in checkpoint_files.files_of(prefix):
+    for path in checkpoint_files.list_files(prefix):
         os.rename(path, path.replace("model.ckpt", "model[1]*.ckpt"))
     found = checkpoint_formats.open_checkpoint(prefix.replace("model.ckpt", "model[1]*.ckpt"))
     np.testing.assert_array_equal(found.read("bert/weights"), VALUES)
@@ -127,7 +127,7 @@ def test_a_first_checkpoint_that_was_being_written_is_no_loss(tmp_path):
 
 
 def test_a_published_checkpoint_is_not_taken_for_one_of_a_training(tmp_path):
-    for path in checkpoint_files.files_of(write(tmp_path / "a", 5)[0]):
+    for path in checkpoint_files.list_files(write(tmp_path / "a", 5)[0]):
         os.rename(path, path.replace("model.ckpt-5", "bert_model.ckpt"))
     os.remove(tmp_path / "a" / "checkpoint")
     assert checkpoint_formats.latest_checkpoint(str(tmp_path / "a")) is None

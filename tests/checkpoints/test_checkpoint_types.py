@@ -34,7 +34,7 @@ def refuse(checkpoint, kind):
     with tf.Graph().as_default():
         variable = tf.get_variable(NAME, checkpoint.shapes[NAME])
         with pytest.raises(ValueError, match="is quantized"):
-            checkpoint_formats.initializer_from(checkpoint.path, [variable])
+            checkpoint_formats.create_init_fn(checkpoint.path, [variable])
 
 
 @pytest.mark.parametrize("code", CODES)

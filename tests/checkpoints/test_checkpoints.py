@@ -478,7 +478,7 @@ def test_a_model_starts_with_the_checkpoints_weights_and_the_log_says_what_is_ra
     with tf.variable_scope("", use_resource=use_resource):
         modeling.BertModel(CONFIG, False, tf.constant([[1, 2]]))
         tf.get_variable("output_bias", initializer=[5.0, 6.0])
-    init_fn = checkpoint_formats.initializer_from(tmp_path / "model.ckpt", tf.trainable_variables())
+    init_fn = checkpoint_formats.create_init_fn(tmp_path / "model.ckpt", tf.trainable_variables())
     scaffold = tf.train.Scaffold(init_fn=init_fn)
     scaffold.finalize()
     graph.finalize()  # loading adds no op
@@ -509,7 +509,7 @@ def test_few_runs_load_many_weights_and_none_holds_more_than_it_may(tmp_path, gr
             return super().run(fetches, feed_dict)
 
     with Session() as session:
-        checkpoint_formats.initializer_from(tmp_path / "model.ckpt", tf.trainable_variables())(None, session)
+        checkpoint_formats.create_init_fn(tmp_path / "model.ckpt", tf.trainable_variables())(None, session)
     assert fed == [[2, 3, 1], [9], [4], [4]]
 
 
@@ -517,7 +517,7 @@ def test_a_model_of_other_shapes_does_not_start(tmp_path, graph):
     write_tensorflow(tmp_path / "model.ckpt", {"bert/a": np.zeros(3, np.float32)})
     variable = tf.get_variable("bert/a", [4])
     with pytest.raises(ValueError, match=r"bert/a: the checkpoint has \[3\], the model \[4\]"):
-        checkpoint_formats.initializer_from(tmp_path / "model.ckpt", [variable])
+        checkpoint_formats.create_init_fn(tmp_path / "model.ckpt", [variable])
 
 
 def test_training_resumes_from_a_tf1_checkpoint_with_reference_variables_and_adam_slots(tmp_path, graph):
@@ -577,7 +577,7 @@ def test_the_installed_model_gives_hugging_faces_vectors_in_every_layer_and_the_
     model = modeling.BertModel(config, False, *[tf.constant(recorded[name])
                                                 for name in ("input_ids", "input_mask", "segment_ids")])
     layers = tf.stack([model.get_embedding_output(), *model.get_all_encoder_layers()])
-    init_fn = checkpoint_formats.initializer_from(directory, tf.trainable_variables())
+    init_fn = checkpoint_formats.create_init_fn(directory, tf.trainable_variables())
     with tf.Session() as session:
         init_fn(None, session)
         computed, pooled = session.run([tf.gather(layers, recorded["positions"], axis=2),

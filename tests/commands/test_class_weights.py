@@ -9,7 +9,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from bertlib.runs.classification import class_weights
 from bertlib.tasks.classification import targets
 
-TARGET = targets.OneLabel(["no", "yes", "a:b"])  # in another order than sorted
+TARGET = targets.SingleLabel(["no", "yes", "a:b"])  # in another order than sorted
 
 
 def settings(weights=None, smoothing=0.0):
@@ -19,14 +19,14 @@ def settings(weights=None, smoothing=0.0):
 
 def test_balanced_weights_are_those_of_scikit_learn():
     labels = np.repeat([0, 1, 2], [7, 1, 4])
-    found = class_weights.normalized(class_weights.BALANCED, np.bincount(labels))
+    found = class_weights.normalize(class_weights.BALANCED, np.bincount(labels))
     np.testing.assert_allclose(found, compute_class_weight("balanced", classes=np.arange(3), y=labels))
     # A class that is not there changes nothing.
-    assert class_weights.normalized(class_weights.BALANCED, [7, 0, 1, 4]) == [found[0], 0, *found[1:]]
+    assert class_weights.normalize(class_weights.BALANCED, [7, 0, 1, 4]) == [found[0], 0, *found[1:]]
 
 
 def test_given_weights_have_the_mean_1_over_the_training_set():
-    found = class_weights.normalized([1.0, 4.0], [6, 2])
+    found = class_weights.normalize([1.0, 4.0], [6, 2])
     assert found[1] == 4 * found[0] and 6 * found[0] + 2 * found[1] == pytest.approx(8)
 
 
@@ -34,7 +34,7 @@ def test_given_weights_have_the_mean_1_over_the_training_set():
     ("balanced", "balanced"), (None, None), ("1,2.5,3", [1, 2.5, 3]), ("yes:2", [1, 2, 1]),
     (" a:b:3, no:0.5", [0.5, 1, 3])])
 def test_forms(text, expected):
-    assert class_weights.check(settings(text), TARGET) == expected
+    assert class_weights.parse_weights(settings(text), TARGET) == expected
 
 
 @pytest.mark.parametrize("text, said", [
@@ -43,7 +43,7 @@ def test_forms(text, expected):
     ("1,nan,2", "'nan' is no positive"), ("1,inf,2", "'inf'"), ("balance", "and weights: 1")])
 def test_what_cannot_be_meant_is_refused(text, said):
     with pytest.raises(ValueError, match=rf"^--class_weights={text}: .*{said}.*Pass balanced, or"):
-        class_weights.check(settings(text), TARGET)
+        class_weights.parse_weights(settings(text), TARGET)
 
 
 @pytest.mark.parametrize("given, expected", [
@@ -53,20 +53,20 @@ def test_what_cannot_be_meant_is_refused(text, said):
 def test_the_head_of_a_training_has_them(given, expected, monkeypatch, caplog):
     monkeypatch.setattr(class_weights.classification_head, "Classifier", lambda *arguments: arguments)
     with caplog.at_level("INFO", logger="absl"):
-        found = class_weights.head_for_training(settings(**given), TARGET, "plain", {"yes": 1, "no": 2})
+        found = class_weights.weighted_head(settings(**given), TARGET, "plain", {"yes": 1, "no": 2})
     assert found == expected
     if given == dict(weights="yes:7"):
         assert "no 0.3333 (2), yes 2.333 (1), a:b 0.3333 (0)." in caplog.text
     asked = settings(**given)
     asked.do_train = False
-    assert class_weights.head_for_training(asked, TARGET, "plain", {}) == "plain"
-    assert class_weights.head_for_training(settings(), TARGET, "plain", {}) == "plain"
+    assert class_weights.weighted_head(asked, TARGET, "plain", {}) == "plain"
+    assert class_weights.weighted_head(settings(), TARGET, "plain", {}) == "plain"
 
 
 @pytest.mark.parametrize("given, flag", [(dict(weights="balanced"), "--class_weights=balanced"),
                                          (dict(smoothing=0.1), "--label_smoothing=0.1")])
-@pytest.mark.parametrize("target", [targets.Score(), targets.SeveralLabels(["a", "b"])])
+@pytest.mark.parametrize("target", [targets.Score(), targets.MultiLabel(["a", "b"])])
 def test_only_one_label_each_is_weighted(given, flag, target):
     with pytest.raises(ValueError, match=f"^{flag}: this is for a classification with one label"):
-        class_weights.check(settings(**given), target)
-    assert class_weights.check(settings(), target) is None
+        class_weights.parse_weights(settings(**given), target)
+    assert class_weights.parse_weights(settings(), target) is None

@@ -216,10 +216,10 @@ def test_a_taggers_directory_there_and_back_and_its_crf(convert, tmp_path):
     convert(input=tmp_path / "theirs", output=tmp_path / "back")
     back = checkpoint_formats.open_checkpoint(tmp_path / "back")
     path = str(tmp_path / "back" / "bert_config.json")
-    assert head_labels.of_checkpoint(back) == head_labels.Head("tagging", ["B-X", "O"], 2, False, path)
+    assert head_labels.read_head(back) == head_labels.Head("tagging", ["B-X", "O"], 2, False, path)
     convert(input=directory, output=tmp_path / "alone", weights_only=True)
     assert (tmp_path / "alone" / "labels.txt").read_text() == "B-X\nO\n"
-    alone = head_labels.of_checkpoint(checkpoint_formats.open_checkpoint(tmp_path / "alone"))
+    alone = head_labels.read_head(checkpoint_formats.open_checkpoint(tmp_path / "alone"))
     assert alone == head_labels.Head("tagging", ["B-X", "O"], 2, True,
                                      str(tmp_path / "alone" / "labels.txt"))
 
@@ -596,7 +596,7 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_mode
             (folder / f"{name}.lock").touch()
     with contextlib.ExitStack() as stack:
         for folder in (tmp_path, tmp_path / "converted"):
-            stack.enter_context(locks.file(str(folder / held)))
+            stack.enter_context(locks.lock_file(str(folder / held)))
         convert(input=source / "bert_model.ckpt", output="converted", to="hugging_face")
         for folder in (tmp_path, tmp_path / "converted"):
             assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == {

@@ -27,8 +27,8 @@ def write_csv(path, rows):
 
 
 def part_of(rows):
-    return row_examples.Part("", [row_examples.Row(line, text, None, label)
-                                  for line, (text, label) in enumerate(rows, 2)], True)
+    return row_examples.Split("", [row_examples.Row(line, text, None, label)
+                                   for line, (text, label) in enumerate(rows, 2)], True)
 
 
 def records_in(path):
@@ -67,8 +67,8 @@ def again(scripts, trained, here, rows=None, **changes):
 
 def test_the_rows_are_stored_and_recorded(trained):
     lines = (trained["output_dir"] / "dev_rows.txt").read_text().splitlines()[2:]
-    expected = dev_split.split(part_of(ROWS), 0.2).dev.rows
-    assert lines == [f"{row.line}\t{dev_split.digest_of(row)}" for row in expected] and len(lines) == 12
+    expected = dev_split.stratified_split(part_of(ROWS), 0.2).dev.rows
+    assert lines == [f"{row.line}\t{dev_split.row_digest(row)}" for row in expected] and len(lines) == 12
     record = json.loads((trained["output_dir"] / "run.json").read_text())
     assert {**record["dev_rows"], "fingerprint": None} == {"rows": 12, "of": 60, "fingerprint": None}
     found = {name: set(records_in(trained["output_dir"] / f"{name}.tf_record")) for name in ("train", "eval")}
@@ -78,7 +78,7 @@ def test_the_rows_are_stored_and_recorded(trained):
 def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_they_are(
         scripts, trained, tmp_path):
     """Two rows were added, and one with the text of a development row; the others stand in another order."""
-    text, label = next(row[1:4:2] for row in dev_split.split(part_of(ROWS), 0.2).dev.rows)
+    text, label = next(row[1:4:2] for row in dev_split.stratified_split(part_of(ROWS), 0.2).dev.rows)
     rows = [["song song song", "x"], *ROWS[30:], [text.upper(), label], *ROWS[:30], ["man man man", "y"]]
     finished = again(scripts, trained, tmp_path, rows)
     assert finished.code == 0, finished.err
@@ -93,7 +93,7 @@ def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_th
 def test_a_training_that_goes_on_keeps_the_rows(scripts, trained, tmp_path):
     """For a second epoch, with another seed, without the fraction; the added rows are trained on, but not one
     with the text of a development row."""
-    text, label = next(row[1:4:2] for row in dev_split.split(part_of(ROWS), 0.2).dev.rows)
+    text, label = next(row[1:4:2] for row in dev_split.stratified_split(part_of(ROWS), 0.2).dev.rows)
     rows = [["song song song", "x"], [f" {text}", label], *ROWS]
     finished = again(scripts, trained, tmp_path, rows, do_train=True, num_train_epochs=2, seed=8)
     assert finished.code == 0, finished.err
@@ -135,7 +135,7 @@ def change_record(directory, **changes):
      "as the row that began in line "),
     (lambda directory: (directory / "dev_rows.txt").unlink(), ROWS, {}, "OUTPUT/dev_rows.txt is missing"),
     (lambda directory: (directory / "dev_rows.txt").write_text(
-        "# \nline\tdigest\n2\t" + dev_split.digest_of(part_of(ROWS).rows[0]) + "\n"), ROWS, {},
+        "# \nline\tdigest\n2\t" + dev_split.row_digest(part_of(ROWS).rows[0]) + "\n"), ROWS, {},
      "OUTPUT/dev_rows.txt was changed since the training wrote it")])
 def test_what_contradicts_the_training_is_refused_before_anything_is_written(
         damage, rows, flags, expected, scripts, trained, tmp_path):

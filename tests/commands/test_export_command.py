@@ -14,7 +14,7 @@ import tiny
 
 from bertlib.data import record_files
 from bertlib.output_directory import model_directory
-from bertlib.runs import checks
+from bertlib.runs import model_config
 from bertlib.runs.classification import training_texts
 from bertlib.tasks.pretraining import pretraining_data
 
@@ -182,12 +182,12 @@ def test_text_is_compared_with_the_training_data(train, scripts, tmp_path):
 def test_the_texts_of_a_training_are_found_again(kind, write, texts, tmp_path):
     record = {"files": {"train_file": str(write(tmp_path / "data.jsonl"))}, "settings": {}}
     model = model_directory.ModelDirectory("out", kind, None, None, None, None, record)
-    assert list(training_texts.of(model)) == texts
+    assert list(training_texts.read_training_texts(model)) == texts
     (tmp_path / "data.jsonl").unlink()
     with pytest.raises(FileNotFoundError, match="data.jsonl is not there any more"):
-        training_texts.of(model)
+        training_texts.read_training_texts(model)
     with pytest.raises(ValueError, match="out does not say where they lie"):
-        training_texts.of(model._replace(record={"files": {}}))
+        training_texts.read_training_texts(model._replace(record={"files": {}}))
 
 
 # Asks a SavedModel about each line of a file, in an interpreter that has TensorFlow alone.
@@ -201,7 +201,7 @@ print(json.dumps([found["label"].numpy().astype(str).tolist(), found["probabilit
 
 
 @pytest.mark.soak(reason="a whole recipe: the installed model, trained, and the package tensorflow-text")
-@pytest.mark.skipif(checks.installed_model() is None, reason="there is no installed model")
+@pytest.mark.skipif(model_config.find_installed_model() is None, reason="there is no installed model")
 def test_the_installed_model_from_training_to_answers(scripts, tmp_path):
     done = scripts.run("run_classifier.py", *tiny.flags(
         task_name="MRPC", max_seq_length=64, train_batch_size=8, num_train_epochs=0.5, do_train=True,

@@ -222,5 +222,5 @@ def test_the_kind_of_a_hugging_face_head(model, config, kind):
     path = model / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": None, **config,
                                 "id2label": by_id("B-X", "I-X", "O")}))
-    head = head_labels.of_checkpoint(checkpoint_formats.open_checkpoint(model))
+    head = head_labels.read_head(checkpoint_formats.open_checkpoint(model))
     assert head == head_labels.Head(kind, ["B-X", "I-X", "O"], 3, False, str(path))

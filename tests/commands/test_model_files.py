@@ -10,7 +10,7 @@ import pytest
 import tiny
 
 from bertlib.output_directory import model_files, output_files
-from bertlib.runs import checks, run_record
+from bertlib.runs import model_config, run_record, vocabularies
 from bertlib.runs.settings import INPUT, TASK, WEIGHTS, Settings
 import modeling
 
@@ -36,7 +36,7 @@ def settings_of(**values):
 
 def put(directory, wanted, ours=()):
     """Brings a directory up to date, as a run does; returns the names of what was written and removed."""
-    changed, stale = model_files.to_write(directory, wanted, dict(ours))
+    changed, stale = model_files.list_changed_files(directory, wanted, dict(ours))
     model_files.write(directory, wanted, changed)
     model_files.remove(directory, stale)
     return changed, stale
@@ -48,20 +48,20 @@ def put(directory, wanted, ours=()):
 def test_the_files_of_a_run(tiny_model, tmp_path):
     theirs = modeling.BertConfig.from_dict({**tiny.CONFIG, "model_type": "bert", "id2label": {"0": "other"}})
     given = settings_of(vocab_file=tiny_model.vocab, do_lower_case=False)
-    found = model_files.contents(given, theirs, ["no", "yes it is"])
+    found = model_files.model_file_contents(given, theirs, ["no", "yes it is"])
     assert json.loads(found["bert_config.json"]) == {**tiny.CONFIG, "hidden_act": "gelu_erf"}
     assert found["vocab.txt"] == tiny_model.vocab.read_bytes()
     assert json.loads(found["tokenizer_config.json"]) == {
         "do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer"}
     assert found["labels.txt"] == b"no\nyes it is\n" and len(found) == 4
-    assert set(model_files.contents(given, object())) == {"vocab.txt", "tokenizer_config.json"}
-    assert model_files.missing(tmp_path, found) == list(found)
+    assert set(model_files.model_file_contents(given, object())) == {"vocab.txt", "tokenizer_config.json"}
+    assert model_files.list_missing_files(tmp_path, found) == list(found)
     put(tmp_path, found)
-    assert model_files.missing(tmp_path, {**found, "spm.model": b""}) == ["spm.model"]
-    assert output_files.labels_in(tmp_path) == ["no", "yes it is"]
+    assert model_files.list_missing_files(tmp_path, {**found, "spm.model": b""}) == ["spm.model"]
+    assert output_files.read_labels(tmp_path) == ["no", "yes it is"]
     # A line is a label.
-    assert "labels.txt" not in model_files.contents(given, theirs, ["no", "yes\nit is"])
-    checks.load_config(settings_of(bert_config_file=tmp_path / "bert_config.json", max_seq_length=40))
+    assert "labels.txt" not in model_files.model_file_contents(given, theirs, ["no", "yes\nit is"])
+    model_config.load_config(settings_of(bert_config_file=tmp_path / "bert_config.json", max_seq_length=40))
 
 
 def test_what_the_tokenizer_does_comes_back_the_same(tiny_model, tmp_path):
@@ -72,20 +72,21 @@ def test_what_the_tokenizer_does_comes_back_the_same(tiny_model, tmp_path):
             "tokenize_chinese_chars": False, "max_input_chars_per_word": 5}
     (start / "tokenizer_config.json").write_text(json.dumps(said))
     first = settings_of(vocab_file=start / "vocab.txt", init_checkpoint=start)
-    put(output, model_files.contents(first, CONFIG))
+    put(output, model_files.model_file_contents(first, CONFIG))
     again = settings_of(vocab_file=output / "vocab.txt")
     texts = ["The trains café", "breads 中国 not", "finding"]
-    assert [checks.load_tokenizer(again).tokenize(text) for text in texts] == [
-        checks.load_tokenizer(first).tokenize(text) for text in texts]
-    assert put(output, model_files.contents(again, CONFIG)) == ([], [])
+    assert [vocabularies.load_tokenizer(again).tokenize(text) for text in texts] == [
+        vocabularies.load_tokenizer(first).tokenize(text) for text in texts]
+    assert put(output, model_files.model_file_contents(again, CONFIG)) == ([], [])
     # A vocabulary may be elsewhere than what a converted model says of its tokenizer.
     elsewhere = settings_of(vocab_file=tiny_model.vocab, init_checkpoint=start)
-    assert model_files.contents(elsewhere, CONFIG) == model_files.contents(first, CONFIG)
+    assert model_files.model_file_contents(elsewhere, CONFIG) == model_files.model_file_contents(first,
+                                                                                                 CONFIG)
 
 
 def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
     (tmp_path / "spiece.model").write_bytes(b"\xff\x00pieces")
-    found = model_files.contents(settings_of(spm_model_file=tmp_path / "spiece.model"), CONFIG)
+    found = model_files.model_file_contents(settings_of(spm_model_file=tmp_path / "spiece.model"), CONFIG)
     assert found["spm.model"] == b"\xff\x00pieces" and "vocab.txt" not in found
     assert json.loads(found["tokenizer_config.json"]) == {"do_lower_case": True}
     (tmp_path / "vocab.txt").write_text("another model's")
@@ -101,7 +102,7 @@ def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
 
 
 def test_what_means_the_same_is_left_alone(tiny_model, tmp_path):
-    wanted = model_files.contents(settings_of(vocab_file=tiny_model.vocab), CONFIG)
+    wanted = model_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG)
     (tmp_path / "bert_config.json").write_text(json.dumps({**tiny.CONFIG, "pooler_type": "first"}))
     (tmp_path / "tokenizer_config.json").write_text('\ufeff{"do_lower_case": true, "name": "mine"}')
     (tmp_path / "vocab.txt").write_bytes(tiny_model.vocab.read_bytes())
@@ -114,12 +115,12 @@ def test_what_means_the_same_is_left_alone(tiny_model, tmp_path):
     ("bert_config.json", json.dumps({**tiny.CONFIG, "hidden_size": 18})), ("bert_config.json", "no JSON"),
     ("bert_config.json", "[1]")])
 def test_somebody_elses_file_is_not_replaced(tiny_model, tmp_path, name, text):
-    wanted = model_files.contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["0", "1"])
+    wanted = model_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["0", "1"])
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=f"--output_dir={tmp_path} has {name} of something else than this "):
         put(tmp_path, wanted)
     # What an earlier run wrote is, as long as it is that.
-    ours = model_files.fingerprints({name: text.encode()})
+    ours = model_files.hash_contents({name: text.encode()})
     put(tmp_path, wanted, ours)
     assert (tmp_path / name).read_bytes() == wanted[name]
     (tmp_path / name).write_text(text + " ")
@@ -129,19 +130,20 @@ def test_somebody_elses_file_is_not_replaced(tiny_model, tmp_path, name, text):
 
 def test_what_an_earlier_run_wrote_and_this_one_has_not_goes(tiny_model, tmp_path):
     given = settings_of(vocab_file=tiny_model.vocab)
-    before = model_files.contents(given, CONFIG, ["0", "1"])
+    before = model_files.model_file_contents(given, CONFIG, ["0", "1"])
     put(tmp_path, before)
-    assert put(tmp_path, model_files.contents(given, CONFIG), model_files.fingerprints(before)) == (
+    assert put(tmp_path, model_files.model_file_contents(given, CONFIG),
+               model_files.hash_contents(before)) == (
         [], ["labels.txt"])
     assert not (tmp_path / "labels.txt").exists()
 
 
 @pytest.mark.parametrize("text", ["", "a\nb\na\n"])
 def test_labels_that_cannot_be(tmp_path, text):
-    assert output_files.labels_in(tmp_path) is None
+    assert output_files.read_labels(tmp_path) is None
     (tmp_path / "labels.txt").write_text(text)
     with pytest.raises(ValueError, match=r"labels\.txt should have a different label in each line"):
-        output_files.labels_in(tmp_path)
+        output_files.read_labels(tmp_path)
 
 
 # --- What is taken from there ----------------------------------------------------------------------------
@@ -152,7 +154,8 @@ def output(tiny_model, tmp_path):
     """A directory as run_ner.py leaves it."""
     directory = tmp_path / "output"
     tiny.write_training(directory, tiny_model.weights)
-    put(directory, model_files.contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["B-X", "O"]))
+    put(directory,
+        model_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["B-X", "O"]))
     settings = {"crf": True, "max_seq_length": 20, "label_all_pieces": True, "learning_rate": 1}
     (directory / "run.json").write_text(json.dumps(
         {"format": 1, "task": "ner", "task_type": "tagging", "labels": ["B-X", "O"], "bert_config": {},
@@ -166,8 +169,8 @@ def output(tiny_model, tmp_path):
 def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
     given = settings_of(**where(output), label_all_pieces=False)
     with caplog.at_level("INFO", logger="absl"):
-        run_record.take_settings(given, "tagging")
-        checks.resolve_model_flags(given)
+        run_record.inherit_settings(given, "tagging")
+        model_config.resolve_model_flags(given)
     assert (given.crf, given.max_seq_length, given.label_all_pieces) == (True, 20, False)
     assert given.bert_config_file == str(output / "bert_config.json")
     assert given.vocab_file == str(output / "vocab.txt")
@@ -179,27 +182,27 @@ def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
 
 def test_a_training_is_told_what_it_does(output):
     given = settings_of(init_checkpoint=output, do_train=True)
-    run_record.take_settings(given, "tagging")
+    run_record.inherit_settings(given, "tagging")
     assert (given.crf, given.max_seq_length, given.task_name) == (False, 128, None)
-    checks.resolve_model_flags(given)
+    model_config.resolve_model_flags(given)
     assert given.vocab_file == str(output / "vocab.txt")
 
 
 def test_task_and_data_are_those_of_the_training(output, tmp_path):
     given = settings_of(output_dir=output)
-    run_record.take_settings(given, "tagging")
+    run_record.inherit_settings(given, "tagging")
     assert given.task_name == "ner" and given.data_dir == str(tmp_path)
     other = settings_of(output_dir=output, task_name="mrpc")
-    run_record.take_settings(other, "tagging", without=["task_name"])
+    run_record.inherit_settings(other, "tagging", without=["task_name"])
     assert other.data_dir is None and other.task_name == "mrpc"
     with pytest.raises(ValueError, match="--task_name=mrpc, where the training had ner. Leave them out"):
-        run_record.take_settings(other, "tagging")
+        run_record.inherit_settings(other, "tagging")
 
 
 def test_a_published_checkpoint_in_such_a_directory_is_not_what_its_files_are_about(output, tiny_model):
     tiny.write_tensorflow(output / "bert_model.ckpt", tiny_model.weights)
-    assert run_record.of_weights(settings_of(init_checkpoint=output / "bert_model.ckpt")) is None
-    assert run_record.of_weights(settings_of(init_checkpoint=output / "nothing")) is None
+    assert run_record.record_of_weights(settings_of(init_checkpoint=output / "bert_model.ckpt")) is None
+    assert run_record.record_of_weights(settings_of(init_checkpoint=output / "nothing")) is None
 
 
 # --- The scripts -----------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def mrpc(scripts, tiny_model, tmp_path_factory):
 
 def test_a_second_run_is_refused_and_changes_nothing(mrpc, tmp_path):
     output = mrpc.copy(tmp_path, steps=2)
-    with locks.directory(output):
+    with locks.lock_directory(output):
         before = contents(output)
         for changes in ({}, dict(do_train=None, do_eval=True)):
             refused = mrpc.run(output, **changes)
@@ -84,7 +84,7 @@ def test_a_second_run_is_refused_and_changes_nothing(mrpc, tmp_path):
 @pytest.mark.slow(reason="three whole runs")
 def test_a_training_that_goes_on_is_evaluated_and_predicted_with_elsewhere(mrpc, tmp_path):
     results = tmp_path / "results"
-    with locks.directory(mrpc.output):
+    with locks.lock_directory(mrpc.output):
         before = contents(mrpc.output)
         done = mrpc.run(mrpc.output, do_train=None, do_eval=True, do_predict=True, results_dir=results)
         assert done.code == 0, done.err
@@ -99,7 +99,7 @@ def test_a_training_that_goes_on_is_evaluated_and_predicted_with_elsewhere(mrpc,
     for name in ("eval_results.txt", "test_results.tsv"):
         assert (here / name).read_text() == (results / name).read_text()
 
-    with locks.directory(results):
+    with locks.lock_directory(results):
         assert f"error: {results} is in use" in mrpc.run(mrpc.output, do_train=None, do_eval=True,
                                                          results_dir=results).err
 
@@ -342,7 +342,7 @@ def test_squad_and_pretraining_have_records_too(mrpc, scripts, tiny_model, tmp_p
     assert refused.code == 1 and "task: SQuAD 1.1 -> SQuAD 2.0" in refused.err
     changed = scripts.run("run_squad.py", *tiny.flags(**{**flags, "doc_stride": 4}), cwd=tmp_path)
     assert changed.code == 0 and "doc_stride: 5 -> 4" in changed.err
-    with locks.directory(tmp_path / "squad"):
+    with locks.lock_directory(tmp_path / "squad"):
         refused = scripts.run("run_squad.py", *tiny.flags(**flags), cwd=tmp_path)
         assert refused.code == 1 and "is in use" in refused.err
 
@@ -354,12 +354,12 @@ def test_squad_and_pretraining_have_records_too(mrpc, scripts, tiny_model, tmp_p
     found = json.loads((tmp_path / "pretraining" / "run.json").read_text())
     assert found["task"] == "pre-training" and found["settings"]["num_train_steps"] == 2
     sample = ROOT / "samples" / "pretraining"
-    assert found["vocabulary"] == output_files.of_vocabulary(sample / "vocab.txt")
+    assert found["vocabulary"] == output_files.hash_vocabulary(sample / "vocab.txt")
     assert found["task_type"] == "pre-training"
     assert (tmp_path / "pretraining" / "vocab.txt").read_bytes() == (sample / "vocab.txt").read_bytes()
     config = json.loads((sample / "bert_config.json").read_text())
     assert json.loads((tmp_path / "pretraining" / "bert_config.json").read_text()).items() <= config.items()
-    with locks.directory(tmp_path / "pretraining"):
+    with locks.lock_directory(tmp_path / "pretraining"):
         refused = scripts.run("run_pretraining.py", *tiny.flags(**flags), cwd=tmp_path)
         assert refused.code == 1 and "is in use" in refused.err
         done = scripts.run("run_pretraining.py", *tiny.flags(**{**flags, "do_train": False, "do_eval": True}),
@@ -378,9 +378,9 @@ def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
     two.write_bytes(b"short")
 
     def fingerprint():
-        return fingerprints.of_files([str(one), str(two)])["fingerprint"]
+        return fingerprints.hash_files([str(one), str(two)])["fingerprint"]
 
-    first = fingerprints.of_files([str(one), str(two)])
+    first = fingerprints.hash_files([str(one), str(two)])
     assert first == {"files": 2, "bytes": 205, "fingerprint": fingerprint()}
     seen = {first["fingerprint"]}
     for content in (b"x" + bytes(range(1, 200)), bytes(range(199)) + b"x", bytes(range(201))):
@@ -392,7 +392,7 @@ def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
 
     (tmp_path / "huge").touch()
     os.truncate(tmp_path / "huge", 2**40)  # a terabyte, of which nothing is on the disk
-    assert fingerprints.of_files([str(tmp_path / "huge")])["bytes"] == 2**40
+    assert fingerprints.hash_files([str(tmp_path / "huge")])["bytes"] == 2**40
 
 
 @pytest.mark.parametrize("name", [
@@ -421,7 +421,7 @@ def test_two_at_once_do_not_write_the_same_pretraining_data(scripts, tiny_model,
     assert run("a", "b").code == 0
     before = contents(tmp_path)
     assert set(before) == {"a", "b", "a.manifest.json", "text"}
-    with locks.file(tmp_path / "b"):
+    with locks.lock_file(tmp_path / "b"):
         for names in (("a", "b"), ("b",)):
             refused = run(*names)
             assert refused.code == 1 and f"error: b is in use: process {os.getpid()} on " in refused.err
@@ -432,7 +432,7 @@ def test_two_at_once_do_not_write_the_same_pretraining_data(scripts, tiny_model,
 def test_two_at_once_do_not_write_the_same_vectors(scripts, tiny_model, tmp_path):
     (tmp_path / "text").write_text("a cat sees a bird .\n")
     flags = dict(tiny_model.flags, input_file="text", output_file="vectors.jsonl", layers=-1)
-    with locks.file(tmp_path / "vectors.jsonl"):
+    with locks.lock_file(tmp_path / "vectors.jsonl"):
         refused = scripts.run("extract_features.py", *tiny.flags(**flags), cwd=tmp_path)
         assert refused.code == 1 and "error: vectors.jsonl is in use: process" in refused.err
         assert not (tmp_path / "vectors.jsonl").exists()
@@ -455,7 +455,7 @@ def test_two_at_once_do_not_mix_their_models(scripts, tiny_model, tmp_path, monk
     flags = tiny.flags(input=tiny_model.checkpoint, output=tmp_path / "model", to="hugging_face")
     assert scripts.run("convert_checkpoint.py", *flags, cwd=tmp_path).code == 0
     before = contents(tmp_path)
-    with locks.directory(tmp_path / "model"):
+    with locks.lock_directory(tmp_path / "model"):
         refused = scripts.run("convert_checkpoint.py", *flags, "--force", cwd=tmp_path)
         assert refused.code == 1 and f"error: {tmp_path}/model is in use" in refused.err
     assert contents(tmp_path) == before

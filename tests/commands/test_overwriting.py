@@ -130,13 +130,13 @@ def test_an_output_directory_may_be_the_data_directory(here, scripts):
 
 def test_paths_of_one_file_have_one_identity(tmp_path):
     path = tmp_path / "a"
-    before = files.identity(path)
-    assert before == files.identity(tmp_path / "." / ".." / tmp_path.name / "a")
+    before = files.file_identity(path)
+    assert before == files.file_identity(tmp_path / "." / ".." / tmp_path.name / "a")
     path.write_text("x")
     os.link(path, tmp_path / "b")
     (tmp_path / "c").symlink_to("b")
-    assert len({files.identity(tmp_path / name) for name in "abc"}) == 1
-    assert files.identity(path) != files.identity(tmp_path) and files.identity("no://a") == "no://a"
+    assert len({files.file_identity(tmp_path / name) for name in "abc"}) == 1
+    assert files.file_identity(path) != files.file_identity(tmp_path) and files.file_identity("no://a") == "no://a"
 
 
 @pytest.mark.slow(reason="a whole run")

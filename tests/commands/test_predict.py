@@ -169,7 +169,7 @@ def test_a_model_of_mrpc_reads_its_test_file(predict, mrpc_dir, tmp_path):
 
 
 def test_two_runs_do_not_write_one_file(predict, tmp_path):
-    with locks.file(str(tmp_path / "answers.jsonl")):
+    with locks.lock_file(str(tmp_path / "answers.jsonl")):
         done, _ = predict("the cat\n", output_file="answers.jsonl")
     assert done.code == 1 and "answers.jsonl" in done.err.splitlines()[-1]
     assert not (tmp_path / "answers.jsonl").exists()

@@ -379,7 +379,7 @@ def test_it_is_said_if_all_predictions_are_one_class(scripts, tiny_model, tmp_pa
     ([[2, 1], [0, 3]], False), ([[0, 2], [0, 3]], True), ([[0, 0, 1], [0, 0, 0], [0, 0, 0]], True),
     ([[0, 1, 1], [0, 0, 0], [0, 0, 0]], False), ([[5]], False)])
 def test_which_predictions_are_one_class(matrix, said):
-    assert (classification_head.one_class(matrix, list("abc")[:len(matrix)]) is not None) == said
+    assert (classification_head.single_class_warning(matrix, list("abc")[:len(matrix)]) is not None) == said
 
 
 @pytest.mark.parametrize("labels", [[], None, ["0", "1", "0"]])
@@ -390,7 +390,7 @@ def test_labels_that_are_none_or_not_distinct_are_refused(labels):
 
     with pytest.raises(ValueError, match=r"^Processor.get_labels\(\) gives \[.*\]: let it give each label of "
                        r"the task"):
-        run_classifier.labels_of(Processor())
+        run_classifier.get_labels(Processor())
 
 
 def test_evaluation_alone_uses_the_starting_weights(evaluated):

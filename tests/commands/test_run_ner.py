@@ -22,7 +22,8 @@ def write_conll(path, count, scheme="IOB1", seed=1, tags=True):
         words = [chance.choice([*TYPES, "the", "sees", "here", "cats"])
                  for _ in range(30 if index % 8 == 3 else chance.randint(1, 8))]
         spans = [(place, place + 1, TYPES[word]) for place, word in enumerate(words) if word in TYPES]
-        columns = zip(words, map(str, range(len(words))), tagging_data.tags_of(spans, len(words), scheme))
+        columns = zip(words, map(str, range(len(words))),
+                      tagging_data.tags_from_spans(spans, len(words), scheme))
         lines += ["", "# one of the sentences", *[" ".join(row if tags else row[:2]) for row in columns]]
     path.parent.mkdir(exist_ok=True)
     path.write_text("\n".join([*lines, ""]) if tags else "\n".join(lines[1:]) + "\n")
@@ -71,7 +72,7 @@ def test_it_learns_and_says_what_it_read(run, flags):
     assert results_of(output / "eval_results.txt")["eval_f1"] > 0.8
     sentences = tagging_data.read_conll(str(flags["data_dir"] / "dev.conll")).sentences
     words = sum(len(sentence.words) for sentence in sentences)
-    counts = ", ".join(f"{count} {kind}" for kind, count in tagging_data.type_counts(sentences).items())
+    counts = ", ".join(f"{count} {kind}" for kind, count in tagging_data.count_types(sentences).items())
     assert f"dev.conll: 12 sentences, {words} words, IOB1: {counts}." in done.err
     assert "2 sentences are longer than --max_seq_length=20 and were cut: " in done.err
     assert (output / "labels.txt").read_text() == "B-ANIMAL\nB-THING\nO\n"
@@ -90,7 +91,7 @@ def test_each_line_of_the_test_file_has_a_predicted_tag_in_its_scheme(run, flags
         else:
             assert new.rpartition(" ")[0] == old
     predicted = [[row[-1] for row in rows] for rows in columns_of(run[0] / "test_predictions.conll")]
-    assert all(tagging_data.in_scheme(tags, "IOB1") == tags for tags in predicted)
+    assert all(tagging_data.convert_scheme(tags, "IOB1") == tags for tags in predicted)
     assert {"I-ANIMAL", "I-THING", "O"} <= {tag for tags in predicted for tag in tags}
 
 

@@ -22,8 +22,8 @@ app.run = lambda main: None
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 common_flags.FLAGS(["command"])
-settings = common_flags.settings()
-classes = {name: kind for kind in common_flags.CLASSES for name in settings.of_class(kind)}
+settings = common_flags.read_settings()
+classes = {name: kind for kind in common_flags.CLASSES for name in settings.names_of_class(kind)}
 print(json.dumps({name: classes.get(name) for name in settings.names()}))
 """
 

@@ -32,7 +32,7 @@ def sizes(lengths, bounds):
 def test_no_cut_has_a_smaller_largest_part(lengths, data):
     lengths.sort(reverse=True)
     parts = data.draw(some.integers(1, len(lengths)))
-    found = input_pipeline.cut_by_tokens(lengths, parts)
+    found = input_pipeline.token_balanced_bounds(lengths, parts)
     assert found.dtype == np.int64 and found[0] == 0 and found[-1] == len(lengths)
     assert len(found) == parts + 1 and (np.diff(found) > 0).all()
     all_cuts = ([0, *inner, len(lengths)] for inner in itertools.combinations(
@@ -42,8 +42,8 @@ def test_no_cut_has_a_smaller_largest_part(lengths, data):
 
 def test_a_large_batch_is_cut_in_no_time_and_no_micro_batch_is_above_its_share_of_the_longest():
     lengths = np.sort(np.random.RandomState(0).randint(1, 65, 4096))[::-1] * 8
-    assert max(sizes(lengths, input_pipeline.cut_by_tokens(lengths, 100))) < 1.1 * lengths.sum() / 100
-    assert np.diff(input_pipeline.cut_by_tokens(np.full(30, 512), 7)).max() == 5
+    assert max(sizes(lengths, input_pipeline.token_balanced_bounds(lengths, 100))) < 1.1 * lengths.sum() / 100
+    assert np.diff(input_pipeline.token_balanced_bounds(np.full(30, 512), 7)).max() == 5
 
 
 # --- The dataset -----------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_micro_batches_are_the_step_cut_where_it_is_best_each_with_its_weight():
         np.testing.assert_array_equal(order, batch["label_ids"])
         padded = np.minimum(-(-lengths[order] // 8) * 8, LENGTH)
         counts = [len(part["label_ids"]) for part in parts]
-        assert counts == np.diff(input_pipeline.cut_by_tokens(padded, PARTS)).tolist()
+        assert counts == np.diff(input_pipeline.token_balanced_bounds(padded, PARTS)).tolist()
         assert [part["input_ids"].size for part in parts] == sizes(padded, np.cumsum([0, *counts]))
         assert {part["label_ids_total"] for part in parts} == {order.sum()}
         np.testing.assert_allclose([part["micro_batch_weight"] for part in parts],
@@ -135,7 +135,7 @@ def test_dropout_of_parts_of_different_sizes_has_no_number_in_common(graph):
     part, shape = tf.placeholder(tf.int64, []), tf.placeholder(tf.int32, [2])
     tf.train.create_global_step()
     make_dataset()
-    randomness.set_part(part)
+    randomness.set_micro_batch(part)
     numbers = randomness.uniform(shape, "here#0")
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())

@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 
 from bertlib.output_directory import tokenizer_files
-from bertlib.runs import checks
+from bertlib.runs import vocabularies
 from bertlib.runs.settings import Settings
 
 TEXTS = ["Ein Café über Ångström, İstanbul!", "Zoe\u0308 saw 中国人 and 한국어 in TOKYO, 東京-Tower.",
@@ -69,7 +69,7 @@ def rust_tokenizer(lower, strips, chinese, longest):
 def test_tokens_are_those_of_the_tokenizers_package(model, lower, strips, chinese, longest):
     theirs = rust_tokenizer(lower, strips, chinese, longest)
     theirs.save(str(model / "tokenizer.json"))
-    ours = checks.load_tokenizer(settings_of(model))
+    ours = vocabularies.load_tokenizer(settings_of(model))
     for text in TEXTS:
         assert ours.tokenize(text) == theirs.encode(text).tokens
         assert ours.tokenize_plainly(text) == theirs.encode(text).tokens
@@ -80,13 +80,13 @@ def test_tokenizer_config_goes_before_tokenizer_json(model):
     write(model, "tokenizer_config.json", {"do_lower_case": False, "strip_accents": False,
                                            "tokenize_chinese_chars": False,
                                            "tokenizer_class": "BertTokenizerFast"})
-    ours = checks.load_tokenizer(settings_of(model))
+    ours = vocabularies.load_tokenizer(settings_of(model))
     assert [ours.tokenize(text) for text in TEXTS] == [
         rust_tokenizer(False, False, False, 100).encode(text).tokens for text in TEXTS]
 
 
 def test_without_files_tokens_are_the_published_ones(model):
-    ours = checks.load_tokenizer(settings_of(model, "--do_lower_case=true"))
+    ours = vocabularies.load_tokenizer(settings_of(model, "--do_lower_case=true"))
     assert [ours.tokenize(text) for text in TEXTS] == [
         rust_tokenizer(True, None, True, 200).encode(text).tokens for text in TEXTS]
 
@@ -95,11 +95,11 @@ def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     write(other, "tokenizer_config.json", {"do_lower_case": False})
     checkpoint = f"--init_checkpoint={other / 'model.safetensors'}"
-    assert checks.load_tokenizer(settings_of(model, checkpoint)).tokenize("TOKYO") == ["TOKYO"]
+    assert vocabularies.load_tokenizer(settings_of(model, checkpoint)).tokenize("TOKYO") == ["TOKYO"]
     write(model, "tokenizer_config.json", {"do_lower_case": True})
     with pytest.raises(ValueError, match=r"says do_lower_case=true, and .* do_lower_case=false\. Take the "
                        r"vocabulary"):
-        checks.load_tokenizer(settings_of(model, checkpoint))
+        vocabularies.load_tokenizer(settings_of(model, checkpoint))
 
 
 @pytest.mark.parametrize("name, content, message", [
@@ -130,30 +130,30 @@ def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
 def test_what_would_make_other_tokens_is_refused(model, name, content, message):
     write(model, name, content)
     with pytest.raises(ValueError) as error:
-        checks.load_tokenizer(settings_of(model, "--do_lower_case=true"))
+        vocabularies.load_tokenizer(settings_of(model, "--do_lower_case=true"))
     assert message in str(error.value) and str(model / name) in str(error.value)
 
 
 def test_a_class_that_takes_all_from_tokenizer_json_needs_it(model):
     write(model, "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
     with pytest.raises(ValueError, match="tokenizer_class='PreTrainedTokenizerFast', which is not supported"):
-        checks.load_tokenizer(settings_of(model))
+        vocabularies.load_tokenizer(settings_of(model))
     rust_tokenizer(True, None, True, 100).save(str(model / "tokenizer.json"))
-    checks.load_tokenizer(settings_of(model))
+    vocabularies.load_tokenizer(settings_of(model))
 
 
 def test_added_tokens_of_the_vocabulary_stay_whole(model):
     with open(model / "vocab.txt", "a", encoding="utf-8") as writer:
         writer.write("<user>\n")
     write(model, "tokenizer_config.json", {"additional_special_tokens": ["<user>"], "do_lower_case": True})
-    assert checks.load_tokenizer(settings_of(model)).tokenize("x<user>y") == ["x", "<user>", "y"]
+    assert vocabularies.load_tokenizer(settings_of(model)).tokenize("x<user>y") == ["x", "<user>", "y"]
 
 
 def test_the_case_of_the_files_is_taken_if_no_flag_gives_one(model, caplog):
     write(model, "tokenizer_config.json", {"do_lower_case": False})
     given = settings_of(model)
     with caplog.at_level("INFO", logger="absl"):
-        tokenizer = checks.load_tokenizer(given)
+        tokenizer = vocabularies.load_tokenizer(given)
     assert tokenizer.tokenize("TOKYO Café") == ["TOKYO", "Café"]
     assert given.do_lower_case is False
     said = f"--do_lower_case not given: using False ({model / 'tokenizer_config.json'} says so)"
@@ -172,23 +172,23 @@ def test_a_cased_vocabulary_needs_the_flag(tmp_path, words, message):
     path = tmp_path / "vocab.txt"
     path.write_text("".join(f"{token}\n" for token in [*SPECIAL, *words]), encoding="utf-8")
     with pytest.raises(ValueError) as error:
-        checks.load_tokenizer(settings_of(tmp_path))
+        vocabularies.load_tokenizer(settings_of(tmp_path))
     assert message.format(path) in str(error.value)
     for flag in ("--do_lower_case=true", "--do_lower_case=false"):
-        checks.load_tokenizer(settings_of(tmp_path, flag))
+        vocabularies.load_tokenizer(settings_of(tmp_path, flag))
     write(tmp_path, "tokenizer_config.json", {"do_lower_case": False})
-    checks.load_tokenizer(settings_of(tmp_path))
+    vocabularies.load_tokenizer(settings_of(tmp_path))
 
 
 def test_few_capitals_are_no_cased_vocabulary(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "A", *map(str, range(20))]))
-    checks.load_tokenizer(settings_of(tmp_path))
+    vocabularies.load_tokenizer(settings_of(tmp_path))
 
 
 def test_what_a_conversion_carries_along(model):
     rust_tokenizer(True, False, False, 100).save(str(model / "tokenizer.json"))
     write(model, "special_tokens_map.json", {"cls_token": "<s>", "bos_token": "<b>"})
     write(model, "tokenizer_config.json", {"model_max_length": 8, "tokenize_chinese_chars": True})
-    assert tokenizer_files.carried(model) == {
+    assert tokenizer_files.merge_settings(model) == {
         "do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True,
         "max_input_chars_per_word": 100, "cls_token": "<s>", "model_max_length": 8}

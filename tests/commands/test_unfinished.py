@@ -61,7 +61,7 @@ def test_a_finished_training_says_so(trained):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_step_0_is_refused(trained, scripts, tmp_path, command):
     output = at_step(trained, tmp_path, 0, finished_step=None)
-    assert checkpoint_formats.step_in(checkpoint_formats.latest_checkpoint(str(output))) == 0
+    assert checkpoint_formats.read_global_step(checkpoint_formats.latest_checkpoint(str(output))) == 0
     refused = run(scripts, command, output, tmp_path)
     assert refused.code == 1 and not refused.out
     assert (f"error: {output}/model.ckpt-0 is step 0 of a training, before it has learned anything: its head "

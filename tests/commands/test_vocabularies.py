@@ -57,7 +57,7 @@ def pretrained(pretrain, tmp_path_factory):
 def test_the_manifest_names_the_vocabulary(records, tiny_model):
     manifest = json.loads((records / "a.tfrecord.manifest.json").read_text())
     assert manifest["vocabulary"] == {"path": str(tiny_model.vocab), "flag": "vocab_file",
-                                      "fingerprint": output_files.of_vocabulary(tiny_model.vocab)}
+                                      "fingerprint": output_files.hash_vocabulary(tiny_model.vocab)}
 
 
 def test_a_pre_training_takes_the_vocabulary_of_its_records(pretrained, records, tiny_model):
@@ -66,7 +66,7 @@ def test_a_pre_training_takes_the_vocabulary_of_its_records(pretrained, records,
     assert (f"--vocab_file not given: using {tiny_model.vocab} (the records were made with it, says "
             f"{manifest})") in done.err
     record = json.loads((output / "run.json").read_text())
-    assert record["vocabulary"] == output_files.of_vocabulary(tiny_model.vocab)
+    assert record["vocabulary"] == output_files.hash_vocabulary(tiny_model.vocab)
     assert record["do_lower_case"] is True
     assert (output / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
 
@@ -81,7 +81,7 @@ def test_a_pre_training_knows_the_vocabulary_of_records_that_moved(pretrain, rec
     done = pretrain(tmp_path / "output", input_file=moved / "*.tfrecord")
     assert done.code == 0 and "--vocab_file not given" not in done.err, done.err
     record = json.loads((tmp_path / "output" / "run.json").read_text())
-    assert record["vocabulary"] == output_files.of_vocabulary(tiny_model.vocab)
+    assert record["vocabulary"] == output_files.hash_vocabulary(tiny_model.vocab)
     assert not (tmp_path / "output" / "vocab.txt").exists()
 
 
@@ -151,7 +151,7 @@ def test_a_reordered_vocabulary_beside_the_weights_is_refused(scripts, tiny_mode
     output = model_directories.write(tmp_path / "output", tiny_model, "classification",
                                      model_directories.linear(2), ["0", "1"])
     record = json.loads((output / "run.json").read_text())
-    record["vocabulary"] = output_files.of_vocabulary(output / "vocab.txt")
+    record["vocabulary"] = output_files.hash_vocabulary(output / "vocab.txt")
     (output / "run.json").write_text(json.dumps(record))
     (tmp_path / "texts.txt").write_text("the cat\n")
     reordered(tiny_model, output / "vocab.txt")

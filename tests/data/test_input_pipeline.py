@@ -147,8 +147,8 @@ def test_a_row_of_another_size_is_not_written(path):
 def test_serialized_records_are_written_like_rows(path):
     record_files.write_records(path, FIELDS, make_rows(3))
     expected = pathlib.Path(path).read_bytes()
-    assert record_files.write_serialized(path,
-                                         (record_files.encode(FIELDS, row) for row in make_rows(3))) == 3
+    records = (record_files.encode_example(FIELDS, row) for row in make_rows(3))
+    assert record_files.write_serialized(path, records) == 3
     assert pathlib.Path(path).read_bytes() == expected
 
 
@@ -267,7 +267,7 @@ def test_a_value_out_of_bounds_is_located(path, change, message, is_training):
     record_files.write_records(path + "2", FIELDS, with_fault(change))
     dataset = input_pipeline.record_dataset([path, path + "2"], BOUNDED, 2, is_training, drop_remainder=False,
                                             num_threads=2)
-    with pytest.raises(ValueError) as error, input_pipeline.explaining_faults():
+    with pytest.raises(ValueError) as error, input_pipeline.translate_record_errors():
         batches(dataset, 30)
     assert f"{path}2, record 7 (from 0): {message}" in str(error.value)
 
@@ -286,10 +286,11 @@ def test_bounds_change_no_batch(path, is_training):
      "values, not 4"),
     (FIELDS[:1], {}, "it has no feature label_ids"), (None, b"\xff\xff none", "it is no tf.train.Example")])
 def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, fields, values, message):
-    last = record_files.encode(fields, {**make_rows(1)[0], **values}) if fields else values
-    record_files.write_serialized(path, [*(record_files.encode(FIELDS, row) for row in make_rows(3)), last])
+    last = record_files.encode_example(fields, {**make_rows(1)[0], **values}) if fields else values
+    record_files.write_serialized(path,
+                                  [*(record_files.encode_example(FIELDS, row) for row in make_rows(3)), last])
     dataset = input_pipeline.record_dataset(path, BOUNDED, 2, is_training=False, drop_remainder=False)
-    with pytest.raises(ValueError) as error, input_pipeline.explaining_faults():
+    with pytest.raises(ValueError) as error, input_pipeline.translate_record_errors():
         batches(dataset)
     assert f"{path}, record 3 (from 0): {message}" in str(error.value)
 
@@ -297,7 +298,8 @@ def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, fields,
 def test_an_error_that_is_not_a_records_fault_stays(path):
     record_files.write_records(path, FIELDS, make_rows(3))
     dataset = input_pipeline.record_dataset(path, BOUNDED, 3, is_training=False, drop_remainder=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="mine"), input_pipeline.explaining_faults():
+    with (pytest.raises(tf.errors.InvalidArgumentError, match="mine"),
+          input_pipeline.translate_record_errors()):
         batches(dataset.map(lambda batch: tf.debugging.check_numerics(batch["weights"] / 0, "mine")))
 
 
@@ -464,7 +466,8 @@ def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch,
     results = [{"label": label, input_pipeline.EXAMPLE_INDEX: index} for batch in found
                for label, index in zip(batch["label_ids"], batch[input_pipeline.EXAMPLE_INDEX])]
     assert [result["label"] for result in results] != list(range(len(results)))
-    assert list(input_pipeline.in_order(iter(results))) == [{"label": index} for index in range(len(results))]
+    assert list(input_pipeline.restore_file_order(iter(results))) == [{"label": index}
+                                                                      for index in range(len(results))]
 
 
 def test_an_example_of_padding_alone_keeps_a_position():

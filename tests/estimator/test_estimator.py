@@ -61,8 +61,8 @@ def counting_model(features, labels, mode, params):
     scaffold_fn = None
     if "init_checkpoint" in params:
         def scaffold_fn():
-            return tf.train.Scaffold(init_fn=checkpoint_formats.initializer_from(params["init_checkpoint"],
-                                                                                 [total]))
+            return tf.train.Scaffold(init_fn=checkpoint_formats.create_init_fn(params["init_checkpoint"],
+                                                                               [total]))
     return EstimatorSpec(mode, loss=loss, train_op=train_op, predictions={"x": x, "sum": x + total},
                          eval_metric_ops={"mean_x": tf.metrics.mean(x)}, scaffold_fn=scaffold_fn)
 
@@ -1225,7 +1225,7 @@ def test_a_terminal_shows_progress_bars(counting, monkeypatch, log):
 
 def test_run_config_defaults_are_the_published_ones_with_a_seed():
     found = dict(vars(RunConfig()))
-    assert not found.pop("stop_request").made
+    assert not found.pop("stop_request").is_set
     assert found == dict(
         model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
         save_checkpoints_secs=600, session_config=None, keep_checkpoint_max=5,

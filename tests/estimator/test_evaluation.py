@@ -114,8 +114,8 @@ def test_a_training_with_evaluations_is_the_one_without(trigger, without, tmp_pa
     steps = [0, 2, 4, 6] if trigger is EachCheckpoint else list(range(LAST_STEP + 1))
     assert [result["global_step"] for result in results] == steps
     assert len({result["error"] for result in results}) == len(steps)
-    prefixes = checkpoint_files.of_training(str(tmp_path))
-    assert [checkpoint_files.step_of(prefix) for prefix in prefixes] == [0, 2, 4, 6]
+    prefixes = checkpoint_files.list_training_checkpoints(str(tmp_path))
+    assert [checkpoint_files.step_in_name(prefix) for prefix in prefixes] == [0, 2, 4, 6]
     for prefix in prefixes:
         assert tensors_of(prefix) == tensors_of(without / pathlib.Path(prefix).name)
     assert summaries_of(tmp_path) == summaries_of(without) and summaries_of(tmp_path / "eval")

@@ -47,7 +47,7 @@ def batches(replica, steps=2, micro_batches=2, **options):
         tf.set_random_seed(1)
         tf.train.create_global_step()
         if replica:
-            tf.add_to_collection(graph_keys.EXCHANGE, collectives.Exchange(replica))
+            tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(replica))
         count = replica.count if replica else 1
         size = options.pop("batch_size", 12 // micro_batches // count)
         dataset = input_pipeline.array_dataset(arrays, size, is_training=True, drop_remainder=True,
@@ -163,7 +163,7 @@ def vote_of(said):
     """A vote of replica 0; the other one says `said` of what it says itself, and has its weights."""
     with tf.Graph().as_default():
         replica = Replica(0, 2, lambda own: [own, said(own) if isinstance(own, tuple) else own])
-        tf.add_to_collection(graph_keys.EXCHANGE, collectives.Exchange(replica))
+        tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(replica))
         return replica_sync.StopVote(replica), Training()
 
 

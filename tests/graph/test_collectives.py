@@ -20,21 +20,21 @@ class Group:
 
 @pytest.fixture(autouse=True)
 def graph():
-    with tf.Graph().as_default() as graph, tf.device(collectives.device(Group())):
+    with tf.Graph().as_default() as graph, tf.device(collectives.replica_device(Group())):
         yield graph
 
 
 def added_up(megabytes, gradient_dtype=None, dtypes=(tf.float32,)):
     """Builds sums of variables of these sizes; returns (Exchange, the ops that made the variables ready, ops
     that assign the sums)."""
-    exchange = collectives.Exchange(Group(), gradient_dtype)
+    all_reduce = collectives.AllReduce(Group(), gradient_dtype)
     pairs = []
     for index, size in enumerate(megabytes):
         dtype = dtypes[index % len(dtypes)]
         variable = tf.get_variable(f"sum_{index}", [int(size * MEGABYTE) // dtype.size], dtype,
                                    tf.zeros_initializer(), use_resource=True)
         pairs.append((variable, variable.assign_add(tf.ones_like(variable), read_value=False)))
-    return exchange, [add for _, add in pairs], exchange.add_up(pairs)
+    return all_reduce, [add for _, add in pairs], all_reduce.sum_variables(pairs)
 
 
 def journeys(graph):
@@ -98,12 +98,12 @@ def test_two_graphs_share_no_key():
 
 
 def test_waiting_counts_from_the_last_gradient(graph):
-    exchange, adds, assigns = added_up([20, 3])
-    assert set(adds) <= ancestors(exchange.ready.op)
-    assert not set(journeys(graph)) & ancestors(exchange.ready.op)
-    assert set(assigns) <= ancestors(exchange.seconds_until(assigns).op)
+    all_reduce, adds, assigns = added_up([20, 3])
+    assert set(adds) <= ancestors(all_reduce.ready.op)
+    assert not set(journeys(graph)) & ancestors(all_reduce.ready.op)
+    assert set(assigns) <= ancestors(all_reduce.seconds_waited(assigns).op)
 
 
 def test_nothing_is_pinned_to_a_cpu_or_gpu(graph):
     added_up([20, 3, 3], gradient_dtype=tf.bfloat16)
-    assert {op.device for op in graph.get_operations()} <= {"", collectives.device(Group())}
+    assert {op.device for op in graph.get_operations()} <= {"", collectives.replica_device(Group())}

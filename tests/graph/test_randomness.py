@@ -24,7 +24,7 @@ def keyed_session(seed, part):
             tf.set_random_seed(seed)
         global_step = tf.train.get_or_create_global_step()
         if part is not None:
-            randomness.set_part(tf.constant(part))
+            randomness.set_micro_batch(tf.constant(part))
         yield session, global_step
 
 
@@ -88,8 +88,8 @@ def test_parts_share_no_numbers_also_if_they_fill_no_whole_blocks():
 def test_unequal_parts_share_no_numbers(graph):
     part = tf.placeholder(tf.int32, [])
     tf.train.get_or_create_global_step()
-    randomness.set_part(part)
-    randomness.unequal_micro_batches()
+    randomness.set_micro_batch(part)
+    randomness.mark_unequal_micro_batches()
     draws = [randomness.uniform([size], "here#0") for size in (64, 40)]
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
@@ -101,8 +101,8 @@ def test_unequal_parts_share_no_numbers(graph):
 def test_the_part_declared_last_counts(graph):
     part = tf.placeholder(tf.int32, [])
     tf.train.get_or_create_global_step()
-    randomness.set_part(tf.constant(0))
-    randomness.set_part(part)
+    randomness.set_micro_batch(tf.constant(0))
+    randomness.set_micro_batch(part)
     numbers = randomness.uniform([2, 6], "here#0")
     whole = draw((6, 6))
     with tf.Session() as session:
@@ -164,7 +164,7 @@ def test_a_repeatable_function_draws_the_same_numbers_whatever_became_of_step_se
     numbers = function()
     with tf.control_dependencies([numbers]), tf.control_dependencies([tf.assign_add(global_step, 1)]):
         tf.set_random_seed(99)
-        randomness.set_part(tf.constant(1))
+        randomness.set_micro_batch(tf.constant(1))
         again = function() + 0
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())

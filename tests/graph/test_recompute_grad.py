@@ -14,7 +14,7 @@ from tensorflow.core.protobuf import rewriter_config_pb2
 
 from bertlib.estimator import memory_planner
 from bertlib.graph import randomness
-from bertlib.graph.custom_gradient import with_own_gradient
+from bertlib.graph.custom_gradient import with_custom_gradient
 from bertlib.graph.recompute_grad import recompute_grad
 import modeling
 
@@ -156,7 +156,7 @@ def test_parts_of_an_effective_batch_draw_their_masks_again_too(graph):
         with tf.Graph().as_default(), tf.Session() as session:
             tf.train.get_or_create_global_step()
             part, ids = tf.placeholder(tf.int32, []), tf.placeholder(tf.int32, [2, 6])
-            randomness.set_part(part)
+            randomness.set_micro_batch(part)
             loss = pooled_loss(build_model(mode, ids=ids, config=SHALLOW))
             sums = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in tf.trainable_variables()]
             add = [tf.assign_add(*pair) for pair in zip(sums, gradients(loss, tf.trainable_variables()))]
@@ -348,7 +348,7 @@ def test_masks_are_drawn_again_for_the_step_and_the_part_of_the_forward_pass(gra
     x = tf.ones([20, 4])
     y = recompute_grad(lambda x: modeling.dropout(x, 0.5))(x)
     tf.train.get_or_create_global_step()
-    randomness.set_part(tf.constant(1))
+    randomness.set_micro_batch(tf.constant(1))
     mask, slope = evaluate([y, tf.gradients(y, x)[0]])
     np.testing.assert_array_equal(mask, slope)
     assert 0.2 < (mask == 0).mean() < 0.8
@@ -387,8 +387,8 @@ def test_a_graph_can_be_collected(function):
 
 
 def cube(x, scale):
-    return with_own_gradient(scale * x**3, [x, scale], lambda dy, x,
-                             scale: [dy * 3 * scale * x**2, tf.reduce_sum(dy * x**3)])
+    return with_custom_gradient(scale * x**3, [x, scale], lambda dy, x,
+                                scale: [dy * 3 * scale * x**2, tf.reduce_sum(dy * x**3)])
 
 
 def test_a_gradient_of_ones_own_can_be_differentiated_again(graph):
@@ -404,7 +404,7 @@ def test_a_gradient_of_ones_own_can_be_differentiated_again(graph):
 def test_a_gradient_of_ones_own_is_the_one_taken(graph):
     x = tf.constant(X)
     with tf.Session() as session:
-        slope, = session.run(tf.gradients(with_own_gradient(2 * x, [x], lambda dy, x: [5 * x]), [x]))
+        slope, = session.run(tf.gradients(with_custom_gradient(2 * x, [x], lambda dy, x: [5 * x]), [x]))
     np.testing.assert_array_equal(slope, 5 * X)
 
 

@@ -18,7 +18,7 @@ from tensorflow.python.framework import op_def_registry
 
 from bertlib.graph import randomness
 from bertlib.graph.recompute_grad import recompute_grad
-from bertlib.kernels import choice, one_dnn
+from bertlib.kernels import kernel_choice, one_dnn
 from bertlib.kernels import native as native_kernels
 import optimization
 
@@ -145,7 +145,11 @@ COMPILABLE = [name for name, case in CASES.items() if case.compiles]
 
 def trained(kernel):
     """A case's kernel as training has it in the current graph, by the dtype of the first argument."""
-    return lambda **arguments: kernel(choice.choose(True, next(iter(arguments.values())).dtype), **arguments)
+    def run(**arguments):
+        dtype = next(iter(arguments.values())).dtype
+        return kernel(kernel_choice.choose_kernels(True, dtype), **arguments)
+
+    return run
 
 
 def arrays_of(case):
@@ -163,19 +167,19 @@ def gradient_for(shape):
 @contextlib.contextmanager
 def made_by(mode):
     """The kernels that this block adds to the current graph are made by one of `MODES`."""
-    if mode == "native" and native_kernels.ops() is None:
+    if mode == "native" and native_kernels.load_ops() is None:
         pytest.skip("no native kernels on this machine")
     if mode:
-        choice.compile_kernels()
+        kernel_choice.compile_kernels()
     with (contextlib.nullcontext() if mode == "native"
-          else mock.patch.object(native_kernels, "ops", lambda: None)):
+          else mock.patch.object(native_kernels, "load_ops", lambda: None)):
         yield
 
 
 @pytest.fixture
 def native():
     """The native ops."""
-    return native_kernels.ops() or pytest.skip("no native kernels on this machine")
+    return native_kernels.load_ops() or pytest.skip("no native kernels on this machine")
 
 
 @contextlib.contextmanager
@@ -274,13 +278,13 @@ def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are
 @pytest.mark.parametrize("dtype, tolerance", [(tf.bfloat16, 2**-6), (tf.float16, 2**-9)])
 def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, graph):
     # As pixels of 1, 2, 4 and 8 images; 523 rows stay one.
-    choice.compile_kernels()
+    kernel_choice.compile_kernels()
     chance = np.random.RandomState(0)
     kernel = chance.standard_normal([512, 576]).astype(np.float32)
     bias = chance.standard_normal([576]).astype(np.float32)
     inputs, targets = tf.placeholder(tf.float32, [None, 512]), tf.placeholder(tf.float32, [None, 576])
     arguments = [tf.cast(inputs, dtype), tf.constant(kernel), tf.constant(bias)]
-    outputs = choice.choose(True, dtype).linear(arguments[0], arguments[1:2], arguments[2:])
+    outputs = kernel_choice.choose_kernels(True, dtype).linear(arguments[0], arguments[1:2], arguments[2:])
     gradients = tf.gradients(outputs, arguments, [tf.cast(targets, dtype)])
     with tf.Session() as session:
         for size in (600, 1, 0, 523, 1792, 4096):
@@ -345,7 +349,7 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mod
         feed.update(zip(arguments.values(), arrays_of(case).values()))
         expected[name] = case.plain(**arguments)
         with made_by(mode):
-            found[name] = case.kernel(choice.choose(False, dtype), **{
+            found[name] = case.kernel(kernel_choice.choose_kernels(False, dtype), **{
                 argument: tensor if argument in PARAMETERS else tf.cast(tensor, dtype)
                 for argument, tensor in arguments.items()})
     assert not makers(graph.get_operations()) and "IdentityN" not in {
@@ -360,9 +364,10 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mod
 
 def inference_ops(dtype):
     """Types of the ops of a feed-forward sublayer in inference with kernels of this machine."""
-    choice.compile_kernels()
+    kernel_choice.compile_kernels()
     kernel, bias = tf.ones([6, 6]), tf.ones([6])
-    gelu_norm(choice.choose(False, dtype), tf.ones([8, 6], dtype), kernel, bias, kernel, bias, bias, bias)
+    gelu_norm(kernel_choice.choose_kernels(False, dtype), tf.ones([8, 6], dtype), kernel, bias, kernel, bias,
+              bias, bias)
     return [op.type for op in tf.get_default_graph().get_operations()]
 
 
@@ -376,13 +381,14 @@ def test_in_inference_a_product_and_what_follows_are_one_op_that_keeps_the_weigh
 
 def test_in_inference_a_session_may_run_batches_of_all_sizes(graph):
     # oneDNN chooses the order of the weights by the size of the first.
-    choice.compile_kernels()
+    kernel_choice.compile_kernels()
     chance = np.random.RandomState(0)
     kernel = chance.standard_normal([64, 48]).astype(np.float32)
     bias = chance.standard_normal([48]).astype(np.float32)
     inputs = tf.placeholder(tf.float32, [None, 64])
-    found = choice.choose(False, tf.bfloat16).linear(tf.cast(inputs, tf.bfloat16), [tf.constant(kernel)],
-                                                     [tf.constant(bias)])
+    found = kernel_choice.choose_kernels(False, tf.bfloat16).linear(tf.cast(inputs, tf.bfloat16),
+                                                                    [tf.constant(kernel)],
+                                                                    [tf.constant(bias)])
     with tf.Session() as session:
         session.run(tf.local_variables_initializer())
         for size in (7, 600, 1, 33, 600):
@@ -393,9 +399,10 @@ def test_in_inference_a_session_may_run_batches_of_all_sizes(graph):
 
 def training_ops(dtype, width=512):
     """Types of the ops of a linear layer and of its gradients, with kernels of this machine."""
-    choice.compile_kernels()
+    kernel_choice.compile_kernels()
     inputs, kernel, bias = tf.ones([8, width], dtype), tf.ones([width, 512]), tf.ones([512])
-    tf.gradients(choice.choose(True, dtype).linear(inputs, [kernel], [bias]), [inputs, kernel, bias])
+    tf.gradients(kernel_choice.choose_kernels(True, dtype).linear(inputs, [kernel], [bias]),
+                 [inputs, kernel, bias])
     return [op.type for op in tf.get_default_graph().get_operations()]
 
 
@@ -438,8 +445,8 @@ def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
     np.testing.assert_array_equal(found.get("x", found.get("inputs")),
                                   [0, 0, 1, 1] * gradient_for([1, 4]).astype(np.float16))
     in_inference = {
-        "gelu": lambda x: choice.choose(False, tf.float16).gelu(x),
-        "gelu_linear": lambda inputs, bias, kernel: choice.choose(False, tf.float16).linear(
+        "gelu": lambda x: kernel_choice.choose_kernels(False, tf.float16).gelu(x),
+        "gelu_linear": lambda inputs, bias, kernel: kernel_choice.choose_kernels(False, tf.float16).linear(
             inputs, [kernel], [bias], "GeluApproximate")}
     assert differentiate(in_inference[name], arrays, tf.float16)["output"].tolist() == [[0, 0, 41, 1000]]
 
@@ -454,15 +461,15 @@ def test_normalization_of_large_values_in_fp16_is_finite():
 
 def test_other_graphs_are_not_compiled(graph):
     with tf.Graph().as_default():
-        choice.compile_kernels()
-    choice.choose(True, tf.float32).gelu(tf.zeros([2]))
+        kernel_choice.compile_kernels()
+    kernel_choice.choose_kernels(True, tf.float32).gelu(tf.zeros([2]))
     assert not makers(graph.get_operations())
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(mode):
     def block(inputs, kernel, bias, gamma, beta):
-        kernels = choice.choose(True, tf.float32)
+        kernels = kernel_choice.choose_kernels(True, tf.float32)
 
         def mask(shape):
             return kernels.dropout_mask(inputs, shape, 1.0 - KEEP_PROBABILITY)
@@ -631,7 +638,7 @@ def _run_native_kernels(numbers_of_threads):
     # Else all sessions of the process share the first one's threads.
     os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
     tf.disable_v2_behavior()
-    ops, chance, feed = native_kernels.ops(), np.random.RandomState(0), {}
+    ops, chance, feed = native_kernels.load_ops(), np.random.RandomState(0), {}
 
     def fed(array):  # of constants TensorFlow would compute everything beforehand, on threads of its own
         tensor = tf.placeholder(array.dtype, array.shape)
@@ -800,10 +807,10 @@ def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
     with tf.Graph().as_default(), tf.Session() as session, made_by(mode):
         global_step = tf.train.get_or_create_global_step()
         if part is not None:
-            randomness.set_part(tf.constant(part))
+            randomness.set_micro_batch(tf.constant(part))
         if unequal:
-            randomness.unequal_micro_batches()
-        mask = choice.choose(True, tf.float32).formulas.dropout_mask(
+            randomness.mark_unequal_micro_batches()
+        mask = kernel_choice.choose_kernels(True, tf.float32).formulas.dropout_mask(
             shape, probability, "bert/embeddings/dropout#0")
         global_step.load(step, session)
         return session.run(mask)
@@ -859,11 +866,11 @@ def test_unequal_parts_share_no_booleans():
 def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
     step = tf.train.get_or_create_global_step()
     shape, part = tf.placeholder(tf.int32, [None]), tf.placeholder(tf.int32, [])
-    randomness.set_part(part)
+    randomness.set_micro_batch(part)
     if unequal:
-        randomness.unequal_micro_batches()
+        randomness.mark_unequal_micro_batches()
     with made_by("native"):
-        kernels = choice.choose(True, tf.float32)
+        kernels = kernel_choice.choose_kernels(True, tf.float32)
         draws = [make(shape, probability, "dropout#0") for make in (
             kernels.formulas.dropout_mask, randomness.bernoulli)]
         assert makers([draw.op for draw in draws]) == {"native"}

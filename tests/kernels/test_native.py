@@ -162,7 +162,7 @@ def test_two_processes_build_at_once(machine, copying):
         writer.write('case "$*" in *-shared*)\n'
                      f"  until [ $(grep -c -e -shared {copying.path}.calls) -ge 2 ]; do sleep 0.02; done ;; "
                      "esac\n")
-    had, log = machine.probe(both=["both"])
+    had, log = machine.probe(fork=["both"])
     assert had == [True, True] and log == 2 * [BUILDING.format("g++")]
     assert len(copying.calls()) == 6 and len(machine.kept()) == 1
 

@@ -137,7 +137,7 @@ def test_without_training_nothing_is_left_out(graph):
 
 def test_micro_batches_share_no_random_numbers_however_many_rows_they_have(graph):
     part = tf.placeholder(tf.int64, [])
-    randomness.set_part(part)
+    randomness.set_micro_batch(part)
     tf.train.get_or_create_global_step()
     modeling.BertModel(CONFIG, True, tf.convert_to_tensor(IDS, tf.int32), tf.convert_to_tensor(MASK),
                        remove_padding=True)

@@ -91,17 +91,18 @@ class Exported:
 
     def __init__(self, name, directory, tiny_model):
         self.model = written(directory / name, tiny_model, name)
-        self.task, self.path = task_of(name), export_model.write(self.model, str(directory / name / "export"))
+        self.task, self.path = task_of(name), export_model.export(self.model,
+                                                                  str(directory / name / "export"))
         task, chance = answers.TASKS[self.task](self.model), random.Random(name)
         self.texts = [asked(name, chance) for _ in range(EXAMPLES)]
         self.rows = [row for texts in self.texts for row in task.windows(*texts)[0]][:EXAMPLES]
         with tf.Graph().as_default():
-            model = session.Model(task.head, self.model.bert_config, self.model.checkpoint, task.more_inputs)
+            model = session.Model(task.head, self.model.bert_config, self.model.checkpoint, task.extra_inputs)
             self.expected = model(self.rows)
             model.close()
 
     def calls(self):
-        more = export_model.more_inputs(self.model, self.task)
+        more = export_model.extra_inputs(self.model, self.task)
         every = (*session.ENCODER_INPUTS, *more)
         inputs = {name: padded(self.rows, name) for name in every}
         examples = [serialized(row, every if index % 2 else ("input_ids", *more))
@@ -295,7 +296,7 @@ def test_warm_up_requests_are_those_that_tensorflow_serving_reads(exported):
     one, _ = exported["tagging_crf", "ids"]
     path = os.path.join(one.path, "assets.extra", "tf_serving_warmup_requests")
     log, names = prediction_log(), []
-    for record in record_files.first_records(path, 9):
+    for record in record_files.read_first_records(path, 9):
         found = log.FromString(record)
         assert found.SerializeToString(deterministic=True) == record
         request = found.predict_log.request
@@ -318,11 +319,11 @@ def model(tmp_path, tiny_model):
 @pytest.mark.slow(reason="three exports; test_export_versions.py has the versions")
 def test_each_export_is_a_version_of_its_own_and_whole_or_not_there(model, tmp_path, monkeypatch):
     directory = tmp_path / "export"
-    versions = [export_model.write(model, str(directory), warmup_requests=number) for number in (0, 2)]
+    versions = [export_model.export(model, str(directory), warmup_requests=number) for number in (0, 2)]
     assert [os.path.dirname(path) for path in versions] == [str(directory)] * 2
     assert int(os.path.basename(versions[0])) < int(os.path.basename(versions[1]))
     logs = [os.path.join(path, "assets.extra", warmup.FILE) for path in versions]
-    assert not os.path.exists(logs[0]) and len(record_files.first_records(logs[1], 99)) == 6
+    assert not os.path.exists(logs[0]) and len(record_files.read_first_records(logs[1], 99)) == 6
     before = sorted(directory.iterdir())
 
     def fail(*arguments):
@@ -330,7 +331,7 @@ def test_each_export_is_a_version_of_its_own_and_whole_or_not_there(model, tmp_p
 
     monkeypatch.setattr(warmup, "write", fail)
     with pytest.raises(OSError, match="no space"):
-        export_model.write(model, str(directory))
+        export_model.export(model, str(directory))
     assert sorted(directory.iterdir()) == before
 
 
@@ -341,14 +342,14 @@ def test_each_export_is_a_version_of_its_own_and_whole_or_not_there(model, tmp_p
 def test_what_cannot_be_exported_is_refused(model, tmp_path, asked_for, message):
     asked_for["directory"] = str(tmp_path / asked_for.get("directory", "export"))
     with pytest.raises((ValueError, OSError), match=message):
-        export_model.write(model, **asked_for)
+        export_model.export(model, **asked_for)
     assert not (tmp_path / "export").exists()
 
 
 def test_a_model_that_does_not_fit_its_configuration_is_refused(model, tmp_path):
     model.bert_config.num_hidden_layers += 1
     with pytest.raises(ValueError, match="layer_2"):
-        export_model.write(model, str(tmp_path / "export"))
+        export_model.export(model, str(tmp_path / "export"))
     assert not (tmp_path / "export").exists()
 
 
@@ -358,14 +359,14 @@ def test_a_model_that_does_not_fit_its_configuration_is_refused(model, tmp_path)
 def test_without_the_package_an_export_of_text_says_what_to_install(model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)
     with pytest.raises(ImportError, match=r"pip install tensorflow-text==\d+\.\d+\.\*"):
-        export_text.write(model, str(tmp_path / "export"))
+        export_text.export(model, str(tmp_path / "export"))
     assert not (tmp_path / "export").exists()
 
 
 def test_questions_are_not_exported_with_text(tmp_path, tiny_model):
     questions = written(tmp_path / "model", tiny_model, "questions")
     with pytest.raises(ValueError, match="An export without --text takes its ids"):
-        export_text.write(questions, str(tmp_path / "export"))
+        export_text.export(questions, str(tmp_path / "export"))
 
 
 @pytest.fixture(scope="module")
@@ -376,7 +377,7 @@ def of_texts(tmp_path_factory, tiny_model):
         if task_of(name) not in export_text.TASKS:
             continue
         one = made[name] = Exported(name, directory, tiny_model)
-        path = export_text.write(one.model, str(directory / name / "export_text"))
+        path = export_text.export(one.model, str(directory / name / "export_text"))
         if one.task == "tagging":
             inputs = {"text": [text for text, in one.texts]}
             words = [text.split() for text, in one.texts]
@@ -438,7 +439,7 @@ def test_tokens_in_the_graph_are_the_tokenizers(tmp_path):
                     {"max_input_chars_per_word": 3}):
         vocabulary = {word: index for index, word in enumerate(words)}
         tokenizer = tokenization.FullTokenizer(vocabulary, **options)
-        assert export_text.differences(tokenizer, texts) == (len(texts), 0, [])
+        assert export_text.compare_tokens(tokenizer, texts) == (len(texts), 0, [])
 
 
 @needs_package
@@ -446,6 +447,6 @@ def test_texts_with_other_tokens_are_counted():
     vocabulary = {word: index for index, word in enumerate(tiny.VOCABULARY)}
     tokenizer = tokenization.FullTokenizer(vocabulary, never_split=["[MASK]"])
     texts = ["a dog", "a [MASK]"] * 4
-    found = export_text.differences(tokenizer, texts, most=2)
+    found = export_text.compare_tokens(tokenizer, texts, most=2)
     assert found.texts == 8 and found.number == 4 and len(found.first) == 2
     assert found.first[0] == ("a [MASK]", ["a", "[MASK]"], ["a", "[UNK]", "[UNK]", "[UNK]"])

@@ -29,7 +29,7 @@ import tensorflow.compat.v1 as tf
 import test_locales
 from bertlib.serving import export_text
 tf.disable_v2_behavior()
-print(json.dumps([export_text.differences(tokenizer, test_locales.texts(*map(int, sys.argv[1:])))
+print(json.dumps([export_text.compare_tokens(tokenizer, test_locales.texts(*map(int, sys.argv[1:])))
                   for tokenizer in test_locales.tokenizers()]))
 """
 
@@ -56,7 +56,7 @@ def tokenizers():
 
 
 def differences(locale, end, step):
-    """What `export_text.differences` counts of the tokenizers in a process of that locale."""
+    """What `export_text.compare_tokens` counts of the tokenizers in a process of that locale."""
     paths = [str(pathlib.Path(__file__).parents[2]), str(pathlib.Path(__file__).parents[1]),
              str(pathlib.Path(__file__).parent)]
     done = subprocess.run([sys.executable, "-c", CHECK, str(end), str(step)], capture_output=True,
@@ -87,12 +87,12 @@ def test_a_model_that_is_served_in_another_locale_gives_the_same_answers(tmp_pat
                                         ["no", "yes", "perhaps"])
     asked = ["THIS IS IN THE RIVER", "A CHILD FINDS IT", "IN", "QUICKLY"]
     model = model_directory.read(str(directory))
-    path = export_text.write(model, str(tmp_path / "export"))
+    path = export_text.export(model, str(tmp_path / "export"))
     call = [path, "text_a", {"text_a": asked}]
     [answered] = run_plainly([call], tmp_path, "tensorflow_text", LC_ALL=LOCALES[0])
     task = answers.TASKS["classification"](model)
     with session.tf.Graph().as_default():
-        here = session.Model(task.head, model.bert_config, model.checkpoint, task.more_inputs)
+        here = session.Model(task.head, model.bert_config, model.checkpoint, task.extra_inputs)
         expected = here([task.windows(text)[0][0] for text in asked])
         here.close()
     for index, one in enumerate(expected):

@@ -16,7 +16,7 @@ def source(settings=(), fields=PAIR, required=1, flags=(), kind="classification"
            labels=("x", "y")):
     record = {"settings": dict(settings), "task": task}
     model = model_directory.ModelDirectory("out", kind, None, None, None, labels, record)
-    return questions.Source(model, fields, required, dict(flags))
+    return questions.QuestionReader(model, fields, required, dict(flags))
 
 
 def read(text, input_format, *arguments, ahead=1000, **options):
@@ -295,7 +295,7 @@ def test_sentences_in_columns_are_read_as_by_run_ner():
     ("one.CSV", "csv"), ("a.tsv.gz", "tsv"), ("a.JSON.GZ", "jsonl"), ("a.conll", "conll"), ("a.txt", "text"),
     ("-", "text"), ("csv", "text")])
 def test_the_format_is_that_of_the_ending_in_any_letter_case(name, expected):
-    assert questions.format_of(name) == expected
+    assert questions.format_from_name(name) == expected
 
 
 # --- Answers ---------------------------------------------------------------------------------------------
@@ -303,10 +303,10 @@ def test_the_format_is_that_of_the_ending_in_any_letter_case(name, expected):
 
 def test_an_answer_has_the_fields_of_the_input_and_overwrites_none():
     question = questions.Question(1, {"text_a": "ä", "label": "no"}, ("ä",))
-    assert json.loads(questions.of_answer(question, {"label": "yes"})) == {
+    assert json.loads(questions.format_answer(question, {"label": "yes"})) == {
         "label": "yes", "text_a": "ä", "input_label": "no"}
     for fields in ({"label": "1", "input_label": "2"}, {"input_label": "2", "label": "1"}):
-        found = json.loads(questions.of_answer(questions.Question(1, fields), {"label": "yes"}))
+        found = json.loads(questions.format_answer(questions.Question(1, fields), {"label": "yes"}))
         assert found == {"label": "yes", "input_label": "2", "input_input_label": "1"}
 
 
@@ -317,4 +317,4 @@ def test_columns_of_one_name_are_all_in_the_answer():
 
 def test_an_answer_that_is_no_json_is_an_error():
     with pytest.raises(ValueError, match="line 7 has a number that is not finite"):
-        questions.of_answer(questions.Question(7, {"text_a": "a"}), {"score": float("nan")})
+        questions.format_answer(questions.Question(7, {"text_a": "a"}), {"score": float("nan")})

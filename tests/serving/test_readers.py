@@ -30,27 +30,27 @@ def test_all_readers_see_the_same_examples_or_refuse_the_same_line(readers):
 
 def names_as_they_stand(monkeypatch):
     """Header names with the spaces around them."""
-    monkeypatch.setattr(columns.Places, "of", lambda place, column, flag: place.names.index(f"{column} ")
+    monkeypatch.setattr(columns.ColumnIndex, "of", lambda place, column, flag: place.names.index(f"{column} ")
                         if f"{column} " in (place.names or ()) else 0)
 
 
 def commas_alone(monkeypatch):
-    monkeypatch.setattr(tables, "_outside_quotes", lambda lines: ",")
+    monkeypatch.setattr(tables, "_drop_quoted", lambda lines: ",")
 
 
 def words_of_python(monkeypatch):
-    monkeypatch.setattr(tagging_data, "words_of", str.split)
+    monkeypatch.setattr(tagging_data, "split_words", str.split)
 
 
 def questions_without_header(monkeypatch):
     """The first row of a file is answered, whatever it is."""
-    source = questions.Source.__init__
+    source = questions.QuestionReader.__init__
 
     def init(self, *arguments):
         source(self, *arguments)
         self._reader._header = False
 
-    monkeypatch.setattr(questions.Source, "__init__", init)
+    monkeypatch.setattr(questions.QuestionReader, "__init__", init)
 
 
 @pytest.mark.parametrize("spoil", [names_as_they_stand, commas_alone, words_of_python,

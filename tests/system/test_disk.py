@@ -72,7 +72,7 @@ def test_what_the_system_says_in_numbers_and_tensorflow_in_words(number, said, t
     for error, name in ((OSError(number, os.strerror(number), "other"), "other"),
                         (OSError(number, os.strerror(number)), "given"), (of_tensorflow, f"{tmp_path}/part"),
                         (of_op, f"{tmp_path}/a b")):
-        with pytest.raises(OSError) as raised, files.explaining_disk("given", lambda: "All is kept."):
+        with pytest.raises(OSError) as raised, files.translate_disk_errors("given", lambda: "All is kept."):
             raise error
         assert str(raised.value).startswith(f"{name} could not be written: ")
         assert said in str(raised.value) and ". All is kept. " in str(raised.value)
@@ -83,7 +83,7 @@ def test_what_the_system_says_in_numbers_and_tensorflow_in_words(number, said, t
     tf.errors.OutOfRangeError(None, None, "End of sequence"), PermissionError(errno.EACCES, "denied", "file"),
     ValueError("No space left on device")])
 def test_other_errors_stay(error):
-    with pytest.raises(type(error)) as raised, files.explaining_disk("given"):
+    with pytest.raises(type(error)) as raised, files.translate_disk_errors("given"):
         raise error
     assert raised.value is error
 
@@ -133,7 +133,7 @@ def test_a_checkpoint_says_what_it_takes_and_what_is_kept(tmp_path):
     assert str(raised.value).startswith(
         f"The checkpoint of step 4 could not be saved in {tmp_path} (it is larger than files may be here")
     assert f"The last whole one is {tmp_path}/model.ckpt-2. Raise that limit" in str(raised.value)
-    problem = files.disk_problem(OSError(errno.ENOSPC, ""), str(tmp_path), 400_008)
+    problem = files.describe_disk_error(OSError(errno.ENOSPC, ""), str(tmp_path), 400_008)
     assert problem[0].startswith("the disk is full: it takes 0.40 MB, and ")
 
 

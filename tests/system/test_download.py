@@ -314,7 +314,7 @@ def test_sources_are_made_from_a_mirror_and_left_alone_when_there(server, tmp_pa
     server.files["/base/a/m.zip"], server.files["/base/a/file.bin"] = zip_of(MODEL), DATA
     for made in (True, False):
         for source in (ZIP, FILE):
-            assert http_download.obtain(source, str(tmp_path), f"{server.address}/base/") == made
+            assert http_download.download(source, str(tmp_path), f"{server.address}/base/") == made
     assert set(files_in(tmp_path)) == {"all/m/a.json", "all/m/b.txt", "all/m/more/c", "all/here.bin"}
     assert len(server.requests) == 2
 
@@ -323,7 +323,7 @@ def test_a_directory_of_another_content_is_not_touched(server, tmp_path):
     (tmp_path / "all" / "m").mkdir(parents=True)
     (tmp_path / "all" / "m" / "a.json").write_text("mine")
     with pytest.raises(FileExistsError, match="m is there already, but lacks b.txt. Move it away"):
-        http_download.obtain(ZIP, str(tmp_path), server.address)
+        http_download.download(ZIP, str(tmp_path), server.address)
     assert files_in(tmp_path) == {"all/m/a.json": b"mine"} and not server.requests
 
 
@@ -331,14 +331,14 @@ def test_a_zip_that_lies_there_is_used_and_kept(server, tmp_path):
     (tmp_path / "all").mkdir()
     (tmp_path / "all" / "m.zip").write_bytes(b"no zip")
     with pytest.raises(http_download.DamagedError, match="m.zip is damaged.*Remove the file"):
-        http_download.obtain(ZIP, str(tmp_path), server.address)
+        http_download.download(ZIP, str(tmp_path), server.address)
     (tmp_path / "all" / "m.zip").write_bytes(zip_of(MODEL))
-    assert http_download.obtain(ZIP, str(tmp_path), server.address) and not server.requests
+    assert http_download.download(ZIP, str(tmp_path), server.address) and not server.requests
     assert (tmp_path / "all" / "m.zip").exists() and (tmp_path / "all" / "m" / "a.json").exists()
 
 
 def test_a_damaged_zip_that_came_is_removed(server, tmp_path):
     server.files["/a/m.zip"] = b"no zip"
     with pytest.raises(http_download.DamagedError, match="It came from .*/a/m.zip and was removed"):
-        http_download.obtain(ZIP, str(tmp_path), server.address)
+        http_download.download(ZIP, str(tmp_path), server.address)
     assert not files_in(tmp_path)

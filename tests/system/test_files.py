@@ -14,15 +14,15 @@ def test_what_is_no_json_object_is_a_value_error_that_names_the_file(tmp_path, c
     path = tmp_path / "x.json"
     path.write_bytes(content)
     with pytest.raises(ValueError) as refused:
-        files.json_object(path)
+        files.read_json_object(path)
     assert str(path) in str(refused.value) and said in str(refused.value)
 
 
 def test_a_json_object_is_read(tmp_path):
     (tmp_path / "x.json").write_text('{"ä": [1]}', encoding="utf-8")
-    assert files.json_object(tmp_path / "x.json") == {"ä": [1]}
+    assert files.read_json_object(tmp_path / "x.json") == {"ä": [1]}
     with pytest.raises(FileNotFoundError):
-        files.json_object(tmp_path / "y.json")
+        files.read_json_object(tmp_path / "y.json")
 
 
 def test_what_exists_as_it_stands_is_no_glob(tmp_path):
@@ -30,7 +30,8 @@ def test_what_exists_as_it_stands_is_no_glob(tmp_path):
         (tmp_path / directory).mkdir()
         for name in ("x1.txt", "x[1].txt", "y.txt"):
             (tmp_path / directory / name).touch()
-    found = {pattern: [path.removeprefix(f"{tmp_path}/") for path in files.find(f"{tmp_path}/{pattern}")]
+    found = {pattern: [path.removeprefix(f"{tmp_path}/")
+                       for path in files.find_files(f"{tmp_path}/{pattern}")]
              for pattern in ("a[1]/x[1].txt", "a[1]/x*.txt", "a[1]/y.txt", "a?/y.txt", "a1/x[1].txt", "b/*")}
     assert found == {"a[1]/x[1].txt": ["a[1]/x[1].txt"], "a[1]/x*.txt": ["a[1]/x1.txt", "a[1]/x[1].txt"],
                      "a[1]/y.txt": ["a[1]/y.txt"], "a?/y.txt": ["a1/y.txt"],

@@ -20,7 +20,7 @@ from bertlib.system import locks
 HOLDER = """
 import sys
 from bertlib.system import locks
-with locks.directory(sys.argv[1]):
+with locks.lock_directory(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -64,7 +64,7 @@ def in_child(function):
 
 
 def take(path):
-    with locks.directory(path):
+    with locks.lock_directory(path):
         pass
 
 
@@ -91,15 +91,15 @@ def test_the_lock_of_a_killed_process_is_free_at_once(tmp_path):
 def test_a_process_holds_it_until_its_outermost_block_ends(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    with locks.directory(tmp_path / "real"):
-        with locks.directory(tmp_path / "link"):
+    with locks.lock_directory(tmp_path / "real"):
+        with locks.lock_directory(tmp_path / "link"):
             take(os.path.join(tmp_path, "link", ""))
         assert in_child(lambda: take(tmp_path / "real"))
     assert not in_child(lambda: take(tmp_path / "real"))
 
 
 def test_what_fails_in_the_block_gives_it_back(tmp_path):
-    with pytest.raises(ZeroDivisionError), locks.directory(tmp_path):
+    with pytest.raises(ZeroDivisionError), locks.lock_directory(tmp_path):
         raise ZeroDivisionError
     assert not in_child(lambda: take(tmp_path))
 
@@ -108,7 +108,7 @@ def test_a_child_neither_has_it_nor_keeps_it(tmp_path):
     reader, writer = os.pipe()
     holder = os.fork()
     if not holder:
-        with locks.directory(tmp_path):
+        with locks.lock_directory(tmp_path):
             child = os.fork()
             if not child:
                 os.read(reader, 1)  # outlives its parent
@@ -119,18 +119,18 @@ def test_a_child_neither_has_it_nor_keeps_it(tmp_path):
     os.write(writer, b".")
 
     # A child that leaves its parent's block gives nothing back.
-    with locks.directory(tmp_path):
+    with locks.lock_directory(tmp_path):
         assert not in_child(lambda: None)
         pid = os.fork()
         if not pid:
-            locks._give_back(next(iter(locks._held), "none"), tmp_path, ".lock")
+            locks._release(next(iter(locks._held), "none"), tmp_path, ".lock")
             os._exit(0)
         os.waitpid(pid, 0)
         assert in_child(lambda: take(tmp_path))
 
 
 def test_programs_that_are_started_do_not_inherit_it(tmp_path):
-    with locks.directory(tmp_path):
+    with locks.lock_directory(tmp_path):
         process = subprocess.Popen(["sleep", "30"], close_fds=False)
     try:
         assert not in_child(lambda: take(tmp_path))
@@ -140,11 +140,11 @@ def test_programs_that_are_started_do_not_inherit_it(tmp_path):
 
 
 def test_files_are_locked_one_by_one(tmp_path):
-    with locks.file(tmp_path / "one"):
-        with locks.file(tmp_path / "two"):
+    with locks.lock_file(tmp_path / "one"):
+        with locks.lock_file(tmp_path / "two"):
             assert sorted(path.name for path in tmp_path.iterdir()) == ["one.lock", "two.lock"]
         def take_one():
-            with locks.file(os.path.join(tmp_path, "one")):
+            with locks.lock_file(os.path.join(tmp_path, "one")):
                 pass
         assert in_child(take_one)
     assert not list(tmp_path.iterdir())
@@ -160,7 +160,7 @@ def test_a_lock_that_its_holder_removed_meanwhile_is_taken_anew(tmp_path, monkey
         real(descriptor, operation)
 
     monkeypatch.setattr(locks.fcntl, "flock", after_a_removal)
-    with locks.directory(tmp_path):
+    with locks.lock_directory(tmp_path):
         assert (tmp_path / ".lock").exists()
         assert in_child(lambda: take(tmp_path))
 
@@ -177,11 +177,11 @@ def test_where_there_are_no_locks_the_log_says_so(tmp_path, monkeypatch, warning
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(locks.fcntl, "flock", no_locks)
-    with locks.directory(tmp_path), locks.directory(tmp_path):
+    with locks.lock_directory(tmp_path), locks.lock_directory(tmp_path):
         pass
     assert warnings == [f"{tmp_path} cannot be locked, as its file system has no locks (No locks available): "
                         "start no second run that writes there."]
-    with locks.directory("gs://bucket/run"), locks.file("gs://bucket/run/file"):
+    with locks.lock_directory("gs://bucket/run"), locks.lock_file("gs://bucket/run/file"):
         pass
     assert [text.split(",")[0] for text in warnings[1:]] == [
         "gs://bucket/run cannot be locked", "gs://bucket/run/file cannot be locked"]

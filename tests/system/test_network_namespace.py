@@ -29,7 +29,7 @@ from bertlib.system import network_namespace
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 try:
     with network_namespace.Namespace() as namespace:
-        command = namespace.wrapped([sys.executable, "-S", "-c", sys.argv[2]])
+        command = namespace.wrap_command([sys.executable, "-S", "-c", sys.argv[2]])
         environment = {**os.environ, "PORT": str(namespace.listener.getsockname()[1])}
         process = subprocess.Popen(command, pass_fds=namespace.descriptors, env=environment)
         code = process.wait()
@@ -100,7 +100,7 @@ def test_root_keeps_the_right_to_files_of_others(namespace, tmp_path):
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o700)
     os.chown(theirs, network_namespaces.NOBODY, network_namespaces.NOBODY)
-    done = subprocess.run(namespace.wrapped(["sh", "-c", "echo written > theirs/file"]), cwd=tmp_path,
+    done = subprocess.run(namespace.wrap_command(["sh", "-c", "echo written > theirs/file"]), cwd=tmp_path,
                           pass_fds=namespace.descriptors, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     assert (theirs / "file").read_text() == "written\n"
@@ -131,7 +131,7 @@ sys.exit(7)
 def test_a_process_is_what_it_would_be_outside(namespace, tmp_path):
     plain = [sys.executable, "-S", "-c", DESCRIBE, "an argument", ""]
     ends = []
-    for command, descriptors in ((plain, []), (namespace.wrapped(plain), namespace.descriptors)):
+    for command, descriptors in ((plain, []), (namespace.wrap_command(plain), namespace.descriptors)):
         done = subprocess.run(command, pass_fds=descriptors, cwd=tmp_path, input="text", encoding="utf-8",
                               env={"A": "b"}, capture_output=True, start_new_session=True)
         ends.append((done.returncode, done.stdout, done.stderr))
@@ -139,7 +139,7 @@ def test_a_process_is_what_it_would_be_outside(namespace, tmp_path):
 
 
 def test_a_signal_ends_it_as_outside(namespace):
-    process = subprocess.Popen(namespace.wrapped(["sleep", "60"]), pass_fds=namespace.descriptors)
+    process = subprocess.Popen(namespace.wrap_command(["sleep", "60"]), pass_fds=namespace.descriptors)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == -signal.SIGTERM
 
@@ -185,7 +185,7 @@ def test_a_system_without_such_calls_is_an_error(monkeypatch):
 def decide(open_ports=None, arguments=()):
     """Returns (whether ports are closed, the warnings)."""
     warnings = []
-    with network_namespace.closed(open_ports, arguments, SERVERS, warnings.append) as namespace:
+    with network_namespace.for_processes(open_ports, arguments, SERVERS, warnings.append) as namespace:
         return namespace is not None, warnings
 
 
@@ -236,5 +236,5 @@ def test_ports_between_machines_cannot_be_closed(open_ports, complaint, monkeypa
     monkeypatch.setattr(network_namespace, "Namespace", None)
     machines, warnings = cluster.Cluster(("a:1", "b:1"), 0), []
     with contextlib.nullcontext() if complaint is None else pytest.raises(ValueError, match=complaint):
-        with network_namespace.of_replicas(machines, open_ports, [], warnings.append) as namespace:
+        with network_namespace.for_replicas(machines, open_ports, [], warnings.append) as namespace:
             assert namespace is None and warnings == []

@@ -34,7 +34,7 @@ def everything(folder):
 
 def test_a_fifo_gets_the_bytes_and_stays(fifo, tmp_path):
     path, content = fifo
-    with locks.file(str(path)):
+    with locks.lock_file(str(path)):
         files.write_text(str(path), "ä\n")
     assert content() == "ä\n".encode()
     assert stat.S_ISFIFO(os.stat(path).st_mode) and everything(tmp_path) == ["fifo"]
@@ -45,7 +45,7 @@ def test_a_device_gets_the_bytes_and_stays(tmp_path):
     (tmp_path / "link").symlink_to(null)
     before = everything(tmp_path)
     for name in (null, str(tmp_path / "link")):
-        with locks.file(name):
+        with locks.lock_file(name):
             files.write_text(name, "x")
     assert is_device(null) and is_device(tmp_path / "link") and everything(tmp_path) == before
 
@@ -66,7 +66,7 @@ def test_a_link_stays_and_the_file_that_it_leads_to_is_replaced(tmp_path, target
     (folder / "there").write_text("before")
     (tmp_path / "other").symlink_to(f"folder/{target}")
     (tmp_path / "link").symlink_to(tmp_path / "other")
-    with files.replacing(str(tmp_path / "link")) as partial:
+    with files.atomic_replacement(str(tmp_path / "link")) as partial:
         with open(partial, "w") as writer:
             writer.write("after")
         assert not (folder / "new").exists() and (folder / "there").read_text() == "before"
@@ -78,7 +78,7 @@ def test_a_link_stays_and_the_file_that_it_leads_to_is_replaced(tmp_path, target
 def test_a_link_that_cannot_be_written_to_leaves_all_unchanged(tmp_path):
     (tmp_path / "file").write_text("before")
     (tmp_path / "link").symlink_to("file")
-    with pytest.raises(KeyError), files.replacing(str(tmp_path / "link")) as partial:
+    with pytest.raises(KeyError), files.atomic_replacement(str(tmp_path / "link")) as partial:
         with open(partial, "w") as writer:
             writer.write("after")
         raise KeyError
@@ -98,9 +98,9 @@ def test_an_error_of_a_device_names_it_and_gives_no_advice_about_disks(tmp_path)
 
 def test_a_link_and_its_file_have_one_lock(tmp_path):
     (tmp_path / "link").symlink_to("file")
-    with locks.file(str(tmp_path / "link")):
+    with locks.lock_file(str(tmp_path / "link")):
         assert everything(tmp_path) == ["file.lock", "link"]
-        with contextlib.suppress(locks.InUseError), locks.file(str(tmp_path / "file")):
+        with contextlib.suppress(locks.InUseError), locks.lock_file(str(tmp_path / "file")):
             assert everything(tmp_path) == ["file.lock", "link"]
 
 
@@ -109,4 +109,4 @@ def test_regular_files_directories_and_what_is_not_there_are_not_special(tmp_pat
     (tmp_path / "link").symlink_to("nothing")
     assert not any(map(files.is_special,
                        [tmp_path, *map(str, tmp_path.iterdir()), tmp_path / "nothing", "gs://b/x"]))
-    assert re.fullmatch(r".*/nothing", files.followed(str(tmp_path / "link")))
+    assert re.fullmatch(r".*/nothing", files.resolve_links(str(tmp_path / "link")))

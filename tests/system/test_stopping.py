@@ -38,7 +38,7 @@ class Stopping:
     def ran(self):
         self.micro_batches += 1
         if self.micro_batches == self.at:
-            self.request.make()
+            self.request.set()
         return np.float32(0)
 
 

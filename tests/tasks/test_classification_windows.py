@@ -65,9 +65,9 @@ def examples_of(texts):
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_what_is_stored_and_how_long_the_texts_were(num_workers):
     texts = ["a b c", "a b c d e f", "h", ""] * 300  # more than one worker gets at a time
-    conversion = classifier_features.Conversion(
+    conversion = classifier_features.FeatureRecords(
         examples_of(texts), ["0", "1"], 5, tokenization.FullTokenizer(VOCABULARY), num_workers, doc_stride=2)
-    rows = [record_files.features_of(record) for record in conversion]
+    rows = [record_files.parse_features(record) for record in conversion]
     stored = [(list(row["input_ids"].int64_list.value), row["label_ids"].int64_list.value[0]) for row in rows]
     expected = [("a b c", 0), ("a b c", 1), ("c d e", 1), ("e f", 1), ("h", 0), ("", 1)]
     assert stored == [([VOCABULARY[word] for word in ["[CLS]", *text.split(), "[SEP]"]]
@@ -80,10 +80,10 @@ def test_what_is_stored_and_how_long_the_texts_were(num_workers):
 def test_kept_records_are_those_that_are_written(tmp_path):
     written = []
     for keep in (False, True):
-        conversion = classifier_features.Conversion(examples_of(["a b c d e", "a"]), ["0", "1"], 4,
-                                                    tokenization.FullTokenizer(VOCABULARY), doc_stride=1)
+        conversion = classifier_features.FeatureRecords(examples_of(["a b c d e", "a"]), ["0", "1"], 4,
+                                                        tokenization.FullTokenizer(VOCABULARY), doc_stride=1)
         if keep:
-            assert conversion.keep() == 5
+            assert conversion.cache() == 5
         conversion.write(str(tmp_path / "records"))
         written.append((tmp_path / "records").read_bytes())
         assert conversion.windows == [4, 1]
@@ -120,7 +120,8 @@ def test_metrics_of_probabilities_are_those_of_the_logits(classes):
     logits = 2 * generator.standard_normal((30, classes)) + np.eye(classes)[labels]
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     rows = [{"probabilities": row.astype(np.float32)} for row in probabilities]
-    found = head.values_of(classification_head.Classifier(classes).metrics_of(rows, labels.tolist()))
+    found = head.evaluate_metrics(classification_head.Classifier(classes).compute_metrics(rows,
+                                                                                          labels.tolist()))
     with tf.Graph().as_default(), tf.Session() as session:
         losses = -np.log(probabilities[np.arange(30), labels])
         metrics = classification_head.metric_fn(*map(tf.constant, (
@@ -137,13 +138,13 @@ def test_metrics_of_probabilities_are_those_of_the_logits(classes):
 
 def test_a_probability_of_0_has_a_finite_loss():
     rows = [{"probabilities": np.array([0, 1], np.float32)}]
-    found = head.values_of(classification_head.Classifier(2).metrics_of(rows, [0]))
+    found = head.evaluate_metrics(classification_head.Classifier(2).compute_metrics(rows, [0]))
     assert 80 < found["eval_loss"] < 100
 
 
 def test_metrics_of_scores():
     rows = [{"scores": np.float32(score)} for score in (1, 2, 4)]
-    found = head.values_of(regression_head.Regressor().metrics_of(rows, [1.0, 4.0, 3.0]))
+    found = head.evaluate_metrics(regression_head.Regressor().compute_metrics(rows, [1.0, 4.0, 3.0]))
     np.testing.assert_allclose(found["eval_loss"], 5 / 3, rtol=1e-6)
     np.testing.assert_allclose(found["eval_spearman"], 0.5, rtol=1e-6)
 
@@ -152,7 +153,8 @@ def test_metrics_of_several_labels():
     labels = np.array([[1, 0], [1, 1], [0, 0]])
     probabilities = np.array([[0.9, 0.6], [0.8, 0.7], [0.2, 0.1]])
     rows = [{"probabilities": row.astype(np.float32)} for row in probabilities]
-    found = head.values_of(multilabel_head.MultilabelClassifier(["a", "b"]).metrics_of(rows, labels.tolist()))
+    found = head.evaluate_metrics(multilabel_head.MultilabelClassifier(["a", "b"]).compute_metrics(rows,
+                                                                                                   labels.tolist()))
     np.testing.assert_allclose(found["eval_f1_micro"], sklearn_metrics.f1_score(
         labels, probabilities > 0.5, average="micro"), rtol=1e-6)
     losses = [sklearn_metrics.log_loss(labels[:, column], probabilities[:, column]) for column in (0, 1)]

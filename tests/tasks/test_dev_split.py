@@ -12,14 +12,14 @@ from bertlib.tasks.classification import dev_split, row_examples
 
 def part_of(labels):
     rows = [row_examples.Row(index + 1, f"text {index}", None, label) for index, label in enumerate(labels)]
-    return row_examples.Part("train.csv", rows, True)
+    return row_examples.Split("train.csv", rows, True)
 
 
 def part_of_texts(*texts):
     """Rows of texts, or of pairs, with the labels x and y in turn."""
     pairs = [text if isinstance(text, tuple) else (text, None) for text in texts]
-    return row_examples.Part("train.csv", [row_examples.Row(index + 1, *pair, "xy"[index % 2])
-                                           for index, pair in enumerate(pairs)], True)
+    return row_examples.Split("train.csv", [row_examples.Row(index + 1, *pair, "xy"[index % 2])
+                                            for index, pair in enumerate(pairs)], True)
 
 
 def contents(rows):
@@ -32,7 +32,7 @@ def contents(rows):
 
 def test_a_split_is_stratified_and_keeps_each_label():
     part = part_of(["x"] * 60 + ["y"] * 30 + ["z"] * 9 + ["only"])
-    train, dev, unused = dev_split.split(part, 0.2)
+    train, dev, unused = dev_split.stratified_split(part, 0.2)
     assert sorted([*train.rows, *dev.rows]) == part.rows and not unused
     for side in (train, dev):
         assert [row.line for row in side.rows] == sorted(row.line for row in side.rows)
@@ -44,7 +44,8 @@ def test_a_split_is_stratified_and_keeps_each_label():
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5])
-@pytest.mark.parametrize("draw", [dev_split.split, lambda *part: dev_split.split_by_seed(*part, seed=3)])
+@pytest.mark.parametrize("draw",
+                         [dev_split.stratified_split, lambda *part: dev_split.split_by_seed(*part, seed=3)])
 def test_no_label_is_lost_to_the_evaluation(draw, fraction):
     part = part_of([str(index // 2) for index in range(40)] + ["more"] * 7)
     train = draw(part, fraction).train
@@ -56,28 +57,28 @@ def test_no_label_is_lost_to_the_evaluation(draw, fraction):
     [("a", "b")[:index % 3] for index in range(60)]])
 def test_a_split_depends_on_contents_and_not_on_the_order_of_rows(labels):
     part = part_of(labels)
-    expected = contents(dev_split.split(part, 0.2).dev.rows)
+    expected = contents(dev_split.stratified_split(part, 0.2).dev.rows)
     for seed in range(5):
         rows = random.Random(seed).sample(part.rows, len(part.rows))
         moved = [row._replace(line=line) for line, row in enumerate(rows, 2)]
-        assert contents(dev_split.split(part._replace(rows=moved), 0.2).dev.rows) == expected
+        assert contents(dev_split.stratified_split(part._replace(rows=moved), 0.2).dev.rows) == expected
 
 
 def test_a_split_is_the_same_on_each_machine():
     # Recorded: a new version that draws other rows would change what models are compared on.
-    dev = dev_split.split(part_of(["x", "y"] * 30), 0.2).dev
+    dev = dev_split.stratified_split(part_of(["x", "y"] * 30), 0.2).dev
     assert [row.line for row in dev.rows] == [5, 6, 13, 18, 20, 24, 29, 45, 46, 47, 53, 60]
 
 
 def test_scores_are_split_over_their_range():
     part = part_of([float(index * 37 % 100) for index in range(100)])
-    dev = dev_split.split(part, 0.2).dev
+    dev = dev_split.stratified_split(part, 0.2).dev
     assert collections.Counter(int(row.label // 10) for row in dev.rows) == dict.fromkeys(range(10), 2)
 
 
 def test_several_labels_are_split_by_the_rarest():
     labels = [("common", "rare") if index % 5 == 0 else ("common",) for index in range(50)] + [()] * 10
-    dev = dev_split.split(part_of(labels), 0.2).dev
+    dev = dev_split.stratified_split(part_of(labels), 0.2).dev
     counts = collections.Counter(row.label for row in dev.rows)
     assert counts == {("common", "rare"): 2, ("common",): 8, (): 2}
 
@@ -86,12 +87,12 @@ def test_the_same_texts_are_on_one_side_and_those_of_two_labels_stay():
     rows = [row_examples.Row(line, f"text {line // 3 % 20}", None,
                              "xy"[line // 3 % 2]) for line in range(120)]
     rows += [row_examples.Row(200 + line, "same", None, "xyz"[line]) for line in range(3)]
-    train, dev, _ = dev_split.split(row_examples.Part("train.csv", rows, True), 0.3)
+    train, dev, _ = dev_split.stratified_split(row_examples.Split("train.csv", rows, True), 0.3)
     assert len(dev.rows) == 36 and not {row.text_a for row in dev.rows} & {row.text_a for row in train.rows}
     assert collections.Counter(row.label for row in dev.rows) == {"x": 18, "y": 18}
     assert {row.line for row in train.rows} >= {200, 201, 202}
     pairs = [row_examples.Row(line, "same", f"text {line}", "xy"[line % 2]) for line in range(10)]
-    assert len(dev_split.split(row_examples.Part("train.csv", pairs, True), 0.2).dev.rows) == 2
+    assert len(dev_split.stratified_split(row_examples.Split("train.csv", pairs, True), 0.2).dev.rows) == 2
 
 
 VARIANTS = [str.upper, str.title, lambda text: f"  {text}", lambda text: text.replace(" ", "\u00a0 "),
@@ -106,7 +107,7 @@ def test_near_duplicates_are_on_one_side(variant):
     rows = [row_examples.Row(index + 1, text, None, "xy"[index % 40 % 2])
             for index, text in enumerate([*texts, *map(variant, texts)])]
     assert len({row.text_a for row in rows}) == 80
-    train, dev, _ = dev_split.split(row_examples.Part("train.csv", rows, True), 0.25)
+    train, dev, _ = dev_split.stratified_split(row_examples.Split("train.csv", rows, True), 0.25)
     on_dev, on_train = ({(row.line - 1) % 40 for row in side.rows} for side in (dev, train))
     assert len(dev.rows) == 20 and not on_dev & on_train
 
@@ -115,16 +116,16 @@ def test_swapped_pairs_are_on_one_side():
     pairs = [(f"left {number}", f"right {number}") for number in range(40)]
     rows = [row_examples.Row(index + 1, *pair, "xy"[index % 40 % 2])
             for index, pair in enumerate([*pairs, *((second, first) for first, second in pairs)])]
-    train, dev, _ = dev_split.split(row_examples.Part("train.csv", rows, True), 0.25)
+    train, dev, _ = dev_split.stratified_split(row_examples.Split("train.csv", rows, True), 0.25)
     on_dev, on_train = ({(row.line - 1) % 40 for row in side.rows} for side in (dev, train))
     assert len(dev.rows) == 20 and not on_dev & on_train
 
 
 def test_texts_that_differ_in_words_are_told_apart():
     texts = ["a cat", "a  cat s", "acat", "a cat.", "a càt", "a cat2", "a cat²"]
-    assert len({text_keys.of_texts(text) for text in texts}) == len(texts)
-    assert text_keys.of_texts("a", "b") != text_keys.of_texts("a b") != text_keys.of_texts("a", "c")
-    assert text_keys.of_texts("a") != text_keys.of_texts("a", "")
+    assert len({text_keys.text_key(text) for text in texts}) == len(texts)
+    assert text_keys.text_key("a", "b") != text_keys.text_key("a b") != text_keys.text_key("a", "c")
+    assert text_keys.text_key("a") != text_keys.text_key("a", "")
 
 
 def test_a_split_that_would_be_empty_is_refused():
@@ -132,7 +133,7 @@ def test_a_split_that_would_be_empty_is_refused():
                                      (["x", "y", "z"], 0.5, "none that may be taken, for .* Name")):
         with pytest.raises(ValueError, match=rf"^--dev_fraction=.* of the \d examples in train.csv is "
                            f"{advice} a --dev_file"):
-            dev_split.split(part_of(labels), fraction)
+            dev_split.stratified_split(part_of(labels), fraction)
 
 
 def test_the_rule_of_earlier_versions_is_kept():
@@ -156,13 +157,13 @@ ROWS = [row_examples.Row(2, "a cat", None, "x"),
 
 
 def found_in(rows, stored_rows=ROWS):
-    text = dev_split.stored(row_examples.Part("train.csv", stored_rows, True))
-    part = row_examples.Part("new.csv", rows, True)
-    return dev_split.split_as_stored(part, dev_split.read_stored(text, "dev_rows.txt"), "dev_rows.txt")
+    text = dev_split.format_dev_rows(row_examples.Split("train.csv", stored_rows, True))
+    part = row_examples.Split("new.csv", rows, True)
+    return dev_split.split_by_dev_rows(part, dev_split.parse_dev_rows(text, "dev_rows.txt"), "dev_rows.txt")
 
 
 def test_stored_rows_are_a_line_each_and_tell_rows_apart():
-    text = dev_split.stored(row_examples.Part("train.csv", ROWS, True))
+    text = dev_split.format_dev_rows(row_examples.Split("train.csv", ROWS, True))
     comment, header, *lines = text.splitlines()
     assert comment.startswith("# ") and header == "line\tdigest"
     assert [line.split("\t")[0] for line in lines] == ["2", "3", "5"]
@@ -170,8 +171,8 @@ def test_stored_rows_are_a_line_each_and_tell_rows_apart():
     assert lines[0] == "2\t7994d71fa6fc751bc3dccb3f95c714b8"
     others = [ROWS[0]._replace(label="y"), ROWS[0]._replace(text_b=""), ROWS[0]._replace(text_a="A cat"),
               ROWS[2]._replace(label="0.1"), ROWS[1]._replace(label=("a",))]
-    assert len({dev_split.digest_of(row) for row in [*ROWS, *others]}) == 8
-    assert dev_split.digest_of(ROWS[1]._replace(label=("a", "b"), line=9)) == dev_split.digest_of(ROWS[1])
+    assert len({dev_split.row_digest(row) for row in [*ROWS, *others]}) == 8
+    assert dev_split.row_digest(ROWS[1]._replace(label=("a", "b"), line=9)) == dev_split.row_digest(ROWS[1])
 
 
 def test_stored_rows_are_found_wherever_they_are():
@@ -210,7 +211,7 @@ def test_a_stored_row_that_is_missing_or_was_changed_is_an_error(rows):
     lambda text: text.replace("digest", "row"), lambda text: text.replace("\n2\t", "\n2 "),
     lambda text: text.replace("\n2\t", "\nx\t"), lambda text: "\n".join(text.split("\n")[:2]) + "\n"])
 def test_damaged_rows_are_refused(damage):
-    text = dev_split.stored(row_examples.Part("train.csv", ROWS, True))
-    assert len(dev_split.read_stored(text, "dev_rows.txt")) == 3
+    text = dev_split.format_dev_rows(row_examples.Split("train.csv", ROWS, True))
+    assert len(dev_split.parse_dev_rows(text, "dev_rows.txt")) == 3
     with pytest.raises(ValueError, match="^dev_rows.txt is damaged"):
-        dev_split.read_stored(damage(text), "dev_rows.txt")
+        dev_split.parse_dev_rows(damage(text), "dev_rows.txt")

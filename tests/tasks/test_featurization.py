@@ -166,18 +166,18 @@ def test_rows_are_encoded_as_by_protobuf(weights, ids, label, long):
     row = {"weights": weights, "ids": ids, "label": [label], "ünused": [], "long": long}
     padded = {field.name: row[field.name] + [0] * (math.prod(field.shape) - len(row[field.name]))
               for field in FIELDS}
-    expected = record_files.encode(FIELDS, padded)
+    expected = record_files.encode_example(FIELDS, padded)
     encoder = example_encoding.Encoder(FIELDS)
     assert encoder(row) == encoder(padded) == expected
     assert encoder({**row, "long": example_encoding.varints(long),
                     "ids": example_encoding.varints(ids)}) == expected
-    assert example_encoding.count(example_encoding.varints(long)) == len(long)
+    assert example_encoding.count_varints(example_encoding.varints(long)) == len(long)
 
 
 def test_numpy_values_are_encoded_too():
     fields = [Field("ids", "int64", (3,)), Field("weights", "float32", (2,))]
     row = {"ids": np.array([-1, 300, 70000], np.int64), "weights": np.array([0.1, np.inf], np.float32)}
-    assert example_encoding.Encoder(fields)(row) == record_files.encode(fields, row)
+    assert example_encoding.Encoder(fields)(row) == record_files.encode_example(fields, row)
 
 
 @pytest.mark.parametrize("values", [[1, 2, 3], b"\1\2\3"])
@@ -223,7 +223,7 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
         tokenizer.convert_tokens_to_ids = lambda tokens: list(range(len(tokens)))
     record = list(classifier_data.serialize(examples_of(["one two"] * 5), LABELS, 8, tokenizer))[4]
     fields = classifier_data.feature_fields(8)
-    assert record == record_files.encode(fields, {
+    assert record == record_files.encode_example(fields, {
         "input_ids": [0, 1, 2, 3, 4, 5, 6, 0], "input_mask": [1] * 7 + [0],
         "segment_ids": [0] * 4 + [1] * 3 + [0], "label_ids": 0, "is_real_example": 1})
 

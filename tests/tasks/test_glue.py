@@ -175,17 +175,18 @@ def test_the_benchmark_has_eleven_test_sets():
 
 
 def test_labels_are_written_in_words_and_scores_within_the_range(tmp_path):
-    glue.write(tmp_path, classifier_data.MnliProcessor(), "test_mismatched", ["neutral", "entailment"])
+    glue.write_predictions(tmp_path, classifier_data.MnliProcessor(), "test_mismatched",
+                           ["neutral", "entailment"])
     assert [path.name for path in tmp_path.iterdir()] == ["MNLI-mm.tsv"]
     assert (tmp_path / "MNLI-mm.tsv").read_text() == "index\tprediction\n0\tneutral\n1\tentailment\n"
-    glue.write(tmp_path, classifier_data.StsbProcessor(), "test", [-0.2, 1e-7, 3.25, 5.75])
+    glue.write_predictions(tmp_path, classifier_data.StsbProcessor(), "test", [-0.2, 1e-7, 3.25, 5.75])
     assert (tmp_path / "STS-B.tsv").read_text() == (
         "index\tprediction\n0\t0.000000\n1\t0.000000\n2\t3.250000\n3\t5.000000\n")
-    glue.write(tmp_path, classifier_data.XnliProcessor(), "test", ["neutral"])
+    glue.write_predictions(tmp_path, classifier_data.XnliProcessor(), "test", ["neutral"])
     assert len(list(tmp_path.iterdir())) == 2
     for name, labels in (("MNLI-mm.tsv", ["neutral", "entailment"]), ("STS-B.tsv", None)):
         size = 2 if labels else 4
-        assert glue.problem_in(tmp_path / name, glue.TestSet("task", size, labels)) is None
+        assert glue.find_problem(tmp_path / name, glue.TestSet("task", size, labels)) is None
 
 
 HEADER = b"index\tprediction\n"
@@ -210,7 +211,7 @@ HEADER = b"index\tprediction\n"
 def test_what_is_wrong_with_a_file_of_predictions(content, labels, problem, tmp_path):
     path = tmp_path / "X.tsv"
     path.write_bytes(content)
-    found = glue.problem_in(path, glue.TestSet("x", 2, labels))
+    found = glue.find_problem(path, glue.TestSet("x", 2, labels))
     if problem is None:
         assert found is None
     else:

@@ -42,7 +42,7 @@ class Tagger:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         # Each example counts alike, so that micro-batches of equal size make the same step as the batch.
         loss = tf.reduce_mean(tf.reduce_sum(losses * counts, 1) / tf.maximum(tf.reduce_sum(counts, 1), 1.0))
-        return head.Outputs(loss, {"tags": tags}, (self.metrics, [labels, tags, counts]))
+        return head.HeadOutputs(loss, {"tags": tags}, (self.metrics, [labels, tags, counts]))
 
     def metrics(self, labels, tags, counts):
         """Precision and recall of all tags but the first one, which is outside of any entity."""
@@ -126,7 +126,7 @@ def test_a_head_learns_is_evaluated_and_predicts(arrays, tiny_model, tmp_path):
     tagger = trained(arrays, tiny_model, tmp_path)
     found = tagger.evaluate(input_fn_builder(arrays, False))
     assert min(found["accuracy"], found["precision"], found["recall"]) > 0.95
-    predicted = list(input_pipeline.in_order(tagger.predict(input_fn_builder(arrays, False))))
+    predicted = list(input_pipeline.restore_file_order(tagger.predict(input_fn_builder(arrays, False))))
     tags = np.array([np.pad(row["tags"], (0, tiny.SEQ_LENGTH - len(row["tags"]))) for row in predicted])
     counts = arrays["tag_ids"] >= 0
     assert (tags == arrays["tag_ids"])[counts].mean() == pytest.approx(found["accuracy"], abs=1e-6)

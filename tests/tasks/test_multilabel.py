@@ -85,7 +85,7 @@ def test_the_loss_is_the_mean_binary_cross_entropy_and_variables_are_called_as_a
 
 
 def test_labels_are_read_as_a_0_or_1_for_each(tmp_path, graph):
-    target = targets.SeveralLabels(NAMES)
+    target = targets.MultiLabel(NAMES)
     examples = [classifier_features.InputExample(f"train-{index}", "a b", None, label)
                 for index, label in enumerate([("red",), (), ("red", "blue")])]
     path = str(tmp_path / "eval.tf_record")
@@ -101,19 +101,20 @@ def test_labels_are_read_as_a_0_or_1_for_each(tmp_path, graph):
 
 def test_the_best_of_a_prediction():
     probabilities = np.array([0.25, 0.5, 0.3], np.float32)
-    assert targets.of(NAMES).best(probabilities) == "green"
-    assert targets.SeveralLabels(NAMES, 0.3, "|").best(probabilities) == "green|red"
-    assert targets.SeveralLabels(NAMES, 0.6).best(probabilities) == ""
-    assert targets.of(None).best(np.float32(2.5)) == 2.5
-    target = targets.SeveralLabels(NAMES)
-    assert targets.of(target) is target
-    assert target.id_of(["red", "red"]) == [0, 0, 1] and targets.of(NAMES).stand_in == "blue"
+    assert targets.create_target(NAMES).predicted_label(probabilities) == "green"
+    assert targets.MultiLabel(NAMES, 0.3, "|").predicted_label(probabilities) == "green|red"
+    assert targets.MultiLabel(NAMES, 0.6).predicted_label(probabilities) == ""
+    assert targets.create_target(None).predicted_label(np.float32(2.5)) == 2.5
+    target = targets.MultiLabel(NAMES)
+    assert targets.create_target(target) is target
+    assert target.encode_label(["red", "red"]) == [0, 0,
+                                                   1] and targets.create_target(NAMES).default_label == "blue"
 
 
 @pytest.mark.parametrize("target, label, expected", [
-    (targets.of(NAMES), "pink", "label 'pink' is not one of blue, green, red"),
-    (targets.SeveralLabels(NAMES), ("red", "pink"), "label 'pink' is not one of blue, green, red"),
-    (targets.of(None), "pink", "label 'pink' is no number")])
+    (targets.create_target(NAMES), "pink", "label 'pink' is not one of blue, green, red"),
+    (targets.MultiLabel(NAMES), ("red", "pink"), "label 'pink' is not one of blue, green, red"),
+    (targets.create_target(None), "pink", "label 'pink' is no number")])
 def test_a_label_that_is_none_of_the_target_is_refused(target, label, expected):
     with pytest.raises(ValueError, match=expected):
-        target.id_of(label)
+        target.encode_label(label)

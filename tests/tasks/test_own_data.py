@@ -44,7 +44,7 @@ def contents(part):
 def test_each_format_has_the_same_examples(ending, compressed, tmp_path):
     path = written(tmp_path, f"train{ending.lower()}{compressed}", EXAMPLES)
     ending, path = ending.lower(), str(pathlib.Path(path).rename(tmp_path / f"train{ending}{compressed}"))
-    part = row_examples.Reader("classification", ["question", "answer"], ["kind"]).read(path)
+    part = row_examples.ExampleReader("classification", ["question", "answer"], ["kind"]).read(path)
     expected = [(first.replace("\n", " ") if ending == ".tsv" else first, *rest)
                 for first, *rest in EXAMPLES]
     assert contents(part) == expected and part.is_labelled
@@ -59,14 +59,14 @@ def test_each_format_has_the_same_examples(ending, compressed, tmp_path):
 def test_columns_are_named_or_numbered_with_or_without_a_header_row(text, label, header, tmp_path):
     has_header = header or any(isinstance(column, str) for column in text + label)
     path = written(tmp_path, "train.csv", EXAMPLES, NAMES if has_header else None)
-    part = row_examples.Reader("classification", text, label, header).read(path)
+    part = row_examples.ExampleReader("classification", text, label, header).read(path)
     assert contents(part) == [tuple(row) for row in EXAMPLES]
 
 
 def test_a_single_text_a_byte_order_mark_and_spaces_around_names_and_labels(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("\ufefflabel, text\nyes , a cat\n no,a dog\n\n\n")
-    reader = row_examples.Reader("classification")
+    reader = row_examples.ExampleReader("classification")
     assert contents(reader.read(str(path))) == [(" a cat", None, "yes"), ("a dog", None, "no")]
     assert (reader.text, reader.label) == (["text"], ["label"])
 
@@ -76,7 +76,7 @@ def test_a_single_text_a_byte_order_mark_and_spaces_around_names_and_labels(tmp_
     (["class", "answer", "question"], ["question", "answer"])])
 def test_usual_names_are_found(names, text, tmp_path):
     path = written(tmp_path, "train.tsv", [["a", "b", "c"], ["d", "e", "f"]], names)
-    reader = row_examples.Reader("classification")
+    reader = row_examples.ExampleReader("classification")
     reader.read(path)
     assert reader.text == text and len(reader.label) == 1
 
@@ -84,14 +84,14 @@ def test_usual_names_are_found(names, text, tmp_path):
 @pytest.mark.parametrize("text, columns", [
     ("question,answer", ["question", "answer"]), (" a b , -1", ["a b", -1]), ("2", [2])])
 def test_columns_of_a_flag(text, columns):
-    assert row_examples.columns_of(text) == columns
+    assert row_examples.parse_columns(text) == columns
 
 
 @pytest.mark.parametrize("text, problem", [
     ("", "a column's name is empty"), ("a,,b", "a column's name is empty"), ("1,1", "names a column twice")])
 def test_columns_that_a_flag_cannot_name_are_refused(text, problem):
     with pytest.raises(ValueError, match=f"--text_column={text}:? {problem}"):
-        row_examples.columns_of(text)
+        row_examples.parse_columns(text)
 
 
 # --- Header rows -----------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_columns_that_a_flag_cannot_name_are_refused(text, problem):
     (False, [["was", "kind"], ["a", "x"], ["b", "y"], ["c", "x"], ["d", "y"]], None),
     (True, [["was", "kind"], ["a", "x"], ["b", "y"], ["c", "x"]], None)])
 def test_a_header_taken_for_data_is_noticed_and_the_reverse(header, rows, expected, tmp_path):
-    reader = row_examples.Reader("classification", [1], [2], header)
+    reader = row_examples.ExampleReader("classification", [1], [2], header)
     path = written(tmp_path, "train.csv", rows, None)
     if expected:
         with pytest.raises(ValueError) as error:
@@ -131,15 +131,15 @@ NUMBERED = [[f"text {number}", f"{number}"] for number in (3, 4, 5)]
     ([["sentence", "x"], *ONCE], [2])])
 def test_a_header_is_noticed_where_a_label_occurs_once_and_where_there_are_none(rows, labels, tmp_path):
     path = written(tmp_path, "test.csv", rows, None)
-    reader = row_examples.Reader("classification", [1], labels)
+    reader = row_examples.ExampleReader("classification", [1], labels)
     with pytest.raises(ValueError, match="test.csv:1: the columns are given by number, and this looks like a "
                        "header row: .* Pass --header=true if it is one, --header=false if it is an example"):
         reader.read(path, needs_labels=False)
     for header, number in ((True, len(rows) - 1), (False, len(rows))):
         if header is True and labels and rows[0][1] == "x":
             continue
-        assert len(row_examples.Reader("classification", [1], labels, header).read(path,
-                                                                                   False).rows) == number
+        reader = row_examples.ExampleReader("classification", [1], labels, header)
+        assert len(reader.read(path, False).rows) == number
 
 
 @pytest.mark.parametrize("second_column, is_labelled", [
@@ -148,7 +148,7 @@ def test_a_header_is_noticed_where_a_label_occurs_once_and_where_there_are_none(
 def test_a_column_without_a_name_holds_the_labels_where_most_are_known(second_column, is_labelled, tmp_path):
     rows = [[f"text {line}", label] for line, label in enumerate(second_column)]
     path = written(tmp_path, "test.csv", rows, None)
-    found = row_examples.Reader("classification", [1], [2], False).read(path, False, known=["x", "y"])
+    found = row_examples.ExampleReader("classification", [1], [2], False).read(path, False, known=["x", "y"])
     assert found.is_labelled == is_labelled
 
 
@@ -156,7 +156,7 @@ def test_a_column_without_a_name_holds_the_labels_where_most_are_known(second_co
 def test_a_header_is_noticed_by_the_labels_that_are_known(needs_labels, tmp_path):
     path = written(tmp_path, "test.csv", [["was", "kind"], ["cats", "x"], ["dogs", "y"]], None)
     with pytest.raises(ValueError, match="test.csv:1: .*looks like a header row: was, kind"):
-        row_examples.Reader("classification", [1], [2]).read(path, needs_labels, known=["x", "y", "z"])
+        row_examples.ExampleReader("classification", [1], [2]).read(path, needs_labels, known=["x", "y", "z"])
 
 
 @pytest.mark.parametrize("rows, labels, known", [
@@ -173,7 +173,7 @@ def test_a_header_is_noticed_by_the_labels_that_are_known(needs_labels, tmp_path
     ([["no", "42"]], [2], None)])
 def test_a_real_first_row_is_an_example(rows, labels, known, tmp_path):
     path = written(tmp_path, "train.csv", rows, None)
-    part = row_examples.Reader("classification", [1], labels).read(path, labels is not None, known)
+    part = row_examples.ExampleReader("classification", [1], labels).read(path, labels is not None, known)
     assert [row.text_a for row in part.rows] == [row[0] for row in rows]
 
 
@@ -183,7 +183,7 @@ def test_a_real_first_row_is_an_example(rows, labels, known, tmp_path):
 def test_a_header_of_numbers_is_noticed(header, first, expected, tmp_path):
     path = written(tmp_path, "train.tsv", [["a", first], ["b", "1"], ["c", "2"]], None)
     with pytest.raises(ValueError, match=":1: .*" + expected):
-        row_examples.Reader("regression", [1], [2], header).read(path)
+        row_examples.ExampleReader("regression", [1], [2], header).read(path)
 
 
 # --- Labels ----------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_a_header_of_numbers_is_noticed(header, first, expected, tmp_path):
 @pytest.mark.parametrize("labels, ordered", [
     (["b", "10", "9", "b"], ["10", "9", "b"]), (["10", "9", "-1.5", "9"], ["-1.5", "9", "10"])])
 def test_labels_are_sorted_and_numbers_as_numbers_if_all_are(labels, ordered):
-    counts = row_examples.counts_of([row_examples.Row(1, "a", None, label) for label in labels])
+    counts = row_examples.count_labels([row_examples.Row(1, "a", None, label) for label in labels])
     assert list(counts) == ordered and counts[ordered[1]] == labels.count(ordered[1])
 
 
@@ -201,9 +201,9 @@ def test_labels_are_sorted_and_numbers_as_numbers_if_all_are(labels, ordered):
 def test_several_labels_in_a_field(values, tmp_path):
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps({"text": "a", "labels": value}) + "\n" for value in values))
-    rows = row_examples.Reader("multilabel").read(str(path)).rows
+    rows = row_examples.ExampleReader("multilabel").read(str(path)).rows
     assert [row.label for row in rows] == [("red", "blue"), ("blue",), ()]
-    assert row_examples.counts_of(rows) == {"blue": 2, "red": 1}
+    assert row_examples.count_labels(rows) == {"blue": 2, "red": 1}
 
 
 @pytest.mark.parametrize("name", ["train.csv", "train.jsonl"])
@@ -211,15 +211,16 @@ def test_several_labels_in_a_field(values, tmp_path):
 def test_several_labels_in_a_column_each(name, yes, no, tmp_path):
     rows = [["a", yes, no], ["b", no, no], ["c", yes, yes]]
     path = written(tmp_path, name, rows, ["text", "red", "blue"])
-    found = row_examples.Reader("multilabel", ["text"], ["red", "blue"]).read(path)
+    found = row_examples.ExampleReader("multilabel", ["text"], ["red", "blue"]).read(path)
     assert [row.label for row in found.rows] == [("red",), (), ("red", "blue")]
 
 
 def test_numbers_true_and_false_of_json_are_labels_and_scores(tmp_path):
     path = tmp_path / "train.jsonl"
     path.write_text('{"text": "a", "label": 1}\n{"label": 2, "text": "b"}\n')
-    assert [row.label for row in row_examples.Reader("classification").read(str(path)).rows] == ["1", "2"]
-    assert [row.label for row in row_examples.Reader("regression").read(str(path)).rows] == [1.0, 2.0]
+    assert [row.label for row in row_examples.ExampleReader("classification").read(str(path)).rows] == ["1",
+                                                                                                        "2"]
+    assert [row.label for row in row_examples.ExampleReader("regression").read(str(path)).rows] == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("name, header, rows, labels", [
@@ -230,7 +231,7 @@ def test_numbers_true_and_false_of_json_are_labels_and_scores(tmp_path):
     ("test.jsonl", NAMES, [["a", "b", 0], ["c", "d", 0]], ["0", "0"]),
     ("test.jsonl", NAMES, [["a", "b", None], ["c", "d", None]], None)])
 def test_a_test_file_may_have_labels(name, header, rows, labels, tmp_path):
-    reader = row_examples.Reader("classification", ["question", "answer"], ["kind"])
+    reader = row_examples.ExampleReader("classification", ["question", "answer"], ["kind"])
     part = reader.read(written(tmp_path, name, rows, header), needs_labels=False, known=["x", "y"])
     assert part.is_labelled == bool(labels)
     assert [row.label for row in part.rows] == (labels or [None] * len(rows))
@@ -241,7 +242,7 @@ def test_a_test_file_may_have_labels(name, header, rows, labels, tmp_path):
     ([["a cat", "x"], ["a dog", "y"]], True), ([["a cat"], ["a dog"]], False)])
 def test_labels_of_a_test_file_without_names_are_known_by_their_number_and_kind(
         after_training, rows, labelled, tmp_path):
-    reader = row_examples.Reader("classification", [1], [-1])
+    reader = row_examples.ExampleReader("classification", [1], [-1])
     if after_training:
         reader.read(written(tmp_path, "train.tsv", [["b", "x"], ["c", "y"], ["d", "x"]], None))
     part = reader.read(written(tmp_path, "test.tsv", rows, None), needs_labels=False, known=["x", "y"])
@@ -249,7 +250,7 @@ def test_labels_of_a_test_file_without_names_are_known_by_their_number_and_kind(
 
 
 def test_the_last_column_of_a_file_without_labels_is_another_one(tmp_path):
-    reader = row_examples.Reader("classification", [1], [-1])
+    reader = row_examples.ExampleReader("classification", [1], [-1])
     reader.read(written(tmp_path, "train.tsv", [["b", "e", "x"], ["c", "e", "y"], ["d", "f", "x"]], None))
     path = written(tmp_path, "test.tsv", [["a cat", "x"], ["a dog", "y"]], None)
     assert not reader.read(path, needs_labels=False, known=["x", "y"]).is_labelled
@@ -257,7 +258,8 @@ def test_the_last_column_of_a_file_without_labels_is_another_one(tmp_path):
 
 def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
     path = written(tmp_path, "test.tsv", [["a cat", "http://x"], ["a dog", "x"]], None)
-    assert not row_examples.Reader("classification", [1], [2]).read(path, False, ["x", "y"]).is_labelled
+    assert not row_examples.ExampleReader("classification", [1], [2]).read(path, False,
+                                                                           ["x", "y"]).is_labelled
 
 
 # --- What is wrong ---------------------------------------------------------------------------------------
@@ -305,18 +307,18 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expe
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError) as error:
-        row_examples.Reader("classification").read(str(path))
+        row_examples.ExampleReader("classification").read(str(path))
     assert expected in str(error.value) and str(error.value).startswith(str(path))
 
 
 def test_a_document_of_any_length_is_read_and_a_lost_quote_before_one_is_found(tmp_path):
     document = "a cat, " * 30000  # more than Python's limit for a field
     good = written(tmp_path, "good.csv", [(document, "no"), ("a dog", "yes")], ["text", "label"])
-    assert contents(row_examples.Reader("classification").read(good)) == [(document, None, "no"),
-                                                                          ("a dog", None, "yes")]
+    assert contents(row_examples.ExampleReader("classification").read(good)) == [(document, None, "no"),
+                                                                                 ("a dog", None, "yes")]
     (tmp_path / "bad.csv").write_text(f'text,label\n"a cat,no\n"{document}",yes\n')
     with pytest.raises(ValueError, match=r"bad\.csv:2: a quote is not closed"):
-        row_examples.Reader("classification").read(str(tmp_path / "bad.csv"))
+        row_examples.ExampleReader("classification").read(str(tmp_path / "bad.csv"))
 
 
 @pytest.mark.parametrize("text, label, expected", [
@@ -329,7 +331,7 @@ def test_a_document_of_any_length_is_read_and_a_lost_quote_before_one_is_found(t
 def test_columns_that_are_not_there_are_refused_and_those_that_are_listed(text, label, expected, tmp_path):
     path = written(tmp_path, "train.csv", EXAMPLES)
     with pytest.raises(ValueError) as error:
-        row_examples.Reader("classification", text, label).read(path)
+        row_examples.ExampleReader("classification", text, label).read(path)
     assert expected in str(error.value)
 
 
@@ -340,7 +342,8 @@ def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_p
         path.write_text("".join(json.dumps(row) + "\n" for row in order))
         for label in (None, ["label"]):
             with pytest.raises(ValueError, match=f"test.jsonl:{line}: there is no 'label', but 'text'"):
-                row_examples.Reader("classification", ["text"], label).read(str(path), needs_labels=False)
+                row_examples.ExampleReader("classification", ["text"], label).read(str(path),
+                                                                                   needs_labels=False)
 
 
 @pytest.mark.parametrize("separator", [",", ";"])
@@ -348,7 +351,7 @@ def test_semicolons_separate_columns_where_the_first_row_has_no_comma(separator,
     path = tmp_path / "train.csv"
     path.write_text(f'label{separator} text \nx{separator}"a, b; c"\ny{separator}d\n')
     with caplog.at_level("INFO"):
-        assert contents(row_examples.Reader("classification").read(str(path))) == [
+        assert contents(row_examples.ExampleReader("classification").read(str(path))) == [
             ("a, b; c", None, "x"), ("d", None, "y")]
     assert ("separated by semicolons" in caplog.text) == (separator == ";")
 
@@ -359,7 +362,7 @@ def test_a_text_without_a_visible_character_is_empty(text, tmp_path):
     rows = [{"text": "a", "label": "x"}, {"text": text, "label": "y"}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ValueError, match="train.jsonl:2: the text is empty"):
-        row_examples.Reader("classification").read(str(path))
+        row_examples.ExampleReader("classification").read(str(path))
 
 
 @pytest.mark.parametrize("value", ["much", "nan", "-inf", "1e39", "", "1e400", "1_000", "\u0663", "1,5",
@@ -367,7 +370,7 @@ def test_a_text_without_a_visible_character_is_empty(text, tmp_path):
 def test_a_score_that_is_no_finite_number_is_refused(value, tmp_path):
     path = written(tmp_path, "train.csv", [["a", "1"], ["b", value]], ["text", "score"])
     with pytest.raises(ValueError, match=f":3: the score '{value}' is no finite number"):
-        row_examples.Reader("regression").read(path)
+        row_examples.ExampleReader("regression").read(path)
 
 
 @pytest.mark.parametrize("rows, name, line, is_advised", [
@@ -377,14 +380,14 @@ def test_only_what_may_be_a_header_row_is_said_to_be_one(rows, name, line, is_ad
     columns = [[1], [2]] if name.endswith(".csv") else [["1"], ["2"]]
     path = written(tmp_path, name, rows, ["1", "2"] if name.endswith(".jsonl") else None)
     with pytest.raises(ValueError, match=f":{line}: the score") as error:
-        row_examples.Reader("regression", *columns, header=False).read(path)
+        row_examples.ExampleReader("regression", *columns, header=False).read(path)
     assert ("pass --header=true" in str(error.value)) == is_advised
 
 
 @pytest.mark.parametrize("labels, groups", [
     (["No", "no", "yes"], [["No", "no"]]), (["1", "1.0", "2", "x"], [["1", "1.0"]]), (["a", "b", "1"], [])])
 def test_labels_that_hardly_differ_are_found(labels, groups):
-    assert row_examples.look_alikes(labels) == groups
+    assert row_examples.similar_labels(labels) == groups
 
 
 @pytest.mark.parametrize("label, value, expected", [
@@ -397,7 +400,7 @@ def test_labels_that_cannot_be_told_apart_are_refused(label, value, expected, tm
     path.write_text('{"text": "a", "red": 1, "blue": 0, "a,b": 1}\n'
                     f'{{"text": "b", "red": {value}, "blue": 0, "a,b": 0}}\n')
     with pytest.raises(ValueError) as error:
-        row_examples.Reader("multilabel", ["text"], label).read(str(path))
+        row_examples.ExampleReader("multilabel", ["text"], label).read(str(path))
     assert expected in str(error.value)
 
 

@@ -15,7 +15,7 @@ import pytest
 from test_pretraining_data import contents, corpus, stream, tokenizer_of, write
 
 from bertlib.tasks.pretraining import pretraining_beam, pretraining_stream
-from bertlib.tasks.pretraining.corpus import blocks_of, number_of_blocks
+from bertlib.tasks.pretraining.corpus import count_blocks, make_blocks
 from bertlib.tasks.pretraining.pretraining_data import Recipe
 
 SMALL = {"max_seq_length": 32, "dupe_factor": 2}
@@ -94,8 +94,8 @@ def test_several_input_files_and_more_output_files_than_records(tmp_path):
 
 @pytest.mark.parametrize("documents, size", list(itertools.product(range(1, 14), [2, 3, 5])))
 def test_each_document_is_in_its_block_however_files_divide_them(documents, size):
-    expected = list(blocks_of(iter(range(documents)), size))
-    blocks = number_of_blocks(documents, size)
+    expected = list(make_blocks(iter(range(documents)), size))
+    blocks = count_blocks(documents, size)
     assert len(expected) == blocks
     for cut in range(documents + 1):
         found = {}

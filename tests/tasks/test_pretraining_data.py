@@ -24,7 +24,7 @@ from test_tokenization import released_vocab
 
 from bertlib.data import record_files
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
-from bertlib.tasks.pretraining.corpus import blocks_of, find_input_files, read_documents, survey
+from bertlib.tasks.pretraining.corpus import find_input_files, make_blocks, read_documents, survey
 from bertlib.tasks.pretraining.pretraining_data import Recipe
 import create_pretraining_data
 import tokenization
@@ -66,7 +66,7 @@ def read(paths, tokenizer):
             values = {name: np.array(feature.int64_list.value or feature.float_list.value)
                       for name, feature in features.items()}
             fields = pretraining_data.feature_fields(len(values["input_ids"]), len(values["masked_lm_ids"]))
-            assert record == record_files.encode(fields, values)
+            assert record == record_files.encode_example(fields, values)
             length, predictions = int(values["input_mask"].sum()), int(values["masked_lm_weights"].sum())
             ids = values["input_ids"].copy()
             positions = values["masked_lm_positions"][:predictions]
@@ -211,7 +211,7 @@ def test_pairs(tmp_path):
         assert not features["masked_lm_ids"][count:].any()
         assert not features["masked_lm_positions"][count:].any()
     # Random next sentences come from documents of the same block.
-    blocks = list(blocks_of(range(30), 12))
+    blocks = list(make_blocks(range(30), 12))
     assert blocks == [list(range(12)), list(range(12, 24)), list(range(24, 30))]
     block_of = {document: index for index, block in enumerate(blocks) for document in block}
     assert all(len({block_of[place(text[0])[0]] for text in instance.texts}) == 1 for instance in instances)
@@ -385,7 +385,7 @@ def test_chinese_and_case(tmp_path):
 
 @pytest.mark.parametrize("documents", range(14))
 def test_blocks(documents):
-    found = list(blocks_of(iter(range(documents)), 3))
+    found = list(make_blocks(iter(range(documents)), 3))
     assert list(itertools.chain(*found)) == list(range(documents))
     assert all(len(block) == 3 for block in found[:-1])
     assert documents < 2 or 2 <= len(found[-1]) <= 4
@@ -393,7 +393,7 @@ def test_blocks(documents):
 
 def test_documents_are_read_as_they_are_needed():
     taken = []
-    blocks = blocks_of((taken.append(i) or i for i in range(1000)), 10)
+    blocks = make_blocks((taken.append(i) or i for i in range(1000)), 10)
     assert next(blocks) == list(range(10)) and len(taken) == 12
 
 

@@ -63,11 +63,11 @@ def contents_of(source):
 
 @pytest.mark.parametrize("task", sorted(PROCESSORS))
 def test_a_data_set_has_the_files_that_its_task_reads(task, tmp_path, monkeypatch):
-    (name, entry), = published_files.find([task], published_files.DATA).items()
+    (name, entry), = published_files.find_published([task], published_files.DATA).items()
     monkeypatch.setenv("no_proxy", "*")
     with Server({urlsplit(source.address).path: contents_of(source) for source in entry.sources}) as server:
-        assert published_files.obtain(entry, str(tmp_path), server.address)
-        assert not published_files.obtain(entry, str(tmp_path), server.address)
+        assert published_files.download(entry, str(tmp_path), server.address)
+        assert not published_files.download(entry, str(tmp_path), server.address)
         assert len(server.requests) == len(entry.sources)
     folder = {"AX": "diagnostic", "XNLI": "."}.get(name, name)
     data_dir = tmp_path / entry.directory / folder
@@ -80,21 +80,22 @@ def test_joined_data_is_there_without_its_parts(tmp_path):
     folder = tmp_path / "data" / "glue" / "MRPC"
     folder.mkdir(parents=True)
     write(folder, dict.fromkeys(MRPC, b"x"))
-    assert not published_files.obtain(published_files.DATA["MRPC"], str(tmp_path))
+    assert not published_files.download(published_files.DATA["MRPC"], str(tmp_path))
 
 
 def test_names_are_found_in_any_case_and_the_nearest_is_named():
-    assert list(published_files.find(["mrpc", "SQuAD1.1"], published_files.DATA)) == ["MRPC", "squad1.1"]
-    assert list(published_files.find(["glue"], published_files.DATA)) == list(published_files.GLUE)
+    found = published_files.find_published(["mrpc", "SQuAD1.1"], published_files.DATA)
+    assert list(found) == ["MRPC", "squad1.1"]
+    assert list(published_files.find_published(["glue"], published_files.DATA)) == list(published_files.GLUE)
     with pytest.raises(ValueError, match="'SST' is not known; did you mean SST-2"):
-        published_files.find(["SST"], published_files.DATA)
+        published_files.find_published(["SST"], published_files.DATA)
     with pytest.raises(ValueError, match="did you mean uncased_L-12_H-768_A-12"):
-        published_files.find(["bert_uncased_L-12_H-768_A-12"], published_files.MODELS)
+        published_files.find_published(["bert_uncased_L-12_H-768_A-12"], published_files.MODELS)
     with pytest.raises(ValueError, match="'xyz' is not known[.]$"):
-        published_files.find(["xyz"], published_files.DATA)
+        published_files.find_published(["xyz"], published_files.DATA)
     for name in ("conll2003", "CoNLL-2003"):
         with pytest.raises(ValueError, match="CoNLL-2003 is not distributed freely"):
-            published_files.find([name], published_files.DATA)
+            published_files.find_published([name], published_files.DATA)
 
 
 def test_each_checkpoint_has_a_directory_of_its_own():

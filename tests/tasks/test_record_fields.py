@@ -127,7 +127,7 @@ app.run = lambda main: None
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 common_flags.FLAGS(["command"])
-settings = common_flags.settings()
+settings = common_flags.read_settings()
 
 def takes(name, value):
     flag, before = common_flags.FLAGS[name], common_flags.FLAGS[name].value
@@ -140,7 +140,7 @@ def takes(name, value):
         flag.value = before
 
 print(json.dumps({name: [common_flags.FLAGS[name].default, [takes(name, value) for value in PROBES]]
-                  for name in settings.of_class("input", "task", "weights")}))
+                  for name in settings.names_of_class("input", "task", "weights")}))
 """
 PROBES = ["-3", "-1", "0", "1", "2", "3", "0.25", "0.5", "0.75", "1.5", "inf", "nan", str(2**31), "zh",
           "true", "adamw", "linear", "\x07", "", ","]
@@ -192,7 +192,7 @@ KINDS = {"run_classifier": "multilabel", "run_squad": "questions", "run_ner": "t
 def test_what_was_not_recorded_is_what_the_flag_was_by_default(probed):
     for command, kind in KINDS.items():
         for name, (default, _) in probed[command].items():
-            assert record_fields.before(name, kind, default) == default, (command, name)
+            assert record_fields.default_in_older_versions(name, kind, default) == default, (command, name)
 
 
 # --- What a predictor goes by ----------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def test_a_file_is_read_and_written_line_by_line(tmp_path):
     assert file.sentences == [Sentence(["Ana", "#", "10\u00a0000"], ["I-PER", "O", "O"], [4, 5, 6]),
                               Sentence(["#", "is"], ["I-LOC", "O"], [11, 12])]
     assert file.width == 4 and file.is_tagged
-    text = tagging_data.with_predictions(file, [["B-X", "O", "I-X"], ["O", "S-Y"]])
+    text = tagging_data.add_prediction_column(file, [["B-X", "O", "I-X"], ["O", "S-Y"]])
     assert text == ("-DOCSTART- -X- -X- O O\n\n# a comment, before a sentence\nAna\tNN  I-NP I-PER\tB-X\n"
                     "#\tNN I-NP O\tO\n10\u00a0000 NN B-NP O I-X\n\n\n# another\n-DOCSTART- O\n"
                     "# NN I-NP I-LOC O\nis NN I-NP O S-Y\n")
@@ -101,12 +101,12 @@ def entities(draw):
 @given(entities(), some.sampled_from(tagging_data.SCHEMES))
 def test_a_scheme_says_which_entities_there_are(found, name):
     spans, length = found
-    tags = tagging_data.tags_of(spans, length, name)
-    assert len(tags) == length and tagging_data.spans(tags) == spans
+    tags = tagging_data.tags_from_spans(spans, length, name)
+    assert len(tags) == length and tagging_data.entity_spans(tags) == spans
     theirs = scheme.Entities([tags], SEQEVAL[name]).entities[0] if tags else []
     assert [entity.to_tuple()[1:] for entity in theirs] == [(kind, start, end) for start, end, kind in spans]
     for other in tagging_data.SCHEMES:
-        assert tagging_data.in_scheme(tags, other) == tagging_data.tags_of(spans, length, other)
+        assert tagging_data.convert_scheme(tags, other) == tagging_data.tags_from_spans(spans, length, other)
 
 
 def tagged(*sentences):
@@ -124,7 +124,7 @@ def tagged(*sentences):
     (["B-A E-A O"], "BIOES"), (["O S-A"], "BIOES"), (["O O"], "IOB2"), (["B-A B-A", "B-A", "I-A"], "IOB2"),
     (["I-A", "I-B", "I-A O B-A"], "IOB1")])
 def test_the_scheme_is_the_one_that_most_tags_fit(sentences, expected):
-    assert tagging_data.scheme_of(tagged(*sentences)) == expected
+    assert tagging_data.detect_scheme(tagged(*sentences)) == expected
 
 
 @pytest.mark.parametrize("sentences, scheme, message", [
@@ -141,10 +141,10 @@ def test_tags_that_are_no_sequence_of_a_scheme_are_told_with_their_line(sentence
 
 def test_labels_and_counts_do_not_depend_on_the_scheme():
     for name in tagging_data.SCHEMES:
-        tags = tagging_data.tags_of([(0, 2, "B"), (2, 3, "A"), (3, 4, "A")], 6, name)
+        tags = tagging_data.tags_from_spans([(0, 2, "B"), (2, 3, "A"), (3, 4, "A")], 6, name)
         sentences = [Sentence(tags, tags, []), Sentence(["w"], ["O"], [])]
-        assert tagging_data.labels_in(sentences) == ["B-A", "B-B", "I-B", "O"]
-        assert tagging_data.type_counts(sentences) == {"A": 2, "B": 1}
+        assert tagging_data.collect_labels(sentences) == ["B-A", "B-B", "I-B", "O"]
+        assert tagging_data.count_types(sentences) == {"A": 2, "B": 1}
 
 
 # --- Scores ----------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ ANY_TAGS = some.lists(some.tuples(*2 * [some.sampled_from(
 @given(some.lists(ANY_TAGS, min_size=1, max_size=4))
 def test_scores_are_those_of_seqeval_whatever_the_sequences(sentences):
     right, predicted = ([[pair[side] for pair in sentence] for sentence in sentences] for side in (0, 1))
-    found = tagging_data.scores(right, predicted)
+    found = tagging_data.score_tags(right, predicted)
     expected = {"accuracy": metrics.accuracy_score(right, predicted)}
     for ending, measures in metrics.classification_report(right, predicted, output_dict=True,
                                                           zero_division=0).items():
@@ -175,7 +175,7 @@ def test_scores_by_hand():
     # 3 of 4 found are right, of 5; the last one's type is wrong.
     right = [["B-A", "I-A", "O", "B-A"], ["B-B", "B-B", "B-A", "O"]]
     predicted = [["B-A", "I-A", "O", "O"], ["B-B", "B-B", "B-B", "O"]]
-    assert tagging_data.scores(right, predicted) == pytest.approx({
+    assert tagging_data.score_tags(right, predicted) == pytest.approx({
         "accuracy": 6 / 8, "precision": 3 / 4, "recall": 3 / 5, "f1": 2 / 3,
         "precision_A": 1, "recall_A": 1 / 3, "f1_A": 1 / 2,
         "precision_B": 2 / 3, "recall_B": 1, "f1_B": 4 / 5})
@@ -187,7 +187,7 @@ def test_scores_by_hand():
 @repeatable
 @given(some.lists(some.integers(1, 6), min_size=1, max_size=30), some.integers(6, 20))
 def test_windows_tag_each_word_once_where_it_has_most_context(sizes, room):
-    windows = tagging_data.cut(sizes, room)
+    windows = tagging_data.window_bounds(sizes, room)
     assert windows[0][:1] == windows[0][2:3] == (0,) and windows[-1][1] == windows[-1][3] == len(sizes)
     for start, end, first, last in windows:
         assert start <= first < last <= end and sum(sizes[start:end]) <= room
@@ -263,11 +263,11 @@ def test_records_hold_the_windows_padded(tokenizer, tmp_path, graph):
     found = windows(tokenizer, "cats eat the birds here", "B-A O O B-B O", length=6)
     path = str(tmp_path / "x.tf_record")
     tagging_data.write_windows(found, 6, path)
-    records = record_files.first_records(path, 9)
+    records = record_files.read_first_records(path, 9)
     assert len(records) == len(found) > 1
     for record, window in zip(records, found):
-        assert record_files.fault_in(record, tagging_data.feature_fields(6)) is None
-        features = record_files.features_of(record)
+        assert record_files.find_problem(record, tagging_data.feature_fields(6)) is None
+        features = record_files.parse_features(record)
         values = {name: list(features[name].int64_list.value) for name in tagging_data.SEQUENCES}
         length = len(window.input_ids)
         assert values["input_mask"] == [1] * length + [0] * (6 - length) and not any(values["segment_ids"])
@@ -279,6 +279,6 @@ def test_records_hold_the_windows_padded(tokenizer, tmp_path, graph):
 @pytest.mark.slow(reason="starts two worker processes")
 def test_processes_make_the_same_windows(tokenizer):
     sentences = tagging_data.read_conll(str(ROOT / "samples" / "ner" / "train.txt")).sentences * 10
-    labels = tagging_data.labels_in(sentences)
+    labels = tagging_data.collect_labels(sentences)
     assert tagging_data.make_windows(sentences, labels, tokenizer, 12, num_workers=2) == \
         tagging_data.make_windows(sentences, labels, tokenizer, 12)

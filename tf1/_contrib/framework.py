@@ -239,7 +239,7 @@ def _assignment(pairs):
 
 def _wanted(model_path, var_list, ignore_missing_vars):
     """(reader, {name in the checkpoint: variable or its slices}) of what a checkpoint has."""
-    reader = tf.train.load_checkpoint(checkpoint_files.openable(model_path))
+    reader = tf.train.load_checkpoint(checkpoint_files.escape_prefix(model_path))
     if not isinstance(var_list, dict):
         named = {}
         for var in var_list:
@@ -311,7 +311,7 @@ def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, r
         return None
     saver = tf.train.Saver({name: slices if len(slices) > 1 else slices[0]
                             for name, slices in named.items()}, reshape=reshape_variables)
-    return lambda session: saver.restore(session, checkpoint_files.openable(model_path))
+    return lambda session: saver.restore(session, checkpoint_files.escape_prefix(model_path))
 
 
 nest = Namespace("tf.contrib.framework.nest", dict(is_sequence=internals.nest.is_nested),

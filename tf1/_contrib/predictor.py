@@ -50,7 +50,7 @@ def from_saved_model(export_dir, signature_def_key=None, signature_def=None, inp
     with session.graph.as_default():
         loaded = tf.saved_model.loader.load(session,
                                             (tags or tf.saved_model.tag_constants.SERVING).split(","),
-                                            checkpoint_files.openable_directory(
+                                            checkpoint_files.escape_directory(
                                                 tf.compat.as_str(os.fspath(export_dir))))
     if input_names is None or output_names is None:
         if signature_def is None:

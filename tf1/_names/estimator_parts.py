@@ -95,7 +95,7 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
     def input_fn():
         dataset = tf.data.Dataset.from_tensor_slices(data)
         if shuffle:
-            seed = randomness.key_of(randomness.graph_seed(), randomness.new_site("shuffle")) >> 1
+            seed = randomness.philox_key(randomness.graph_seed(), randomness.new_site("shuffle")) >> 1
             dataset = dataset.shuffle(sizes.copy().pop(), seed=seed)
         return dataset.repeat(num_epochs).batch(batch_size)
     return input_fn

@@ -119,7 +119,7 @@ def contrib_dropout(inputs, keep_prob=0.5, noise_shape=None, is_training=True, o
 
 
 def _shuffle_seed():
-    return randomness.key_of(randomness.graph_seed(), randomness.new_site("shuffle")) >> 1
+    return randomness.philox_key(randomness.graph_seed(), randomness.new_site("shuffle")) >> 1
 
 
 def _with_keyed_shuffle(dataset_class):

@@ -47,29 +47,29 @@ def mean(pairs, sparse_as_dense=False, travels_as=None):
     Returns:
       list of the means in the places of the gradients; the gradients themselves where nothing is shared.
     """
-    exchange = collectives.exchange()
+    all_reduce = collectives.current_all_reduce()
     found = [gradient for gradient, _ in pairs]
-    if exchange is None:
+    if all_reduce is None:
         return found
     position = {op: index for index, op in enumerate(tf.get_default_graph().get_operations())}
     in_turn = sorted((index for index, gradient in enumerate(found) if gradient is not None),
                      key=lambda index: position[found[index].op])
-    if exchange.ready is None and control_flow_context(tf.get_default_graph()) is None:
+    if all_reduce.ready is None and control_flow_context(tf.get_default_graph()) is None:
         with tf.control_dependencies([found[index].op for index in in_turn]):
-            exchange.ready = tf.timestamp()
+            all_reduce.ready = tf.timestamp()
     dense = []
     for index in in_turn:
         gradient = found[index]
         if isinstance(gradient, tf.IndexedSlices) and not sparse_as_dense:
-            rows = exchange.rows(gradient)
-            found[index] = tf.IndexedSlices(rows.values / exchange.replicas, rows.indices, rows.dense_shape)
+            rows = all_reduce.gather_slices(gradient)
+            found[index] = tf.IndexedSlices(rows.values / all_reduce.replicas, rows.indices, rows.dense_shape)
             continue
         gradient = tf.convert_to_tensor(gradient)
         gradient.set_shape(pairs[index][1].shape)
         dense.append((index, tf.cast(gradient, travels_as or gradient.dtype), gradient.dtype))
-    sums = exchange.sums([gradient for _, gradient, _ in dense])
+    sums = all_reduce.sum_many([gradient for _, gradient, _ in dense])
     for summed, (index, _, dtype) in zip(sums, dense):
-        found[index] = tf.cast(summed, dtype) / exchange.replicas
+        found[index] = tf.cast(summed, dtype) / all_reduce.replicas
     return found
 
 

@@ -68,26 +68,26 @@ def allreduce(tensor, average=True, device_dense="", device_sparse="", compressi
     Raises:
       ValueError: it is not the training graph of an Estimator.
     """
-    exchange = _exchange()
-    if exchange is None:
+    all_reduce = _exchange()
+    if all_reduce is None:
         return tensor
     if isinstance(tensor, tf.IndexedSlices):
-        rows = exchange.rows(tensor)
-        return tf.IndexedSlices(rows.values / exchange.replicas if average else rows.values, rows.indices,
+        rows = all_reduce.gather_slices(tensor)
+        return tf.IndexedSlices(rows.values / all_reduce.replicas if average else rows.values, rows.indices,
                                 rows.dense_shape)
     tensor = tf.convert_to_tensor(tensor)
     travels = compression if compression and tensor.dtype.is_floating else tensor.dtype
-    summed = tf.cast(exchange.sum(tf.cast(tensor, travels)), tensor.dtype)
-    return tf.div(summed, tf.cast(exchange.replicas, tensor.dtype)) if average else summed
+    summed = tf.cast(all_reduce.sum(tf.cast(tensor, travels)), tensor.dtype)
+    return tf.div(summed, tf.cast(all_reduce.replicas, tensor.dtype)) if average else summed
 
 
 def _exchange():
     """What the replicas of the current graph share; None in a process that is alone."""
-    exchange = collectives.exchange()
-    if exchange is None and size() > 1:
+    all_reduce = collectives.current_all_reduce()
+    if all_reduce is None and size() > 1:
         raise ValueError("hvd.allreduce and hvd.DistributedOptimizer work in the training graph of a "
                          "tf.estimator.Estimator, and not in a session of the script's own.")
-    return exchange
+    return all_reduce
 
 
 class DistributedOptimizer(WrappedOptimizer):

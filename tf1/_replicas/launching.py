@@ -20,7 +20,7 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
       timeout: seconds in which all have ended after one failed.
       max_restarts: how often all are started again after a failure.
       open_ports, arguments: whether other machines can reach the ports of the replicas, and the arguments of
-        the script; see `network_namespace.closed`.
+        the script; see `network_namespace.for_processes`.
 
     Returns:
       a `replica_launcher.End`; None if this process is to run the script.
@@ -42,7 +42,7 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
     def log(text):
         logging.warning("%s", text)
 
-    with network_namespace.of_replicas(machines, open_ports, arguments, log) as namespace:
+    with network_namespace.for_replicas(machines, open_ports, arguments, log) as namespace:
         # As with Horovod, a process sees all GPUs, of which the script may name one.
         plan = replica_launcher.Plan(count, timeout, max_restarts, machines, shares_gpus=False,
                                      shows_tracebacks=True, namespace=namespace)

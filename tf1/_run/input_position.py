@@ -84,7 +84,7 @@ class InputPosition(object):
         if self.moved and self._has_states:
             path = _path_beside(checkpoint)
             try:
-                session.run(self._restore, {self._path: checkpoint_files.openable(path)})
+                session.run(self._restore, {self._path: checkpoint_files.escape_prefix(path)})
             except (tf.errors.DataLossError, tf.errors.OutOfRangeError, tf.errors.NotFoundError) as error:
                 raise _damaged(path, error) from error
         elif self.moved:
@@ -99,7 +99,7 @@ class InputPosition(object):
         if not checkpoint_files.exists(path):
             return None
         try:
-            found = tf.train.load_checkpoint(checkpoint_files.openable(path))
+            found = tf.train.load_checkpoint(checkpoint_files.escape_prefix(path))
             fingerprint, start = found.get_tensor("fingerprint"), found.get_tensor("start")
         # TensorFlow reports the end of a truncated file as an IndexError.
         except (tf.errors.OpError, ValueError, IndexError) as error:
@@ -123,7 +123,7 @@ class InputPosition(object):
             checkpoint_files.remove(path)
             logging.warning("The position of the input could not be saved in %s (%s).", directory,
                             str(error).splitlines()[0])
-        for prefix in checkpoint_files.prefixes_in(directory):
+        for prefix in checkpoint_files.list_checkpoints(directory):
             if prefix != path and not checkpoint_files.exists(_checkpoint_of(prefix)):
                 checkpoint_files.remove(prefix)
 

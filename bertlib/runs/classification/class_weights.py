@@ -9,7 +9,7 @@ from bertlib.tasks.classification import classification_head
 BALANCED = "balanced"
 
 
-def check(settings, target):
+def parse_weights(settings, target):
     """Returns what --class_weights asks for: `BALANCED`, the weight of each label (list of float), or None.
 
     Args:
@@ -65,14 +65,14 @@ def _weight(text):
     return weight
 
 
-def normalized(asked, counts):
+def normalize(asked, counts):
     """Returns the weights of classes, of mean 1 over the training set.
 
     Balanced ones are n / (k · n_c) of n examples, n_c of them of the class, in k classes: those of
     scikit-learn's `compute_class_weight`. A class without examples has none, and weight 0 then.
 
     Args:
-      asked: see `check`; not None.
+      asked: see `parse_weights`; not None.
       counts: the number of training examples, or windows, of each class.
     """
     if asked == BALANCED:
@@ -81,15 +81,15 @@ def normalized(asked, counts):
     return [weight / mean for weight in asked]
 
 
-def head_for_training(settings, target, head, counts):
+def weighted_head(settings, target, head, counts):
     """Returns a classifier's head with the weights and the smoothing that flags ask for; without them the one
     that is given. `counts` are the training examples, or windows, of each label, {label: number}."""
-    asked, labels = check(settings, target), target.labels
+    asked, labels = parse_weights(settings, target), target.labels
     if not settings.do_train or asked is None and not settings.label_smoothing:
         return head
     weights = None
     if asked is not None:
-        weights = normalized(asked, [counts.get(label, 0) for label in labels])
+        weights = normalize(asked, [counts.get(label, 0) for label in labels])
         logging.info("Weights of the labels in training, on average 1 an example: %s.",
                      ", ".join(f"{label} {weight:.4g} ({counts.get(label, 0)})"
                                for label, weight in zip(labels, weights)))

@@ -1,5 +1,5 @@
-"""The parts of a classification's data as what the model is fed: features, windows of long texts, and what is
-to be said of them in the log."""
+"""The splits of a classification's data as what the model is fed: features, windows of long texts, and what
+is to be said of them in the log."""
 
 import collections
 
@@ -13,11 +13,11 @@ from bertlib.tasks.classification import classifier_features
 import tokenization
 
 # Above this share of texts that are cut, what helps is said.
-_MUCH = 0.1
+_ADVICE_FRACTION = 0.1
 _SHOWN, _SHOWN_CHARACTERS = 3, 100
 
 
-class Parts:
+class Splits:
     """Training, development and test examples. Attributes: `examples`, see `classification.read_examples`;
     `training`, a sequence as long as the training has examples or, with --doc_stride, windows."""
 
@@ -34,73 +34,73 @@ class Parts:
         Raises:
           ValueError: flags contradict the labels, or an example cannot be used.
         """
-        class_weights.check(settings, target)
+        class_weights.parse_weights(settings, target)
         self.examples = examples
         self._settings, self._target, self._test_has_labels = settings, target, test_has_labels
-        self._conversions = {part: classifier_features.Conversion(
+        self._records = {split: classifier_features.FeatureRecords(
             found, target, settings.max_seq_length, tokenizer, settings.num_workers, settings.doc_stride,
-            self.has_labels(part)) for part, found in examples.items()}
+            self.has_labels(split)) for split, found in examples.items()}
         self.training = examples.get("train", ())
         if settings.doc_stride and self.training:
-            self.training = range(self._conversions["train"].keep())
+            self.training = range(self._records["train"].cache())
 
-    def has_labels(self, part):
-        """Whether the examples of a part have labels of their own, and not stand-ins."""
-        return not part.startswith("test") or part == "test" and self._test_has_labels
+    def has_labels(self, split):
+        """Whether the examples of a split have labels of their own, and not stand-ins."""
+        return not split.startswith("test") or split == "test" and self._test_has_labels
 
     def head_for_training(self, task_head):
         """Returns the head with the weights of classes and the smoothing that flags ask for."""
         if self._target.task_type != "classification":
             return task_head
         counts, train = collections.Counter(), self.examples.get("train", ())
-        windows = train and self._conversions["train"].windows or [1] * len(train)
+        windows = train and self._records["train"].windows or [1] * len(train)
         for example, number in zip(train, windows):
             counts[example.label] += number
-        return class_weights.head_for_training(self._settings, self._target, task_head, counts)
+        return class_weights.weighted_head(self._settings, self._target, task_head, counts)
 
-    def write(self, part, path):
-        """Writes the features of a part to a TFRecord file; logs how many texts were too long."""
-        conversion = self._conversions[part]
-        conversion.write(path)
-        logging.info("%s", lengths_in_words(part.replace("_", " "), conversion.lengths,
-                                            self._settings.max_seq_length, sum(conversion.windows),
+    def write(self, split, path):
+        """Writes the features of a split to a TFRecord file; logs how many texts were too long."""
+        records = self._records[split]
+        records.write(path)
+        logging.info("%s", describe_lengths(split.replace("_", " "), records.lengths,
+                                            self._settings.max_seq_length, sum(records.windows),
                                             self._settings.doc_stride))
 
-    def in_order(self, part, rows):
-        """Returns the prediction of each example of a part, a dict, from what was predicted of its features.
+    def in_order(self, split, rows):
+        """Returns the prediction of each example of a split, a dict, from what was predicted of its features.
         """
-        rows = list(input_pipeline.in_order(rows))
+        rows = list(input_pipeline.restore_file_order(rows))
         return window_pooling.pooled(rows,
-                                     self._conversions[part].windows) if self._settings.doc_stride else rows
+                                     self._records[split].windows) if self._settings.doc_stride else rows
 
-    def metrics(self, part, task_head, results, predictions):
+    def metrics(self, split, task_head, results, predictions):
         """Returns the results of an evaluation with all metrics computed from the predictions, the numbers
         that a file of predictions has. Losses stay as they were computed from the logits, except of windows.
         """
-        found = head.values_of(task_head.metrics_of(predictions, self._conversions[part].label_ids))
+        found = head.evaluate_metrics(task_head.compute_metrics(predictions, self._records[split].label_ids))
         if self._settings.doc_stride:
             return {**results, **found, "loss": found["eval_loss"]}
         return {**results, **found, "eval_loss": results["eval_loss"]}
 
 
-def lengths_in_words(part, lengths, max_seq_length, num_windows, doc_stride):
-    """Returns how many examples of a part were too long, and the length of the longest, in words.
+def describe_lengths(split, lengths, max_seq_length, num_windows, doc_stride):
+    """Returns how many examples of a split were too long, and the length of the longest, in words.
 
     Args:
-      part: its name.
+      split: its name.
       lengths: the tokens of each example, [CLS] and [SEP] included.
       max_seq_length, doc_stride: the flags.
       num_windows: of all examples together.
     """
     cut, longest = sum(length > max_seq_length for length in lengths), max(lengths, default=0)
-    text = (f"Lengths of {part}: {cut} of {len(lengths)} examples ({cut / max(1, len(lengths)):.1%}) are "
+    text = (f"Lengths of {split}: {cut} of {len(lengths)} examples ({cut / max(1, len(lengths)):.1%}) are "
             f"longer than --max_seq_length={max_seq_length}; the longest has {longest} tokens.")
     if doc_stride:
         return f"{text} Windows, by --doc_stride={doc_stride}: {num_windows}."
     if not cut:
         return text
     text += " They were cut."
-    if cut > _MUCH * len(lengths):
+    if cut > _ADVICE_FRACTION * len(lengths):
         text += (" With a larger --max_seq_length, or in windows by --doc_stride, more of them is looked at: "
                  f"--doc_stride={max(1, max_seq_length // 2)}, say.")
     return text
@@ -109,30 +109,31 @@ def lengths_in_words(part, lengths, max_seq_length, num_windows, doc_stride):
 # --- Examples of predictions -----------------------------------------------------------------------------
 
 
-def show(part, examples, predictions, target, has_labels):
+def log_sample_predictions(split, examples, predictions, target, has_labels):
     """Logs a few examples with what was predicted, one of them right and one wrong if there are such.
 
     Args:
-      part: the part's name.
+      split: the split's name.
       examples: list of `InputExample`.
       predictions: list of dicts, one for each example.
       target: see `classification.target_of`.
       has_labels: whether the examples have labels.
     """
-    best = [target.best(row[target.output]) for row in predictions]
-    labels = [target.best(np.array(target.id_of(example.label))) if target.task_type == "multilabel"
+    best = [target.predicted_label(row[target.output]) for row in predictions]
+    labels = [target.predicted_label(np.array(target.encode_label(example.label)))
+              if target.task_type == "multilabel"
               else example.label for example in examples]
-    for index in chosen([has_labels and label == answer for label, answer in zip(labels, best)]):
+    for index in choose_samples([has_labels and label == answer for label, answer in zip(labels, best)]):
         said = _prediction(best[index], predictions[index][target.output], target)
         if has_labels and target.task_type == "regression":
             said += f" (label {labels[index]:g})"
         elif has_labels:
             is_right = best[index] == labels[index]
             said += " (right)" if is_right else f" (wrong: label {labels[index] or 'none'})"
-        logging.info("Example of %s: %s -> %s", part.replace("_", " "), _text_of(examples[index]), said)
+        logging.info("Example of %s: %s -> %s", split.replace("_", " "), _text_of(examples[index]), said)
 
 
-def chosen(right):
+def choose_samples(right):
     """Returns up to three indices, in order: the first that is right, the first that is not, and the first
     others. `right` is a list of bool."""
     firsts = [right.index(value) for value in (True, False) if value in right]

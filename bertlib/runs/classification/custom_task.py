@@ -9,15 +9,15 @@ from bertlib.output_directory import output_files
 from bertlib.rows.columns import check_header_flag
 from bertlib.runs import checks, head_labels, run_record
 from bertlib.runs.classification import dev_rows
-from bertlib.runs.settings import PHASES
+from bertlib.runs.settings import PHASES, require_file
 from bertlib.tasks.classification import dev_split, row_examples, targets
-from bertlib.tasks.classification.row_examples import KINDS, TASK
+from bertlib.tasks.classification.row_examples import TASK, TASK_TYPES
 
 _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))
 _FLAGS = (*_FILES.values(), "text_column", "label_column", "label_file", "task_type", "label_separator",
           "threshold", "header", "delimiter", "dev_fraction")
-_MOST_LISTED = 30
+_MAX_LISTED = 30
 
 
 def is_given(settings):
@@ -26,14 +26,14 @@ def is_given(settings):
     Raises:
       ValueError: it is about a task as well.
     """
-    given = [name for name in _FLAGS if settings.given(name)]
+    given = [name for name in _FLAGS if settings.is_given(name)]
     if given and settings.task_name:
         raise ValueError(f"--{given[0]} is for your own data, and --task_name={settings.task_name} has files "
                          "of its own: leave one of them out.")
     return bool(given)
 
 
-def processor_of(settings, suffix=""):
+def create_processor(settings, suffix=""):
     """Reads and checks one's own files; fills in flags that follow from them.
 
     Args:
@@ -41,7 +41,7 @@ def processor_of(settings, suffix=""):
       suffix: what the name of the output directory ends with, if no flag names it.
 
     Returns:
-      an `own_data.OwnProcessor` of the files that the phases need.
+      an `row_examples.CustomProcessor` of the files that the phases need.
 
     Raises:
       ValueError, OSError: flags contradict each other, or a file cannot be used.
@@ -52,30 +52,30 @@ def processor_of(settings, suffix=""):
     is_default = settings.output_dir is None
     if is_default:
         first = next(getattr(settings, name) for name in _FILES.values() if getattr(settings, name))
-        settings.take_default("output_dir", os.path.join("output", _stem(first) + suffix))
-    _settle_phases(settings, there)
-    record = run_record.of_weights(settings)
-    run_record.take_settings(settings, *KINDS, without=("task_name", "dev_fraction"))
+        settings.set_default("output_dir", os.path.join("output", _stem(first) + suffix))
+    _choose_phases(settings, there)
+    record = run_record.record_of_weights(settings)
+    run_record.inherit_settings(settings, *TASK_TYPES, without=("task_name", "dev_fraction"))
     _check_flags(settings)
-    reader = row_examples.reader_of(settings.task_type, lambda name,
-                                    default: getattr(settings, name, default))
-    parts, labels, kept = _read(settings, reader, record)
+    reader = row_examples.create_reader(settings.task_type, lambda name,
+                                        default: getattr(settings, name, default))
+    splits, labels, kept = _read(settings, reader, record)
     for name, found in (("text_column", reader.text), ("label_column", reader.label)):
         if getattr(settings, name) is None and found:
-            settings.take_default(name, ",".join(map(str, found)))
+            settings.set_default(name, ",".join(map(str, found)))
     if settings.task_type == "multilabel":
-        target = targets.SeveralLabels(labels, settings.threshold, settings.label_separator)
+        target = targets.MultiLabel(labels, settings.threshold, settings.label_separator)
     else:
-        target = targets.of(labels)
-    for name, part in parts.items():
-        _describe(f"{name}, {part.path}", part, target)
-    processor = row_examples.OwnProcessor(parts, target, kept)
+        target = targets.create_target(labels)
+    for name, split in splits.items():
+        _describe(f"{name}, {split.path}", split, target)
+    processor = row_examples.CustomProcessor(splits, target, kept)
     if is_default and settings.do_train:
         _refuse_other_file(settings, processor)
     return processor
 
 
-def files_of(settings):
+def list_files(settings):
     """Returns {flag: the files that it names, a list}."""
     return {name: [getattr(settings, name)] for name in (*_FILES.values(), "label_file")
             if getattr(settings, name)}
@@ -97,7 +97,7 @@ def _files_there(settings):
     Raises:
       ValueError: there is none, or flags exclude each other.
     """
-    there = {part: bool(getattr(settings, name)) for part, name in _FILES.items()}
+    there = {split: bool(getattr(settings, name)) for split, name in _FILES.items()}
     if there["dev"] and settings.dev_fraction is not None:
         raise ValueError("--dev_file and --dev_fraction exclude each other: the examples to evaluate on are "
                          "in a file, or taken out of the training file.")
@@ -109,43 +109,43 @@ def _files_there(settings):
     return there
 
 
-def _settle_phases(settings, there):
+def _choose_phases(settings, there):
     """Does what there are files for, if no phase was named; takes --dev_fraction from the training that the
     run goes on with.
 
     Raises:
       ValueError: a phase lacks its file, or --dev_fraction contradicts the training.
     """
-    def choose(part):
-        if not named and there[part] and not getattr(settings, _PHASE_OF[part]):
-            settings.take_default(_PHASE_OF[part], True)
+    def choose(split):
+        if not named and there[split] and not getattr(settings, _PHASE_OF[split]):
+            settings.set_default(_PHASE_OF[split], True)
 
-    named = any(settings.given(phase) for phase in PHASES)
-    for part in _FILES:
-        choose(part)
+    named = any(settings.is_given(phase) for phase in PHASES)
+    for split in _FILES:
+        choose(split)
     settings.choose_phases()
     dev_rows.take_fraction(settings)
     there["dev"] = there["dev"] or settings.dev_fraction is not None
     choose("dev")
-    for part, phase in _PHASE_OF.items():
-        if getattr(settings, phase) and not there[part]:
-            other = " or --dev_fraction" if part == "dev" else ""
-            raise ValueError(f"--{_FILES[part]}{other} is required with --{phase}=true.")
+    for split, phase in _PHASE_OF.items():
+        if getattr(settings, phase) and not there[split]:
+            other = " or --dev_fraction" if split == "dev" else ""
+            raise ValueError(f"--{_FILES[split]}{other} is required with --{phase}=true.")
 
 
 def _check_flags(settings):
     """Raises a ValueError if flags exclude each other."""
     kind = settings.task_type
-    given = row_examples.columns_of_settings(lambda name, default: getattr(settings, name, default))
+    given = row_examples.column_arguments(lambda name, default: getattr(settings, name, default))
     text_column, label_column = given["text"], given["label"]
     if settings.data_dir is not None:
         raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks: name your own files with "
                          "--train_file, --dev_file and --test_file.")
-    if settings.given("xnli_language"):
+    if settings.is_given("xnli_language"):
         raise ValueError(f"--xnli_language={settings.xnli_language}: only XNLI has languages, and not your "
                          "own data. Leave the flag out.")
     for name in ("threshold", "label_separator"):
-        if settings.given(name) and kind != "multilabel":
+        if settings.is_given(name) and kind != "multilabel":
             raise ValueError(f"--{name} is for --task_type=multilabel, and this is {kind}. Leave it out.")
     if settings.label_file and kind == "regression":
         raise ValueError("--label_file: a regression has no labels, but numbers. Leave the flag out.")
@@ -166,39 +166,39 @@ def _read(settings, reader, record):
     """Reads what the phases need.
 
     Returns:
-      ({"train", "dev", "test": `own_data.Part`}, the labels, the `dev_rows.DevRows` or None).
+      ({"train", "dev", "test": `row_examples.Split`}, the labels, the `dev_rows.DevRows` or None).
     """
     def read(flag, **more):
-        return reader.read(checks.file_of_flag(settings, flag), **more)
+        return reader.read(require_file(settings, flag), **more)
 
-    parts, kept = {}, None
+    splits, kept = {}, None
     takes_out = settings.dev_fraction is not None and not settings.dev_file
     if settings.do_train or settings.do_eval and takes_out:
-        parts["train"] = read("train_file")
-    train = parts.get("train")
+        splits["train"] = read("train_file")
+    train = splits.get("train")
     labels, source = _labels(settings, record, train)
     if settings.do_train:
-        row_examples.check_variety(train)
-        _check_visible(settings, labels, train)
+        row_examples.check_several_labels(train)
+        _check_distinguishable(settings, labels, train)
     if settings.do_eval and not takes_out:
-        parts["dev"] = read("dev_file", known=labels)
+        splits["dev"] = read("dev_file", known=labels)
     if settings.do_predict:
-        parts["test"] = read("test_file", needs_labels=False, known=labels)
+        splits["test"] = read("test_file", needs_labels=False, known=labels)
     if labels is not None:
-        for part in (part for part in parts.values() if part.is_labelled):
-            row_examples.check_labels(part, labels, source)
-    _warn_of_shared(train, parts)
+        for split in (split for split in splits.values() if split.is_labelled):
+            row_examples.check_labels(split, labels, source)
+    _warn_of_shared_examples(train, splits)
     if train is not None and settings.dev_fraction is not None:
-        found, kept = dev_rows.split(settings, train)
-        parts["train"] = found.train
+        found, kept = dev_rows.split_training_file(settings, train)
+        splits["train"] = found.train
         if settings.do_eval and takes_out:
-            parts["dev"] = found.dev
+            splits["dev"] = found.dev
     if not settings.do_train:
-        parts.pop("train", None)
-    return parts, labels, kept
+        splits.pop("train", None)
+    return splits, labels, kept
 
 
-def _check_visible(settings, labels, train):
+def _check_distinguishable(settings, labels, train):
     """Raises a ValueError if labels of a training look the same; see `own_data.check_visible`."""
     if labels is None:
         return
@@ -207,24 +207,24 @@ def _check_visible(settings, labels, train):
     else:
         places = {}
         for row in train.rows:
-            for name in row_examples.names_in(row.label):
+            for name in row_examples.label_names(row.label):
                 places.setdefault(name, f"{train.path}:{row.line}")
-    row_examples.check_visible(places)
+    row_examples.check_distinguishable(places)
 
 
-def _warn_of_shared(train, parts):
+def _warn_of_shared_examples(train, splits):
     """Warns of a file to evaluate on or to predict that has examples of the training file."""
-    others = {name: part for name, part in parts.items() if name != "train"}
+    others = {name: split for name, split in splits.items() if name != "train"}
     if train is None or not others:
         return
-    trained = {dev_split.key_of(row) for row in train.rows}
-    for name, part in others.items():
-        shared = [row for row in part.rows if dev_split.key_of(row) in trained]
+    trained = {dev_split.text_key_of_row(row) for row in train.rows}
+    for name, split in others.items():
+        shared = [row for row in split.rows if dev_split.text_key_of_row(row) in trained]
         if shared:
             logging.warning("%s, %s: %d of %d examples have the same texts as examples in --train_file=%s, "
                             "in any letter case, white space and order of two texts; the first one is in "
                             "line %d. Metrics say little about new texts then. Remove them from one "
-                            "of the two files.", name, part.path, len(shared), len(part.rows), train.path,
+                            "of the two files.", name, split.path, len(shared), len(split.rows), train.path,
                             shared[0].line)
 
 
@@ -238,7 +238,7 @@ def _refuse_other_file(settings, processor):
     record = checkpoint_formats.latest_checkpoint(settings.output_dir) and output_files.read_record(
         settings.output_dir)
     trained = record and record.get("files", {}).get("train_file")
-    now = run_record.of_examples(processor.get_train_examples(None))
+    now = run_record.describe_examples(processor.get_train_examples(None))
     if trained and trained != os.path.abspath(settings.train_file) and now != record["train_data"]:
         raise ValueError(f"--train_file={settings.train_file}: the default directory, {settings.output_dir}, "
                          f"holds a training on another file of this name, {trained}. Name another directory "
@@ -255,7 +255,7 @@ def _labels(settings, record, train):
     if settings.task_type == "regression":
         return None, None
     if settings.label_file:
-        path = checks.file_of_flag(settings, "label_file")
+        path = require_file(settings, "label_file")
         return row_examples.read_labels(path), f"are in --label_file={path}"
     if not settings.do_train and record and record["labels"]:
         return record["labels"], f"are those of the training in {run_record.directory_of_weights(settings)}"
@@ -263,29 +263,29 @@ def _labels(settings, record, train):
     if named:
         return named, f"are those of the model in {settings.init_checkpoint or settings.output_dir}"
     if train is not None:
-        return list(row_examples.counts_of(train.rows)), f"are those in --train_file={settings.train_file}"
+        return list(row_examples.count_labels(train.rows)), f"are those in --train_file={settings.train_file}"
     raise ValueError(f"--output_dir={settings.output_dir} holds no training that says what the labels are. "
                      "Name the directory of one, or the labels with --label_file.")
 
 
-def _describe(name, part, target):
+def _describe(name, split, target):
     """Logs how many examples there are, and of each label; warns of what can hardly be labels."""
-    if not part.is_labelled:
-        logging.info("%s: %d examples, without labels.", name, len(part.rows))
+    if not split.is_labelled:
+        logging.info("%s: %d examples, without labels.", name, len(split.rows))
         return
     if target.labels is None:
-        scores = [row.label for row in part.rows]
+        scores = [row.label for row in split.rows]
         logging.info("%s: %d examples, scores from %g to %g.", name, len(scores), min(scores), max(scores))
         return
-    counts = {**dict.fromkeys(target.labels, 0), **row_examples.counts_of(part.rows)}
-    listed = [f"{label} {counts[label]}" for label in target.labels[:_MOST_LISTED]]
+    counts = {**dict.fromkeys(target.labels, 0), **row_examples.count_labels(split.rows)}
+    listed = [f"{label} {counts[label]}" for label in target.labels[:_MAX_LISTED]]
     more = len(target.labels) - len(listed)
-    logging.info("%s: %d examples: %s%s.", name, len(part.rows), ", ".join(listed),
+    logging.info("%s: %d examples: %s%s.", name, len(split.rows), ", ".join(listed),
                  f" and {more} labels more" if more else "")
-    for group in row_examples.look_alikes(target.labels):
+    for group in row_examples.similar_labels(target.labels):
         logging.warning("%s: the labels %s differ in letter case or spelling alone, and are told apart. If "
                         "they mean the same, write them the same.", name, " and ".join(group))
-    if target.task_type == "classification" and target.size > max(10, len(part.rows) / 2):
+    if target.task_type == "classification" and target.size > max(10, len(split.rows) / 2):
         logging.warning("%s: there are %d labels for %d examples. If this is not the column of the labels, "
                         "say with --label_column which is; if they are numbers, pass --task_type=regression.",
-                        name, target.size, len(part.rows))
+                        name, target.size, len(split.rows))

@@ -7,20 +7,20 @@ from bertlib.tasks.squad import squad_data
 from bertlib.tasks.tagging import tagging_data
 
 
-def of_file(path):
+def read_lines(path):
     """Yields the lines of a UTF-8 file.
 
     Raises:
       FileNotFoundError, ValueError: there is none, or a line is not UTF-8.
     """
-    with tables.opened(path) as stream:
-        for number, line in tables.lines_of(stream):
-            if isinstance(line, tables.Bad):
+    with tables.open_table(path) as stream:
+        for number, line in tables.read_lines(stream):
+            if isinstance(line, tables.BadRow):
                 raise ValueError(f"{path}:{number}: {line.problem}")
             yield line.rstrip("\r\n")
 
 
-def of(model):
+def read_training_texts(model):
     """Returns the texts of a model's training data, an iterable of str.
 
     Args:
@@ -44,7 +44,7 @@ def of(model):
         return _texts(model.processor.get_train_examples(path))
     if model.task != row_examples.TASK:
         raise ValueError(f"how the data of {model.task} are read is not known.")
-    return _texts(row_examples.reader_of(model.kind, model.setting).read(path).rows)
+    return _texts(row_examples.create_reader(model.kind, model.setting).read(path).rows)
 
 
 def _texts(examples, *names):

@@ -47,12 +47,12 @@ class Classifier:
         loss, per_example_loss, logits, probabilities = classify(
             model.get_pooled_output(), labels, self._num_labels, mode == estimator.ModeKeys.TRAIN)
         if labels is None:
-            return head.Outputs(predictions={"probabilities": probabilities})
+            return head.HeadOutputs(predictions={"probabilities": probabilities})
         if mode == estimator.ModeKeys.TRAIN and (self._weights is not None or self._smoothing):
             loss = self._training_loss(per_example_loss, logits, labels)
         weights = tf.cast(features.get("is_real_example", tf.ones_like(labels)), tf.float32)
-        return head.Outputs(loss, {"probabilities": probabilities},
-                            (metric_fn, [per_example_loss, labels, logits, weights]))
+        return head.HeadOutputs(loss, {"probabilities": probabilities},
+                                (metric_fn, [per_example_loss, labels, logits, weights]))
 
     def _training_loss(self, losses, logits, labels):
         """The loss with weights and smoothing; `losses` are without."""
@@ -63,7 +63,7 @@ class Classifier:
             losses *= tf.gather(tf.constant(self._weights, tf.float32), labels)
         return tf.reduce_mean(losses)
 
-    def metrics_of(self, predictions, label_ids):
+    def compute_metrics(self, predictions, label_ids):
         """See `head`. The loss is the cross-entropy of the probabilities. The predicted class is that of the
         highest probability: logits that differ by rounding may have equal probabilities."""
         labels = np.asarray(label_ids, np.int32)
@@ -95,8 +95,9 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
       (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all
       float32.
     """
-    model = head.encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
-                         step, Classifier.first_token_only)
+    model = head.create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids,
+                                use_one_hot_embeddings,
+                                step, Classifier.first_token_only)
     return classify(model.get_pooled_output(), labels, num_labels, is_training)
 
 
@@ -172,7 +173,7 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
     }
 
 
-def one_class(matrix, labels):
+def single_class_warning(matrix, labels):
     """Returns what is to be said, in words, if all predictions of an evaluation are one class, else None:
     accuracy and F1 can look well then.
 

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 from absl import logging
 
 from bertlib.rows import columns, tables
-from bertlib.rows.tables import RowError, blaming
+from bertlib.rows.tables import RowError, name_file_in_errors
 from bertlib.system import files
 from bertlib.tasks.classification.classifier_features import (  # noqa: F401  public names of this module that live there
     SEQUENCES,
@@ -129,7 +129,7 @@ class _Layout(NamedTuple):
         raise RowError(i + 1, f"label {label!r} is not one of {', '.join(labels)}: {advice}")
 
     def _score_of(self, i, row):
-        score = tables.finite_number(row[self.label].strip())
+        score = tables.parse_number(row[self.label].strip())
         if score is None:
             raise RowError(i + 1, f"score {row[self.label]!r} is no finite number: correct the row or "
                             "remove it")
@@ -201,14 +201,14 @@ class DataProcessor:
             # A subclass with its own way to make test examples: these labels may not be theirs.
             return None
         path, lines = self._load_lines(data_dir, "test")
-        with blaming(path):
+        with name_file_in_errors(path):
             layout = self._layout("test", lines).numbered(lines[0], is_test=True)
         if layout.label is None:
             return None
         if layout.label_header and lines[0][layout.label:][:1] != [layout.label_header]:
             return None
         labels = self.get_labels()
-        with blaming(path):
+        with name_file_in_errors(path):
             return [layout.label_of(i, row, labels, self._LABEL_ALIASES)
                     for i, row in layout.rows(lines, self.language)]
 
@@ -254,9 +254,9 @@ class DataProcessor:
           FileNotFoundError, ValueError: missing, not UTF-8, or not separable into fields.
         """
         rows = []
-        with tables.opened(input_file) as stream, blaming(input_file):
-            for line, row in tables.split_rows(tables.lines_of(stream), "\t", quotechar):
-                if isinstance(row, tables.Bad):
+        with tables.open_table(input_file) as stream, name_file_in_errors(input_file):
+            for line, row in tables.split_rows(tables.read_lines(stream), "\t", quotechar):
+                if isinstance(row, tables.BadRow):
                     raise RowError(line, row.problem)
                 rows.append(row)
         return rows
@@ -300,7 +300,7 @@ class DataProcessor:
     def _load_examples(self, data_dir, split, set_type=None):
         """Returns a declared file's examples, at least one. Guids begin with `set_type`, else the split."""
         path, lines = self._load_lines(data_dir, split)
-        with blaming(path):
+        with name_file_in_errors(path):
             examples = self._create_examples(lines, set_type or split)
         if examples:
             if len(examples) < len(lines) - 1 and self._LAYOUT and self._LAYOUT.skips_short_rows:
@@ -358,7 +358,7 @@ class XnliProcessor(DataProcessor):
 
 # --- The GLUE benchmark (https://gluebenchmark.com), as it is distributed --------------------------------
 
-_FILES_OF_GLUE = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+_GLUE_FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 
 
 class MnliProcessor(DataProcessor):
@@ -403,7 +403,7 @@ class MrpcProcessor(DataProcessor):
     name = "MRPC"
     metrics = ("f1", "accuracy")
     submission: ClassVar = {"MRPC.tsv": ("test", 1725)}
-    _FILES: ClassVar = _FILES_OF_GLUE
+    _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("0", "1")
     _LAYOUT = _Layout(label=0, text_a=3, text_b=4, label_header="Quality",
                       text_headers=("#1 String", "#2 String"))
@@ -419,7 +419,7 @@ class ColaProcessor(DataProcessor):
     name = "CoLA"
     metrics = ("matthews",)
     submission: ClassVar = {"CoLA.tsv": ("test", 1063)}
-    _FILES: ClassVar = _FILES_OF_GLUE
+    _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("0", "1")
     _LAYOUT = _Layout(label=1, text_a=3, header=False)
     _UNLABELLED = _Layout(text_a=1, text_headers=("sentence",))
@@ -436,7 +436,7 @@ class Sst2Processor(DataProcessor):
 
     name = "SST-2"
     submission: ClassVar = {"SST-2.tsv": ("test", 1821)}
-    _FILES: ClassVar = _FILES_OF_GLUE
+    _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("0", "1")
     _LAYOUT = _Layout(text_a="sentence", label="label")
 
@@ -448,7 +448,7 @@ class StsbProcessor(DataProcessor):
     task_type = "regression"
     metrics = ("pearson", "spearman")
     submission: ClassVar = {"STS-B.tsv": ("test", 1379)}
-    _FILES: ClassVar = _FILES_OF_GLUE
+    _FILES: ClassVar = _GLUE_FILES
     _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="score", scores=(0.0, 5.0))
 
 
@@ -458,7 +458,7 @@ class QqpProcessor(DataProcessor):
     name = "QQP"
     metrics = ("f1", "accuracy")
     submission: ClassVar = {"QQP.tsv": ("test", 390965)}
-    _FILES: ClassVar = _FILES_OF_GLUE
+    _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("0", "1")
     _LAYOUT = _Layout(text_a="question1", text_b="question2", label="is_duplicate", skips_short_rows=True)
 
@@ -468,7 +468,7 @@ class QnliProcessor(DataProcessor):
 
     name = "QNLI"
     submission: ClassVar = {"QNLI.tsv": ("test", 5463)}
-    _FILES: ClassVar = _FILES_OF_GLUE
+    _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("entailment", "not_entailment")
     _LAYOUT = _Layout(text_a="question", text_b="sentence", label="label")
 
@@ -478,7 +478,7 @@ class RteProcessor(DataProcessor):
 
     name = "RTE"
     submission: ClassVar = {"RTE.tsv": ("test", 3000)}
-    _FILES: ClassVar = _FILES_OF_GLUE
+    _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("entailment", "not_entailment")
     _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="label")
 
@@ -488,7 +488,7 @@ class WnliProcessor(DataProcessor):
 
     name = "WNLI"
     submission: ClassVar = {"WNLI.tsv": ("test", 146)}
-    _FILES: ClassVar = _FILES_OF_GLUE
+    _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("0", "1")
     _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="label")
 
@@ -526,7 +526,7 @@ def get_processor(task_name):
     raise ValueError(f"unknown task {task_name!r}; the tasks are {known}.{hint}")
 
 
-def is_for_model_of(task_name, trained):
+def is_compatible_task(task_name, trained):
     """Whether a task's examples are for a model that was trained on a task (str, in lower case): it is that
     task, or one that has nothing to train on, as AX.
 

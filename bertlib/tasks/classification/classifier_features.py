@@ -89,23 +89,24 @@ def convert_single_example(ex_index, example, label_list, max_seq_length, tokeni
 
 class _Converter:
     """Turns (index, example) into a list of `InputFeatures`, the example's windows; for worker processes.
-    Arguments are those of `Conversion`."""
+    Arguments are those of `FeatureRecords`."""
 
     def __init__(self, label_list, max_seq_length, tokenizer, doc_stride=0, has_labels=True):
-        self._target, self._length, self._tokenizer = targets.of(label_list), max_seq_length, tokenizer
+        self._target = targets.create_target(label_list)
+        self._length, self._tokenizer = max_seq_length, tokenizer
         self._stride, self._has_labels = doc_stride, has_labels
 
     def __call__(self, item):
         ex_index, example = item
         if isinstance(example, PaddingInputExample):
             zeros = [0] * self._length
-            return [InputFeatures(zeros, list(zeros), list(zeros), self._target.nothing,
+            return [InputFeatures(zeros, list(zeros), list(zeros), self._target.padding_label,
                                   is_real_example=False)]
         try:
-            label_id = self._target.id_of(example.label)
+            label_id = self._target.encode_label(example.label)
         except ValueError as error:
             raise ValueError(f"example {example.guid}: {error}") from None
-        texts, num_tokens = windows_of(example, self._length, self._tokenizer, self._stride)
+        texts, num_tokens = make_windows(example, self._length, self._tokenizer, self._stride)
         if ex_index < _LOGGED_EXAMPLES:
             windows = f", the first of {len(texts)} windows" if len(texts) > 1 else ""
             logging.info("Example %s%s%s: %s", example.guid, self._label_in_words(example.label, label_id),
@@ -131,9 +132,9 @@ class _Converter:
             label_id=label_id, num_tokens=num_tokens)
 
 
-def windows_of(example, max_seq_length, tokenizer, doc_stride=0):
+def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
     """Returns the windows of an `InputExample`, a list of (tokens of segment 0, those of segment 1); and how
-    many tokens there would be if nothing were cut. Arguments are those of `Conversion`."""
+    many tokens there would be if nothing were cut. Arguments are those of `FeatureRecords`."""
     tokens_a = list(tokenizer.tokenize(example.text_a))
     tokens_b = list(tokenizer.tokenize(example.text_b)) if example.text_b else []
     special = 3 if tokens_b else 2
@@ -188,7 +189,7 @@ def _with_progress(converted, examples):
 
 def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer):
     """Returns the `InputFeatures` of each example; arguments as for `convert_single_example`."""
-    target = targets.of(label_list)
+    target = targets.create_target(label_list)
     converted = (convert_single_example(i, example, target, max_seq_length, tokenizer)
                  for i, example in enumerate(examples))
     return list(_with_progress(converted, examples))
@@ -209,12 +210,12 @@ def feature_fields(seq_length, target=None):
         example_encoding.Field("input_ids", "int64", (seq_length,), example_encoding.ANY_ID),
         example_encoding.Field("input_mask", "int64", (seq_length,), (0, 1)),
         example_encoding.Field("segment_ids", "int64", (seq_length,), example_encoding.ANY_ID),
-        (target or targets.OneLabel).field,
+        (target or targets.SingleLabel).field,
         example_encoding.Field("is_real_example", "int64", (), (0, 1)),
     ]
 
 
-class Conversion:
+class FeatureRecords:
     """The examples of a set as serialized `tf.train.Example`s: an iterable, made as it is iterated over.
 
     Attributes, complete when the iteration is, with an item for each example:
@@ -235,7 +236,7 @@ class Conversion:
           has_labels: whether the examples' labels are theirs, to be logged, and not stand-ins.
         """
         self._examples = examples
-        self._fields = feature_fields(max_seq_length, targets.of(label_list))
+        self._fields = feature_fields(max_seq_length, targets.create_target(label_list))
         self._convert = _Converter(label_list, max_seq_length, tokenizer, doc_stride, has_labels)
         self._processes = num_workers if type(tokenizer) in tokenization.TOKENIZERS else 1
         self._kept = None
@@ -262,7 +263,7 @@ class Conversion:
                                                     self._processes)) as converted:
             yield from converted
 
-    def keep(self):
+    def cache(self):
         """Makes the records now, to be written later; returns their number."""
         self._kept = list(self)
         return len(self._kept)
@@ -278,12 +279,13 @@ class Conversion:
 
 
 def serialize(examples, label_list, max_seq_length, tokenizer, num_workers=1):
-    """Yields the features of each example as a serialized `tf.train.Example`, in order; see `Conversion`."""
-    return iter(Conversion(examples, label_list, max_seq_length, tokenizer, num_workers))
+    """Yields the features of each example as a serialized `tf.train.Example`, in order; see
+    `FeatureRecords`."""
+    return iter(FeatureRecords(examples, label_list, max_seq_length, tokenizer, num_workers))
 
 
 def _serialized(fields, features):
-    return record_files.encode(fields, {
+    return record_files.encode_example(fields, {
         "input_ids": features.input_ids,
         "input_mask": features.input_mask,
         "segment_ids": features.segment_ids,
@@ -297,9 +299,9 @@ def file_based_convert_examples_to_features(examples, label_list, max_seq_length
     """Writes the features of each example to a TFRecord file of `tf.train.Example`s.
 
     The file has the fields of `feature_fields`, all int64, but the labels of a regression,
-    which are float32; it appears only when complete. The other arguments and errors: `Conversion`.
+    which are float32; it appears only when complete. The other arguments and errors: `FeatureRecords`.
 
     Args:
       output_file: path of the file to write.
     """
-    Conversion(examples, label_list, max_seq_length, tokenizer, num_workers).write(output_file)
+    FeatureRecords(examples, label_list, max_seq_length, tokenizer, num_workers).write(output_file)

@@ -30,7 +30,7 @@ def test_sets():
             for file, (_, size) in processor.submission.items()}
 
 
-def write(directory, task, part, predictions):
+def write_predictions(directory, task, split, predictions):
     """Writes the benchmark's file of predictions; none if the task or the set is not of the benchmark.
 
     Args:
@@ -40,16 +40,16 @@ def write(directory, task, part, predictions):
       predictions: list of labels (str), or of scores (float), which are cut to the benchmark's range.
     """
     for file, (its_part, _) in task.submission.items():
-        if its_part == part:
-            lines = [f"{index}\t{_in_text(value)}\n" for index, value in enumerate(predictions)]
+        if its_part == split:
+            lines = [f"{index}\t{_to_text(value)}\n" for index, value in enumerate(predictions)]
             files.write_text(os.path.join(directory, file), f"{_HEADER}\n{''.join(lines)}")
 
 
-def _in_text(value):
+def _to_text(value):
     return value if isinstance(value, str) else f"{min(max(value, LOWEST), HIGHEST):.6f}"
 
 
-def problem_in(path, expected):
+def find_problem(path, expected):
     """Returns what is wrong with a file of predictions, in words, with the line; None if nothing is.
 
     Args:
@@ -95,7 +95,7 @@ def write_zip(path, members):
       path: the zip; it is there whole or not at all.
       members: list of paths.
     """
-    with files.replacing(path) as partial, files.opened(partial, "wb") as writer:
+    with files.atomic_replacement(path) as partial, files.open_file(partial, "wb") as writer:
         with zipfile.ZipFile(writer, "w") as archive:
             for member in members:
                 # Without a time of its own it has the format's first.

@@ -34,17 +34,17 @@ class MultilabelClassifier:
         loss, per_example_loss, probabilities = classify(model.get_pooled_output(), labels, len(self._labels),
                                                          mode == estimator.ModeKeys.TRAIN)
         if labels is None:
-            return head.Outputs(predictions={"probabilities": probabilities})
+            return head.HeadOutputs(predictions={"probabilities": probabilities})
         labels = tf.cast(labels, tf.float32)
         weights = tf.cast(features.get("is_real_example", tf.ones_like(labels[:, 0])), tf.float32)
 
-        return head.Outputs(loss, {"probabilities": probabilities},
-                            (self._metrics, [per_example_loss, labels, probabilities, weights]))
+        return head.HeadOutputs(loss, {"probabilities": probabilities},
+                                (self._metrics, [per_example_loss, labels, probabilities, weights]))
 
     def _metrics(self, *values):
         return metric_fn(*values, self._labels, self._threshold)
 
-    def metrics_of(self, predictions, label_ids):
+    def compute_metrics(self, predictions, label_ids):
         """See `head`. The loss is the cross-entropy of the probabilities."""
         labels = np.array(label_ids, np.float32)
         probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
@@ -98,7 +98,7 @@ def metric_fn(per_example_loss, labels, probabilities, weights, names, threshold
     is_real = weights > 0
     with tf.variable_scope("decisions"):
         (labels, first), (scores, second) = (
-            regression_head.all_values(name, tf.boolean_mask(values, is_real))
+            regression_head.collect_values(name, tf.boolean_mask(values, is_real))
             for name, values in (("labels", labels), ("probabilities", probabilities)))
     update = tf.group(first, second)
     predicted = tf.cast(tf.cast(scores, tf.float32) >= threshold, tf.float64)

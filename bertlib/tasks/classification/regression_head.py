@@ -26,12 +26,12 @@ class Regressor:
         loss, per_example_loss, scores = regress(model.get_pooled_output(), labels,
                                                  mode == estimator.ModeKeys.TRAIN)
         if labels is None:
-            return head.Outputs(predictions={"scores": scores})
+            return head.HeadOutputs(predictions={"scores": scores})
         weights = tf.cast(features.get("is_real_example", tf.ones_like(labels)), tf.float32)
-        return head.Outputs(loss, {"scores": scores},
-                            (metric_fn, [per_example_loss, labels, scores, weights]))
+        return head.HeadOutputs(loss, {"scores": scores},
+                                (metric_fn, [per_example_loss, labels, scores, weights]))
 
-    def metrics_of(self, predictions, label_ids):
+    def compute_metrics(self, predictions, label_ids):
         """See `head`. The correlations are those of the numbers in the files: of labels before they are
         rounded to float32, and of scores as they are written, by the shortest decimal number of each."""
         labels = np.asarray(label_ids, np.float64)
@@ -78,7 +78,7 @@ def metric_fn(per_example_loss, labels, scores, weights):
     """
     is_real = weights > 0
     with tf.variable_scope("correlations"):
-        kept, update = zip(*(all_values(name, tf.boolean_mask(values, is_real))
+        kept, update = zip(*(collect_values(name, tf.boolean_mask(values, is_real))
                              for name, values in (("labels", labels), ("scores", scores))))
     return {
         "eval_loss": tf.metrics.mean(per_example_loss, weights),
@@ -87,7 +87,7 @@ def metric_fn(per_example_loss, labels, scores, weights):
     }
 
 
-def all_values(name, values):
+def collect_values(name, values):
     """Keeps the values of all batches of an evaluation.
 
     Args:

@@ -5,37 +5,44 @@ import collections
 from typing import NamedTuple
 
 from bertlib.rows import tables, text_keys
-from bertlib.rows.columns import DELIMITERS, HEADER, TextReader, columns_of, text_of, value_of
+from bertlib.rows.columns import (
+    DELIMITERS,
+    HEADER_VALUES,
+    TextReader,
+    get_value,
+    parse_columns,
+    value_to_text,
+)
 from bertlib.rows.header_rows import LABELS, LabelKind
-from bertlib.rows.tables import RowError, finite_number
+from bertlib.rows.tables import RowError, parse_number
 from bertlib.system import files
 from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample
 
 TASK = "own data"  # its name in run.json
 _DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
-_LARGEST = 3.4e38  # of a float32
+_MAX_FLOAT32 = 3.4e38  # of a float32
 _METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spearman"),
             "multilabel": ("f1_micro", "f1_macro")}
-KINDS = tuple(_METRICS)
+TASK_TYPES = tuple(_METRICS)
 
 
-def reader_of(task_type, setting):
-    """Returns the `Reader` that flags, or the record of a training, describe.
+def create_reader(task_type, setting):
+    """Returns the `ExampleReader` that flags, or the record of a training, describe.
 
     Args:
-      task_type: see `Reader`.
+      task_type: see `ExampleReader`.
       setting: function of a flag's name and a default that returns the flag's value.
     """
-    return Reader(task_type, **columns_of_settings(setting), separator=setting("label_separator", ","))
+    return ExampleReader(task_type, **column_arguments(setting), separator=setting("label_separator", ","))
 
 
-def columns_of_settings(setting):
-    """Returns the arguments `text`, `label`, `header` and `delimiter` of `Reader` and `columns.TextReader`;
-    see `reader_of`."""
+def column_arguments(setting):
+    """Returns the arguments `text`, `label`, `header` and `delimiter` of `ExampleReader` and
+    `columns.TextReader`; see `create_reader`."""
     text, label = setting("text_column", None), setting("label_column", None)
-    return {"text": None if text is None else columns_of(text),
-            "label": None if label is None else columns_of(label, "--label_column"),
-            "header": HEADER[setting("header", "auto")],
+    return {"text": None if text is None else parse_columns(text),
+            "label": None if label is None else parse_columns(label, "--label_column"),
+            "header": HEADER_VALUES[setting("header", "auto")],
             "delimiter": DELIMITERS[setting("delimiter", "auto")]}
 
 
@@ -49,7 +56,7 @@ class Row(NamedTuple):
     label: object
 
 
-class Part(NamedTuple):
+class Split(NamedTuple):
     """What was read of a file: its `path`, list of `Row`, and whether they have labels."""
 
     path: str
@@ -64,7 +71,7 @@ class Part(NamedTuple):
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
-class Reader:
+class ExampleReader:
     """Reads files whose examples are in the same columns: the texts by a `columns.TextReader`, and labels.
 
     Attributes:
@@ -100,13 +107,13 @@ class Reader:
           known: list of the labels that there are, if that is known.
 
         Returns:
-          a `Part`.
+          a `Split`.
 
         Raises:
           FileNotFoundError, ValueError: it cannot be used; with the line.
         """
-        input_format = tables.format_of(path)
-        with tables.opened(path) as stream, tables.blaming(path):
+        input_format = tables.format_from_name(path)
+        with tables.open_table(path) as stream, tables.name_file_in_errors(path):
             rows = []
             for row in self._texts.rows(stream, path, input_format, known):
                 if row.problem:
@@ -117,10 +124,10 @@ class Reader:
                                "should hold examples.")
             if not rows:
                 raise ValueError(f"{path}: the file is empty; it should hold examples.")
-            return self._part(path, rows, needs_labels, known)
+            return self._to_split(path, rows, needs_labels, known)
 
-    def _part(self, path, rows, needs_labels, known):
-        """The `Part` of a file's `columns.TextRow`s."""
+    def _to_split(self, path, rows, needs_labels, known):
+        """The `Split` of a file's `columns.TextRow`s."""
         place = self._texts.place
         if place.is_json:  # a row may lack the label that others have, which is an error
             place = place._replace(names=list({name: None for row in rows for name in row.values}))
@@ -134,16 +141,16 @@ class Reader:
         taken = [Row(row.line, *[*row.texts, None][:2],
                      None if labels is None else self._label(place, row.line, row.values, labels))
                  for row in rows]
-        return Part(path, taken, labels is not None)
+        return Split(path, taken, labels is not None)
 
     def _label_places(self, place, texts, rows, needs_labels, known):
         """The places of the labels in a row; None if there are none."""
         if self.label is None:
-            self.label = self._texts.label = place.usual([(name,) for name in LABELS], "labels",
-                                                         "--label_column", needs_labels)
-        if self.label is None or not needs_labels and place.lacks(self.label):
+            self.label = self._texts.label = place.find_usual([(name,) for name in LABELS], "labels",
+                                                              "--label_column", needs_labels)
+        if self.label is None or not needs_labels and place.has_none(self.label):
             return None
-        places = [place.of(column, "--label_column") for column in self.label]
+        places = [place.find(column, "--label_column") for column in self.label]
         if needs_labels:
             self._width = place.width
             return places
@@ -164,7 +171,7 @@ class Reader:
         """Whether a row of a file without names has a label in these places."""
         values = [row.values[where] for where in places]
         if self._task_type == "regression":
-            return _number(values[0]) is not None
+            return _parse_number(values[0]) is not None
         if self._task_type == "multilabel" and len(places) > 1:
             return all(value.strip().lower() in _DECISIONS for value in values)
         names = LabelKind(self._task_type, self._separator).split(values[0])
@@ -173,20 +180,20 @@ class Reader:
     def _label(self, place, line, row, places):
         """The label of a row; see `Row`."""
         if len(places) > 1:
-            return tuple(place.name_of(where) for where in places if _decision(place, line, row, where))
-        value = value_of(line, row, places[0])
+            return tuple(place.name_of(where) for where in places if _parse_decision(place, line, row, where))
+        value = get_value(line, row, places[0])
         if self._task_type == "multilabel":
             kind = LabelKind(self._task_type, self._separator)
-            found = [text_of(line, name, "a label") for name in value] if isinstance(
-                value, list) else kind.split(text_of(line, value, "the label"))
+            found = [value_to_text(line, name, "a label") for name in value] if isinstance(
+                value, list) else kind.split(value_to_text(line, value, "the label"))
             for name in found:
                 _check_name(line, name, self._separator)
             return tuple(dict.fromkeys(found))
         several = " If a text may have several labels, pass --task_type=multilabel." if isinstance(
             value, list) else ""
-        text = text_of(line, value, "the label", several).strip()
+        text = value_to_text(line, value, "the label", several).strip()
         if self._task_type == "regression":
-            number = _number(text)
+            number = _parse_number(text)
             if number is None:
                 header = "" if place.names or line > place.line else (
                     " If this is a header row, pass --header=true.")
@@ -200,16 +207,16 @@ class Reader:
 # --- Values of labels ------------------------------------------------------------------------------------
 
 
-def _number(text):
+def _parse_number(text):
     """A text as a number; None if it is none, or too large for a float32."""
-    number = finite_number(text)
-    return number if number is not None and abs(number) <= _LARGEST else None
+    number = parse_number(text)
+    return number if number is not None and abs(number) <= _MAX_FLOAT32 else None
 
 
-def _decision(place, line, row, where):
+def _parse_decision(place, line, row, where):
     """Whether an example has the label of a column."""
-    value = value_of(line, row, where)
-    found = _DECISIONS.get(text_of(line, value, "the label").strip().lower())
+    value = get_value(line, row, where)
+    found = _DECISIONS.get(value_to_text(line, value, "the label").strip().lower())
     if found is None:
         raise RowError(line, f"{value!r:.80} in column {place.name_of(where)!r} should be 1 or 0: whether "
                        "the example has that label.")
@@ -231,15 +238,15 @@ def _check_name(line, name, separator=None):
 # --- Labels ----------------------------------------------------------------------------------------------
 
 
-def names_in(label):
+def label_names(label):
     """The names in a row's label."""
     return label if isinstance(label, tuple) else (label,)
 
 
-def counts_of(rows):
+def count_labels(rows):
     """Returns how many rows have each label, {label: int}, sorted: numbers as numbers if all are."""
-    counts = collections.Counter(name for row in rows for name in names_in(row.label))
-    numbers = {name: _number(name) for name in counts}
+    counts = collections.Counter(name for row in rows for name in label_names(row.label))
+    numbers = {name: _parse_number(name) for name in counts}
     all_numbers = None not in numbers.values()
     return {name: counts[name] for name in sorted(
         counts, key=lambda name: (numbers[name], name) if all_numbers else name)}
@@ -260,36 +267,37 @@ def read_labels(path):
         if not line or line in lines[:number - 1]:
             wrong = f"{line!r} is there twice" if line else "the line is blank"
             raise ValueError(f"{path}:{number}: {wrong}; there should be a different label in each line.")
-        with tables.blaming(path):
+        with tables.name_file_in_errors(path):
             _check_name(number, line)
     return lines
 
 
-def check_labels(part, labels, source):
+def check_labels(split, labels, source):
     """Raises a ValueError, with the line, if a row has a label that is none of `labels`; `source` says where
     these are from."""
     known = set(labels)
-    for row in part.rows:
-        for name in names_in(row.label):
+    for row in split.rows:
+        for name in label_names(row.label):
             if name not in known:
                 some = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
-                meant = [label for label in labels if text_keys.visible(label) == text_keys.visible(name)]
+                meant = [label for label in labels
+                         if text_keys.visible_text(label) == text_keys.visible_text(name)]
                 hint = (f" {ascii(name)} looks like {ascii(meant[0])}: the two differ in white space, "
                         "invisible characters or the encoding of accents alone.") if meant else ""
-                raise part.error(row, f"the label {name!r:.80} is not one of {some}, which {source}; correct "
-                                 f"the row or remove it.{hint}")
+                raise split.error(row, f"the label {name!r:.80} is not one of {some}, which {source}; "
+                                  f"correct the row or remove it.{hint}")
 
 
-def look_alikes(labels):
+def similar_labels(labels):
     """Returns the labels that differ in letter case, or as spellings of a number, alone: list of lists."""
     groups = collections.defaultdict(list)
     for label in labels:
-        number = _number(label)
-        groups[text_keys.of_texts(label) if number is None else number].append(label)
+        number = _parse_number(label)
+        groups[text_keys.text_key(label) if number is None else number].append(label)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def check_visible(places):
+def check_distinguishable(places):
     """Checks that a reader can tell labels apart.
 
     Args:
@@ -300,7 +308,7 @@ def check_visible(places):
     """
     seen = {}
     for label, place in places.items():
-        shown = text_keys.visible(label)
+        shown = text_keys.visible_text(label)
         if not shown:
             raise ValueError(f"{place}: the label {ascii(label):.80} has no visible character. Correct the "
                              "label or remove the row.")
@@ -312,33 +320,34 @@ def check_visible(places):
         seen[shown] = label
 
 
-def check_variety(part):
+def check_several_labels(split):
     """Raises a ValueError if all rows have the same label, so that there is nothing to learn."""
-    if len({row.label for row in part.rows}) < 2:
-        label = ", ".join(map(str, names_in(part.rows[0].label))) or "no label"
-        raise ValueError(f"{part.path}: all {len(part.rows)} examples have the same label, {label}: there is "
+    if len({row.label for row in split.rows}) < 2:
+        label = ", ".join(map(str, label_names(split.rows[0].label))) or "no label"
+        raise ValueError(f"{split.path}: all {len(split.rows)} examples have the same label, {label}: there "
+                         f"is "
                          "nothing to learn. If the labels are in another column, say so with --label_column.")
 
 
 # --- Processor -------------------------------------------------------------------------------------------
 
 
-class OwnProcessor(DataProcessor):
+class CustomProcessor(DataProcessor):
     """Examples that were read already; data directories are not looked at."""
 
     name = "Own data"
 
-    def __init__(self, parts, target, dev_rows=None):
+    def __init__(self, splits, target, dev_rows=None):
         """Takes what was read.
 
         Args:
-          parts: {"train", "dev", "test": `Part`}.
+          splits: {"train", "dev", "test": `Split`}.
           target: see `targets`.
           dev_rows: of a training whose development set was taken out of its training file, what its directory
             keeps of it; see `bertlib.runs.classification.dev_rows`.
         """
         self.task_type, self.metrics = target.task_type, _METRICS[target.task_type]
-        self.target, self.dev_rows, self._parts = target, dev_rows, parts
+        self.target, self.dev_rows, self._parts = target, dev_rows, splits
 
     def get_train_examples(self, data_dir):
         return self._examples("train")
@@ -350,13 +359,13 @@ class OwnProcessor(DataProcessor):
         return self._examples("test")
 
     def get_test_labels(self, data_dir):
-        part = self._parts["test"]
-        return [row.label for row in part.rows] if part.is_labelled else None
+        split = self._parts["test"]
+        return [row.label for row in split.rows] if split.is_labelled else None
 
     def get_labels(self):
         return self.target.labels
 
     def _examples(self, name):
         return [InputExample(f"{name}-{row.line}", row.text_a, row.text_b,
-                             self.target.stand_in if row.label is None else row.label)
+                             self.target.default_label if row.label is None else row.label)
                 for row in self._parts[name].rows]

@@ -18,12 +18,12 @@ from bertlib.data import example_encoding
 _NAME = "label_ids"
 
 
-class OneLabel:
+class SingleLabel:
     """One of several labels; its id is its place among them."""
 
     task_type = "classification"
     field = example_encoding.Field(_NAME, "int64", (), example_encoding.ANY_ID)
-    nothing = 0
+    padding_label = 0
     output = "probabilities"
 
     def __init__(self, labels):
@@ -32,15 +32,15 @@ class OneLabel:
         self._ids = {label: index for index, label in enumerate(self.labels)}
 
     @property
-    def stand_in(self):
+    def default_label(self):
         return self.labels[0]
 
-    def id_of(self, label):
+    def encode_label(self, label):
         if label not in self._ids:
             raise ValueError(f"label {label!r} is not one of {', '.join(map(str, self._ids))}")
         return self._ids[label]
 
-    def best(self, prediction):
+    def predicted_label(self, prediction):
         return self.labels[prediction.argmax()]
 
 
@@ -51,25 +51,25 @@ class Score:
     labels = None
     size = 1
     field = example_encoding.Field(_NAME, "float32", ())
-    nothing = stand_in = 0.0
+    padding_label = default_label = 0.0
     output = "scores"
 
-    def id_of(self, label):
+    def encode_label(self, label):
         try:
             return float(label)
         except (TypeError, ValueError):
             raise ValueError(f"label {label!r} is no number") from None
 
-    def best(self, prediction):
+    def predicted_label(self, prediction):
         return float(prediction)
 
 
-class SeveralLabels:
+class MultiLabel:
     """Any number of several labels, none too: 0 or 1 for each. An example's label is an iterable of them."""
 
     task_type = "multilabel"
     output = "probabilities"
-    stand_in = ()
+    default_label = ()
 
     def __init__(self, labels, threshold=0.5, separator=","):
         """`threshold` is the least probability of a label that is predicted; `separator` stands between the
@@ -81,25 +81,25 @@ class SeveralLabels:
         self._ids = {label: index for index, label in enumerate(self.labels)}
 
     @property
-    def nothing(self):
+    def padding_label(self):
         return [0] * self.size
 
-    def id_of(self, label):
-        ids = self.nothing
+    def encode_label(self, label):
+        ids = self.padding_label
         for name in label:
             if name not in self._ids:
                 raise ValueError(f"label {name!r} is not one of {', '.join(self._ids)}")
             ids[self._ids[name]] = 1
         return ids
 
-    def best(self, prediction):
+    def predicted_label(self, prediction):
         likely = prediction >= self.threshold
         return self._separator.join(label for label, is_likely in zip(self.labels, likely) if is_likely)
 
 
-def of(label_list):
+def create_target(label_list):
     """Returns the target that published functions name by their `label_list`: labels; or None, scores. A
     target is returned as it is."""
     if hasattr(label_list, "task_type"):
         return label_list
-    return Score() if label_list is None else OneLabel(label_list)
+    return Score() if label_list is None else SingleLabel(label_list)

@@ -31,7 +31,7 @@ def find_input_files(patterns):
     """
     found = []
     for pattern in patterns:
-        paths = files.find(pattern)
+        paths = files.find_files(pattern)
         if not paths:
             raise FileNotFoundError(f"There is no input file {pattern!r}.")
         for path in paths:
@@ -48,7 +48,7 @@ def find_input_files(patterns):
 def read_lines(path):
     """Yields the lines of a text file (`.gz` too), stripped."""
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(files.opened(path, "rb"))
+        file = stack.enter_context(files.open_file(path, "rb"))
         if path.endswith(".gz"):
             file = stack.enter_context(gzip.open(file))
         number = 0
@@ -89,8 +89,8 @@ Corpus.__doc__ = \
 
 
 def survey(input_files, tokenizer):
-    """Reads all input once, to find its faults before anything depends on it; see `summed_up`."""
-    return summed_up(input_files, [survey_file(path, tokenizer) for path in input_files])
+    """Reads all input once, to find its faults before anything depends on it; see `merge_surveys`."""
+    return merge_surveys(input_files, [survey_file(path, tokenizer) for path in input_files])
 
 
 def survey_file(path, tokenizer):
@@ -109,7 +109,7 @@ def survey_file(path, tokenizer):
     return Survey(documents, sentences, single, digest.hexdigest())
 
 
-def summed_up(input_files, surveys):
+def merge_surveys(input_files, surveys):
     """Returns the `Corpus` of some files with these surveys.
 
     Warns of a file without text, and of one in which each sentence is a document.
@@ -136,12 +136,12 @@ def summed_up(input_files, surveys):
                   fingerprint)
 
 
-def number_of_blocks(documents, size):
-    """Returns how many blocks `blocks_of` yields of so many documents."""
+def count_blocks(documents, size):
+    """Returns how many blocks `make_blocks` yields of so many documents."""
     return max(0, (documents - 2) // size) + 1
 
 
-def blocks_of(documents, size):
+def make_blocks(documents, size):
     """Yields lists of `size` documents; the last one has from 2 to size + 1, or all there are."""
     block = []
     for document in documents:

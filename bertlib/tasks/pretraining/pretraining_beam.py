@@ -33,18 +33,18 @@ from bertlib.tasks.pretraining import corpus
 # Records that travel together from where they were made to where they are written.
 _RECORDS_AT_A_TIME = 1024
 # Of files that a run writes aside: "<output file>.beam-<run>-<…>".
-_ASIDE = ".beam-"
+_TEMPORARY_SUFFIX = ".beam-"
 # Beam's own local runner first starts one in Go, which it downloads; this is the one in Python.
-_LOCAL = "FnApiRunner"
-_NAMES_OF_LOCAL = ("direct", "directrunner", "fnapi", "fnapirunner")
+_LOCAL_RUNNER = "FnApiRunner"
+_LOCAL_RUNNER_NAMES = ("direct", "directrunner", "fnapi", "fnapirunner")
 # What a process of the local runner executes.
 _WORKER = ("import sys; sys.path[:] = {path!r}; from bertlib.tasks.pretraining import pretraining_beam; "
            "pretraining_beam.serve({port})")
 # Threads of the runner that are there for each process.
 _WAITS_FOR_PROCESS, _READS_OF_PROCESS = "run_worker", "beam_control_read"
-_PATIENCE_SECONDS = 3
+_TIMEOUT_SECONDS = 3
 _LESS_MEMORY = "If memory ran out, use fewer workers, or a smaller --shuffle_buffer_documents."
-_OF_TENSORFLOW = "tensorflow.python.framework.errors_impl."
+_TENSORFLOW_ERRORS = "tensorflow.python.framework.errors_impl."
 
 
 def _beam():
@@ -83,8 +83,8 @@ class Cluster:
           ImportError: Apache Beam, or what the runner needs, is not installed.
         """
         self._beam = _beam()
-        self._local = runner.lower() in _NAMES_OF_LOCAL
-        self._name = _LOCAL if self._local else runner
+        self._local = runner.lower() in _LOCAL_RUNNER_NAMES
+        self._name = _LOCAL_RUNNER if self._local else runner
         if not all(option.strip(" -") for option in options):
             raise ValueError("Of Apache Beam's options, an option is empty.")
         self._flags = [f"--{option.strip().lstrip('-')}" for option in options]
@@ -196,20 +196,20 @@ class Cluster:
         ends = list(itertools.accumulate(documents))
         inputs = [(path, end - count, end) for path, count, end in zip(input_files, documents, ends)]
         cut = functools.partial(_parts_of_file, tokenizer=tokenizer, size=size,
-                                blocks=corpus.number_of_blocks(ends[-1], size))
+                                blocks=corpus.count_blocks(ends[-1], size))
 
         def build(pipeline):
             made = (pipeline | "Files" >> beam.Create(inputs) | "Spread files" >> beam.Reshuffle()
                     | "Cut into blocks" >> beam.FlatMap(cut) | "Blocks" >> beam.GroupByKey()
                     | "Make records" >> beam.FlatMap(functools.partial(_records_of_block, make_block)))
             starts = (made | "Count" >> beam.Map(lambda part: (0, (part[0], len(part[2]))))
-                      | "Counts" >> beam.GroupByKey() | "Starts" >> beam.Map(_starts))
+                      | "Counts" >> beam.GroupByKey() | "Starts" >> beam.Map(_first_records))
             written = (made | "Deal out" >> beam.FlatMap(_parts_of_files, len(output_files),
                                                          beam.pvalue.AsSingleton(starts))
                        | "Output files" >> beam.GroupByKey()
                        | "Write" >> beam.Map(_write_file, output_files))
             statistics = (made | "Statistics" >> beam.Map(lambda part: part[3])
-                          | "Sum" >> beam.CombineGlobally(_sum)
+                          | "Sum" >> beam.CombineGlobally(_sum_counts)
                           | "Of all" >> beam.Map(lambda counts: ("statistics", counts)))
             return (written, statistics) | "Results" >> beam.Flatten()
 
@@ -217,7 +217,7 @@ class Cluster:
         counts, written = found.pop("statistics"), sum(records for _, records in found.values())
         made = counts.get("documents", 0), counts.get("instances", 0)
         if made != (ends[-1], written) or len(found) < len(output_files):
-            _remove_what_is_aside(output_files)
+            _remove_temporary_files(output_files)
             raise ChildProcessError(f"The pipeline lost something: {made[0]} of {ends[-1]} documents were "
                                     f"made into {made[1]} instances, of which {written} were written, to "
                                     f"{len(found)} of {len(output_files)} files. Run the command again.")
@@ -225,8 +225,8 @@ class Cluster:
 
     def _results(self, build, output_files):
         """Runs the pipeline that a function builds; returns what its last collection holds."""
-        _remove_what_is_aside(output_files)
-        path = f"{output_files[0]}{_ASIDE}{uuid.uuid4().hex}"
+        _remove_temporary_files(output_files)
+        path = f"{output_files[0]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"
 
         def run(port=None):
             pipeline = self._beam.Pipeline(*self._prepared(port))
@@ -235,24 +235,24 @@ class Cluster:
             pipeline.run().wait_until_finish()
 
         try:
-            with _one_message(), _quiet() if self._local else contextlib.nullcontext():
+            with _shorten_errors(), _quiet() if self._local else contextlib.nullcontext():
                 if self._in_processes:
-                    _watched(run, is_done=lambda: files.exists(path))
+                    _run_with_port(run, is_done=lambda: files.exists(path))
                 else:
                     run()
         except BaseException:
-            _remove_what_is_aside(output_files)
+            _remove_temporary_files(output_files)
             raise
         results = json.loads(files.read_bytes(path))
         files.remove(path)
         return results
 
 
-def _remove_what_is_aside(output_files):
+def _remove_temporary_files(output_files):
     """Removes what a killed run, or an attempt of a worker that was not needed, left beside output files."""
     for path in output_files:
         folder, name = os.path.split(path)
-        for left in files.find(os.path.join(folder, f"{glob.escape(name)}{_ASIDE}*")):
+        for left in files.find_files(os.path.join(folder, f"{glob.escape(name)}{_TEMPORARY_SUFFIX}*")):
             files.remove(left)
 
 
@@ -274,7 +274,7 @@ def _quiet():
         yield
 
 
-def _watched(run, is_done):
+def _run_with_port(run, is_done):
     """Calls a function, which has the local runner start processes, with the port that they end with.
 
     A thread of the runner waits for each process. What it raises when one ends in failure is told to nobody,
@@ -304,7 +304,7 @@ def _watched(run, is_done):
     finally:
         for thread in threading.enumerate():  # they end with the processes
             if thread.name in (_WAITS_FOR_PROCESS, _READS_OF_PROCESS):
-                thread.join(_PATIENCE_SECONDS)
+                thread.join(_TIMEOUT_SECONDS)
         threading.excepthook = before
     if end is not None and not is_done():
         raise end
@@ -324,7 +324,7 @@ class _NoTracebacks:
 
 
 @contextlib.contextmanager
-def _one_message():
+def _shorten_errors():
     """Raises what a function raised on a worker, without the worker's traceback and Beam's additions."""
     try:
         yield
@@ -339,7 +339,7 @@ def _one_message():
             name, _, said = said.partition(": ")
             kind = getattr(builtins, name, None)
             ours = isinstance(kind, type) and issubclass(kind, (ValueError, OSError))
-            if not ours and not name.startswith(_OF_TENSORFLOW):
+            if not ours and not name.startswith(_TENSORFLOW_ERRORS):
                 raise
         raise OSError(said) from error
 
@@ -347,7 +347,7 @@ def _one_message():
 def serve(port):
     """What a process of the local runner does, as long as the command that started it has the port open."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
-    threading.Thread(target=_end_with, args=(port,), daemon=True).start()
+    threading.Thread(target=_exit_when_closed, args=(port,), daemon=True).start()
     code = 1
     try:
         with _without_logging():
@@ -362,7 +362,7 @@ def serve(port):
         os._exit(code)  # its threads do not always end, and that of TensorFlow takes a second
 
 
-def _end_with(port):
+def _exit_when_closed(port):
     # Nobody accepts the connection: the system ends it with the port.
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as connection:
         connection.recv(1)
@@ -391,7 +391,7 @@ def _parts_of_file(file, tokenizer, size, blocks):
 def parts_of_blocks(path, documents, first, end, size, blocks):
     """Yields (block, (place of the first document, documents)) of each block that a file's documents are in.
 
-    Blocks are those of `corpus.blocks_of` the documents of all files.
+    Blocks are those of `corpus.make_blocks` the documents of all files.
 
     Args:
       path: the file, for errors.
@@ -424,7 +424,7 @@ def _records_of_block(make_block, grouped):
         yield block, first, records[first:first + _RECORDS_AT_A_TIME], {} if first else dict(statistics)
 
 
-def _starts(counts):
+def _first_records(counts):
     """(0, [(block, records)]) to {block: how many records come before it}."""
     of_block = collections.Counter()
     for block, count in counts[1]:
@@ -446,9 +446,9 @@ def _write_file(grouped, output_files):
     """(file, parts of `_parts_of_files`) to [file, [the path beside it with its records, their number]]."""
     index, parts = grouped
     quiet_tensorflow.load()  # which writes records, and else tells each worker's stderr about itself
-    path = f"{output_files[index]}{_ASIDE}{uuid.uuid4().hex}"  # another attempt has another one
+    path = f"{output_files[index]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"  # another attempt has another one
     written = 0
-    with files.explaining_disk(output_files[index]), record_files.writer(path) as writer:
+    with files.translate_disk_errors(output_files[index]), record_files.open_writer(path) as writer:
         for _, records in sorted(parts, key=lambda part: part[0]):
             for record in records:
                 writer.write(record)
@@ -456,7 +456,7 @@ def _write_file(grouped, output_files):
     return [index, [path, written]]
 
 
-def _sum(counts):
+def _sum_counts(counts):
     """Returns the sum of dicts of counts."""
     total = collections.Counter()
     for found in counts:

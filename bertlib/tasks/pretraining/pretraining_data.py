@@ -18,7 +18,7 @@ from bertlib.data import example_encoding
 import tokenization
 
 LOGGED_INSTANCES = 2
-_REMEMBERED_LENGTHS = 1 << 12
+_CACHED_LENGTHS = 1 << 12
 
 Recipe = collections.namedtuple(
     "Recipe",
@@ -37,7 +37,7 @@ next_sentence: pairs for next-sentence prediction; else full sentences one after
 """
 
 
-def continues_word(tokenizer):
+def continuation_function(tokenizer):
     """Returns the function that tells if a token (str) of this tokenizer continues the word before it."""
     return getattr(tokenizer, "continues_word", is_continuation)
 
@@ -76,8 +76,8 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
         split = start + (rng.randint(1, stop - start - 1) if stop - start > 1 else 1)
         sentences_a = document[start:split]
         if stop - start == 1 or rng.random() < 0.5:
-            yield sentences_a, _random_stretch(documents, index, target - sum(map(len, sentences_a)),
-                                               rng), True
+            yield sentences_a, _random_sentences(documents, index, target - sum(map(len, sentences_a)),
+                                                 rng), True
             stop = split
         else:
             yield sentences_a, document[split:stop], False
@@ -89,7 +89,7 @@ def _target_length(room, short_seq_prob, rng):
     return rng.randint(2, room) if rng.random() < short_seq_prob else room
 
 
-def _random_stretch(documents, but, length, rng):
+def _random_sentences(documents, but, length, rng):
     """Returns sentences of a random document from a random one on, until there are that many tokens."""
     for _ in range(10):
         index = rng.randint(0, len(documents) - 1)
@@ -163,7 +163,7 @@ class _Prefixes(dict):
 
     def __init__(self, field):
         self._name, self._values = field.name, field.shape[0]
-        self._part = example_encoding.Encoder([field]).part
+        self._part = example_encoding.Encoder([field]).fields_part
 
     def __missing__(self, size):
         packed = b"\x80" * (size - self._values) + bytes(self._values)  # as good as any of that size
@@ -185,7 +185,7 @@ class Serializer:
         self._weights_and_label = example_encoding.Encoder([fields["masked_lm_weights"],
                                                             fields["next_sentence_labels"]])
         self._segments = example_encoding.Encoder([fields["segment_ids"]])
-        remember = functools.lru_cache(_REMEMBERED_LENGTHS)
+        remember = functools.lru_cache(_CACHED_LENGTHS)
         self._mask_of, self._label_of, self._segments_of = map(
             remember, (self._mask_of, self._label_of, self._segments_of))
 
@@ -198,17 +198,17 @@ class Serializer:
           predictions: number of positions that are not padding.
           is_random_next: bool.
         """
-        return example_encoding.example(  # in the order of the fields' names
+        return example_encoding.join_encoded_fields(  # in the order of the fields' names
             self._ids[len(ids)], ids, self._mask_of(first + second), self._labels[len(labels)], labels,
             self._positions[len(positions)], positions, self._label_of(predictions, is_random_next),
             self._segments_of(first, second))
 
     def _mask_of(self, length):
-        return self._mask.part({"input_mask": b"\1" * length})
+        return self._mask.fields_part({"input_mask": b"\1" * length})
 
     def _label_of(self, predictions, is_random_next):
-        return self._weights_and_label.part({"masked_lm_weights": [1.0] * predictions,
-                                             "next_sentence_labels": [is_random_next]})
+        return self._weights_and_label.fields_part({"masked_lm_weights": [1.0] * predictions,
+                                                    "next_sentence_labels": [is_random_next]})
 
     def _segments_of(self, first, second):
-        return self._segments.part({"segment_ids": bytes(first) + b"\1" * second})
+        return self._segments.fields_part({"segment_ids": bytes(first) + b"\1" * second})

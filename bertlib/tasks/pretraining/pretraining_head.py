@@ -43,7 +43,7 @@ class Pretraining:
                    [masked_lm_losses, tf.argmax(log_probs, -1, output_type=tf.int32),
                     features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
                     features["next_sentence_labels"]])
-        return head.Outputs(masked_lm_loss + next_sentence_loss, metrics=metrics)
+        return head.HeadOutputs(masked_lm_loss + next_sentence_loss, metrics=metrics)
 
 
 class MaskedWords:
@@ -68,8 +68,8 @@ class MaskedWords:
                                   positions)
         probabilities, ids = tf.nn.top_k(tf.nn.softmax(logits), self._num_words)
         shape = [*modeling.get_shape_list(positions), self._num_words]
-        return head.Outputs(predictions={"ids": tf.reshape(ids, shape),
-                                         "probabilities": tf.reshape(probabilities, shape)})
+        return head.HeadOutputs(predictions={"ids": tf.reshape(ids, shape),
+                                             "probabilities": tf.reshape(probabilities, shape)})
 
 
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,

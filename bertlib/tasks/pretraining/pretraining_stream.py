@@ -43,7 +43,7 @@ class _BlockMaker:
         self._arguments = tokenizer, recipe, random_seed
         self._to_ids = tokenizer.convert_tokens_to_ids
         self._chunks = tokenizer.chunks(self._to_ids) if type(tokenizer) in tokenization.TOKENIZERS else None
-        words, continues = list(tokenizer.vocab), pretraining_data.continues_word(tokenizer)
+        words, continues = list(tokenizer.vocab), pretraining_data.continuation_function(tokenizer)
         self._word_ids = np.array(self._to_ids(words), np.int32)
         self._cls, self._sep, self._mask = self._to_ids(["[CLS]", "[SEP]", "[MASK]"])
         by_id = np.zeros((2, self._word_ids.max() + 1), bool)
@@ -264,12 +264,12 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
     _check_output_files(input_files, output_files, remote=cluster is not None)
     with contextlib.ExitStack() as stack:
         for path in output_files:
-            stack.enter_context(locks.file(path))
+            stack.enter_context(locks.lock_file(path))
         return _write_locked(input_files, output_files, tokenizer, recipe, random_seed,
                              shuffle_buffer_documents, num_workers, tokenizer_settings, cluster, vocabulary)
 
 
-def of_vocabulary(vocab):
+def hash_vocabulary(vocab):
     """Returns the fingerprint of a vocabulary, an iterable of str, as a manifest has it."""
     return hashlib.blake2b("\n".join(vocab).encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
@@ -279,30 +279,31 @@ def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shu
     """`write_training_data`, with the locks of the output files."""
     if cluster:
         surveys = cluster.survey(input_files, tokenizer, output_files)
-        text = corpus.summed_up(input_files, surveys)
+        text = corpus.merge_surveys(input_files, surveys)
     else:
         text = corpus.survey(input_files, tokenizer)
     if recipe.next_sentence and text.documents == 1:
         raise ValueError(f"{', '.join(input_files)}: one document only, so that there is no other to take a "
                          "random next sentence from. Put blank lines between documents, or pass "
                          "--next_sentence=false.")
-    blocks = corpus.number_of_blocks(text.documents, shuffle_buffer_documents)
+    blocks = corpus.count_blocks(text.documents, shuffle_buffer_documents)
     logging.info("Input: %d files, %d documents, %d sentences; %d blocks of at most %d documents.",
                  len(input_files), text.documents, text.sentences, blocks,
                  min(text.documents, shuffle_buffer_documents + 1))
     settings = {**recipe._asdict(), "random_seed": random_seed,
                 "shuffle_buffer_documents": shuffle_buffer_documents,
-                "vocabulary": of_vocabulary(tokenizer.vocab), **(tokenizer_settings or {})}
+                "vocabulary": hash_vocabulary(tokenizer.vocab), **(tokenizer_settings or {})}
     output = _Output(output_files, {"settings": settings, **text._asdict(), "blocks": blocks}, vocabulary)
     make_block = _BlockMaker(tokenizer, recipe, random_seed)
     if output.done < blocks and cluster:
         output.replace(*cluster.write(input_files, [found.documents for found in surveys], tokenizer,
                                       make_block, shuffle_buffer_documents,
-                                      list(map(files.followed, output_files))))
+                                      list(map(files.resolve_links, output_files))))
     elif output.done < blocks:
         documents = itertools.chain.from_iterable(corpus.read_documents(path, tokenizer)
                                                   for path in input_files)
-        rest = itertools.islice(enumerate(corpus.blocks_of(documents, shuffle_buffer_documents)), output.done,
+        rest = itertools.islice(enumerate(corpus.make_blocks(documents, shuffle_buffer_documents)),
+                                output.done,
                                 None)
         results = workers.ordered_map(make_block, rest,
                                       min(num_workers or workers.available_cores(), blocks - output.done),
@@ -318,7 +319,7 @@ def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shu
 
 
 def _log(record, tokenizer):
-    features = record_files.features_of(record)
+    features = record_files.parse_features(record)
     ids, mask, labels, weights = (
         features[name].int64_list.value or features[name].float_list.value
         for name in ("input_ids", "input_mask", "masked_lm_ids", "masked_lm_weights"))
@@ -330,13 +331,13 @@ def _log(record, tokenizer):
 
 def _check_output_files(input_files, output_files, remote=False):
     """Finds out before the work whether its result could be written; on another file system, if `remote`."""
-    named = collections.Counter(map(files.identity, [*input_files, *output_files]))
+    named = collections.Counter(map(files.file_identity, [*input_files, *output_files]))
     for path in output_files:
         directory = os.path.dirname(path) or "."
         if files.is_remote(path) and not remote:
             raise ValueError(f"Output file {path}: only local files, as they are written in parts. "
                              "Copy them afterwards.")
-        if named[files.identity(path)] > 1:
+        if named[files.file_identity(path)] > 1:
             raise ValueError(f"Output file {path} is named twice, or is an input file too.")
         if files.is_directory(path):
             raise IsADirectoryError(f"Output file {path} is a directory; name a file in it.")
@@ -379,7 +380,7 @@ class _Output:
             found = self._read_manifest()
             self._check_same(found)
             complete = found["blocks_done"] == found["blocks"]
-            if all(_has(path, size, complete) for path, size in zip(paths, found["sizes"])):
+            if all(_has_bytes(path, size, complete) for path, size in zip(paths, found["sizes"])):
                 self._manifest = {**found, **self._vocabulary}
                 logging.info("%s: %d of %d blocks are there already.", self._manifest_path, self.done,
                              found["blocks"])
@@ -391,7 +392,7 @@ class _Output:
                             self._manifest_path)
         self._manifest.update(self._vocabulary)
         for path in paths:
-            with files.opened(_partial(path), "wb"):
+            with files.open_file(_partial(path), "wb"):
                 pass
 
     @property
@@ -407,7 +408,7 @@ class _Output:
         """
         try:
             found = json.loads(files.read_bytes(self._manifest_path).decode())
-            wrong = _difference(found, self._manifest)
+            wrong = _describe_difference(found, self._manifest)
         except (ValueError, RecursionError) as error:
             wrong = f"it is not JSON: {str(error).splitlines()[0]}"
         if wrong:
@@ -436,7 +437,7 @@ class _Output:
         total = collections.Counter(self._manifest["statistics"])
         first, sizes = total["instances"], []
         for index, path in enumerate(self._paths):
-            with files.explaining_disk(path):
+            with files.translate_disk_errors(path):
                 sizes.append(_append(path, records[(index - first) % len(self._paths)::len(self._paths)]))
         total.update(statistics)
         self._write_manifest(self.done + 1, sizes, total)
@@ -456,7 +457,7 @@ class _Output:
         """Gives the files their names; returns the manifest."""
         for path in self._paths:
             if files.exists(_partial(path)):
-                files.move(_partial(path), files.followed(path))
+                files.move(_partial(path), files.resolve_links(path))
         return self._manifest
 
 
@@ -465,7 +466,7 @@ def _append(path, records):
     block = _partial(path) + ".block"
     try:
         # it cannot append; files of records can be put together
-        with record_files.writer(block) as writer:
+        with record_files.open_writer(block) as writer:
             for record in records:
                 writer.write(record)
         with open(block, "rb") as source, open(_partial(path), "ab") as target:
@@ -477,10 +478,10 @@ def _append(path, records):
 
 
 def _partial(path):
-    return files.followed(path) + ".partial"
+    return files.resolve_links(path) + ".partial"
 
 
-def _difference(found, manifest):
+def _describe_difference(found, manifest):
     """Says in what a manifest that was read differs in kind from one that is written; None if it does not."""
     if not isinstance(found, dict):
         return f"it holds a {type(found).__name__}"
@@ -501,7 +502,7 @@ def _difference(found, manifest):
     return None
 
 
-def manifests_of(paths):
+def read_manifests(paths):
     """Returns the manifests of files of records, those that lie beside them, as [(path, manifest)].
 
     Raises:
@@ -510,8 +511,8 @@ def manifests_of(paths):
     names = {os.path.basename(path) for path in paths}
     found = []
     for directory in dict.fromkeys(os.path.dirname(path) for path in paths):
-        for path in files.find(os.path.join(directory, f"*{MANIFEST_SUFFIX}")):
-            manifest = files.json_object(path)
+        for path in files.find_files(os.path.join(directory, f"*{MANIFEST_SUFFIX}")):
+            manifest = files.read_json_object(path)
             settings, said = manifest.get("settings"), manifest.get("vocabulary")
             if (not isinstance(manifest.get("files"), list) or not isinstance(settings, dict)
                     or not isinstance(settings.get("vocabulary"), str)
@@ -524,13 +525,13 @@ def manifests_of(paths):
     return found
 
 
-def written_files(output_files):
+def list_written_files(output_files):
     """Returns all paths, besides partial files, that `write_training_data` writes for some output files."""
     return [*output_files, *(_partial(path) + ".block" for path in output_files),
             output_files[0] + MANIFEST_SUFFIX]
 
 
-def _has(path, size, complete):
+def _has_bytes(path, size, complete):
     """Whether so many bytes of a file are there, under the one name or the other."""
     if files.exists(_partial(path)):
         return files.size(_partial(path)) >= size
@@ -540,7 +541,7 @@ def _has(path, size, complete):
 # --- Report ----------------------------------------------------------------------------------------------
 
 
-def describe(statistics):
+def describe_statistics(statistics):
     """Returns the statistics of `write_training_data`'s manifest as text, with the paper's fractions."""
     found = collections.Counter(statistics)
     instances, predictions = max(1, found["instances"]), max(1, found["predictions"])

@@ -141,7 +141,7 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False, 
     """
     examples, places, mismatches = [], {}, []
     context, doc_tokens, word_offsets = None, [], []
-    for place, context_here, qa in _questions(input_file):
+    for place, context_here, qa in _read_questions(input_file):
         if context_here != context:
             context = context_here
             doc_tokens, word_offsets = split_context(context)
@@ -185,7 +185,7 @@ def read_gold(path):
       FileNotFoundError, ValueError: see `read_squad_examples`; or a question has no answers, says where.
     """
     gold = {}
-    for place, context, qa in _questions(path):
+    for place, context, qa in _read_questions(path):
         qas_id = str(_get(qa, "id", place, str, int))
         if "answers" not in qa and qa.get("is_impossible") is not True:
             raise ValueError(f"{place}: question {qas_id} has no \"answers\" to score with. Add a list of "
@@ -203,13 +203,13 @@ def _gold_answer(answer, context, place):
     return text, _get(answer, "answer_start", place, int) if "answer_start" in answer else context.find(text)
 
 
-def _questions(path):
+def _read_questions(path):
     """Yields where a question stands in a file, its context, and its entry."""
     text = files.read_text(path)
     start = len(text) - len(text.lstrip())
     if start == len(text):
         raise ValueError(f"{path}: the file is empty; it should hold questions")
-    first, end = _parsed(path, json.JSONDecoder().raw_decode, text, start)
+    first, end = _parse(path, json.JSONDecoder().raw_decode, text, start)
     if not isinstance(first, dict):
         raise ValueError(f"{path}: it should be one JSON object with \"data\", as SQuAD is, or one "
                          "object with \"id\", \"question\" and \"context\" a line")
@@ -219,16 +219,16 @@ def _questions(path):
                          f"{', '.join(map(repr, first)) or 'nothing':.80}")
     if "data" in first:
         if text[end:].strip():
-            _parsed(path, json.loads, text)  # which complains
-        yield from _questions_of_squad(path, first)
+            _parse(path, json.loads, text)  # which complains
+        yield from _questions_in_squad_file(path, first)
         return
     for i, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            record = _parsed(path, json.loads, line, line=i)
+            record = _parse(path, json.loads, line, line=i)
             yield f"{path}:{i}", _get(record, "context", f"{path}:{i}", str), record
 
 
-def _parsed(path, parse, *arguments, line=1):
+def _parse(path, parse, *arguments, line=1):
     """Returns parse(*arguments), of which the first is text that begins on this line of a file."""
     try:
         return parse(*arguments)
@@ -240,7 +240,7 @@ def _parsed(path, parse, *arguments, line=1):
                          "correct it, or fetch the file again") from None
 
 
-def _questions_of_squad(path, document):
+def _questions_in_squad_file(path, document):
     for i, article in enumerate(_get(document, "data", path, list)):
         for j, paragraph in enumerate(_get(article, "paragraphs", f"{path}: data[{i}]", list)):
             place = f"{path}: data[{i}].paragraphs[{j}]"
@@ -598,13 +598,13 @@ class FeatureWriter:
         self.is_training = is_training
         self.num_features = 0
         self._stack = contextlib.ExitStack()
-        self._writer = record_files.writer(self._stack.enter_context(files.replacing(filename)))
+        self._writer = record_files.open_writer(self._stack.enter_context(files.atomic_replacement(filename)))
 
     def process_feature(self, feature):
         """Writes one window; all have the length of the first."""
-        with files.explaining_disk(self.filename):
-            self._writer.write(record_files.encode(feature_fields(len(feature.input_ids), self.is_training),
-                                                   _row(feature)))
+        with files.translate_disk_errors(self.filename):
+            fields = feature_fields(len(feature.input_ids), self.is_training)
+            self._writer.write(record_files.encode_example(fields, _row(feature)))
         self.num_features += 1
 
     def close(self):

@@ -19,12 +19,12 @@ class Span:
 
     def build(self, bert_config, model, features, mode, micro_batches):
         del bert_config, micro_batches
-        start_logits, end_logits = _positions(model.get_sequence_output())
+        start_logits, end_logits = _span_logits(model.get_sequence_output())
         loss = None
         if mode == estimator.ModeKeys.TRAIN:
             loss = (span_loss(start_logits, features["start_positions"])
                     + span_loss(end_logits, features["end_positions"])) / 2.0
-        return head.Outputs(loss, {"start_logits": start_logits, "end_logits": end_logits})
+        return head.HeadOutputs(loss, {"start_logits": start_logits, "end_logits": end_logits})
 
 
 def head_shapes(bert_config):
@@ -46,12 +46,13 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, u
     Returns:
       (start logits, end logits), float32 [B, F].
     """
-    model = head.encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
-                         step)
-    return _positions(model.get_sequence_output())
+    model = head.create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids,
+                                use_one_hot_embeddings,
+                                step)
+    return _span_logits(model.get_sequence_output())
 
 
-def _positions(sequence):
+def _span_logits(sequence):
     """The last layer [B, F, W] to what `create_model` returns."""
     batch_size, length, width = modeling.get_shape_list(sequence, expected_rank=3)
     weights = tf.get_variable("cls/squad/output_weights", [2, width],

@@ -50,7 +50,7 @@ def write_nbest(predictions, path):
       list of `Prediction`, without their n-best lists.
     """
     written = []
-    with files.replacing(path) as partial, files.opened(partial, "w") as writer:
+    with files.atomic_replacement(path) as partial, files.open_file(partial, "w") as writer:
         writer.write("{")
         for prediction in predictions:
             entries = [{"text": answer.text, "probability": answer.probability,

@@ -55,7 +55,7 @@ def write_report(path, examples, predictions, gold=None, null_score_diff_thresho
     parts = (_article(*row, gold, scores) for row in rows)
     head = ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Predicted answers</title>\n'
             f"<style>{_STYLE}</style></head><body>\n<h1>Predicted answers</h1>\n{_summary(answers, scores)}")
-    with files.replacing(path) as partial, files.opened(partial, "wb") as writer:
+    with files.atomic_replacement(path) as partial, files.open_file(partial, "wb") as writer:
         for part in itertools.chain([head], parts, ["</body></html>\n"]):
             writer.write(part.encode("utf-8", "replace"))  # half a surrogate pair is possible in JSON
 
@@ -108,12 +108,12 @@ def _article(example, prediction, answer, gold, scores):
             " | ".join(html.escape(text) for text in dict.fromkeys(dict(own))) or "no answer")
     return (f'<article class="{css_class}">\n<h2>{html.escape(example.question_text)}</h2>\n'
             f'<p>predicted: <b>{html.escape(answer.text) or "no answer"}</b>{rights}</p>\n'
-            f'<p class="context">{_marked(context, spans)}</p>\n'
+            f'<p class="context">{_mark_spans(context, spans)}</p>\n'
             f'<p class="score">{" · ".join(details)} · {html.escape(str(prediction.qas_id))}</p>\n'
             '</article>\n')
 
 
-def _marked(text, spans):
+def _mark_spans(text, spans):
     """HTML of a text with (start, end, class) spans marked, which may overlap."""
     bounds = sorted({0, len(text), *(bound for span in spans for bound in span[:2])})
     parts = []

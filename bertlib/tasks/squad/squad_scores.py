@@ -137,7 +137,7 @@ def find_null_threshold(gold, predictions):
     return float(odds[best] if totals[best] > 0 else odds[0] - 1)
 
 
-def one_sided(gold, texts):
+def one_sided_warning(gold, texts):
     """Returns a warning if all answers are empty though some questions have one, or if no answer is empty
     though some questions have none; else None. The scores do not show it.
 

@@ -79,14 +79,14 @@ def read_conll(path, token_column=1, tag_column=-1, tagged=True):
       FileNotFoundError, ValueError: the file is missing, blank or not UTF-8, its columns vary, or a tag is
         none; with the line.
     """
-    with tables.opened(path) as stream:
+    with tables.open_table(path) as stream:
         return parse_conll(stream, path, token_column, tag_column, tagged)
 
 
 def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True):
     """Returns the `ConllFile` of a binary stream of lines; see `read_conll`. `path` is its name."""
-    lines = _lines_of(stream, path)
-    rows = [words_of(line) for line in lines]
+    lines = _read_lines(stream, path)
+    rows = [split_words(line) for line in lines]
     counted = [number for number, row in enumerate(rows) if row and row[0] != _DOCUMENT]
     first = next((number for number in counted if not rows[number][0].startswith("#")), (counted or [0])[0])
     if not counted:
@@ -102,17 +102,17 @@ def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True):
     return found
 
 
-def _lines_of(stream, path):
+def _read_lines(stream, path):
     """The lines of a stream, without their ends: list of str."""
     lines = []
-    for number, line in tables.lines_of(stream):
-        if isinstance(line, tables.Bad):
+    for number, line in tables.read_lines(stream):
+        if isinstance(line, tables.BadRow):
             raise ValueError(f"{path}:{number}: {line.problem}")
         lines.append(line.removesuffix("\n").removesuffix("\r"))
     return lines
 
 
-def words_of(line):
+def split_words(line):
     """Returns the columns of a line, or the words of a text: what is between spaces, tabs and line ends. What
     else Unicode calls a space is part of a word."""
     return [word for word in re.split(r"[ \t\r\n]+", line) if word]
@@ -168,7 +168,7 @@ def _sentences(file, rows, first, token, tag):
             tags.append(row[tag])
 
 
-def with_predictions(file, predictions):
+def add_prediction_column(file, predictions):
     """Returns the text of a file with one column more, a tag for each word; -DOCSTART- lines get "O".
 
     Args:
@@ -179,7 +179,7 @@ def with_predictions(file, predictions):
              for number, tag in zip(sentence.lines, tags, strict=True)}
     lines = []
     for number, line in enumerate(file.lines, 1):
-        tag = added.get(number, "O" if words_of(line)[:1] == [_DOCUMENT] else None)
+        tag = added.get(number, "O" if split_words(line)[:1] == [_DOCUMENT] else None)
         separator = "\t" if "\t" in line else " "
         lines.append(line if tag is None else line.rstrip(" \t") + separator + tag)
     return "".join(f"{line}\n" for line in lines)
@@ -188,7 +188,7 @@ def with_predictions(file, predictions):
 # --- Schemes ---------------------------------------------------------------------------------------------
 
 
-def spans(tags):
+def entity_spans(tags):
     """Returns the entities in a sentence's tags of any scheme: list of (first word, word after, type).
 
     As conlleval counts them: one begins with B or S, after O, E or S, or where the type changes.
@@ -207,8 +207,8 @@ def spans(tags):
     return found
 
 
-def tags_of(entities, length, scheme="IOB2"):
-    """Returns the tags of a sentence of some length that has these `spans`, in one of `SCHEMES`."""
+def tags_from_spans(entities, length, scheme="IOB2"):
+    """Returns the tags of a sentence of some length that has these `entity_spans`, in one of `SCHEMES`."""
     tags, before = ["O"] * length, (None, None)
     for start, end, kind in entities:
         letters = ["B", *["I"] * (end - start - 1)]
@@ -221,18 +221,19 @@ def tags_of(entities, length, scheme="IOB2"):
     return tags
 
 
-def in_scheme(tags, scheme="IOB2"):
-    """Returns the tags that mean the same in a scheme; see `spans` for what those mean that fit no scheme."""
-    return tags_of(spans(tags), len(tags), scheme)
+def convert_scheme(tags, scheme="IOB2"):
+    """Returns the tags that mean the same in a scheme; see `entity_spans` for what those mean that fit no
+    scheme."""
+    return tags_from_spans(entity_spans(tags), len(tags), scheme)
 
 
-def scheme_of(file):
+def detect_scheme(file):
     """Returns the scheme of a tagged file: the one that most of its tags fit; see `check_scheme`."""
     wrong = dict.fromkeys(SCHEMES, 0)
     for sentence in file.sentences:
-        entities = spans(sentence.tags)
+        entities = entity_spans(sentence.tags)
         for scheme in SCHEMES if entities else ():
-            expected = tags_of(entities, len(sentence.tags), scheme)
+            expected = tags_from_spans(entities, len(sentence.tags), scheme)
             wrong[scheme] += sum(map(str.__ne__, expected, sentence.tags))
     return min(SCHEMES, key=wrong.get)
 
@@ -246,7 +247,7 @@ def check_scheme(file, scheme, why):
       why: where the scheme is from, in words.
     """
     for sentence in file.sentences:
-        expected = in_scheme(sentence.tags, scheme)
+        expected = convert_scheme(sentence.tags, scheme)
         for place, (tag, right) in enumerate(zip(sentence.tags, expected)):
             if tag != right:
                 before = f"after {sentence.tags[place - 1]}" if place else "at the start of a sentence"
@@ -254,21 +255,21 @@ def check_scheme(file, scheme, why):
                                  f"{why}; it would be {right}. Correct the file.")
 
 
-def labels_in(sentences):
+def collect_labels(sentences):
     """Returns the tags of sentences in IOB2, sorted: what a model of them tells apart."""
-    return sorted({tag for sentence in sentences for tag in in_scheme(sentence.tags)})
+    return sorted({tag for sentence in sentences for tag in convert_scheme(sentence.tags)})
 
 
-def type_counts(sentences):
+def count_types(sentences):
     """Returns how many entities of each type there are, {type: number}, sorted by type."""
-    counts = collections.Counter(kind for sentence in sentences for _, _, kind in spans(sentence.tags))
+    counts = collections.Counter(kind for sentence in sentences for _, _, kind in entity_spans(sentence.tags))
     return dict(sorted(counts.items()))
 
 
 # --- Scores ----------------------------------------------------------------------------------------------
 
 
-def scores(right, predicted):
+def score_tags(right, predicted):
     """Scores predicted tags, as conlleval of CoNLL-2000 does: an entity counts if both its ends and its type
     are right.
 
@@ -282,20 +283,20 @@ def scores(right, predicted):
     hits, found, real = (collections.Counter() for _ in range(3))
     words = equal = 0
     for tags, others in zip(right, predicted, strict=True):
-        ours, theirs = set(spans(tags)), set(spans(others))
+        ours, theirs = set(entity_spans(tags)), set(entity_spans(others))
         for counter, entities in ((hits, ours & theirs), (found, theirs), (real, ours)):
             counter.update(kind for _, _, kind in entities)
         words += len(tags)
         equal += sum(map(str.__eq__, tags, others))
     results = {"accuracy": equal / words if words else 0.0}
     totals = [counter.total() for counter in (hits, found, real)]
-    results.update(_measures("", *totals))
+    results.update(_precision_recall_f1("", *totals))
     for kind in sorted({*found, *real}):
-        results.update(_measures(f"_{kind}", hits[kind], found[kind], real[kind]))
+        results.update(_precision_recall_f1(f"_{kind}", hits[kind], found[kind], real[kind]))
     return results
 
 
-def _measures(ending, hits, found, real):
+def _precision_recall_f1(ending, hits, found, real):
     """Precision, recall and F1 of so many entities."""
     return {f"precision{ending}": hits / found if found else 0.0,
             f"recall{ending}": hits / real if real else 0.0,
@@ -314,7 +315,7 @@ class Window(NamedTuple):
     word_mask: list
 
 
-def cut(sizes, room):
+def window_bounds(sizes, room):
     """Cuts a sentence into windows that overlap by about half, at the borders of words.
 
     Each word is tagged in one window, the one in which it is farther from an end that cuts the sentence.
@@ -326,7 +327,7 @@ def cut(sizes, room):
     Returns:
       list of (first word, word after the last, first word to tag, word after the last to tag).
     """
-    ends = [(0, _last_fit(sizes, 0, room))]
+    ends = [(0, _last_word_that_fits(sizes, 0, room))]
     while ends[-1][1] < len(sizes):
         start, end = ends[-1]
         tokens = sum(sizes[start:end])
@@ -334,12 +335,12 @@ def cut(sizes, room):
         while tokens > room // 2 or tokens + sizes[end] > room:
             tokens -= sizes[start]
             start += 1
-        ends.append((start, _last_fit(sizes, start, room)))
+        ends.append((start, _last_word_that_fits(sizes, start, room)))
     borders = [0, *[(start + end + 1) // 2 for (_, end), (start, _) in zip(ends, ends[1:])], len(sizes)]
     return [(*window, *tagged) for window, tagged in zip(ends, zip(borders, borders[1:]))]
 
 
-def _last_fit(sizes, start, room):
+def _last_word_that_fits(sizes, start, room):
     """The word after the last that fits beside those from `start` on."""
     end, tokens = start, 0
     while end < len(sizes) and tokens + sizes[end] <= room:
@@ -360,7 +361,8 @@ class _Windows:
         words, tags = item
         # A word of control characters alone has no pieces, but a tag.
         pieces = [list(self._tokenizer.tokenize(word))[:self._room] or ["[UNK]"] for word in words]
-        return [self._window(pieces, tags, *places) for places in cut(list(map(len, pieces)), self._room)]
+        return [self._window(pieces, tags, *places) for places in window_bounds(list(map(len, pieces)),
+                                                                                self._room)]
 
     def _window(self, pieces, tags, start, end, first, last):
         tokens = ["[CLS]", *[piece for word in pieces[start:end] for piece in word], "[SEP]"]
@@ -383,8 +385,8 @@ class _Windows:
 def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=False, num_workers=1):
     """Turns sentences into what the model is fed.
 
-    A sentence that is too long is cut into several windows; see `cut`. The words that windows tag are, window
-    after window, those of the sentences in order.
+    A sentence that is too long is cut into several windows; see `window_bounds`. The words that windows tag
+    are, window after window, those of the sentences in order.
 
     Args:
       sentences: list of `Sentence`.
@@ -399,7 +401,7 @@ def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=
       list of lists of `Window`, one for each sentence.
     """
     make = _Windows(tokenizer, labels, max_seq_length, label_all_pieces)
-    items = [(sentence.words, sentence.tags and in_scheme(sentence.tags)) for sentence in sentences]
+    items = [(sentence.words, sentence.tags and convert_scheme(sentence.tags)) for sentence in sentences]
     processes = num_workers if type(tokenizer) in tokenization.TOKENIZERS else 1
     with contextlib.closing(workers.ordered_map(make, items, processes)) as made:
         return list(files.with_progress(made, len(items), "Converting sentence"))

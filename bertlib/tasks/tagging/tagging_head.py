@@ -40,11 +40,11 @@ class Tagger:
         if mode == estimator.ModeKeys.PREDICT:
             words, tags = _at_the_front(features["word_mask"], tags)
             loss = {} if losses is None else {"loss": losses}
-            return head.Outputs(predictions={"tags": tags, "num_words": words, **loss})
+            return head.HeadOutputs(predictions={"tags": tags, "num_words": words, **loss})
         # The sum over the whole step: its micro-batches may differ in their numbers of words.
         total = features.get("tag_mask_total", tf.reduce_sum(features["tag_mask"]))
         total = tf.maximum(tf.cast(total, tf.float32), 1.0)
-        return head.Outputs(micro_batches * tf.reduce_sum(losses) / total, divided_by_total=True)
+        return head.HeadOutputs(micro_batches * tf.reduce_sum(losses) / total, is_divided_by_total=True)
 
 
 def head_shapes(bert_config, num_tags, use_crf=False):

@@ -62,7 +62,7 @@ def generate_examples(input_file):
     Raises:
       ValueError: a line is not UTF-8.
     """
-    with files.opened(input_file, "rb") as lines:
+    with files.open_file(input_file, "rb") as lines:
         for index, line in enumerate(lines):
             try:
                 text = line.decode("utf-8").strip()
@@ -133,8 +133,9 @@ class Vectors:
 
     def build(self, bert_config, model, features, mode, micro_batches):
         del bert_config, mode, micro_batches
-        return head.Outputs(predictions={"vectors": pool(model.get_sequence_output(), features["input_mask"],
-                                                         self._pooling)})
+        return head.HeadOutputs(predictions={"vectors": pool(model.get_sequence_output(),
+                                                             features["input_mask"],
+                                                             self._pooling)})
 
 
 @contextlib.contextmanager
@@ -216,7 +217,8 @@ def write_jsonl(path, rows, layer_indexes):
     def layers(values):
         return [{"index": index, "values": numbers} for index, numbers in zip(layer_indexes, values)]
 
-    with files.replacing(path) as partial, tables.text_writer(partial, tables.is_compressed(path)) as writer:
+    with (files.atomic_replacement(path) as partial,
+          tables.text_writer(partial, tables.is_compressed(path)) as writer):
         for feature, values in rows:
             # The product is exact, and so this is round(x, 6) of each number.
             values = np.round(values.astype(np.float64), _DECIMALS).tolist()
@@ -242,7 +244,7 @@ def write_npz(path, rows, layer_indexes, shape, dtype):
       ValueError: there are more or fewer rows.
     """
     ids, offsets, written = [], [0], 0
-    with files.replacing(path) as partial, zipfile.ZipFile(partial, "w") as archive:
+    with files.atomic_replacement(path) as partial, zipfile.ZipFile(partial, "w") as archive:
         with archive.open("values.npy", "w", force_zip64=True) as file:
             np.lib.format.write_array_header_1_0(
                 file, {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False,
@@ -334,9 +336,10 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
         if mode != estimator.ModeKeys.PREDICT:
             raise ValueError(f"This model predicts only; mode {mode!r} does not.")
         mask = features["input_mask"]
-        model = head.encoder(bert_config, False, features["input_ids"], mask, features["input_type_ids"],
-                             use_one_hot_embeddings, step)
-        scaffold = checkpoint_formats.starting_scaffold(init_checkpoint) or tf.train.Scaffold()
+        model = head.create_encoder(bert_config, False, features["input_ids"], mask,
+                                    features["input_type_ids"],
+                                    use_one_hot_embeddings, step)
+        scaffold = checkpoint_formats.create_scaffold(init_checkpoint) or tf.train.Scaffold()
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": pool(layers[layer], mask, pooling)
                        for index, layer in enumerate(layer_indexes)}

@@ -5,11 +5,11 @@ import math
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import randomness
-from bertlib.graph.custom_gradient import with_own_gradient
+from bertlib.graph.custom_gradient import with_custom_gradient
 from bertlib.kernels import one_dnn, products
 
 
-class Training(object):
+class TrainingKernels(object):
     """The parts of a layer with gradients by hand.
 
     Weights and biases are float32. Inputs may be in 16 bits, and outputs are in the dtype of the inputs;
@@ -23,7 +23,7 @@ class Training(object):
     def __init__(self, formulas, convolves=False):
         self.formulas = formulas
         self.convolves = convolves
-        self.both = formulas.both
+        self.duplicate = formulas.duplicate
         self.split_heads = formulas.split_heads
         self.merge_heads = formulas.merge_heads
 
@@ -42,9 +42,9 @@ class Training(object):
           [R, sum of units].
         """
         sizes = [kernel.shape.as_list()[1] for kernel in kernels]
-        images = self._images_of(inputs, sum(sizes))
-        weights = products.joined(kernels, 1, inputs.dtype)
-        bias = products.joined(biases, 0, inputs.dtype) if biases else None
+        images = self._image_shape(inputs, sum(sizes))
+        weights = products.concatenate(kernels, 1, inputs.dtype)
+        bias = products.concatenate(biases, 0, inputs.dtype) if biases else None
         outputs = self._product(inputs, weights, bias, images)
         if len(kernels) == 1 and inputs.dtype == tf.float32:
             return outputs
@@ -53,16 +53,16 @@ class Training(object):
             return [gradient] if len(sizes) == 1 else tf.split(gradient, sizes, axis)
 
         def gradient(output_gradient, inputs, *parameters):
-            weights = products.joined(parameters[:len(sizes)], 1, inputs.dtype)
+            weights = products.concatenate(parameters[:len(sizes)], 1, inputs.dtype)
             input_gradient = _input_gradient(output_gradient, weights, images)
             kernel_gradients = split(products.kernel_gradient(inputs, output_gradient), 1)
             bias_gradients = split(products.bias_gradient(output_gradient), 0) if biases else []
             return [input_gradient, *kernel_gradients, *bias_gradients]
 
-        return with_own_gradient(outputs, [inputs, *kernels, *biases], gradient)
+        return with_custom_gradient(outputs, [inputs, *kernels, *biases], gradient)
 
-    def _images_of(self, inputs, units):
-        return one_dnn.images_of(inputs, units) if self.convolves else None
+    def _image_shape(self, inputs, units):
+        return one_dnn.image_shape(inputs, units) if self.convolves else None
 
     def _product(self, inputs, weights, bias, images):
         """inputs · weights + bias, all of the same dtype; a bias of None adds nothing."""
@@ -78,7 +78,7 @@ class Training(object):
         def gradient(output_gradient, x):
             return [self.formulas.gelu_gradient(output_gradient, x, None, approximate)[0]]
 
-        return with_own_gradient(self.formulas.gelu(x, None, approximate), [x], gradient)
+        return with_custom_gradient(self.formulas.gelu(x, None, approximate), [x], gradient)
 
     def gelu_linear(self, inputs, bias, kernel, approximate=True):
         """gelu(inputs + bias) · kernel; the gradient keeps neither the sum nor the activation.
@@ -92,7 +92,7 @@ class Training(object):
         Returns:
           [R, units].
         """
-        images = self._images_of(inputs, kernel.shape.as_list()[1])
+        images = self._image_shape(inputs, kernel.shape.as_list()[1])
         activation = self.formulas.gelu(inputs, bias, approximate)
         outputs = self._product(activation, tf.cast(kernel, inputs.dtype), None, images)
 
@@ -102,7 +102,7 @@ class Training(object):
                 activation_gradient, inputs, bias, approximate)
             return [input_gradient, bias_gradient, products.kernel_gradient(activation, output_gradient)]
 
-        return with_own_gradient(outputs, [inputs, bias, kernel], gradient)
+        return with_custom_gradient(outputs, [inputs, bias, kernel], gradient)
 
     # --- Layer normalization -----------------------------------------------------------------------------
 
@@ -115,13 +115,13 @@ class Training(object):
         """
         def gradient(output_gradient, inputs, gamma, beta):
             width = inputs.shape.as_list()[-1]
-            rows_gradient, _, _, gamma_gradient, beta_gradient = self.formulas.norm_gradient(
+            rows_gradient, _, _, gamma_gradient, beta_gradient = self.formulas.residual_norm_gradient(
                 tf.reshape(output_gradient, [-1, width]), tf.reshape(inputs, [-1, width]),
                 bias=None, residual=None, mask=None, gamma=gamma, mask_scale=1.0)
             return [tf.reshape(rows_gradient, tf.shape(inputs)), gamma_gradient, beta_gradient]
 
-        outputs = self.formulas.norm(inputs, None, None, None, gamma, beta, 1.0)
-        return with_own_gradient(outputs, [inputs, gamma, beta], gradient)
+        outputs = self.formulas.residual_norm(inputs, None, None, None, gamma, beta, 1.0)
+        return with_custom_gradient(outputs, [inputs, gamma, beta], gradient)
 
     def residual_norm(self, inputs, bias, residual, mask, keep_probability, gamma, beta):
         """Layer normalization of residual + dropout(inputs + bias).
@@ -138,14 +138,14 @@ class Training(object):
         masks, mask_scale = [] if mask is None else [mask], 1.0 / keep_probability
 
         def gradient(output_gradient, inputs, bias, residual, gamma, beta, *masks):
-            residual_gradient, input_gradient, *for_parameters = self.formulas.norm_gradient(
+            residual_gradient, input_gradient, *for_parameters = self.formulas.residual_norm_gradient(
                 output_gradient, inputs, bias, residual, masks[0] if masks else None, gamma, mask_scale)
             bias_gradient, gamma_gradient, beta_gradient = for_parameters
             return [input_gradient, bias_gradient, residual_gradient, gamma_gradient, beta_gradient,
                     *[None for _ in masks]]
 
-        outputs = self.formulas.norm(inputs, bias, residual, mask, gamma, beta, mask_scale)
-        return with_own_gradient(outputs, [inputs, bias, residual, gamma, beta, *masks], gradient)
+        outputs = self.formulas.residual_norm(inputs, bias, residual, mask, gamma, beta, mask_scale)
+        return with_custom_gradient(outputs, [inputs, bias, residual, gamma, beta, *masks], gradient)
 
     # --- How sublayers end ---------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class Training(object):
                     products.matmul(dropped, output_gradient, transpose_a=True), None, *[None for _ in masks]]
 
         outputs = products.matmul(dropped, value)
-        return with_own_gradient(outputs, [query, key, value, probabilities, *masks], gradient)
+        return with_custom_gradient(outputs, [query, key, value, probabilities, *masks], gradient)
 
     # --- The mask of dropout -----------------------------------------------------------------------------
 

@@ -7,8 +7,9 @@ import tensorflow.compat.v1 as tf
 from bertlib.kernels import formulas, one_dnn, products
 
 
-class Inference(object):
-    """The parts of a layer as `training.Training` has them, with TensorFlow's gradients and without dropout.
+class InferenceKernels(object):
+    """The parts of a layer as `training_kernels.TrainingKernels` has them, with TensorFlow's gradients and
+    without dropout.
 
     Arithmetic between matrix products is in the dtype of the inputs, except for softmax and normalization.
 
@@ -21,7 +22,7 @@ class Inference(object):
 
     def __init__(self, uses_one_dnn=False):
         self.uses_one_dnn = uses_one_dnn
-        self.both = formulas.both
+        self.duplicate = formulas.duplicate
         self.split_heads = formulas.split_heads
         self.merge_heads = formulas.merge_heads
 
@@ -35,7 +36,8 @@ class Inference(object):
           activation: "GeluExact", "GeluApproximate" or None.
           residual: [R, sum of units], or None.
         """
-        weights, bias = self._prepared(kernels, 1, inputs.dtype), self._prepared(biases, 0, inputs.dtype)
+        weights = self._cached_weights(kernels, 1, inputs.dtype)
+        bias = self._cached_weights(biases, 0, inputs.dtype)
         if self.uses_one_dnn and one_dnn.has_fused_product(inputs.dtype):
             return one_dnn.fused_product(inputs, weights, bias, activation, residual)
         outputs = tf.nn.bias_add(products.matmul(inputs, weights), bias)
@@ -43,38 +45,39 @@ class Inference(object):
             outputs = tf.compat.v2.nn.gelu(outputs, approximate=activation == "GeluApproximate")
         return outputs if residual is None else outputs + residual
 
-    def _prepared(self, parameters, axis, dtype):
+    def _cached_weights(self, parameters, axis, dtype):
         """Parameters side by side in that dtype; what is made for that is kept between runs of the graph."""
-        weights = products.joined(parameters, axis, dtype)
-        return one_dnn.prepared(weights) if self.uses_one_dnn and weights is not parameters[0] else weights
+        weights = products.concatenate(parameters, axis, dtype)
+        is_new = weights is not parameters[0]
+        return one_dnn.cache_in_variable(weights) if self.uses_one_dnn and is_new else weights
 
     def gelu(self, x, approximate=True):
-        """See `training.Training.gelu`."""
+        """See `training_kernels.TrainingKernels.gelu`."""
         return tf.compat.v2.nn.gelu(x, approximate=approximate)
 
     def layer_norm(self, inputs, gamma, beta):
-        """See `training.Training.layer_norm`."""
+        """See `training_kernels.TrainingKernels.layer_norm`."""
         if self.uses_one_dnn and one_dnn.has_layer_norm(inputs):
             return one_dnn.layer_norm(inputs, gamma, beta, formulas.LAYER_NORM_EPSILON)
-        return formulas.norm(inputs, None, None, None, gamma, beta, 1.0)
+        return formulas.residual_norm(inputs, None, None, None, gamma, beta, 1.0)
 
     def linear_norm(self, inputs, dense, residual, dropout_prob, norm):
-        """See `training.Training.linear_norm`."""
+        """See `training_kernels.TrainingKernels.linear_norm`."""
         assert not dropout_prob
         kernel, bias = dense
         return self.layer_norm(self.linear(inputs, [kernel], [bias], residual=residual), *norm)
 
     def gelu_norm(self, inputs, inner, outer, residual, dropout_prob, norm, approximate):
-        """See `training.Training.gelu_norm`."""
+        """See `training_kernels.TrainingKernels.gelu_norm`."""
         kernel, bias = inner
         activation = self.linear(inputs, [kernel], [bias], "GeluApproximate" if approximate else "GeluExact")
         return self.linear_norm(activation, outer, residual, dropout_prob, norm)
 
     def attention(self, query, key, value, score_bias, mask, keep_probability):
-        """See `training.Training.attention`; there is no mask."""
+        """See `training_kernels.TrainingKernels.attention`; there is no mask."""
         assert mask is None and keep_probability == 1.0
         scores = products.matmul(query, key, transpose_b=True)
-        if one_dnn.would_end_the_process(scores.dtype):
+        if one_dnn.would_crash(scores.dtype):
             scores = tf.cast(scores, tf.float32)
         scores *= 1.0 / math.sqrt(query.shape.as_list()[-1])
         if score_bias is not None:
@@ -82,5 +85,5 @@ class Inference(object):
         return products.matmul(tf.cast(tf.nn.softmax(scores), value.dtype), value)
 
     def dropout_mask(self, before, shape, dropout_prob):
-        """None: in inference there is no dropout. See `training.Training.dropout_mask`."""
+        """None: in inference there is no dropout. See `training_kernels.TrainingKernels.dropout_mask`."""
         assert not dropout_prob

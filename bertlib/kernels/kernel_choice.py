@@ -18,11 +18,11 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.graph import graph_keys
 from bertlib.kernels import formulas, native, native_formulas
-from bertlib.kernels.inference import Inference
-from bertlib.kernels.training import Training
+from bertlib.kernels.inference_kernels import InferenceKernels
+from bertlib.kernels.training_kernels import TrainingKernels
 
 
-def pays(hidden_size):
+def is_faster(hidden_size):
     """Whether kernels for this machine's CPU are worth it for a model of that width. Narrow ones should not
     need a compiler; with a GPU there are no such kernels."""
     return hidden_size >= 256 and not tf.config.list_physical_devices("GPU")
@@ -43,17 +43,17 @@ def _are_compiled():
     return bool(tf.get_collection(graph_keys.COMPILED_KERNELS))
 
 
-def choose(is_training, dtype):
+def choose_kernels(is_training, dtype):
     """Returns the current graph's kernels for activations of that dtype: a `Training` or an `Inference`."""
     compiled = _are_compiled()
     if not is_training:
-        return Inference(uses_one_dnn=compiled)
+        return InferenceKernels(uses_one_dnn=compiled)
     if compiled and dtype == tf.float16:
         logging.info("There are no kernels in C++ for float16: plain ops take their place.")
     native_dtype = dtype in (tf.float32, tf.bfloat16)
-    return Training(native_formulas if native_dtype and native_ops() else formulas, convolves=compiled)
+    return TrainingKernels(native_formulas if native_dtype and native_ops() else formulas, convolves=compiled)
 
 
 def native_ops():
-    """Returns the ops in C++ that the current graph is to use, `native.ops()`; None for plain ones."""
-    return native.ops() if _are_compiled() else None
+    """Returns the ops in C++ that the current graph is to use, `native.load_ops()`; None for plain ones."""
+    return native.load_ops() if _are_compiled() else None

