@@ -24,7 +24,7 @@ def model_fn(features, labels, mode):
     outputs = tf.linalg.matvec(features["x"] * scale, weights)
     loss = tf.reduce_mean(tf.square(outputs - labels))
     train_op = optimization.create_optimizer(loss, 0.1, 100, 2, use_tpu=False) if mode == "train" else None
-    tf.summary.scalar("weight", weights[0])
+    tf.summary.scalar("output", tf.reduce_mean(outputs))
     return EstimatorSpec(mode, loss=loss, train_op=train_op, predictions={"output": outputs},
                          eval_metric_ops={"error": tf.metrics.mean(outputs - labels)})
 
