@@ -30,8 +30,8 @@ def test_all_readers_see_the_same_examples_or_refuse_the_same_line(readers):
 
 def names_as_they_stand(monkeypatch):
     """Header names with the spaces around them."""
-    monkeypatch.setattr(columns.ColumnIndex, "of", lambda place, column, flag: place.names.index(f"{column} ")
-                        if f"{column} " in (place.names or ()) else 0)
+    monkeypatch.setattr(columns.ColumnIndex, "find", lambda place, column, flag: place.names.index(
+        f"{column} ") if f"{column} " in (place.names or ()) else 0)
 
 
 def commas_alone(monkeypatch):
