@@ -179,7 +179,7 @@ def check_length(settings, module):
 class _Model(estimator_setup.Model):
     """A model of which nothing is known but its graph: what it needs is always simulated."""
 
-    def bound(self, step):
+    def upper_bound(self, step):
         return math.inf
 
 

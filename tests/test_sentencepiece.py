@@ -267,8 +267,9 @@ def test_bad_flags(scripts, flags, tiny_model, tmp_path, changes, complaint):
     assert not (tmp_path / "output").exists()
 
 
-def test_a_name_that_is_not_utf_8_is_shown(scripts, flags, tmp_path):
+def test_a_file_whose_name_is_not_utf_8_can_be_used_and_recorded(scripts, flags, tmp_path):
     odd = shutil.copy(flags["spm_model_file"], tmp_path / os.fsdecode(b"\xff.model"))
-    done = scripts.run("run_classifier.py", *tiny.flags(**{**flags, "spm_model_file": odd},
-                                                        output_dir=tmp_path / "output"), cwd=tmp_path)
-    assert done.code == 1 and "\\udcff.model' is not UTF-8. If it is the name of a file, rename" in done.err
+    for _ in range(2):  # the second run reads the record of the first
+        done = scripts.run("run_classifier.py", *tiny.flags(**{**flags, "spm_model_file": odd},
+                                                            output_dir=tmp_path / "output"), cwd=tmp_path)
+        assert done.code == 0, done.err

@@ -73,6 +73,8 @@ def _is_text(value):
 
 _BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
 _TEXT = Rule(_is_text, "a text")
+# Names of files may have bytes that are not UTF-8, which Python decodes as surrogates.
+_PATH = Rule(lambda value: isinstance(value, str), "a path")
 _LINE = Rule(lambda value: isinstance(value, str) and value.isprintable(),
              "a text without control characters")
 _OBJECT = Rule(lambda value: isinstance(value, dict), "an object")
@@ -89,11 +91,11 @@ FIELDS = {
     "planned_steps": _or_null(_integer(0, MAX_SEED)), "finished_step": _or_null(_integer(0, MAX_SEED)),
     "task": _LINE, "task_type": _or_null(_one_of(*KINDS)), "labels": _or_null(_LABELS),
     "vocabulary": _or_null(_TEXT), "do_lower_case": _or_null(_BOOLEAN), "bert_config": _OBJECT,
-    "init_checkpoint": _or_null(_fields("a path and a fingerprint", path=_TEXT, fingerprint=_or_null(_TEXT))),
+    "init_checkpoint": _or_null(_fields("a path and a fingerprint", path=_PATH, fingerprint=_or_null(_TEXT))),
     "train_data": _or_null(_fields("a fingerprint", fingerprint=_TEXT)), "settings": _OBJECT,
     "dev_rows": _or_null(_fields("rows, of and fingerprint", rows=_integer(0), of=_integer(0),
                                  fingerprint=_TEXT)),
-    "files": _object_of(_or_null(_TEXT)), "versions": _object_of(_LINE), "model_files": _object_of(_LINE),
+    "files": _object_of(_or_null(_PATH)), "versions": _object_of(_LINE), "model_files": _object_of(_LINE),
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }

@@ -185,8 +185,9 @@ class _Reception:
             while not self._arrived.empty():
                 self._admit(*self._arrived.get())
         else:
-            index = next(index for index, visit in self._visits.items() if visit.socket is ready)
-            self._look_at(index)
+            # An arrival that was handled just before may have replaced this connection.
+            for index in [index for index, visit in self._visits.items() if visit.socket is ready]:
+                self._look_at(index)
 
     def _accept(self):
         try:

@@ -172,11 +172,11 @@ def test_one_replica_ends_all_and_a_request_to_stop_reaches_the_others():
     vote, training = vote_of(lambda own: (False, False, None, False))
     assert not vote.decides_to_stop(training, stop)
     training.stops = True
-    assert vote.decides_to_stop(training, stop) and not stop.made
+    assert vote.decides_to_stop(training, stop) and not stop.is_set
     vote, training = vote_of(lambda own: (True, False, None, False))
-    assert vote.decides_to_stop(training, stop) and not stop.made
+    assert vote.decides_to_stop(training, stop) and not stop.is_set
     vote, training = vote_of(lambda own: (False, True, None, False))
-    assert vote.decides_to_stop(training, stop) and stop.made
+    assert vote.decides_to_stop(training, stop) and stop.is_set
 
 
 def test_weights_are_compared_after_each_checkpoint_and_in_the_end():

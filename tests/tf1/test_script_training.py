@@ -1,11 +1,15 @@
 """Steps of the training that tf1's Estimator overrides: inputs, params and hooks of a script's own."""
 
+import contextlib
 import json
 import os
 import types
 
+import numpy as np
 import pytest
 
+from bertlib.system import stopping
+import optimization
 import tf1 as tf
 from tf1._replicas import scatter
 from tf1._run import input_position
@@ -224,3 +228,44 @@ def test_each_replica_goes_on_where_replica_0_saved_the_input(tmp_path):
 def test_an_input_that_is_no_dataset_cannot_be_scattered():
     with pytest.raises(ValueError, match="has to return a dataset"):
         scatter.scatter_batches(tf.zeros([2]), Replica(0, 2))
+
+
+# --- Requests to stop ------------------------------------------------------------------------------------
+
+
+def test_a_request_to_stop_waits_for_the_end_of_the_step(tmp_path):
+    """The position of a script's own input is saved between two steps, and not between micro-batches."""
+    def batches():
+        return tf.data.Dataset.range(1000).map(lambda i: tf.cast(i, tf.float32)).shuffle(50, seed=1).batch(4)
+
+    def train(directory, stops_at=None):
+        request, seen = stopping.StopRequest(), []
+
+        def note(features):
+            seen.append(features)
+            if len(seen) == stops_at:
+                request.set()
+            return np.float32(0)
+
+        def model_fn(features, labels, mode, params):
+            weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+            noted = tf.numpy_function(note, [features], tf.float32)
+            loss = tf.reduce_mean(tf.square(weights - features)) + tf.reshape(noted, [])
+            train_op = optimization.create_optimizer(
+                loss, 0.1, 100, 2, use_tpu=False,
+                gradient_accumulation_steps=params["gradient_accumulation_steps"])
+            return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+        config = tf.estimator.RunConfig(gradient_accumulation_steps=4, stop_request=request)
+        model = tf.estimator.Estimator(model_fn, str(directory), config, {}, train_batch_size=16)
+        with contextlib.suppress(stopping.Stopped):
+            model.train(batches, max_steps=4)
+        return len(seen), model
+
+    micro_batches, stopped = train(tmp_path / "stopped", stops_at=6)
+    assert micro_batches == 8 and stopped.get_variable_value("global_step") == 2
+    micro_batches, again = train(tmp_path / "stopped")
+    assert micro_batches == 8
+    _, whole = train(tmp_path / "whole")
+    for name in whole.get_variable_names():
+        assert again.get_variable_value(name).tobytes() == whole.get_variable_value(name).tobytes(), name
