@@ -340,3 +340,55 @@ def test_tasks_refuse_another_projects_model(module, tmp_path):
 def test_no_part_of_tf1_stands_in_the_way_of_a_name_of_tensorflow():
     inner = [path.stem for path in FILES["tf1"]] + [room.removeprefix("tf1.") for room in TF1]
     assert [name for name in inner if not name.startswith("_")] == []
+
+
+# --- Names in docstrings ---------------------------------------------------------------------------------
+
+# First parts of names that other packages define.
+OTHERS = {"tf", "np", "json", "os", "hub", "hvd", "tensorflow", "horovod", "session", "self"}
+
+
+def defined_names(path):
+    """The names that a file defines, imports or assigns, at any depth."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            found.add(getattr(node, "id", None) or node.attr)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name)
+    return found
+
+
+def stale_names(texts, names_of_modules):
+    """Yields the names `module.name` between backticks whose module does not define them."""
+    for module, name in re.findall(r"`(\w+)\.(\w+)[\w.]*(?:\([^`]*\))?`", texts):
+        if module in names_of_modules and name not in names_of_modules[module]:
+            yield f"{module}.{name}"
+
+
+def test_docstrings_and_comments_name_what_modules_define():
+    names_of_modules = {}
+    for path in (path for paths in FILES.values() for path in paths):
+        module = path.parent.name if path.stem == "__init__" else path.stem
+        names_of_modules.setdefault(module, {"py"}).update(defined_names(path))
+        names_of_modules.setdefault(path.parent.name, set()).add(path.stem)
+    for other in OTHERS | {"bertlib", "tf1"}:
+        names_of_modules.pop(other, None)
+    # Modules that were renamed: nothing is defined in them.
+    names_of_modules.update({old: set() for old in (
+        "checkpoints", "own_gradient", "own_data", "together", "published", "messages", "own_code",
+        "classification_parts", "training_step")})
+    stale = {path.name: found for paths in FILES.values() for path in paths
+             if (found := sorted(stale_names(path.read_text(encoding="utf-8"), names_of_modules)))}
+    assert not stale
+
+
+@pytest.mark.parametrize("text, found", [
+    ("see `files.write_text`", []), ("see `files.write_nothing`", ["files.write_nothing"]),
+    ("see `checkpoints.open_checkpoint`", ["checkpoints.open_checkpoint"]), ("`np.zeros(3)`", [])])
+def test_the_check_of_docstrings_would_see_a_stale_name(text, found):
+    assert list(stale_names(text, {"files": {"write_text"}, "checkpoints": set()})) == found

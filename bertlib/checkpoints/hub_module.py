@@ -27,7 +27,7 @@ _DEFAULT_SIGNATURES = ("default", "serving_default")
 # What draws numbers that depend on all draws before -> the op that takes a seed as its second input.
 _RANDOM_OPS = {"RandomUniform": "StatelessRandomUniform", "RandomUniformInt": "StatelessRandomUniformInt",
                "RandomStandardNormal": "StatelessRandomNormal", "TruncatedNormal": "StatelessTruncatedNormal"}
-# A gradient that is the one of what its ops compute; see `own_gradient`.
+# A gradient that is the one of what its ops compute; see `custom_gradient`.
 _OWN_GRADIENT = "OwnGradient"
 _CONTEXTS = (tf.GraphKeys.COND_CONTEXT, tf.GraphKeys.WHILE_CONTEXT)
 

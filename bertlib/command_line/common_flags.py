@@ -173,7 +173,7 @@ def define_classification_flags(tasks, xnli_languages):
 
 
 def define_custom_data_flags():
-    """Defines the flags of one's own data, in place of a known task; see `own_data`."""
+    """Defines the flags of one's own data, in place of a known task; see `custom_task`."""
     with section("Your own data, in place of a task", INPUT):
         flags.DEFINE_string("train_file", None, "File to train on: .csv, .tsv, .jsonl or .json (JSON Lines, "
                             "both), each also with .gz.")

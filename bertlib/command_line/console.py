@@ -12,11 +12,12 @@ from bertlib.command_line import launch
 def run():
     """Runs the command that this process was started as.
 
-    The commands that google-research/bert lacked are modules of this package. The published ones are scripts
-    that are installed under their published names, because programs import them.
+    Commands that google-research/bert lacked are modules of `bertlib.commands`. The published commands
+    are scripts. They are installed under their published names, because programs import them.
     """
     name = os.path.splitext(os.path.basename(sys.argv[0]))[0].removeprefix("bert-").replace("-", "_")
-    if importlib.util.find_spec(f"{__package__}.{name}"):
-        launch.start(importlib.import_module(f"{__package__}.{name}"))
+    module = f"bertlib.commands.{name}"
+    if importlib.util.find_spec(module):
+        launch.start(importlib.import_module(module))
     else:
         runpy.run_module(name, run_name="__main__", alter_sys=True)

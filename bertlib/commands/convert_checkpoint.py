@@ -82,7 +82,7 @@ def define_flags():
 
 
 def open_input(given):
-    """Opens --input and fills in --to; returns the `checkpoints.Checkpoint`.
+    """Opens --input and fills in --to; returns the `checkpoint_formats.Checkpoint`.
 
     Raises:
       ValueError, FileNotFoundError: a flag is missing or does not suit the input, or the input cannot be
@@ -359,7 +359,7 @@ def write(output, kind, source, names, texts):
     Args:
       output: the directory.
       kind: "tensorflow" or "hugging_face".
-      source: a `checkpoints.Checkpoint`.
+      source: a `checkpoint_formats.Checkpoint`.
       names: names of its tensors to write.
       texts: the other files, {name: content in bytes}.
 

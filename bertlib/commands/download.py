@@ -44,7 +44,7 @@ def format_list():
 
 
 def select_files(settings):
-    """Returns {name: `published.Published`} of what the flags ask for.
+    """Returns {name: `published_files.Published`} of what the flags ask for.
 
     Raises:
       ValueError: they ask for nothing, for what there is not, or for a place that cannot be.

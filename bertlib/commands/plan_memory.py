@@ -109,7 +109,7 @@ def describe(settings):
 
 
 def task_model(config, task):
-    """Returns the `training_kernels.Model` of a classifier with two classes, or of "squad"."""
+    """Returns the `estimator_setup.TrainableModel` of a classifier with two classes, or of "squad"."""
     heads = {"classifier": (classification_head.Classifier(2), classifier_data.feature_fields),
              "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True))}
     its_head, fields = heads[task]

@@ -165,7 +165,7 @@ def _translate_damage(found, name):
 
 
 def _broadcast(replicas, groups_read):
-    """Yields the lists of `questions.Question` that replica 0 reads, on all replicas; see `together.told`."""
+    """Yields the lists of `questions.Question` that replica 0 reads, on all replicas."""
     for group in replica_sync.broadcast_items(replicas,
                                    ([tuple(question) for question in group] for group in groups_read)):
         yield [questions.Question(*question) for question in group]

@@ -49,7 +49,7 @@ class Published(NamedTuple):
 
 
 def _problem_in_checkpoint(path, name):
-    """Says what is wrong with a file of a checkpoint; see `download.Source`."""
+    """Says what is wrong with a file of a checkpoint; see `http_download.Source`."""
     if name != "bert_config.json":
         return None if os.path.getsize(path) else "it is empty"
     try:
@@ -59,7 +59,7 @@ def _problem_in_checkpoint(path, name):
 
 
 def _problem_in_squad(path, _):
-    """Says what is wrong with SQuAD's data; see `download.Source`."""
+    """Says what is wrong with SQuAD's data; see `http_download.Source`."""
     try:
         paragraphs = [paragraph for article in files.read_json_object(path)["data"]
                       for paragraph in article["paragraphs"]]
@@ -70,7 +70,7 @@ def _problem_in_squad(path, _):
 
 
 def _problem_in_table(columns):
-    """Returns a function that says what is wrong with a TSV file of so many columns; see `download.Source`.
+    """Returns a function that describes the problem of a TSV file; see `http_download.Source`.
 
     Only the first line is read: later ones are not in all published files as the task's reader wants them.
     """
@@ -218,13 +218,13 @@ def download(published, root, base_url=None):
     Args:
       published: a `Published`.
       root: the directory.
-      base_url: see `download.obtain`.
+      base_url: see `http_download.download`.
 
     Returns:
       bool, whether something was made.
 
     Raises:
-      ValueError, OSError: see `download.obtain`; `locks.InUseError` if another process is at it.
+      ValueError, OSError: see `http_download.download`; `locks.InUseError` if another process is at it.
     """
     directory = os.path.join(root, published.directory)
     if published.joined and all(os.path.exists(os.path.join(directory, name)) for name in published.joined):

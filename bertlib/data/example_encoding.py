@@ -73,7 +73,7 @@ class _Prefixes(dict):
 
 
 class Encoder:
-    """Serializes rows: the same bytes as `input_pipeline.encode`, which is the reference and checks more."""
+    """Serializes rows into the bytes of `record_files.encode_example`, the reference, which checks more."""
 
     def __init__(self, fields):
         """Prepares what all rows share.

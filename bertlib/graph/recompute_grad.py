@@ -10,8 +10,8 @@ TensorFlow's optimizer removes, and then both run side by side.)
 
 XLA takes no notice of control dependencies in what it compiles together, and would merge the two
 computations. Its own barrier (`XlaOptimizationBarrier`) is gone on CPU before the order of computation is
-chosen. So the ops at the border are not compiled (`own_gradient.fence`): what is before and what is after are
-then compiled apart, and run in their order.
+chosen. So the ops at the border are not compiled (`custom_gradient.fence`). The ops before and after it are
+compiled separately, and run in this order.
 """
 
 import tensorflow.compat.v1 as tf

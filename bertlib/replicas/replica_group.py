@@ -22,7 +22,7 @@ otherwise: see `collectives`.
     attempt                   how often the run was started before
 
 Connections are authenticated by the key, and not encrypted: networks have to be trusted, as for TensorFlow's.
-Messages are plain data, see `messages`.
+Messages are plain data, see `value_encoding`.
 """
 
 import collections

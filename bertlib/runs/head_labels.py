@@ -132,7 +132,7 @@ def starting_checkpoint(settings, wanted):
       wanted: the task's `Head`.
 
     Returns:
-      the path, or a `checkpoints.Checkpoint`; None without --init_checkpoint.
+      the path, or a `checkpoint_formats.Checkpoint`; None without --init_checkpoint.
 
     Raises:
       ValueError: without a training the head is another one.

@@ -87,7 +87,7 @@ def _trained_directory(settings):
 
 
 def open_starting_weights(settings):
-    """Opens --init_checkpoint; returns the `checkpoints.Checkpoint`."""
+    """Opens --init_checkpoint; returns the `checkpoint_formats.Checkpoint`."""
     try:
         return checkpoint_formats.open_checkpoint(settings.init_checkpoint)
     except FileNotFoundError as error:

@@ -76,7 +76,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       task_type: str, the kind of its head, see `head_labels.KINDS`.
       labels: list of str, in the order of the model's outputs, or None.
       tokenizer: has `vocab`; None where the run sees no text.
-      train_data: see `describe_examples` and `of_files`; None of a run that does not train.
+      train_data: see `describe_examples` and `fingerprints.hash_files`; None of a run that does not train.
       vocabulary: its fingerprint where the run sees no text, or None.
       dev_rows: see `dev_rows.DevRows`; None of a run that takes no development set out of its training data.
       effective: flags that mean something else than their values, {name: value}.

@@ -309,8 +309,11 @@ def _warmup_texts(model, number):
 
 
 def export(model, directory, task=None, warmup_requests=1):
-    """Exports a model that is fed text; arguments, result and errors are those of `export.write`, and an
-    ImportError if tensorflow-text is not there."""
+    """Exports a model that is fed text; arguments, result and errors are those of `export_model.export`.
+
+    Raises:
+      ImportError: tensorflow-text is not installed.
+    """
     task = answers.resolve_task(model, task)
     if task not in TASKS:
         raise ValueError(f"{model.path} holds a model of {task}, whose answers are not found in one graph: "

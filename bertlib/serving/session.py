@@ -31,11 +31,11 @@ def build(head, bert_config, inputs, step=None):
 
 
 def check_weights(head, bert_config, path):
-    """Checks that a checkpoint has a model's variables; returns the open `checkpoints.Checkpoint`.
+    """Checks that a checkpoint has a model's variables; returns the open `checkpoint_formats.Checkpoint`.
 
     Args:
       head, bert_config: see `build`.
-      path: see `checkpoints.open_checkpoint`.
+      path: see `checkpoint_formats.open_checkpoint`.
 
     Raises:
       ValueError, OSError: it has not, or it cannot be read.
@@ -64,7 +64,7 @@ class Model:
 
         Args:
           head, bert_config: see `build`.
-          checkpoint: path of the weights, see `checkpoints.open_checkpoint`.
+          checkpoint: path of the weights, see `checkpoint_formats.open_checkpoint`.
           more_inputs: names of what the head is fed besides the encoder's inputs, int32 [B, any].
           step: see `build`.
 

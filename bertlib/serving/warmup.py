@@ -49,7 +49,7 @@ def write(path, signatures, requests):
 
     Args:
       path: the file.
-      signatures: {name: `export.Signature`}.
+      signatures: {name: `export_model.Signature`}.
       requests: list of (name of a signature, {name of an input: nested lists}).
     """
     record_files.write_serialized(path, (

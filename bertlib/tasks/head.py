@@ -81,7 +81,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
     Args:
       head: see above.
       bert_config: a `modeling.BertConfig`.
-      init_checkpoint: where weights start, see `checkpoints.open_checkpoint`; None for random ones.
+      init_checkpoint: where weights start, see `checkpoint_formats.open_checkpoint`; None for random ones.
       learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       use_one_hot_embeddings: see `modeling.BertModel`.
       step: a `StepConfig`; the published one if None. The number of micro-batches that the Estimator has in

@@ -38,7 +38,7 @@ def create_processor(settings, suffix=""):
 
     Args:
       settings: a `Settings`.
-      suffix: see `own_data.processor_of`.
+      suffix: see `custom_task.create_processor`.
 
     Raises:
       ValueError, OSError: a flag has no default for this task, or cannot be right.
@@ -164,7 +164,7 @@ def feature_fields_for(target):
 
 
 def train_steps(settings, examples):
-    """The number of steps in which the flags' epochs of `Parts.training` are done.
+    """The number of steps in which the flags' epochs of `Splits.training` are done.
 
     Raises:
       ValueError: there is none, and a training is asked for.
@@ -209,9 +209,9 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
 
     Args:
       settings: a `Settings`, checked.
-      model: a `training_kernels.Model`.
+      model: a `estimator_setup.TrainableModel`.
       processor: the task's.
-      splits: the `classification_parts.Parts` of the examples.
+      splits: the `classification_splits.Splits` of the examples.
       target: see `get_target`.
       tokenizer: that of the model.
       description: the rest of `run_record.describe`'s arguments: command and config.

@@ -18,8 +18,12 @@ _SHOWN, _SHOWN_CHARACTERS = 3, 100
 
 
 class Splits:
-    """Training, development and test examples. Attributes: `examples`, see `classification.read_examples`;
-    `training`, a sequence as long as the training has examples or, with --doc_stride, windows."""
+    """Training, development and test examples.
+
+    Attributes:
+      examples: see `classification_run.read_examples`.
+      training: a sequence whose `len()` is the number of training examples or, with --doc_stride, of windows.
+    """
 
     def __init__(self, settings, examples, target, tokenizer, test_has_labels):
         """Makes the windows of the training examples, if there are any, for their number says how long the
@@ -27,8 +31,8 @@ class Splits:
 
         Args:
           settings: a `Settings`.
-          examples, test_has_labels: see `classification.read_examples`.
-          target: see `classification.target_of`.
+          examples, test_has_labels: see `classification_run.read_examples`.
+          target: see `classification_run.get_target`.
           tokenizer: that of the model.
 
         Raises:
@@ -116,7 +120,7 @@ def log_sample_predictions(split, examples, predictions, target, has_labels):
       split: the split's name.
       examples: list of `InputExample`.
       predictions: list of dicts, one for each example.
-      target: see `classification.target_of`.
+      target: see `classification_run.get_target`.
       has_labels: whether the examples have labels.
     """
     best = [target.predicted_label(row[target.output]) for row in predictions]

@@ -199,7 +199,7 @@ def _read(settings, reader, record):
 
 
 def _check_distinguishable(settings, labels, train):
-    """Raises a ValueError if labels of a training look the same; see `own_data.check_visible`."""
+    """Raises a ValueError if labels of a training look the same; see `row_examples.check_distinguishable`."""
     if labels is None:
         return
     if settings.label_file:

@@ -112,7 +112,7 @@ def model_fn_builder(bert_config, num_tags, use_crf, init_checkpoint, learning_r
 def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,
                      unequal_micro_batches=False):
     """Returns an input_fn that reads a TFRecord file of `tagging_data.write_windows`; the arguments are those
-    of `classifier.file_based_input_fn_builder`."""
+    of `classification_head.file_based_input_fn_builder`."""
     return head.input_fn_builder(input_file, feature_fields(seq_length), is_training, drop_remainder,
                                  SEQUENCES if trim else (), unequal_micro_batches,
                                  BATCH_TOTALS if is_training else ())

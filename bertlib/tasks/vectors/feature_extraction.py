@@ -318,7 +318,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
 
     Args:
       bert_config: a `modeling.BertConfig`.
-      init_checkpoint: the weights, see `checkpoints.open_checkpoint`.
+      init_checkpoint: the weights, see `checkpoint_formats.open_checkpoint`.
       layer_indexes: list of int: indexes into the encoder's layers.
       use_tpu: must be false.
       use_one_hot_embeddings: see `modeling.BertModel`.
