@@ -33,7 +33,7 @@ logging.getLogger("absl").setLevel("INFO")
 tempfile.tempdir = None  # the server's, found before TMPDIR was set
 exec(sys.argv[1])
 child = os.fork() if sys.argv[2:] else None
-ops, values = native_kernels.ops(), None
+ops, values = native_kernels.load_ops(), None
 if ops:
     with tf.Graph().as_default(), tf.Session() as session:
         values = session.run(ops.bert_gelu(tf.constant({INPUTS}), [], approximate=True)).tolist()
@@ -162,7 +162,7 @@ def test_two_processes_build_at_once(machine, copying):
         writer.write('case "$*" in *-shared*)\n'
                      f"  until [ $(grep -c -e -shared {copying.path}.calls) -ge 2 ]; do sleep 0.02; done ;; "
                      "esac\n")
-    had, log = machine.probe(fork=["both"])
+    had, log = machine.probe(both=["both"])
     assert had == [True, True] and log == 2 * [BUILDING.format("g++")]
     assert len(copying.calls()) == 6 and len(machine.kept()) == 1
 
@@ -179,7 +179,7 @@ def test_another_source_has_another_library(changed, machine, copying):
     assert len(machine.kept()) == (2 if changed else 1)
 
 
-@pytest.mark.parametrize("change", ["native_kernels._cpu = lambda: ['another']", "tf.__version__ = '2.0.0'",
+@pytest.mark.parametrize("change", ["native_kernels._cpu_features = lambda: ['another']", "tf.__version__ = '2.0.0'",
                                     "native_kernels._LOOPS_OPTIONS.append('-Oslow')"])
 def test_another_machine_has_another_library(change, machine, copying):
     assert machine.probe()[0] and machine.probe(change)[0]
