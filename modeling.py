@@ -113,18 +113,18 @@ class BertModel(object):
           token_type_ids: int32 [B, F], segment ids below `config.type_vocab_size`; all zeros if None.
           use_one_hot_embeddings: look words up by a matrix product instead of a gather.
           scope: variable scope; "bert" if None.
-          recompute, recompute_segment: what the backward pass computes again to save memory; see
+          recompute, recompute_segment: the parts that the backward pass recomputes to save memory; see
             `transformer_model`. Without effect unless `is_training`.
-          precision: what the encoder's layers compute in, a name in `PRECISIONS`: matrix products and the
-            tensors between them; sums, softmax and normalization are float32 (Micikevicius et al. 2017,
+          precision: data type of the encoder's layers, a name in `PRECISIONS`: of matrix products and the
+            tensors between them. Sums, softmax and normalization are float32 (Micikevicius et al. 2017,
             arXiv:1710.03740). Variables, embeddings, pooler and all outputs are float32 in any case. The
             gradient of fp16 needs a scaled loss; see `optimization.create_optimizer`.
           first_token_only: compute the last layer at the first position, [CLS], only: all that the pooler
             looks at. The last layer's output is then [B, 1, W].
           compile_kernels: use kernels for this machine's CPU; see `bertlib.kernels.kernel_choice`.
           remove_padding: in training, let the encoder compute real tokens only; all of its outputs are zero
-            at padding, apart from a few positions (see `packing`). Dropout draws other masks then, and not
-            those of a larger batch's parts.
+            at padding, apart from a few positions (see `packing`). Masks then differ from those with
+            padding, and a micro-batch's masks are not slices of the whole batch's.
 
         Raises:
           ValueError: a shape or a setting of the configuration does not fit.
@@ -147,7 +147,8 @@ class BertModel(object):
     def _build(self, config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings,
                scope, dtype, remove_padding, encoder_options):
         """Builds the encoder. encoder_options are arguments of `transformer_model`."""
-        kernels = kernel_choice.choose_kernels(is_training, tf.float32)  # the encoder's are of its dtype
+        # For embeddings and pooler, in float32. The encoder's kernels are chosen for its own dtype below.
+        kernels = kernel_choice.choose_kernels(is_training, tf.float32)
         batch_size, seq_length = get_shape_list(input_ids, expected_rank=2)
         if input_mask is None:
             input_mask = tf.ones([batch_size, seq_length], tf.int32)
@@ -221,12 +222,12 @@ def gelu(x):
 
     0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))). The published models were trained with it.
     """
-    return kernel_choice.choose_kernels(True, x.dtype).gelu(x)
+    return kernel_choice.choose_kernels(is_training=True, dtype=x.dtype).gelu(x)
 
 
 def gelu_erf(x):
     """Gaussian error linear unit, exactly: 0.5 x (1 + erf(x/√2)). Hugging Face's "gelu"."""
-    return kernel_choice.choose_kernels(True, x.dtype).gelu(x, approximate=False)
+    return kernel_choice.choose_kernels(is_training=True, dtype=x.dtype).gelu(x, approximate=False)
 
 
 _ACTIVATIONS = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": tf.tanh}
@@ -264,12 +265,12 @@ def dropout(input_tensor, dropout_prob):
         example).
       dropout_prob: probability of a zero; None and 0.0 return the input.
     """
-    # Any dtype will do: kernels are chosen for the mask alone.
-    mask = kernel_choice.choose_kernels(True, tf.float32).dropout_mask(input_tensor, tf.shape(input_tensor),
-                                                                       dropout_prob)
+    # The kernels only draw the mask, so their dtype has no effect.
+    kernels = kernel_choice.choose_kernels(is_training=True, dtype=tf.float32)
+    mask = kernels.dropout_mask(input_tensor, tf.shape(input_tensor), dropout_prob)
     if mask is None:
         return input_tensor
-    # A choice and no product: the backward pass keeps a byte for each value of the mask, not a float.
+    # tf.where instead of a product: the backward pass keeps one byte for each value of the mask, not a float.
     return tf.where_v2(mask, input_tensor * (1.0 / (1.0 - dropout_prob)), tf.zeros([], input_tensor.dtype))
 
 
@@ -284,7 +285,8 @@ def layer_norm(input_tensor, name=None, kernels=None):
       kernels: see `transformer_model`.
     """
     norm = _norm_parameters(input_tensor.shape.as_list()[-1], name)
-    return (kernels or kernel_choice.choose_kernels(True, input_tensor.dtype)).layer_norm(input_tensor, *norm)
+    kernels = kernels or kernel_choice.choose_kernels(is_training=True, dtype=input_tensor.dtype)
+    return kernels.layer_norm(input_tensor, *norm)
 
 
 def _norm_parameters(width, name=None):
@@ -455,7 +457,7 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     """
     batch_size, from_seq_length, to_seq_length = _attention_sizes(
         from_tensor, to_tensor, [batch_size, from_seq_length, to_seq_length])
-    kernels = kernels or kernel_choice.choose_kernels(True, from_tensor.dtype)
+    kernels = kernels or kernel_choice.choose_kernels(is_training=True, dtype=from_tensor.dtype)
     project = functools.partial(_project, num_heads=num_attention_heads, size=size_per_head,
                                 batch_size=batch_size, initializer_range=initializer_range, kernels=kernels)
     to_rows = reshape_to_matrix(to_tensor)                                              # [B·T, width]
@@ -522,7 +524,7 @@ class _Encoder(collections.namedtuple("_Encoder", [
         "hidden_size", "num_layers", "num_heads", "intermediate_size", "activation", "hidden_dropout_prob",
         "attention_dropout_prob", "initializer_range", "recompute", "recompute_segment", "first_token_only",
         "packing", "batch_size", "seq_length", "kernels"])):
-    """What the layers of an encoder have in common: arguments of `transformer_model`, and B and F."""
+    """Values that all layers of an encoder share: arguments of `transformer_model`, and B and F."""
 
 
 def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hidden_layers=12,
@@ -550,8 +552,8 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       recompute_segment: layers in a segment. A segment is held as a whole while the backward pass is in it.
       first_token_only: compute the last layer at the first position only.
       packing: `Packing` of the positions to compute; None for all.
-      kernels: what computes the parts of a layer, from `bertlib.kernels.kernel_choice`; None for training's
-        in the current graph.
+      kernels: the `TrainingKernels` or `InferenceKernels` that compute the parts of a layer, from
+        `kernel_choice.choose_kernels`; None for those of training.
 
     Returns:
       [B, F, W] in the dtype of the input, or a list of them. With `first_token_only` the last one is [B, 1,
@@ -568,12 +570,12 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         hidden_dropout_prob=hidden_dropout_prob, attention_dropout_prob=attention_probs_dropout_prob,
         initializer_range=initializer_range, recompute=recompute, recompute_segment=recompute_segment,
         first_token_only=first_token_only, packing=packing, batch_size=batch_size, seq_length=seq_length,
-        kernels=kernels or kernel_choice.choose_kernels(True, input_tensor.dtype))
+        kernels=kernels or kernel_choice.choose_kernels(is_training=True, dtype=input_tensor.dtype))
     _check_encoder(encoder, input_width)
 
     mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]
     outputs = [packing.pack(input_tensor) if packing else reshape_to_matrix(input_tensor)]     # [R, W]
-    # Without recomputation, just groups of layers.
+    # Without recomputation a segment has no effect.
     for first in range(0, num_hidden_layers, recompute_segment):
         segment = functools.partial(_layers, encoder, first)
         if recompute == "layers":
@@ -586,7 +588,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
 
 
 def _check_encoder(encoder, input_width):
-    """Raises what `transformer_model` says."""
+    """Raises the ValueErrors of `transformer_model`."""
     if encoder.hidden_size % encoder.num_heads != 0:
         raise ValueError(f"hidden_size={encoder.hidden_size} is not a multiple of "
                          f"num_attention_heads={encoder.num_heads}.")
@@ -654,7 +656,7 @@ def _feed_forward(encoder, inputs, residual):
         with tf.variable_scope("intermediate"):
             inner = _dense(inputs, inner_width, "dense", encoder.initializer_range, act, encoder.kernels)
         return _add_and_norm(encoder, inner, residual)                                  # [R, W]
-    # With gelu the whole sublayer is the kernels' affair.
+    # With gelu the kernels compute the whole sublayer.
     with tf.variable_scope("intermediate"):
         inner = _dense_parameters(width, inner_width, "dense", encoder.initializer_range)
     with tf.variable_scope("output"):

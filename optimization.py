@@ -22,12 +22,15 @@ from bertlib.graph.graph_keys import (
 from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_context
 from bertlib.kernels import kernel_choice
 
-# Elements of a variable from which on an update by an op in C++ is worth it.
+# Smallest number of elements of a variable that the op in C++ updates: below, it would not be faster.
 _WORTH_ONE_PASS = 2**16
+# λ, and patterns of the names of variables that are not decayed, as in google-research/bert.
+PUBLISHED_WEIGHT_DECAY = 0.01
+PUBLISHED_DECAY_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
 
 
 class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_op", "loss"])):
-    """What a training loop has to know of a step that takes several micro-batches.
+    """The ops of a step with several micro-batches, for the training loop.
 
     steps: the number of micro-batches. accumulate_op: adds one; to be run steps − 1 times before each run of
     the train op, which adds the last one. loss: scalar tensor, their mean loss, to be fetched in the run of
@@ -44,6 +47,9 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
                      lr_schedule="linear", adam_bias_correction=False, gradient_accumulation_steps=1,
                      loss_scaling=False):
     """Builds one training step: gradients, clipped to a global norm of 1, and an update of all variables.
+
+    The weight decay and its exclusions are fixed, as published: see `PUBLISHED_WEIGHT_DECAY` and
+    `PUBLISHED_DECAY_EXCLUSIONS`.
 
     Args:
       loss: scalar to minimize. With accumulation it is a micro-batch's, and the mean over the micro-batches
@@ -71,24 +77,25 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     if gradient_accumulation_steps < 1:
         raise ValueError(f"gradient_accumulation_steps={gradient_accumulation_steps}: "
                          "a step takes at least 1 micro-batch.")
-    make_rule = _known_optimizer(optimizer, adam_bias_correction)
+    make_optimizer = _known_optimizer(optimizer, adam_bias_correction)
     schedule = _known(LR_SCHEDULES, "lr_schedule", lr_schedule)
 
     global_step = tf.train.get_or_create_global_step()
     learning_rate = schedule(global_step, init_lr, num_train_steps, num_warmup_steps)
-    rule = make_rule(learning_rate=learning_rate, weight_decay_rate=0.01,
-                     exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"])
+    chosen_optimizer = make_optimizer(
+        learning_rate=learning_rate, weight_decay_rate=PUBLISHED_WEIGHT_DECAY,
+        exclude_from_weight_decay=list(PUBLISHED_DECAY_EXCLUSIONS))
     variables = tf.trainable_variables()
     loss_scale = LossScale() if loss_scaling else None
-    gradients, norm, zero = _sums_of_gradients(loss, loss_scale, variables, gradient_accumulation_steps)
-    # They are sums over the micro-batches of all replicas, of a scaled loss.
+    gradients, norm, zero = _summed_gradients(loss, loss_scale, variables, gradient_accumulation_steps)
+    # The gradients are sums over the micro-batches of all replicas, of a loss that may be scaled.
     parts = gradient_accumulation_steps * collectives.num_replicas()
     mean_divisor = parts * (loss_scale.value if loss_scaling else 1.0)
     gradient_norm = norm / mean_divisor
     gradient_factor = clipping_factor(gradient_norm, clip_norm=1.0) / mean_divisor
 
     def apply():
-        return rule.apply_scaled_gradients(zip(gradients, variables), gradient_factor)
+        return chosen_optimizer.apply_scaled_gradients(zip(gradients, variables), gradient_factor)
 
     update = loss_scale.apply_if_finite(gradient_norm, apply) if loss_scaling else apply()
     with tf.control_dependencies([update]):
@@ -101,8 +108,9 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
         return tf.assign_add(global_step, 1, name="train_step").op
 
 
-def _sums_of_gradients(loss, loss_scale, variables, steps):
-    """What `_accumulate` returns: of the loss, scaled if there is a `LossScale`; of one micro-batch too."""
+def _summed_gradients(loss, loss_scale, variables, steps):
+    """Returns (gradients summed over all micro-batches, their global norm, a function that makes the op that
+    zeroes the sums). The loss is scaled if there is a `LossScale`."""
     gradients = tf.gradients(loss_scale.scale(loss) if loss_scale else loss, variables)
     if steps > 1 or collectives.current_all_reduce():
         return _accumulate(loss, gradients, variables, steps)
@@ -200,7 +208,7 @@ def _warmed_up(step, init_lr, num_warmup_steps, decay):
 def clipping_factor(global_norm, clip_norm):
     """Returns min(1, clip_norm / global_norm) (Pascanu et al. 2013, algorithm 1).
 
-    Of a norm that is not finite, it is NaN.
+    The factor is NaN if the norm is not finite.
     """
     factor = clip_norm * tf.minimum(1.0 / global_norm, 1.0 / clip_norm)
     return factor + (global_norm - global_norm)
@@ -220,9 +228,9 @@ def log_scalar(name, tensor):
 def _accumulate(loss, gradients, variables, steps):
     """Adds up the gradients of micro-batches, and puts the `Accumulation` into its collection.
 
-    The sums are local variables, of which no checkpoint knows and which start at zero in each session. A
-    gradient is added in place, and gone, before the next one is made; that of a step's only micro-batch takes
-    the place of the sum. With several replicas the train op then adds up their sums; see
+    The sums are local variables: they are not saved in checkpoints, and start at zero in each session. Each
+    gradient is added to its sum and freed before the next one is computed. With one micro-batch the gradient
+    is assigned, not added. With several replicas the train op then adds up their sums; see
     `collectives.AllReduce`.
 
     Args:
@@ -283,10 +291,10 @@ def _accumulate(loss, gradients, variables, steps):
 def _make_one_at_a_time(gradients, adds):
     """Makes each gradient wait until the one before has been added; returns their indices in this order.
 
-    Without that TensorFlow is free to make many before it adds the first, and at times does.
+    Otherwise TensorFlow may compute many gradients before it adds the first one.
     """
     position = {op: index for index, op in enumerate(tf.get_default_graph().get_operations())}
-    # An op comes after the ops that it depends on, so in this order no gradient waits for what waits for it.
+    # An op is created after the ops that it depends on, so this order makes no cycle of waiting gradients.
     in_turn = sorted(range(len(adds)), key=lambda index: position[gradients[index].op])
     for before, index in zip(in_turn, in_turn[1:]):
         op = gradients[index].op
@@ -404,7 +412,7 @@ class LossScale(object):
 
 
 class _WeightDecayOptimizer(tf.train.Optimizer):
-    """What the optimizers have in common: the chain of updates, the gradients' factor, decay, the slots.
+    """Base class of the optimizers: the chain of updates, the gradients' factor, decay, the slots.
 
     A subclass names its slots and updates one variable. Unless it says otherwise, the weight decay is
     decoupled (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, w ← w − η λ w.
@@ -461,7 +469,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         """The op that updates one variable and its slots."""
         name, slots = self._get_variable_name(variable.name), self._make_slots(variable)
         rate = tf.cast(self.learning_rate, variable.dtype.base_dtype)
-        # The decay first: the multiplied gradient is not there yet, so there is one temporary at a time.
+        # The decay runs before the gradient is multiplied, so that only one temporary exists at a time.
         with tf.control_dependencies(self._decay(variable, name, rate)):
             gradient = tf.convert_to_tensor(gradient)
             if factor is not None:
@@ -555,6 +563,7 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
         if not (ops and _is_resource(variable) and variable.dtype.base_dtype == tf.float32
                 and variable.shape.num_elements() >= _WORTH_ONE_PASS):
             return super()._update(gradient, variable, factor)
+        # The op decays the variable too: this replaces `_decay`. For an excluded variable the rate is 0.
         decays = self._do_use_weight_decay(self._get_variable_name(variable.name))
         power_1, power_2 = self._powers
         correction = tf.sqrt(1.0 - power_2) / (1.0 - power_1)
@@ -597,7 +606,7 @@ class LambOptimizer(_WeightDecayOptimizer):
         self._powers = _powers(self.beta_1, self.beta_2)
 
     def _decay(self, variable, name, rate):
-        return []  # it is part of the update
+        return []  # `_apply` decays the variable as part of the update
 
     def _apply(self, gradient, variable, slots, rate, name):
         m, v = slots
@@ -608,6 +617,7 @@ class LambOptimizer(_WeightDecayOptimizer):
             weights = variable.read_value()
             deviation = tf.sqrt(v.read_value() / (1.0 - power_2)) + self.epsilon
             update = m.read_value() / (1.0 - power_1) / deviation
+            # An excluded variable gets neither the decay nor, below, the trust ratio.
             if self._do_use_weight_decay(name):
                 with tf.control_dependencies([update]):  # saves a temporary
                     update += self.weight_decay_rate * weights

@@ -53,7 +53,7 @@ def compare(sizes, threads, pipe):
     """Sends (predicted bytes, measured bytes)."""
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
-    predicted = memory_planner.predict(build, sizes, sizes.batch_size).activations
+    predicted = memory_planner.predict_memory(build, sizes, sizes.batch_size).activations
     options = tf.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
     with tf.Graph().as_default(), tf.Session(config=options) as session:
         train_op = build(sizes, sizes.batch_size)

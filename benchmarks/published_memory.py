@@ -138,8 +138,8 @@ def main():
             return published_step(modeling.BertConfig(**MODELS[arguments.model]), size, length,
                                   arguments.task)
 
-        found = memory_planner.largest_batch(functools.partial(memory_planner.predict, build), usable)
-        print(f"{length:6} {found.batch_size:6}   {found.prediction or ''}", flush=True)
+        found = memory_planner.largest_batch(functools.partial(memory_planner.predict_memory, build), usable)
+        print(f"{length:6} {found.batch_size:6}   {found.need or ''}", flush=True)
 
 
 if __name__ == "__main__":

@@ -217,7 +217,7 @@ def test_the_planner_predicts_that_16_bits_take_less_memory(whole_one_dnn):
         return optimization.create_optimizer(first_token_loss(model), 0.1, 100, 0, False,
                                              loss_scaling=precision == "fp16")
 
-    predictions = {precision: memory_planner.predict(build, precision).activations
+    predictions = {precision: memory_planner.predict_memory(build, precision).activations
                    for precision in modeling.PRECISIONS}
     assert max(predictions["bf16"], predictions["fp16"]) < 0.8 * predictions["fp32"]
     assert predictions["fp16"] == pytest.approx(predictions["bf16"], rel=0.1)

@@ -61,9 +61,9 @@ class Exchange(collectives.AllReduce):
         """As in training, but noted."""
         if self.kind == "none":
             return tf.identity(tensor)
-        if not self.sizes and self.ready is not None:
+        if not self.sizes and self.gradients_ready is not None:
             with tf.control_dependencies([tensor]):
-                self.lead = self.ready - tf.timestamp()
+                self.lead = self.gradients_ready - tf.timestamp()
         self.sizes.append(tensor.shape.num_elements() * tensor.dtype.size)
         return super().sum(tensor)
 

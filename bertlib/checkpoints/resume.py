@@ -1,4 +1,4 @@
-"""What a run restores: the graph's variables, from a checkpoint of its own.
+"""Restores a run: the graph's variables, from a checkpoint in the run's own directory.
 
 `checkpoints` finds the newest checkpoint of a directory and reads the weights that a new training starts
 from. Our input and random numbers need nothing restored: they are functions of the step.
@@ -14,9 +14,12 @@ from bertlib.graph import collectives, graph_keys
 from bertlib.system import files
 
 
-def create_restoring_scaffold(spec, checkpoint, config):
+def create_checked_scaffold(spec, checkpoint, config):
     """Returns the spec's scaffold, with a saver of ours if it has none, after a check that the checkpoint
     fits the graph.
+
+    Nothing is checked without a checkpoint, or if the scaffold or the graph has a saver already: that saver
+    may restore other variables.
 
     Args:
       spec: an `EstimatorSpec`.
@@ -44,7 +47,9 @@ def create_restoring_scaffold(spec, checkpoint, config):
             checkpoint_formats.check_fits(found, shapes, {variable.op.name for variable in optional})
             checkpoint_formats.check_same_types(
                 found, {variable.op.name: variable.dtype.base_dtype for variable in variables})
-            found.read(tf.train.get_global_step().op.name)  # TensorFlow takes a missing file for a wrong name
+            # Reads one tensor now, so that a missing data file is reported as such. TensorFlow would report a
+            # wrong name.
+            found.read(tf.train.get_global_step().op.name)
             absent = [variable for variable in optional if variable.op.name not in found.shapes]
             if absent:
                 _restore_without(saver, saved, absent)
@@ -64,10 +69,10 @@ def _restore_without(saver, saved, absent):
 
 
 def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=None):
-    """Opens a session and restores a checkpoint in it: what a killed run goes on from.
+    """Opens a session and restores a checkpoint in it, from which a killed run continues.
 
     Args:
-      scaffold: see `create_restoring_scaffold`.
+      scaffold: see `create_checked_scaffold`.
       checkpoint: path, or None to initialize all variables.
       config: a `RunConfig`.
       hooks: list of SessionRunHook.
@@ -89,7 +94,7 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
             checkpoint_filename_with_path=checkpoint and checkpoint_files.escape_prefix(checkpoint))
     directory = config.model_dir.rstrip("/")
     if is_training and checkpoint and os.path.dirname(checkpoint) == directory:
-        # Not those of a directory that this is a copy of.
+        # Skip checkpoints outside of this directory: a copy must not delete the original's.
         scaffold.saver.set_last_checkpoints_with_time(
             [(path, checkpoint_files.saved_time(path))
              for path in checkpoint_formats.all_checkpoints(directory)

@@ -119,7 +119,7 @@ def task_model(config, task):
 
 
 def simulate(model, step):
-    """Simulates a step of one micro-batch and logs what it needs; returns the `memory_planner.Prediction`."""
+    """Simulates a step of one micro-batch and logs what it needs; returns the `memory_planner.MemoryNeed`."""
     found = model.simulate(step)
     logging.info("Simulated: length %d, --recompute=%s, %d examples need %s.", step.max_seq_length,
                  step.recompute, step.train_batch_size, found)
@@ -146,9 +146,9 @@ def main(_):
                                 optimizer=settings.optimizer)
             found = memory_planner.largest_batch(
                 lambda size, step=step: simulate(model, step.replace(train_batch_size=size)), usable)
-            memory = [str(found.prediction)] if found.prediction else []
-            if found.next:
-                memory.append(f"{found.batch_size + 1} would need {found.next.total / GB:.2f} GB")
+            memory = [str(found.need)] if found.need else []
+            if found.one_more:
+                memory.append(f"{found.batch_size + 1} would need {found.one_more.total / GB:.2f} GB")
             print(f"{length:6} {mode:>9} {found.batch_size:11}   {'; '.join(memory)}", flush=True)
             rows.append((f"{length} {mode}", found.batch_size))
     print(f"\n{charts.text_bar_chart(rows)}\n\n{time.process_time():.0f} CPU seconds")

@@ -29,10 +29,9 @@ EXAMPLE_INDEX = "example_index"
 MICRO_BATCH_WEIGHT = "micro_batch_weight"
 # Sequences are trimmed to a multiple of this: kernels like it, and fewer different shapes occur.
 _LENGTH_STEP = 8
-# Without training, batches are sorted by length that many at a time.
+# Without training, the examples of 64 batches are sorted by length together.
 _SORTED_BATCHES = 64
-# Of so many batches that were read last one is to blame for what the input could not do: no more are under
-# way.
+# If the input fails, the bad record is in one of the last 64 batches read; no more are in flight.
 _SUSPECTED_BATCHES = 64
 
 
@@ -110,7 +109,7 @@ class RecordFile(object):
                          for start, end in zip(starts.tolist(), ends.tolist())], dtype=object)
 
     def describe_position(self, index):
-        """Returns where a record stands, in words."""
+        """Returns the file and the index of a record, as text."""
         return f"{self.path}, record {index} (from 0)"
 
 
@@ -140,13 +139,13 @@ class RecordFiles(object):
         return records
 
     def describe_position(self, index):
-        """Returns where a record stands, in words."""
+        """Returns the file and the index of a record, as text."""
         number = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self._files[number].describe_position(int(index - self._starts[number]))
 
 
 class _RecordReader(object):
-    """The records that batches are made of: read, checked, and looked through again if one is of no use."""
+    """Reads and checks the records of batches. After an error it searches the last ones for a bad record."""
 
     def __init__(self, records, fields):
         self._records = records
@@ -160,7 +159,7 @@ class _RecordReader(object):
         return self._records.read(indices)
 
     def check(self, batch):
-        """Adds to the current function what fails if a value of a batch {name: tensor} is out of bounds."""
+        """Adds an assertion to the current function: all values of a batch {name: tensor} are in bounds."""
         within = []
         for field in self._bounded:
             if field.name not in batch:
@@ -173,7 +172,7 @@ class _RecordReader(object):
             tf.Assert(tf.reduce_all(within), ["values are out of bounds"])  # `find_bad_record` says where
 
     def find_bad_record(self):
-        """Returns what is wrong with a record that was read lately, in words, or None."""
+        """Returns a message about a bad record in the last batches read, or None."""
         for index in np.unique(np.concatenate([[], *list(self._suspects)])).astype(np.int64).tolist():
             wrong = record_files.find_problem(self._records.read([index])[0], self._fields)
             if wrong:
@@ -244,9 +243,9 @@ def _prefetched(dataset):
 
 
 def _shard(dataset):
-    """Of batches those that this replica is to take, if the graph says so: every R-th."""
-    for index, count in tf.get_collection(graph_keys.SHARE):
-        tf.add_to_collection(graph_keys.SHARED_INPUT, True)
+    """Keeps every R-th batch of a dataset, this replica's shard, if the graph asks for it."""
+    for index, count in tf.get_collection(graph_keys.SHARD):
+        tf.add_to_collection(graph_keys.SHARDED_INPUT, True)
         dataset = dataset.shard(count, index)
     return dataset
 
@@ -268,10 +267,10 @@ def token_balanced_bounds(lengths, num_micro_batches):
 
     Args:
       lengths: of the examples, padding that stays included, the longest first: positive integers [B].
-      parts: number of parts, none of them empty; at most B.
+      num_micro_batches: number N of parts, none of them empty; at most B.
 
     Returns:
-      int64 [parts + 1]: part k is the examples from the k-th of these to the next.
+      int64 [N + 1]: part k is the examples from the k-th of these to the next.
     """
     lengths = np.asarray(lengths).tolist()
 
@@ -328,10 +327,11 @@ def _sort_by_length(batch, mask):
     return {name: tf.gather(tensor, order) for name, tensor in batch.items()}
 
 
-def _own_micro_batches(indices, read, num_micro_batches, all_reduce, totals, trim, unequal):
-    """A dataset of this replica's parts of a batch, by the indices of the whole batch.
+def _micro_batches_of_this_replica(indices, read, num_micro_batches, all_reduce, totals, trim, unequal):
+    """A dataset of this replica's micro-batches of an effective batch, given the indices of all its examples.
 
-    Of the others' examples only what the parts depend on is read: their lengths, and what totals sum up.
+    From the examples of other replicas only two things are read: the lengths, by which micro-batches are
+    sorted, and the fields that totals sum up.
     """
     size = indices.shape.as_list()[0]
     names = [*trim[:1], *totals]
@@ -355,12 +355,12 @@ def _own_micro_batches(indices, read, num_micro_batches, all_reduce, totals, tri
 
 
 def _trimmed_length(lengths):
-    """What sequences of these lengths are trimmed to: not to nothing."""
+    """Rounds lengths up to a multiple of `_LENGTH_STEP`, which is also the smallest result."""
     return (tf.maximum(lengths, 1) + _LENGTH_STEP - 1) // _LENGTH_STEP * _LENGTH_STEP
 
 
 def _trim(batch, trim):
-    """Cuts sequences after the longest one."""
+    """Cuts sequences after the longest one, rounded up to a multiple of 8 (`_LENGTH_STEP`)."""
     longest = _trimmed_length(tf.reduce_max(tf.reduce_sum(batch[trim[0]], axis=1)))
     return {**batch, **{name: batch[name][:, :longest] for name in trim}}
 
@@ -385,9 +385,8 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
         if trim:
             randomness.mark_unequal_micro_batches()
         dataset = indices.flat_map(functools.partial(
-            _own_micro_batches, read=read, num_micro_batches=num_micro_batches, all_reduce=all_reduce,
-            totals=batch_totals, trim=trim,
-            unequal=unequal_micro_batches))
+            _micro_batches_of_this_replica, read=read, num_micro_batches=num_micro_batches,
+            all_reduce=all_reduce, totals=batch_totals, trim=trim, unequal=unequal_micro_batches))
         return _prefetched(dataset.map(functools.partial(_trim, trim=trim)) if trim else dataset)
     if not trim:
         dataset = indices.map(read, **threads)
@@ -398,7 +397,7 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
         def read_sorted(indices):
             return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trim[0])
 
-        # The last, smaller batch keeps its examples: a mean over batches is then that of the unsorted ones.
+        # The last, smaller batch keeps its examples. So a mean over batches is the same as without sorting.
         whole = num_examples - num_examples % batch_size
         many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
         dataset = many.flat_map(

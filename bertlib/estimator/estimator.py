@@ -134,7 +134,7 @@ class Estimator(object):
                 raise ValueError(f"{name} is {value}; it must be positive.")
         if self._config.is_chief:
             tf.gfile.MakeDirs(self._model_dir)
-        with locks.lock_directory(self._model_dir):  # but for replica 0 a replica takes no locks
+        with locks.lock_directory(self._model_dir):  # only replica 0 takes the lock
             self._train_from_newest(input_fn, list(hooks or []), steps, max_steps, saving_listeners)
         return self
 
@@ -187,7 +187,8 @@ class Estimator(object):
 
     @contextlib.contextmanager
     def _training(self):
-        """Says that the replicas train in the block. After it they have all closed their sessions."""
+        """Marks the block as a training, in which `_group` is None. Leaves the block when the sessions of all
+        replicas are closed."""
         self._is_training = True
         try:
             yield

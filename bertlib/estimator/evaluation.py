@@ -104,11 +104,11 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
         if group:
             replica_sync.shard_input(group)
         spec, input_hooks = builder.build_on(input_fn, ModeKeys.PREDICT)
-        shared = replica_sync.is_sharded()
+        sharded = replica_sync.is_sharded()
         predictions = estimator_spec.select_predictions(spec.predictions, predict_keys)
         session = _session(spec, checkpoint, config, [*input_hooks, *(hooks or []), *spec.prediction_hooks])
     with session:
-        batches = _batches(session, predictions, config, group, shared)
+        batches = _batches(session, predictions, config, group, sharded)
         while True:
             with input_pipeline.translate_record_errors(graph):
                 batch = next(batches, None)
@@ -117,12 +117,12 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
             yield batch
 
 
-def _batches(session, fetches, config, group, shared=True):
+def _batches(session, fetches, config, group, sharded=True):
     """Yields the values of the fetches for each batch, of all replicas if there is a group; see
     `replica_sync.gather_batches`."""
     check = config.stop_request.check
     if group:
-        yield from replica_sync.gather_batches(group, session, fetches, check, shared)
+        yield from replica_sync.gather_batches(group, session, fetches, check, sharded)
         return
     with contextlib.suppress(StopIteration):  # by which a hook may end the session
         while not session.should_stop():
@@ -132,7 +132,7 @@ def _batches(session, fetches, config, group, shared=True):
 
 def _session(spec, checkpoint, config, hooks):
     """Opens a session of this process on the current graph, with the weights of a checkpoint."""
-    scaffold = resume.create_restoring_scaffold(spec, checkpoint, config)
+    scaffold = resume.create_checked_scaffold(spec, checkpoint, config)
     return resume.open_session(scaffold, checkpoint, config, hooks)
 
 

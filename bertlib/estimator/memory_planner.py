@@ -1,11 +1,11 @@
-"""What a training step needs of a device's memory, and so which batch fits, without the device.
+"""Predicts the memory of a training step, and so the batch that fits, without the device.
 
 The graph is built with static shapes, rewritten as TensorFlow's runtime would rewrite it, and run by Grappler
-on a virtual GPU: that gives the order and time of its ops and the size of their outputs. From these follows
-what is alive when. One GB is 10⁹ bytes.
+on a virtual GPU: that gives the order and time of its ops and the size of their outputs. These tell which
+tensors are alive at each moment. One GB is 10⁹ bytes.
 
-Not simulated, and so left out of what is called usable: what CUDA and its libraries take, workspaces of
-kernels and fragmentation.
+Memory of CUDA and its libraries, workspaces of kernels and fragmentation are not simulated. They are
+subtracted from the usable memory instead (`CARD_OVERHEAD`, `WORKSPACE`).
 """
 
 import collections
@@ -18,9 +18,10 @@ import tensorflow.compat.v1 as tf
 from bertlib.estimator.step_config import GB, divisors, gb
 from bertlib.graph import tensorflow_internals
 
-# Of a card's nominal size: the CUDA context, libraries, kernels' workspaces and fragmentation.
+# Bytes of a card's nominal size that a step cannot use: CUDA context, libraries, workspaces, fragmentation.
 CARD_OVERHEAD = 1.0 * GB
-# Of the limit that TensorFlow reports for a GPU, the context already taken off; and of RAM.
+# Bytes that a step cannot use of free RAM, or of the limit that TensorFlow reports for a GPU. That limit does
+# not include the CUDA context.
 WORKSPACE = 0.5 * GB
 # The virtual GPU computes faster than a real one starts kernels: seconds for each op that makes a tensor.
 SECONDS_PER_OP = 1e-5
@@ -33,32 +34,36 @@ _ALIASES = {"Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "StopGr
 _LOOPS = {"Enter", "RefEnter", "NextIteration", "RefNextIteration"}
 
 
-class Prediction(collections.namedtuple("Prediction", ["variables", "activations", "seconds"])):
-    """What a training step needs.
+class MemoryNeed(collections.namedtuple("MemoryNeed", ["variables", "activations", "seconds"])):
+    """The memory and the time that a training step needs.
 
     variables: bytes of all variables of the graph: weights, the optimizer's state, accumulators. activations:
-    bytes of everything else at the worst moment, gradients and temporaries too. seconds: how long the step
+    peak bytes of everything else, gradients and temporaries included. seconds: how long the step
     takes on a virtual GPU, good for comparing graphs only.
     """
 
     @property
     def total(self):
-        """Bytes at the worst moment."""
+        """Peak bytes."""
         return self.variables + self.activations
 
     def __str__(self):
         return f"{gb(self.total)} ({gb(self.variables)} variables, {gb(self.activations)} activations)"
 
 
-Largest = collections.namedtuple("Largest", ["batch_size", "prediction", "next"])
-Largest.__doc__ = \
-    """The largest batch that fits, its `Prediction` (None for a batch of 0) and that of one example more."""
+LargestBatch = collections.namedtuple("LargestBatch", ["batch_size", "need", "one_more"])
+LargestBatch.__doc__ = \
+    """The result of `largest_batch`.
+
+batch_size: int, 0 if a single example does not fit. need: the `MemoryNeed` of this batch; None for 0.
+one_more: the `MemoryNeed` of a batch with one example more; None if the search ended at its limit.
+"""
 
 
 # --- One graph -------------------------------------------------------------------------------------------
 
 
-def predict(build, *arguments):
+def predict_memory(build, *arguments):
     """Builds a training step, build(*arguments) -> train op, in a graph of its own; see `simulate`."""
     with tf.Graph().as_default():
         return simulate(build(*arguments))
@@ -71,7 +76,7 @@ def simulate(train_op):
       train_op: op or tensor of a graph with static shapes.
 
     Returns:
-      a `Prediction`.
+      a `MemoryNeed`.
 
     Raises:
       ValueError: the graph cannot be simulated, and why: an unknown shape, a loop, a function.
@@ -98,7 +103,7 @@ def simulate(train_op):
     meta_graph.graph_def.CopyFrom(rewritten)
     _, seconds, timeline = virtual.MeasureCosts(tensorflow_internals.Item(meta_graph))
     activations, number_of_tensors = _peak(meta_graph.graph_def, timeline)
-    return Prediction(_variable_bytes(op.graph), activations, seconds + SECONDS_PER_OP * number_of_tensors)
+    return MemoryNeed(_variable_bytes(op.graph), activations, seconds + SECONDS_PER_OP * number_of_tensors)
 
 
 def _with_ancestors(op):
@@ -146,7 +151,7 @@ def _variable_bytes(graph):
 
 
 def _peak(graph_def, timeline):
-    """Returns (bytes at the worst moment, variables left out, number of tensors made).
+    """Returns (peak bytes without variables, number of tensors).
 
     Args:
       graph_def: the graph.
@@ -166,23 +171,23 @@ def _peak(graph_def, timeline):
 
     ran = [stats for device in timeline.dev_stats for stats in device.node_stats if stats.node_name in nodes]
     size, last_use = {}, {}
-    for step, stats in enumerate(ran):
+    for position, stats in enumerate(ran):
         outputs = [(stats.node_name, index) for index in range(len(stats.output))]
         for tensor, described in zip(outputs, stats.output):
             if owner(tensor) == tensor:
                 size[tensor] = described.tensor_description.allocation_description.allocated_bytes
         inputs = [_parse(text) for text in nodes[stats.node_name].input if not text.startswith("^")]
-        last_use.update((owner(tensor), step) for tensor in inputs + outputs)
+        last_use.update((owner(tensor), position) for tensor in inputs + outputs)
 
     freed = collections.Counter()
-    for tensor, step in last_use.items():
-        freed[step] += size.get(tensor, 0)
+    for tensor, position in last_use.items():
+        freed[position] += size.get(tensor, 0)
     alive = peak = 0
-    for step, stats in enumerate(ran):
-        # An op's outputs are there before its inputs go.
+    for position, stats in enumerate(ran):
+        # An op's outputs are allocated before its inputs are freed.
         alive += sum(size.get((stats.node_name, index), 0) for index in range(len(stats.output)))
         peak = max(peak, alive)
-        alive -= freed[step]
+        alive -= freed[position]
     return peak, len(size)
 
 
@@ -210,12 +215,12 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
     simulations.
 
     Args:
-      needs: function of the batch size that returns the `Prediction` of a step.
+      needs: function of the batch size that returns the `MemoryNeed` of a step.
       usable_bytes: what the step may take.
       limit: search no further.
 
     Returns:
-      a `Largest`; with batch size `limit` and no next one if that fits.
+      a `LargestBatch`.
     """
     predictions = {}
     fits, too_large = 0, limit + 1
@@ -230,11 +235,15 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
         # Eight guesses on a line are enough; without one, halving ends.
         guess = _crossing(predictions, usable_bytes) if len(predictions) < 8 else (fits + too_large) // 2
         guess = min(max(guess, fits + 1), too_large - 1)
-    return Largest(fits, predictions.get(fits), predictions.get(too_large))
+    return LargestBatch(fits, predictions.get(fits), predictions.get(too_large))
 
 
 def _crossing(predictions, usable_bytes):
-    """Where a line through two sizes next to the limit meets it; of one, activations are proportional."""
+    """Returns the batch size at which a step would just fit, by linear interpolation.
+
+    The line goes through the two simulated sizes whose memory is nearest to the limit. With only one size,
+    activations are taken as proportional to the batch size.
+    """
     room = {size: usable_bytes - prediction.total for size, prediction in predictions.items()}
     if len(room) == 1:
         (size, prediction), = predictions.items()
@@ -244,8 +253,8 @@ def _crossing(predictions, usable_bytes):
     return int(first + room[first] / fall) if fall > 0 else 2 * second
 
 
-def runs(build, *arguments):
-    """Whether a training step fits into memory here: takes one, with zeros for every placeholder.
+def fits_in_practice(build, *arguments):
+    """Returns whether a training step fits into memory: runs one, with zeros for every placeholder.
 
     Args:
       build: function of the arguments -> train op, built into the current graph; its placeholders have static
@@ -264,12 +273,12 @@ def runs(build, *arguments):
 
 
 def advice(alternatives, needs, usable_bytes):
-    """Says what would fit, for a run that is short of memory.
+    """Returns advice for a run that is out of memory: the micro-batches that fit, and their flags.
 
     Args:
       alternatives: {what to change, such as "--recompute=layers": the `StepConfig` then}; the first is the
         run as it is.
-      needs: function of a `StepConfig` that returns the `Prediction` of one of its micro-batches.
+      needs: function of a `StepConfig` that returns the `MemoryNeed` of one of its micro-batches.
       usable_bytes: what a step may take.
 
     Returns:
@@ -298,7 +307,7 @@ def advice(alternatives, needs, usable_bytes):
                          if step.train_batch_size // count <= found.batch_size)
             lines.append(f"  {change:{widest}}  {found.batch_size:4}  --gradient_accumulation_steps={count}")
         else:
-            lines.append(f"  {change:{widest}}  none; a single example needs {gb(found.next.total)}")
+            lines.append(f"  {change:{widest}}  none; a single example needs {gb(found.one_more.total)}")
     return "\n".join(lines)
 
 

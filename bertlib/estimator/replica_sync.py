@@ -170,7 +170,7 @@ class StopVote:
     @property
     def fetches(self):
         """List of tensors to fetch in the last `session.run` of a step."""
-        return [] if self._exchange.ready is None else [self._exchange.ready]
+        return [] if self._exchange.gradients_ready is None else [self._exchange.gradients_ready]
 
     def start_step(self):
         """Has to be called when a step starts."""
@@ -185,7 +185,7 @@ class StopVote:
 
         Args:
           session: the training's, a `tf.train.SingularMonitoredSession`.
-          stop: the `stopping.StopRequest` of this replica; it is made if another replica's was.
+          stop: the `stopping.StopRequest` of this replica; it is set if any replica's request is set.
         """
         own = bool(session.should_stop()), stop.is_set, self._seconds, self.listener.has_saved
         self.listener.has_saved = False
@@ -215,27 +215,27 @@ class _SaveListener(tf.train.CheckpointSaverListener):
 
 
 def shard_input(group):
-    """Makes the input of the current graph yield this replica's share of the batches, except in training."""
-    tf.add_to_collection(graph_keys.SHARE, (group.index, group.count))
+    """Makes the input of the current graph yield this replica's shard of the batches, except in training."""
+    tf.add_to_collection(graph_keys.SHARD, (group.index, group.count))
 
 
 def is_sharded():
-    """Returns whether the input of the current graph is such a share."""
-    return bool(tf.get_collection(graph_keys.SHARED_INPUT))
+    """Returns whether the input of the current graph yields only this replica's shard."""
+    return bool(tf.get_collection(graph_keys.SHARDED_INPUT))
 
 
-def gather_batches(group, session, fetches, before_each, shared=True):
+def gather_batches(group, session, fetches, before_each, sharded=True):
     """Yields the fetched values of each batch of all replicas, in order.
 
     Args:
-      session: a session of this replica's share.
+      session: a session of this replica's shard.
       fetches: tensors, in any nested structure.
       before_each: function that is called before a batch is computed.
-      shared: whether all replicas have batches; otherwise replica 0 alone.
+      sharded: whether the input is sharded over the replicas; otherwise only replica 0 has batches.
     """
     def own():
         before_each()
-        if not shared and not group.is_first:
+        if not sharded and not group.is_first:
             return None
         if session.should_stop():
             return None
@@ -245,7 +245,7 @@ def gather_batches(group, session, fetches, before_each, shared=True):
             return None
 
     while True:
-        for batch in group.all_gather(own())[:None if shared else 1]:
+        for batch in group.all_gather(own())[:None if sharded else 1]:
             if batch is None:
                 return
             yield batch

@@ -40,7 +40,7 @@ def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_f
         signatures = tensorflow_internals.signatures_of(
             receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
         # The graph must not be finalized: the builder adds to it.
-        scaffold = resume.create_restoring_scaffold(spec, checkpoint, config)
+        scaffold = resume.create_checked_scaffold(spec, checkpoint, config)
         saver = scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS)[0]
         main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
         with tf.Session(graph=graph, config=config.session_config) as session:

@@ -23,7 +23,7 @@ class StepConfig:
       tokens_per_micro_batch: 0 for micro-batches of equal numbers of examples; otherwise they differ in
         these, and none holds more tokens.
       max_seq_length: tokens of the longest example.
-      trim: whether batches are cut after their longest example.
+      trim: whether training batches are cut after their longest example; evaluation does not use it.
       remove_padding: whether the encoder leaves out what padding is left.
       precision: data type of the encoder's computation: "fp32", "bf16" or "fp16".
       recompute: the parts that the backward pass recomputes: "none", "attention" or "layers".
@@ -135,7 +135,10 @@ def resolve(flags, memory, simulate, bound=lambda step: math.inf):
 
 
 def without_training(flags):
-    """Returns the `StepConfig` of a run that does not train: of its settings those of the model count."""
+    """Returns the `StepConfig` of a run that does not train.
+
+    Only the settings of the model are taken from the flags; settings of the training keep their defaults.
+    """
     return StepConfig(train_batch_size=flags.train_batch_size, max_seq_length=flags.max_seq_length,
                         precision=flags.precision, compile_kernels=flags.compile_kernels)
 

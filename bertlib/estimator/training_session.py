@@ -56,17 +56,17 @@ class TrainingSession:
           stopping.Stopped: the configuration's stop_request was made; the last whole step is saved.
         """
         with tf.Graph().as_default(), tf.device(collectives.replica_device(self.group) if self.group else ""):
-            step = self.build_step()
-            scaffold = resume.create_restoring_scaffold(step.spec, self.checkpoint, self.config)
+            built = self.build_step()
+            scaffold = resume.create_checked_scaffold(built.spec, self.checkpoint, self.config)
             vote = self.make_vote() if self.group else None
-            hooks = self.make_hooks(step, scaffold, [vote.listener] if vote else [])
+            hooks = self.make_hooks(built, scaffold, [vote.listener] if vote else [])
             if self.config.is_chief:
                 checkpoint_files.remove_leftovers(self.config.model_dir)
             with (input_pipeline.translate_record_errors(), self.config.stop_request.being_awaited(),
                   resume.open_session(scaffold, self.checkpoint, self.config, hooks, is_training=True,
                                       group=self.group) as session,
                   replica_sync.reporting_errors(self.group) if self.group else contextlib.nullcontext()):
-                self.take_steps(session, step, vote)
+                self.take_steps(session, built, vote)
         self.config.stop_request.check()
 
     # --- The graph
@@ -79,19 +79,19 @@ class TrainingSession:
         """Builds the input, the model and the update of the weights; returns a `BuiltStep`."""
         if self.group:
             step = self.config.step_config
-            travels = tf.bfloat16 if step and step.gradient_dtype == "bf16" else None
-            tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(self.group, travels))
+            exchange_dtype = tf.bfloat16 if step and step.gradient_dtype == "bf16" else None
+            tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(self.group, exchange_dtype))
         spec, input_hooks = self.builder.build(self.prepare_input, ModeKeys.TRAIN)
-        spec, micro_batches, accumulate_op = self._of_effective_batch(spec)
+        spec, micro_batches, accumulate_op = self._with_effective_batch_loss(spec)
         _summarize_loss(spec.loss)
         return BuiltStep(spec, input_hooks, micro_batches, accumulate_op)
 
-    def _of_effective_batch(self, spec):
+    def _with_effective_batch_loss(self, spec):
         """Returns (the spec with the loss of the effective batch, its number of micro-batches, the op that
         adds a micro-batch's gradient).
 
-        The train op adds the last one. An end of the session between two micro-batches leaves no trace: the
-        sums are local variables, which start at zero.
+        The train op adds the gradient of the last micro-batch. If the session ends between two micro-batches,
+        the unfinished step has no effect: the sums are local variables, which are not saved.
         """
         accumulation = tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)
         asked = self.config.gradient_accumulation_steps
@@ -101,14 +101,14 @@ class TrainingSession:
                              f"train_op accumulates {steps}. Pass params[\"gradient_accumulation_steps\"] to "
                              "optimization.create_optimizer.")
         all_reduce = collectives.current_all_reduce()
-        if all_reduce and not all_reduce.ops:
+        if all_reduce and not all_reduce.unconditional_ops:
             raise ValueError(self.not_averaged_message(all_reduce.replicas))
         if accumulation:
             return spec._replace(loss=accumulation[0].loss), steps, accumulation[0].accumulate_op
         if all_reduce:
             loss = all_reduce.sum(spec.loss) / all_reduce.replicas
             # All sums are made in all replicas, also those that only replica 0 writes into summaries.
-            spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *all_reduce.ops))
+            spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *all_reduce.unconditional_ops))
         return spec, 1, None
 
     def not_averaged_message(self, replicas):

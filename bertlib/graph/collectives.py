@@ -13,8 +13,8 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import graph_keys
 from bertlib.graph.tensorflow_internals import control_flow_context
 
-# Tensors of so many bytes travel alone; smaller ones together, so that each trip is worth its latency: see
-# docs/scaling.md.
+# Bytes of a bucket: larger tensors are summed alone, smaller ones together, so that fewer messages are sent.
+# See docs/scaling.md.
 _BUCKET_BYTES = 2**23
 _KEYS_PER_GRAPH = 10**5
 # How TensorFlow's calls end when another replica is gone.
@@ -30,8 +30,8 @@ class AllReduce:
 
     Attributes:
       replicas, index: how many there are, and which this one is.
-      ready: the time in seconds at which all gradients of this replica were computed, float64 scalar; None
-        if none are added up.
+      gradients_ready: the time in seconds at which all gradients of this replica were computed, float64
+        scalar; None if no gradients are summed.
     """
 
     def __init__(self, group, gradient_dtype=None):
@@ -39,10 +39,10 @@ class AllReduce:
 
         Args:
           group: the `replica_group.Group`.
-          gradient_dtype: what gradients travel in, in place of their own dtype.
+          gradient_dtype: dtype that gradients are exchanged in; None for their own.
         """
         self.replicas, self.index = group.count, group.index
-        self.ready = None
+        self.gradients_ready = None
         self._gradient_dtype = gradient_dtype
         # A key is never used by two graphs, which may exchange other shapes.
         self._keys = itertools.count(group.broadcast(next(_graphs)) * _KEYS_PER_GRAPH)
@@ -51,11 +51,11 @@ class AllReduce:
     @property
     def name(self):
         """By it the collection is written to a MetaGraph."""
-        return self.ops[0].name
+        return self.unconditional_ops[0].name
 
     @property
-    def ops(self):
-        """The sums that are made in each run, whatever a condition says: list of ops."""
+    def unconditional_ops(self):
+        """Collective ops outside of any tf.cond; every run executes them. List of ops."""
         return self._ops.get(None, [])
 
     @property
@@ -85,7 +85,7 @@ class AllReduce:
         return made
 
     def sum_concatenated(self, tensors):
-        """Returns the sums of tensors of one dtype, with static shapes, that travel together."""
+        """Returns the sums of tensors of one dtype with static shapes, exchanged by one op."""
         if len(tensors) == 1:
             return [self.sum(tensors[0])]
         together = self.sum(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0))
@@ -93,7 +93,7 @@ class AllReduce:
         return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, tensors)]
 
     def sum_many(self, tensors):
-        """Returns the sums of tensors with static shapes, of which small ones travel together.
+        """Returns the sums of tensors with static shapes; small tensors are exchanged together.
 
         Args:
           tensors: list, in the order in which they are ready.
@@ -136,7 +136,7 @@ class AllReduce:
           list of ops.
         """
         with tf.control_dependencies([add for _, add in pairs]):
-            self.ready = tf.timestamp()
+            self.gradients_ready = tf.timestamp()
         assigns = []
         for indices in _buckets([variable for variable, _ in pairs]):
             assigns += self._sum_bucket([pairs[index] for index in indices])
@@ -147,21 +147,24 @@ class AllReduce:
         with tf.control_dependencies(adds):
             values = [variable.read_value() for variable in variables]
         dtype = values[0].dtype
-        travels = self._gradient_dtype or dtype
-        sums = self.sum_concatenated([tf.cast(value, travels) for value in values])
+        exchange_dtype = self._gradient_dtype or dtype
+        sums = self.sum_concatenated([tf.cast(value, exchange_dtype) for value in values])
         return [variable.assign(tf.cast(summed, dtype), read_value=False)
                 for variable, summed in zip(variables, sums)]
 
     def seconds_waited(self, ops):
         """Returns for how long the step waited for others and for the network until some ops were done:
-        seconds from `ready` on, float64 scalar."""
+        seconds from `gradients_ready` on, float64 scalar."""
         with tf.control_dependencies(ops):
-            return tf.timestamp() - self.ready
+            return tf.timestamp() - self.gradients_ready
 
 
 def _buckets(tensors):
-    """Yields the indices of tensors or variables that travel together, a list, in the order of their ways:
-    large ones alone, small ones of a dtype once they are large together, and what is left in the end."""
+    """Yields buckets of indices of tensors or variables, lists of ints; a bucket is summed by one op.
+
+    A tensor of 8 MiB or more is a bucket; smaller ones of one dtype are collected up to 8 MiB; the rest come
+    last.
+    """
     waiting = {}
     for index, tensor in enumerate(tensors):
         bucket = [] if _size(tensor) >= _BUCKET_BYTES else waiting.setdefault(tensor.dtype.base_dtype, [])

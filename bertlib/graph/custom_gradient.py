@@ -6,13 +6,13 @@ _GRADIENT = "OwnGradient"
 
 
 def with_custom_gradient(output, inputs, gradient):
-    """Returns `output` with a gradient of its own, for which fewer tensors are kept than for TensorFlow's.
+    """Returns `output` with the gradient `gradient`, which keeps fewer tensors than TensorFlow's gradient.
 
     Args:
       output: tensor, or list of tensors, computed from `inputs`.
       inputs: list of tensors, all that gradients are to reach.
-      gradient: function (gradient for each output, *inputs) -> list of gradients for the inputs. Nothing of
-        what `output` was computed from is kept for it but the inputs.
+      gradient: function (gradient for each output, *inputs) -> list of gradients for the inputs. Only the
+        inputs are kept in memory for it, not the tensors between them and `output`.
     """
     if tf.executing_eagerly():
         return output
@@ -29,12 +29,12 @@ def with_custom_gradient(output, inputs, gradient):
 
 
 def identity_with_gradient(tensors, backward):
-    """Returns the tensors with the gradients of backward(op, *gradients): one for each tensor.
+    """Returns copies of the tensors, whose gradients are computed by `backward`.
 
     Args:
       tensors: list of tensors.
-      backward: takes the op that returns the tensors, of which they are the inputs too, and the gradients for
-        all of them.
+      backward: function (op, *gradients) -> list with the gradient for each tensor, or None. `op` returns
+        the copies, its inputs are the tensors, and `gradients` has one gradient for each copy.
     """
     with tf.get_default_graph().gradient_override_map({"IdentityN": _GRADIENT}):
         tensors = tf.identity_n(tensors)

@@ -24,7 +24,7 @@ RANDOMNESS_UNEQUAL_MICRO_BATCHES = "randomness_unequal_micro_batches"
 RANDOMNESS_FALLBACK_STEP = "randomness_fallback_step"
 # At most one `collectives.AllReduce`: by it the replicas of a training add up gradients.
 ALL_REDUCE = "exchange"
-# At most one (index, count): which of the batches of an input without training this process is to take.
-SHARE = "share"
-# Not empty if the input is such a share of batches.
-SHARED_INPUT = "shared_input"
+# At most one (index, count): outside of training the input yields batch `index` of every `count` batches.
+SHARD = "share"
+# Not empty if the input yields only such a shard of the batches.
+SHARDED_INPUT = "shared_input"

@@ -9,10 +9,10 @@ Philox stream (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"
     counter, low   64 bits   where the draw's first value is in the effective batch, in blocks of 128 bits
 
 The seed is the graph's (`tf.set_random_seed`), the step its global step. A *site* names one place in the
-model where numbers are drawn. Numbers for part k of an effective batch split into equal parts are the k-th
-slice of the numbers for the whole, bit for bit, if the number of values in a part is divisible by four, or by
-eight where they are booleans. A part is a micro-batch. Parts of unequal size draw from stretches of
-their own: see `mark_unequal_micro_batches`.
+model where numbers are drawn. If an effective batch is split into equal micro-batches, the numbers for
+micro-batch k are the k-th slice of the numbers for the whole batch, bit for bit. This requires that the
+number of values in a micro-batch is divisible by four, or by eight for booleans. Micro-batches of unequal
+size draw from separate stretches: see `mark_unequal_micro_batches`.
 """
 
 import collections
@@ -35,7 +35,7 @@ _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
 
 # graph -> {scope: sites handed out there}. Weak, so that a graph can be collected.
 _sites_in_graph = weakref.WeakKeyDictionary()
-# Per thread, as tf.distribute builds the graph of each replica in one. `recall`: see `repeatable`.
+# Per thread, as tf.distribute builds the graph of each replica in one. `replay`: see `repeatable`.
 _local = threading.local()
 
 
@@ -67,47 +67,48 @@ def new_site(kind):
         counts[name] = index + 1
         return f"{name}#{index}"
 
-    return _replayed(kind, count)
+    return _replay(kind, count)
 
 
 def repeatable(function):
     """Returns a function that draws the same numbers in each of its calls.
 
-    Later calls get again what the first one got, in the same order, wherever they are made: the sites, the
-    seed and the very tensors of step and part. A second look at the global step could find it advanced.
+    The first call records its sites, its seed, and the tensors of its step and its micro-batch. Later calls
+    replay them in the same order, wherever they are made. A second read of the global step could find it
+    advanced.
     """
     recorded = None
 
     def call(*args):
         nonlocal recorded
-        outer = getattr(_local, "recall", None)
+        enclosing = getattr(_local, "replay", None)
         if recorded is None:
             recorded = collections.defaultdict(list)
 
-            def recall(kind, make):
-                recorded[kind].append(outer(kind, make) if outer else make())
+            def replay(kind, make):
+                recorded[kind].append(enclosing(kind, make) if enclosing else make())
                 return recorded[kind][-1]
         else:
             remaining = {kind: iter(values) for kind, values in recorded.items()}
 
-            def recall(kind, make):
+            def replay(kind, make):
                 return next(remaining[kind])
-        _local.recall = recall
+        _local.replay = replay
         try:
             return function(*args)
         finally:
-            _local.recall = outer
+            _local.replay = enclosing
     return call
 
 
 def set_micro_batch(index):
-    """Declares that the current graph computes part `index` (integer scalar tensor) of effective batches."""
+    """Declares that the current graph computes micro-batch `index` (integer scalar tensor) of each step."""
     collection = tf.get_collection_ref(graph_keys.RANDOMNESS_MICRO_BATCH)
     collection[:] = [tf.cast(index, tf.int64)]
 
 
 def mark_unequal_micro_batches():
-    """Declares that parts of the graph's effective batches differ in size, as with trimmed sequences."""
+    """Declares that the graph's micro-batches differ in size, as with trimmed sequences."""
     tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES)[:] = [True]
 
 
@@ -119,7 +120,7 @@ def uniform(shape, site):
       site: see `new_site`.
 
     Returns:
-      float32 tensor of that shape: the same for the same (graph seed, global step, part, site).
+      float32 tensor of that shape: the same for the same (graph seed, global step, micro-batch, site).
     """
     shape = tf.convert_to_tensor(shape, dtype=tf.int32)
     return tf.raw_ops.StatelessRandomUniformV2(shape=shape, **_stream(shape, site, _NUMBERS_PER_BLOCK),
@@ -133,9 +134,9 @@ def bernoulli(shape, probability, site, draw=None):
       shape: as for `uniform`.
       probability: of True; rounded to a multiple of 2⁻¹⁶.
       site: see `new_site`.
-      draw: function (shape, key, counter, threshold) -> where the 16-bit integers of that stream are no less
-        than the threshold, such as the op that `native_formulas.dropout_mask` hands on; None for
-        TensorFlow's.
+      draw: function (shape, key, counter, threshold) -> bool tensor of that shape, True where the stream's
+        16-bit integer is at least the threshold. `native_formulas.dropout_mask` passes an op in C++; None
+        for TensorFlow's ops.
 
     Returns:
       bool tensor of that shape.
@@ -162,13 +163,13 @@ def truncated_normal(shape, stddev, site, dtype=tf.float32):
 
 
 def stateless_seed(site):
-    """Returns the seed (int64 [2]) of TensorFlow's stateless ops for one draw of the current step and part.
+    """Returns the seed (int64 [2]) of TensorFlow's stateless ops for one draw of this step and micro-batch.
 
-    For draws whose shape is not ours to split: parts of an effective batch draw numbers of their own.
+    For draws whose shape cannot be split by micro-batch: each micro-batch draws other numbers.
     """
-    seed, step, part = _replayed("moment", _seed_and_position)
+    seed, step, micro_batch = _replay("seed_step_and_micro_batch", _seed_and_position)
     key = tf.constant(philox_key(seed, site) >> 1, tf.int64)
-    return tf.stack([key + part[0] if part else key, step])
+    return tf.stack([key + micro_batch[0] if micro_batch else key, step])
 
 
 def permutation(seed, epoch, size):
@@ -181,21 +182,21 @@ def permutation(seed, epoch, size):
     return np.argsort(generator.random_raw(size), kind="stable")
 
 
-def _replayed(kind, make):
-    """Returns make(), or what it was in the first call of a `repeatable` function."""
-    recall = getattr(_local, "recall", None)
-    return recall(kind, make) if recall else make()
+def _replay(kind, make):
+    """Returns make(), or in a later call of a `repeatable` function the value recorded in the first call."""
+    replay = getattr(_local, "replay", None)
+    return replay(kind, make) if replay else make()
 
 
 def _stream(shape, site, values_per_block):
-    """Where the numbers of a draw are found, as arguments of a stateless op."""
-    seed, step, part = _replayed("moment", _seed_and_position)
+    """Returns the position of a draw in its Philox stream, as arguments of a stateless op."""
+    seed, step, micro_batch = _replay("seed_step_and_micro_batch", _seed_and_position)
     low = tf.constant(0, tf.int64)
-    if part and tf.get_collection(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES):
-        low = part[0] * _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES
-    elif part:
+    if micro_batch and tf.get_collection(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES):
+        low = micro_batch[0] * _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES
+    elif micro_batch:
         values = tf.reduce_prod(tf.cast(shape, tf.int64))
-        low = part[0] * ((values + values_per_block - 1) // values_per_block)
+        low = micro_batch[0] * ((values + values_per_block - 1) // values_per_block)
     return {"key": _key_tensor(seed, site), "counter": _counter_tensor(low, step), "alg": _PHILOX}
 
 
@@ -217,7 +218,7 @@ def _zero_when_run():
 
 
 def _seed_and_position():
-    """What numbers depend on besides their site: (seed, step, [part] or [])."""
+    """Returns what numbers depend on in addition to their site: (seed, step, [micro-batch] or [])."""
     return graph_seed(), _step(), tf.get_collection(graph_keys.RANDOMNESS_MICRO_BATCH)
 
 

@@ -23,8 +23,8 @@ from bertlib.graph.custom_gradient import fence, identity_with_gradient
 def recompute_grad(function):
     """Returns `function` with a backward pass that runs it again.
 
-    Of each call only the inputs stay in memory, and of the outputs what others use. The gradients are those
-    of `function`, also where only some of its outputs are used, and can be differentiated again.
+    Between the two passes only inputs, weights, and outputs that other ops use stay in memory. The gradients
+    are those of `function`, also where only some of its outputs are used, and can be differentiated again.
 
     Args:
       function: takes tensors, returns a tensor or a list of tensors. Gradients have to reach only its
@@ -38,14 +38,15 @@ def recompute_grad(function):
         inputs = [tf.convert_to_tensor(tensor) for tensor in inputs]
         parameters = []
 
-        def fetch(getter, *args, **kwargs):
+        def get_parameter(getter, *args, **kwargs):
             """A custom getter: the variable as a tensor, which becomes an input too."""
             variable = outer_getter(getter, *args, **kwargs) if outer_getter else getter(*args, **kwargs)
             parameters.append(tf.convert_to_tensor(variable))
             return parameters[-1]
 
-        # A scope entered for it would start the counts of default names ("dense", "dense_1") anew.
-        scope.set_custom_getter(fetch)
+        # The getter is set on the current scope. A new scope would restart the numbers of default names: a
+        # second layer would be "dense" again, not "dense_1".
+        scope.set_custom_getter(get_parameter)
         try:
             results = repeatable(*inputs)
         finally:
@@ -53,23 +54,30 @@ def recompute_grad(function):
         outputs = _as_list(results)
 
         def backward(op, *gradients):
-            """The gradients for the inputs of `op`: outputs, inputs and parameters."""
-            used = [index for index in range(len(outputs)) if not _is_unused(op, index, gradients[index])]
-            gradients = [tf.convert_to_tensor(gradients[index]) for index in used]
-            # Without it the second computation could run beside the first, and be merged with it.
+            """Returns the gradients for the inputs of `op`, after a second computation of the outputs."""
+            # inputs of the op = outputs, inputs, parameters
+            used_outputs = [index for index in range(len(outputs))
+                            if not _is_unused(op, index, gradients[index])]
+            gradients = [tf.convert_to_tensor(gradients[index]) for index in used_outputs]
+            # Without this dependency the second computation could run at the same time as the first, and be
+            # merged with it.
             with tf.control_dependencies(gradients):
                 fenced = fence(op.inputs[len(outputs):])
-            again = iter(fenced[len(inputs):])
+            fenced_parameters = iter(fenced[len(inputs):])
             number_of_ops = len(tf.get_default_graph().get_operations())
-            with tf.variable_scope(scope, custom_getter=lambda *args, **kwargs: next(again),
+            with tf.variable_scope(scope, custom_getter=lambda *args, **kwargs: next(fenced_parameters),
                                    auxiliary_name_scope=False):
-                repeated = _as_list(repeatable(*fenced[:len(inputs)]))
-            _check(repeated, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
-            found = tf.gradients([repeated[index] for index in used], fenced, gradients)
-            # XLA would put the gradients of weights off to the step's end, and hold their inputs until then.
-            done = iter(fence([gradient for gradient in found if isinstance(gradient, tf.Tensor)]))
-            return [None] * len(outputs) + [next(done) if isinstance(gradient, tf.Tensor) else gradient
-                                            for gradient in found]
+                recomputed = _as_list(repeatable(*fenced[:len(inputs)]))
+            _check(recomputed, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
+            computed = tf.gradients([recomputed[index] for index in used_outputs], fenced, gradients)
+            # Without this fence XLA would delay the gradients of weights to the step's end, and keep their
+            # inputs until then.
+            fenced_gradients = iter(fence([gradient for gradient in computed
+                                           if isinstance(gradient, tf.Tensor)]))
+            # A gradient that is None or tf.IndexedSlices is not fenced.
+            return [None] * len(outputs) + [
+                next(fenced_gradients) if isinstance(gradient, tf.Tensor) else gradient
+                for gradient in computed]
 
         tensors = identity_with_gradient([*outputs, *inputs, *parameters], backward)
         return tensors[:len(outputs)] if isinstance(results, (list, tuple)) else tensors[0]
@@ -92,7 +100,7 @@ def _is_unused(op, index, gradient):
 
 
 def _check(outputs, inputs, created):
-    """Refuses what would make gradients wrong without a word; see `recompute_grad`.
+    """Raises an error for ops that would make gradients wrong without notice; see `recompute_grad`.
 
     Args:
       outputs: the function's.

@@ -26,27 +26,27 @@ class InferenceKernels(object):
         self.split_heads = formulas.split_heads
         self.merge_heads = formulas.merge_heads
 
-    def linear(self, inputs, kernels, biases, activation=None, residual=None):
-        """activation(inputs · [kernels] + [biases]) + residual, the kernels side by side.
+    def linear(self, inputs, weights, biases, activation=None, residual=None):
+        """activation(inputs · [weights] + [biases]) + residual, the weights side by side.
 
         Args:
           inputs: [R, width].
-          kernels: list of float32 [width, units].
+          weights: list of float32 [width, units].
           biases: list of float32 [units].
           activation: "GeluExact", "GeluApproximate" or None.
           residual: [R, sum of units], or None.
         """
-        weights = self._cached_weights(kernels, 1, inputs.dtype)
+        joined = self._cached_weights(weights, 1, inputs.dtype)
         bias = self._cached_weights(biases, 0, inputs.dtype)
         if self.uses_one_dnn and one_dnn.has_fused_product(inputs.dtype):
-            return one_dnn.fused_product(inputs, weights, bias, activation, residual)
-        outputs = tf.nn.bias_add(products.matmul(inputs, weights), bias)
+            return one_dnn.fused_product(inputs, joined, bias, activation, residual)
+        outputs = tf.nn.bias_add(products.matmul(inputs, joined), bias)
         if activation:
             outputs = tf.compat.v2.nn.gelu(outputs, approximate=activation == "GeluApproximate")
         return outputs if residual is None else outputs + residual
 
     def _cached_weights(self, parameters, axis, dtype):
-        """Parameters side by side in that dtype; what is made for that is kept between runs of the graph."""
+        """Returns the parameters side by side in that dtype; the result is kept between runs of the graph."""
         weights = products.concatenate(parameters, axis, dtype)
         is_new = weights is not parameters[0]
         return one_dnn.cache_in_variable(weights) if self.uses_one_dnn and is_new else weights
@@ -84,6 +84,6 @@ class InferenceKernels(object):
             scores += tf.cast(score_bias, scores.dtype)
         return products.matmul(tf.cast(tf.nn.softmax(scores), value.dtype), value)
 
-    def dropout_mask(self, before, shape, dropout_prob):
+    def dropout_mask(self, wait_for, shape, dropout_prob):
         """None: in inference there is no dropout. See `training_kernels.TrainingKernels.dropout_mask`."""
         assert not dropout_prob

@@ -11,9 +11,9 @@ from bertlib.kernels import native
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON
 
 
-def dropout_mask(shape, probability, site):
+def dropout_mask(shape, keep_probability, site):
     """The mask of `formulas.dropout_mask` in half of the time."""
-    return randomness.bernoulli(shape, probability, site, draw=native.load_ops().bert_dropout_mask)
+    return randomness.bernoulli(shape, keep_probability, site, draw=native.load_ops().bert_dropout_mask)
 
 
 def duplicate(x):

@@ -16,7 +16,7 @@ class TrainingKernels(object):
     matrix products are in it too, all other arithmetic is float32. Rows R are the positions of all examples.
 
     Attributes:
-      formulas: the module of what is between the products, `formulas` or `native_formulas`.
+      formulas: the module with the ops between the products, `formulas` or `native_formulas`.
       convolves: whether products in 16 bits may be oneDNN's convolutions.
     """
 
@@ -29,37 +29,37 @@ class TrainingKernels(object):
 
     # --- Matrix products ---------------------------------------------------------------------------------
 
-    def linear(self, inputs, kernels, biases=()):
-        """inputs · [kernels] + [biases], the kernels side by side: one product for several projections.
+    def linear(self, inputs, weights, biases=()):
+        """inputs · [weights] + [biases], the weights side by side: one product for several projections.
 
         Args:
           inputs: [R, width].
-          kernels: list of [width, units]. What they are cast and joined to is made again for the gradient,
-            not kept.
+          weights: list of [width, units]. They are cast and concatenated again for the gradient; the
+            concatenated matrix is not kept.
           biases: list of [units]; empty for none.
 
         Returns:
           [R, sum of units].
         """
-        sizes = [kernel.shape.as_list()[1] for kernel in kernels]
+        sizes = [matrix.shape.as_list()[1] for matrix in weights]
         images = self._image_shape(inputs, sum(sizes))
-        weights = products.concatenate(kernels, 1, inputs.dtype)
+        joined = products.concatenate(weights, 1, inputs.dtype)
         bias = products.concatenate(biases, 0, inputs.dtype) if biases else None
-        outputs = self._product(inputs, weights, bias, images)
-        if len(kernels) == 1 and inputs.dtype == tf.float32:
+        outputs = self._product(inputs, joined, bias, images)
+        if len(weights) == 1 and inputs.dtype == tf.float32:
             return outputs
 
         def split(gradient, axis):
             return [gradient] if len(sizes) == 1 else tf.split(gradient, sizes, axis)
 
         def gradient(output_gradient, inputs, *parameters):
-            weights = products.concatenate(parameters[:len(sizes)], 1, inputs.dtype)
-            input_gradient = _input_gradient(output_gradient, weights, images)
-            kernel_gradients = split(products.kernel_gradient(inputs, output_gradient), 1)
+            joined = products.concatenate(parameters[:len(sizes)], 1, inputs.dtype)
+            input_gradient = _input_gradient(output_gradient, joined, images)
+            weight_gradients = split(products.kernel_gradient(inputs, output_gradient), 1)
             bias_gradients = split(products.bias_gradient(output_gradient), 0) if biases else []
-            return [input_gradient, *kernel_gradients, *bias_gradients]
+            return [input_gradient, *weight_gradients, *bias_gradients]
 
-        return with_custom_gradient(outputs, [inputs, *kernels, *biases], gradient)
+        return with_custom_gradient(outputs, [inputs, *weights, *biases], gradient)
 
     def _image_shape(self, inputs, units):
         return one_dnn.image_shape(inputs, units) if self.convolves else None
@@ -192,7 +192,7 @@ class TrainingKernels(object):
     def attention(self, query, key, value, score_bias, mask, keep_probability):
         """dropout(softmax(Q Kᵀ / √H + score_bias)) V.
 
-        The gradient keeps, of all that is as large as the scores, only the probabilities and the mask.
+        The gradient keeps only two tensors with the size of the scores: the probabilities and the mask.
 
         Args:
           query: [B, N, F, H].
@@ -223,11 +223,11 @@ class TrainingKernels(object):
 
     # --- The mask of dropout -----------------------------------------------------------------------------
 
-    def dropout_mask(self, before, shape, dropout_prob):
+    def dropout_mask(self, wait_for, shape, dropout_prob):
         """Draws a mask, False with probability `dropout_prob`, for the scope's next site; see `randomness`.
 
         Args:
-          before: a tensor; the mask is drawn once it is there.
+          wait_for: tensor that must be computed before the mask is drawn.
           shape: of the mask; its first dimension runs over the examples (or over B·F rows, example by
             example).
           dropout_prob: a probability; 0 or None for no dropout.
@@ -239,12 +239,12 @@ class TrainingKernels(object):
             return None
         site = randomness.new_site("dropout")
         # A random op has no data input. Without the dependency a step could start by drawing all masks.
-        with tf.control_dependencies([before]):
+        with tf.control_dependencies([wait_for]):
             return self.formulas.dropout_mask(tf.identity(shape), 1.0 - dropout_prob, site)
 
 
 def _input_gradient(output_gradient, weights, images):
-    """The gradient for the rows that were multiplied with the weights."""
+    """Returns the gradient for the inputs of a product with the weights."""
     if images is None:
         return products.matmul(output_gradient, weights, transpose_b=True)
     return one_dnn.convolution_gradient(output_gradient, weights, images)

@@ -46,10 +46,11 @@ class Plan:
       timeout: seconds in which all have ended after one failed.
       max_restarts: how often all are started again after a failure.
       cluster: a `cluster.Cluster` of several machines; None for this machine alone.
-      shares_gpus: whether each replica sees a GPU of its own; if not, all see all, and each is told which
-        one it is to use.
-      patience: seconds after a failure until a replica that goes on is asked to end. It is ended a third of
-        that after it was asked, or after another replica named it as the one that failed.
+      one_gpu_each: whether each replica sees only its own GPU. If not, every replica sees all GPUs, and the
+        replica's specification (`gpu`) holds the index of the one to use.
+      patience: seconds. After one replica failed, SIGTERM is sent to each replica that still runs when
+        `patience` is over, and SIGKILL a third of `patience` later. A replica that another one named as the
+        failed one gets SIGKILL a third of `patience` after that.
       shows_tracebacks: whether an error that a replica names has more to say in its log.
       afterwards: sentence for the end of a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
@@ -62,7 +63,7 @@ class Plan:
     timeout: float
     max_restarts: int = 0
     cluster: object = None
-    shares_gpus: bool = True
+    one_gpu_each: bool = True
     patience: float = 15.0
     shows_tracebacks: bool = False
     afterwards: str = ""
@@ -106,7 +107,7 @@ def _environment(plan, local_index, spec):
     """The environment of one replica."""
     changes = {replica_group.VARIABLE: json.dumps(spec)}
     gpus = visible_gpus()
-    if gpus and plan.shares_gpus:
+    if gpus and plan.one_gpu_each:
         changes["CUDA_VISIBLE_DEVICES"] = gpus[local_index]
     if plan.local_count > 1:
         threads = max(1, workers.available_cores() // plan.local_count)
@@ -239,7 +240,7 @@ def _start(plan, attempt, listener, key, directory):
         spec = {"index": index, "count": plan.local_count * machines, "local_index": number,
                 "local_count": plan.local_count, "host": place.host if place else "127.0.0.1",
                 "coordinator": coordinator, "listener": None if index else listener.fileno(), "key": key,
-                "gpu": None if plan.shares_gpus or not visible_gpus() else number,
+                "gpu": None if plan.one_gpu_each or not visible_gpus() else number,
                 "timeout": plan.timeout, "launcher": os.getpid(), "status": status,
                 "log": log if index else None, "attempt": attempt}
         with open(log, "ab") if index else contextlib.nullcontext() as output:

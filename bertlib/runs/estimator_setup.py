@@ -53,11 +53,12 @@ class Model:
         return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
 
     def simulate(self, step):
-        """Simulates a micro-batch of a step; returns the `memory_planner.Prediction`."""
+        """Simulates a micro-batch of a step; returns the `memory_planner.MemoryNeed`."""
         # Without kernels for this CPU: their ops are not known to the simulated card, and take no more
         # memory.
         model = dataclasses.replace(self, build_model_fn=self.simulated_model_fn or self.build_model_fn)
-        return memory_planner.predict(model.build, step.replace(compile_kernels=False, remove_padding=False))
+        simulated_step = step.replace(compile_kernels=False, remove_padding=False)
+        return memory_planner.predict_memory(model.build, simulated_step)
 
     def upper_bound(self, step):
         """Returns bytes that a micro-batch of a step surely does not exceed."""
@@ -133,7 +134,7 @@ def _largest_replica_share(step):
 def _measure_step(settings, model, step):
     """Takes a step of one micro-batch, and more and smaller ones until memory suffices; returns the
     `StepConfig`."""
-    while not memory_planner.runs(model.build, step):
+    while not memory_planner.fits_in_practice(model.build, step):
         more = [count for count in step_config.divisors(step.train_batch_size // step.replicas)
                 if count >= 2 * step.gradient_accumulation_steps]
         if not more:

@@ -34,7 +34,7 @@ def trained(**options):
 
 
 def test_a_chain_holds_its_input_and_two_products_at_most():
-    found = memory_planner.predict(chain, 1024)
+    found = memory_planner.predict_memory(chain, 1024)
     assert found.variables == 256 * 256 * 4 + 8
     batch = 1024 * 256 * 4  # a product, its tanh and the input
     assert 2 * batch <= found.activations <= 3 * batch + MB
@@ -44,7 +44,7 @@ def test_a_chain_holds_its_input_and_two_products_at_most():
                          [({}, 3), (dict(optimizer="sgdm"), 2), (dict(gradient_accumulation_steps=2), 4)],
                          ids=str)
 def test_variables_count_with_their_slots_and_accumulators(options, times):
-    found = memory_planner.predict(lambda: trained(**options)).variables
+    found = memory_planner.predict_memory(lambda: trained(**options)).variables
     # Beside them the global step and a few sums of micro-batches.
     assert found == pytest.approx(times * 620 * 4, abs=100)
 
@@ -67,24 +67,23 @@ def with_loop():
     (with_loop, "a loop would count for one round")], ids=["shape", "function", "loop"])
 def test_what_would_be_predicted_too_small_is_refused(build, complaint):
     with pytest.raises(ValueError, match=complaint):
-        memory_planner.predict(build)
+        memory_planner.predict_memory(build)
 
 
 def needs_of_chain(batch_size):
-    return memory_planner.predict(chain, batch_size)
+    return memory_planner.predict_memory(chain, batch_size)
 
 
 def test_the_largest_batch_fits_and_the_next_one_does_not():
     usable = 7 * MB
     found = memory_planner.largest_batch(needs_of_chain, usable)
-    assert memory_planner.predict(chain, found.batch_size).total <= usable < memory_planner.predict(
-        chain, found.batch_size + 1).total
-    assert found.prediction.total <= usable < found.next.total
+    assert needs_of_chain(found.batch_size).total <= usable < needs_of_chain(found.batch_size + 1).total
+    assert found.need.total <= usable < found.one_more.total
 
 
 def test_nothing_fits_where_the_variables_alone_do_not():
     found = memory_planner.largest_batch(needs_of_chain, 100_000)
-    assert found.batch_size == 0 and found.prediction is None and found.next.total > 100_000
+    assert found.batch_size == 0 and found.need is None and found.one_more.total > 100_000
 
 
 # The wider, the more memory and time.
@@ -92,7 +91,7 @@ WIDTHS = {"none": 256, "attention": 128, "layers": 2048}
 
 
 def needs_of_step(step):
-    return memory_planner.predict(chain, step.micro_batch_size, WIDTHS[step.recompute])
+    return memory_planner.predict_memory(chain, step.micro_batch_size, WIDTHS[step.recompute])
 
 
 def test_the_choice_takes_the_least_time_of_what_fits():
@@ -112,7 +111,7 @@ def test_advice_names_the_flags_that_would_fit():
     step = StepConfig(train_batch_size=1000, gradient_accumulation_steps=2, recompute="attention")
     alternatives = {"as it is": step, "wider": step.replace(recompute="none"),
                     "widest": step.replace(recompute="layers")}
-    usable = memory_planner.predict(chain, 300, WIDTHS["attention"]).total
+    usable = memory_planner.predict_memory(chain, 300, WIDTHS["attention"]).total
     first, _, *rows = memory_planner.advice(alternatives, needs_of_step, usable).splitlines()
     assert first.startswith("By simulation a micro-batch of 500 needs")
     # 250 are a quarter of 1000
@@ -135,7 +134,7 @@ def test_a_step_is_tried(error, sufficed):
         x = tf.numpy_function(fail, [tf.placeholder(tf.float32, [batch_size])], tf.float32)
         return tf.assign(tf.get_variable("x", [batch_size]), x).op
 
-    assert memory_planner.runs(build, 3) is sufficed
+    assert memory_planner.fits_in_practice(build, 3) is sufficed
 
 
 @pytest.mark.slow(reason="simulates a dozen training steps; the search is shown above without a script")

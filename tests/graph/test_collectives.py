@@ -99,8 +99,8 @@ def test_two_graphs_share_no_key():
 
 def test_waiting_counts_from_the_last_gradient(graph):
     all_reduce, adds, assigns = added_up([20, 3])
-    assert set(adds) <= ancestors(all_reduce.ready.op)
-    assert not set(journeys(graph)) & ancestors(all_reduce.ready.op)
+    assert set(adds) <= ancestors(all_reduce.gradients_ready.op)
+    assert not set(journeys(graph)) & ancestors(all_reduce.gradients_ready.op)
     assert set(assigns) <= ancestors(all_reduce.seconds_waited(assigns).op)
 
 

@@ -176,7 +176,7 @@ def test_gpus_are_shared_out(here, monkeypatch):
     assert replica_launcher.count_here(0) == 3 and replica_launcher.count_here(2) == 2
     assert run(WRITE, 2).code == 0
     assert [one["CUDA_VISIBLE_DEVICES"] for one in values(here, 2)] == ["3", "GPU-ab"]
-    assert run(WRITE, 2, shares_gpus=False).code == 0
+    assert run(WRITE, 2, one_gpu_each=False).code == 0
     assert [one["CUDA_VISIBLE_DEVICES"] for one in values(here, 2)] == ["3, GPU-ab,5"] * 2
 
 

@@ -44,7 +44,7 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
 
     with network_namespace.for_replicas(machines, open_ports, arguments, log) as namespace:
         # As with Horovod, a process sees all GPUs, of which the script may name one.
-        plan = replica_launcher.Plan(count, timeout, max_restarts, machines, shares_gpus=False,
+        plan = replica_launcher.Plan(count, timeout, max_restarts, machines, one_gpu_each=False,
                                      shows_tracebacks=True, namespace=namespace)
         return replica_launcher.run(plan, log)
 
