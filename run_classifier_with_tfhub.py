@@ -176,7 +176,7 @@ def check_length(settings, module):
     settings.trim_padding = False
 
 
-class _Model(estimator_setup.Model):
+class _Model(estimator_setup.TrainableModel):
     """A model of which nothing is known but its graph: what it needs is always simulated."""
 
     def upper_bound(self, step):

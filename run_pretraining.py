@@ -234,11 +234,9 @@ def main(_):
         settings, settings.num_train_steps, command="run_pretraining.py", task="pre-training", config=config,
         task_type="pre-training", vocabulary=vocabulary,
         train_data=run_record.hash_files(paths_of["input_file"]) if settings.do_train else None)
-    trainer, _ = estimator_setup.create_estimator(settings,
-                                                  estimator_setup.Model(config, build_model_fn, fields,
-                                                                        BATCH_TOTALS),
-                                                  settings.eval_batch_size,
-                                                  num_train_steps=settings.num_train_steps)
+    trainer, _ = estimator_setup.create_estimator(
+        settings, estimator_setup.TrainableModel(config, build_model_fn, fields, BATCH_TOTALS),
+        settings.eval_batch_size, num_train_steps=settings.num_train_steps)
     lengths = settings.max_seq_length, settings.max_predictions_per_seq
     sizes = dict(vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size)
 

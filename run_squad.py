@@ -207,9 +207,9 @@ def main(_):
         model_fn_builder, bert_config, init_checkpoint, settings.learning_rate, num_train_steps,
         int(num_train_steps * settings.warmup_proportion), settings.use_tpu,
         use_one_hot_embeddings=settings.use_tpu)
-    model = estimator_setup.Model(bert_config, build_model_fn,
-                                  functools.partial(feature_fields, is_training=True),
-                                  trims_training=False)
+    model = estimator_setup.TrainableModel(
+        bert_config, build_model_fn, functools.partial(feature_fields, is_training=True),
+        trims_training_by_default=False)
     record = run_record.RunRecord(
         settings, num_train_steps, command="run_squad.py", config=bert_config, tokenizer=tokenizer,
         task_type="questions", task=f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
@@ -228,7 +228,7 @@ def main(_):
                                                           path, settings.num_workers)
         logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
         return input_fn_builder(path, settings.max_seq_length, is_training, drop_remainder=is_training,
-                                trim=step.trim if is_training else settings.trim_padding is not False,
+                                trim=step.trim if is_training else estimator_setup.trims_evaluation(settings),
                                 unequal_micro_batches=is_training and step.unequal_micro_batches)
 
     evaluation = question_answering.Evaluation(settings, reader, examples.get("eval"), gold, tokenizer)

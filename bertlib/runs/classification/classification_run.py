@@ -241,7 +241,7 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
         splits.write(split, path)
         return classifier_task.file_based_input_fn_builder(
             path, settings.max_seq_length, is_training, drop_remainder=is_training,
-            trim=step.trim if is_training else settings.trim_padding is not False,
+            trim=step.trim if is_training else estimator_setup.trims_evaluation(settings),
             unequal_micro_batches=is_training and step.unequal_micro_batches, target=target)
 
     def evaluate(split, evaluated_input_fn, name):

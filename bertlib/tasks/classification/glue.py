@@ -35,8 +35,8 @@ def write_predictions(directory, task, split, predictions):
 
     Args:
       directory: where to.
-      task: the processor, of which `submission` says the file's name.
-      part: the set, such as "test".
+      processor: that of the task; its `submission` has the file's name.
+      split: the set, such as "test".
       predictions: list of labels (str), or of scores (float), which are cut to the benchmark's range.
     """
     for file, (its_part, _) in task.submission.items():
