@@ -204,8 +204,9 @@ def main(_):
 
     num_train_steps = train_steps(settings, examples.get("train", ()))
     build_model_fn = functools.partial(
-        model_fn_builder, bert_config, init_checkpoint, settings.learning_rate, num_train_steps,
-        int(num_train_steps * settings.warmup_proportion), settings.use_tpu,
+        model_fn_builder, bert_config, init_checkpoint=init_checkpoint,
+        learning_rate=settings.learning_rate, num_train_steps=num_train_steps,
+        num_warmup_steps=int(num_train_steps * settings.warmup_proportion), use_tpu=settings.use_tpu,
         use_one_hot_embeddings=settings.use_tpu)
     model = estimator_setup.TrainableModel(
         bert_config, build_model_fn, functools.partial(feature_fields, is_training=True),

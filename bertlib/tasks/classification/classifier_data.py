@@ -377,7 +377,7 @@ class MnliProcessor(DataProcessor):
                         "dev_mismatched": "dev_mismatched.tsv", "test_mismatched": "test_mismatched.tsv"}
     _LABELS = ("contradiction", "entailment", "neutral")
     _LAYOUT = Layout(guid=0, text_a=8, text_b=9, label=-1, label_header="gold_label",
-                      text_headers=("sentence1", "sentence2"))
+                     text_headers=("sentence1", "sentence2"))
 
     def get_dev_examples(self, data_dir):
         """Returns the list of `InputExample`s to evaluate on, guids "dev_matched-<first column>"."""
@@ -412,7 +412,7 @@ class MrpcProcessor(DataProcessor):
     _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("0", "1")
     _LAYOUT = Layout(label=0, text_a=3, text_b=4, label_header="Quality",
-                      text_headers=("#1 String", "#2 String"))
+                     text_headers=("#1 String", "#2 String"))
 
 
 class ColaProcessor(DataProcessor):
