@@ -112,11 +112,12 @@ def main(_):
     splits = Splits(settings, examples, target, tokenizer, test_has_labels)
     num_train_steps = train_steps(settings, splits.training)
     build_model_fn = functools.partial(
-        task_head.model_fn_builder, splits.head_for_training(head), bert_config, init_checkpoint,
-        settings.learning_rate, num_train_steps, int(num_train_steps * settings.warmup_proportion),
-        settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
-    model = estimator_setup.Model(bert_config, build_model_fn, classification_run.feature_fields_for(target),
-                                  padding_is_removable=True)
+        task_head.model_fn_builder, splits.head_for_training(head), bert_config,
+        init_checkpoint=init_checkpoint, learning_rate=settings.learning_rate,
+        num_train_steps=num_train_steps, num_warmup_steps=int(num_train_steps * settings.warmup_proportion),
+        use_tpu=settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
+    model = estimator_setup.TrainableModel(
+        bert_config, build_model_fn, classification_run.feature_fields_for(target), padding_is_removable=True)
     classification_run.run(settings, model, processor, splits, target, tokenizer,
                            command="run_classifier.py", config=bert_config)
 

@@ -176,7 +176,7 @@ def check_length(settings, module):
     settings.trim_padding = False
 
 
-class _Model(estimator_setup.Model):
+class _Model(estimator_setup.TrainableModel):
     """A model of which nothing is known but its graph: what it needs is always simulated."""
 
     def upper_bound(self, step):
@@ -209,8 +209,9 @@ def main(_):
     task_head = splits.head_for_training(task_head)
     num_train_steps = classification_run.train_steps(settings, splits.training)
     build_model_fn = functools.partial(
-        model_fn_builder, num_outputs, settings.learning_rate, num_train_steps,
-        int(num_train_steps * settings.warmup_proportion), settings.use_tpu, spec, task_head=task_head)
+        model_fn_builder, num_outputs, learning_rate=settings.learning_rate, num_train_steps=num_train_steps,
+        num_warmup_steps=int(num_train_steps * settings.warmup_proportion), use_tpu=settings.use_tpu,
+        bert_hub_module_handle=spec, task_head=task_head)
     # In run.json: the same module is the one with the same files, wherever it is.
     fingerprint = {"hub_module": run_record.hash_files(read)["fingerprint"]}
     model = _Model(None, build_model_fn, classification_run.feature_fields_for(target))

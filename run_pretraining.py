@@ -234,11 +234,9 @@ def main(_):
         settings, settings.num_train_steps, command="run_pretraining.py", task="pre-training", config=config,
         task_type="pre-training", vocabulary=vocabulary,
         train_data=run_record.hash_files(paths_of["input_file"]) if settings.do_train else None)
-    trainer, _ = estimator_setup.create_estimator(settings,
-                                                  estimator_setup.Model(config, build_model_fn, fields,
-                                                                        BATCH_TOTALS),
-                                                  settings.eval_batch_size,
-                                                  num_train_steps=settings.num_train_steps)
+    trainer, _ = estimator_setup.create_estimator(
+        settings, estimator_setup.TrainableModel(config, build_model_fn, fields, BATCH_TOTALS),
+        settings.eval_batch_size, num_train_steps=settings.num_train_steps)
     lengths = settings.max_seq_length, settings.max_predictions_per_seq
     sizes = dict(vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size)
 
@@ -250,10 +248,11 @@ def main(_):
 
     with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
-            listeners = learning_curve.listeners(
+            listeners = learning_curve.create_listeners(
                 settings, lambda: input_fn("eval_file"), evaluate,
                 "Words predicted correctly, of those masked",
                 {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"})
+            learning_curve.evaluate_missing_checkpoint(listeners)
             logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]),
                          settings.num_train_steps, settings.train_batch_size)
             trainer.train(input_fn("input_file", is_training=True), max_steps=settings.num_train_steps,

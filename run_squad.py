@@ -204,12 +204,13 @@ def main(_):
 
     num_train_steps = train_steps(settings, examples.get("train", ()))
     build_model_fn = functools.partial(
-        model_fn_builder, bert_config, init_checkpoint, settings.learning_rate, num_train_steps,
-        int(num_train_steps * settings.warmup_proportion), settings.use_tpu,
+        model_fn_builder, bert_config, init_checkpoint=init_checkpoint,
+        learning_rate=settings.learning_rate, num_train_steps=num_train_steps,
+        num_warmup_steps=int(num_train_steps * settings.warmup_proportion), use_tpu=settings.use_tpu,
         use_one_hot_embeddings=settings.use_tpu)
-    model = estimator_setup.Model(bert_config, build_model_fn,
-                                  functools.partial(feature_fields, is_training=True),
-                                  trims_training=False)
+    model = estimator_setup.TrainableModel(
+        bert_config, build_model_fn, functools.partial(feature_fields, is_training=True),
+        trims_training_by_default=False)
     record = run_record.RunRecord(
         settings, num_train_steps, command="run_squad.py", config=bert_config, tokenizer=tokenizer,
         task_type="questions", task=f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
@@ -228,15 +229,16 @@ def main(_):
                                                           path, settings.num_workers)
         logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
         return input_fn_builder(path, settings.max_seq_length, is_training, drop_remainder=is_training,
-                                trim=step.trim if is_training else settings.trim_padding is not False,
+                                trim=step.trim if is_training else estimator_setup.trims_evaluation(settings),
                                 unequal_micro_batches=is_training and step.unequal_micro_batches)
 
     evaluation = question_answering.Evaluation(settings, reader, examples.get("eval"), gold, tokenizer)
     with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
-            listeners = learning_curve.listeners(
+            listeners = learning_curve.create_listeners(
                 settings, lambda: input_fn("eval", False), evaluation.scores, "Answers to --predict_file",
                 evaluation.shown, full_score=100)
+            learning_curve.evaluate_missing_checkpoint(listeners)
             logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,
                          settings.train_batch_size)
             reader.train(input_fn("train", True), max_steps=num_train_steps, saving_listeners=listeners)

@@ -22,7 +22,7 @@ ALLOWED_SHARE = 0.1
 
 
 def measured(write_answers):
-    """Returns `question_answering.write_answers` with a clock that starts after the prediction."""
+    """Returns `question_answering.write_result_files` with a clock that starts after the prediction."""
     def write(settings, examples, features, results, *others):
         features, results = list(features), list(results)
         start = time.process_time()
@@ -41,5 +41,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     _, sys.argv[1:] = parser.parse_known_args()
-    question_answering.write_answers = measured(question_answering.write_answers)
+    question_answering.write_result_files = measured(question_answering.write_result_files)
     launch.run(run_squad.main)

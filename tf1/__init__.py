@@ -20,13 +20,13 @@ has, or has otherwise.
 """
 
 from tf1._names.compat import disable_v2_behavior  # noqa: F401
-from tf1._names.compat import tf as _tf  # first, as its name has it: TensorFlow is loaded quietly there
+from tf1._names.compat import tf as _tf  # must be the first import: it loads TensorFlow, without messages
 
 # isort: split
 import importlib as _importlib
 import sys as _sys
 
-from tf1._contrib.parts import contrib as contrib
+from tf1._contrib.contrib_parts import contrib as contrib
 from tf1._names import metric_weights as _metric_weights
 from tf1._names import reference_variables as _reference_variables
 from tf1._names.examples import parse_example as parse_example

@@ -65,52 +65,9 @@ def run(main, goes_on=False, description=None, takes_paths=False):
     def guarded(argv):
         _set_up_logging()
         try:
-            if len(argv) > 1 and not takes_paths:
-                raise ValueError(
-                    f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
-            common_flags.refuse_empty_paths()
-            end = process_role.launch(_resume_advice(goes_on).strip())
-            if end is not None:
-                return _end_like_replicas(end)
-            signals.handle_termination(
-                lambda: _report_end(f"terminated.{_resume_advice(goes_on)}", signals.exit_code()))
-            with _interruption_wins(), process_role.join_replicas():
-                main(argv)
-                terminal.flush_output()
-        except UnicodeEncodeError as error:
-            if FLAGS.traceback:
-                _show_traceback(error, passes=False)
-            _fail(f"error: {_describe_encoding_error(error)}")
-        except (ValueError, OSError, ImportError, estimator.NanLossError) as error:
-            if isinstance(error, ChildProcessError) and stopping.request.is_set:
-                # A cluster signals workers too.
-                _fail(f"terminated.{_resume_advice(goes_on)}", signals.exit_code())
-            if FLAGS.traceback:
-                _show_traceback(error, replica_group.may_pass(error))
-            from_system = isinstance(error, OSError) and error.filename and error.strerror
-            _fail(f"error: {error.filename}: {error.strerror}" if from_system else f"error: {error}",
-                  passes=replica_group.may_pass(error))
-        except replica_group.ReplicaError as error:
-            _fail(f"error: {error}", passes=True, own=False)
-        except tf.errors.OpError as error:
-            # Of an op in the graph the traceback tells more; the others come from the file system.
-            if FLAGS.traceback or error.op is not None:
-                _show_traceback(error)
-            _fail(f"error: {error.message}", passes=True)
-        except MemoryError as error:
-            if FLAGS.traceback:
-                _show_traceback(error)
-            by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch
-            fewer = (f"Pass {step_config.flags_for_less_memory(by_tokens)}. Or close"
-                     if "recompute" in FLAGS else "Close")
-            _fail(f"error: out of RAM ({error}). {fewer} other programs.", passes=True)
-        except KeyboardInterrupt:
-            _fail(f"interrupted.{_resume_advice(goes_on)}", code=130)
-        except stopping.Stopped as stopped:
-            kept = f" {stopped}: the same command goes on." if str(stopped) else _resume_advice(goes_on)
-            _fail(f"terminated.{kept}", signals.exit_code())
-        except Exception as error:  # noqa: BLE001 (raised there)
-            _show_traceback(error)
+            _call(main, argv, goes_on, takes_paths)
+        except (Exception, KeyboardInterrupt, stopping.Stopped) as error:  # noqa: BLE001 (raised there)
+            _end_with_error(error, goes_on)
         finally:
             signals.ignore_request()
 
@@ -130,6 +87,22 @@ def run(main, goes_on=False, description=None, takes_paths=False):
         if not end.code:
             _flush_help()
         raise
+
+
+def _call(main, argv, goes_on, takes_paths):
+    """Calls main(argv) in this process, as the only one or as a replica; or starts the replicas, and ends as
+    they do."""
+    if len(argv) > 1 and not takes_paths:
+        raise ValueError(f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
+    common_flags.refuse_empty_paths()
+    end = process_role.launch(_resume_advice(goes_on).strip())
+    if end is not None:
+        _end_like_replicas(end)
+    signals.handle_termination(
+        lambda: _report_end(f"terminated.{_resume_advice(goes_on)}", signals.exit_code()))
+    with _interruption_wins(), process_role.join_replicas():
+        main(argv)
+        terminal.flush_output()
 
 
 def _flush_help():
@@ -168,6 +141,42 @@ def _place_of_surrogate(character):
                 if re.search(alone, line):
                     return f"{path}:{number}"
     return None
+
+
+def _end_with_error(error, goes_on):
+    """Ends the process after the error that is handled: a known one is one message, any other a traceback."""
+    if isinstance(error, KeyboardInterrupt):
+        _fail(f"interrupted.{_resume_advice(goes_on)}", code=130)
+    if isinstance(error, stopping.Stopped):
+        kept = f" {error}: the same command goes on." if str(error) else _resume_advice(goes_on)
+        _fail(f"terminated.{kept}", signals.exit_code())
+    if isinstance(error, ChildProcessError) and stopping.request.is_set:
+        # A cluster signals workers too.
+        _fail(f"terminated.{_resume_advice(goes_on)}", signals.exit_code())
+    if isinstance(error, UnicodeEncodeError):
+        _fail_with_known(error, _describe_encoding_error(error), passes=False)
+    if isinstance(error, (ValueError, OSError, ImportError, estimator.NanLossError)):
+        from_system = isinstance(error, OSError) and error.filename and error.strerror
+        _fail_with_known(error, f"{error.filename}: {error.strerror}" if from_system else error,
+                         passes=replica_group.may_pass(error))
+    if isinstance(error, replica_group.ReplicaError):
+        _fail(f"error: {error}", passes=True, own=False)
+    if isinstance(error, tf.errors.OpError) and error.op is None:  # from the file system, not from the graph
+        _fail_with_known(error, error.message, passes=True)
+    if isinstance(error, MemoryError):
+        by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch
+        fewer = (f"Pass {step_config.flags_for_less_memory(by_tokens)}. Or close"
+                 if "recompute" in FLAGS else "Close")
+        _fail_with_known(error, f"out of RAM ({error}). {fewer} other programs.", passes=True)
+    _show_traceback(error)
+
+
+def _fail_with_known(error, message, passes):
+    """Ends the process with a message about a known error, or with --traceback=true with its traceback; for
+    `passes` see `_fail`."""
+    if FLAGS.traceback:
+        _show_traceback(error, passes)
+    _fail(f"error: {message}", passes=passes)
 
 
 @contextlib.contextmanager

@@ -115,7 +115,7 @@ def task_model(config, task):
     its_head, fields = heads[task]
     build_model_fn = functools.partial(head.model_fn_builder, its_head, config, None, 5e-5, 100, 10, False,
                                        False)
-    return estimator_setup.Model(config, build_model_fn, fields)
+    return estimator_setup.TrainableModel(config, build_model_fn, fields)
 
 
 def simulate(model, step):

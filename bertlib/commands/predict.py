@@ -63,7 +63,7 @@ def open_streams(settings):
     is complete. Only replica 0 writes."""
     with contextlib.ExitStack() as stack:
         lines = sys.stdin.buffer
-        answers = sys.stdout if files.is_writing_enabled() else stack.enter_context(open(os.devnull, "w"))
+        output = sys.stdout if files.is_writing_enabled() else stack.enter_context(open(os.devnull, "w"))
         if settings.input_file != "-":
             lines = stack.enter_context(files.open_file(settings.input_file, "rb"))
             if tables.is_compressed(settings.input_file):
@@ -73,12 +73,12 @@ def open_streams(settings):
             stack.enter_context(locks.lock_file(settings.output_file))
             partial = stack.enter_context(files.atomic_replacement(settings.output_file))
             compressed = tables.is_compressed(settings.output_file)
-            answers = stack.enter_context(tables.text_writer(partial, compressed))
-        yield lines, answers
+            output = stack.enter_context(tables.text_writer(partial, compressed))
+        yield lines, output
 
 
-def group_available(items, most, waits=False):
-    """Yields lists of items that are there at the same time, at least one and at most so many.
+def chunks_as_they_arrive(items, most, waits=False):
+    """Yields lists of 1 to `most` items: whatever has arrived, without waiting for more unless `waits`.
 
     A thread iterates; its error is raised here, after the items before it.
 
@@ -124,8 +124,8 @@ def answer(predictor, asked, skip_bad_lines):
       skip_bad_lines: whether a bad one is answered with what is wrong; else those before it are answered.
 
     Returns:
-      (lines of the answers, number of bad ones among them, the bad `Question` that came first if those behind
-      it are not answered).
+      (lines of the answers, number of bad ones among them, the first bad question, if answering stopped
+      there; otherwise None).
     """
     prepared, bad = [], []
     for question in asked:
@@ -164,11 +164,11 @@ def _translate_damage(found, name):
         raise ValueError(f"{name}: damaged or not gzip ({error}).") from error
 
 
-def _broadcast(replicas, groups_read):
+def _broadcast(replicas, chunks):
     """Yields the lists of `questions.Question` that replica 0 reads, on all replicas."""
-    for group in replica_sync.broadcast_items(replicas,
-                                   ([tuple(question) for question in group] for group in groups_read)):
-        yield [questions.Question(*question) for question in group]
+    for chunk in replica_sync.broadcast_items(
+            replicas, ([tuple(question) for question in chunk] for chunk in chunks)):
+        yield [questions.Question(*question) for question in chunk]
 
 
 def run(settings, predictor):
@@ -183,17 +183,17 @@ def run(settings, predictor):
     given = {name: getattr(settings, name) for name in questions.COLUMN_FLAGS if settings.is_given(name)}
     source = predictor.source(given)
     replicas = replica_group.current()
-    with open_streams(settings) as (lines, answers):
+    with open_streams(settings) as (lines, output):
         name = "standard input" if settings.input_file == "-" else settings.input_file
         is_whole = _is_complete_input(settings.input_file)
         asked = source.read(lines, name,
                             settings.input_format or questions.format_from_name(settings.input_file),
                             ahead=columns.LOOKAHEAD_ROWS if is_whole else 0)
-        read = group_available(asked, settings.batch_size * _BATCHES, is_whole)
-        for group in _broadcast(replicas, _translate_damage(read, settings.input_file)):
-            written, bad, wrong = answer(predictor, group, settings.skip_bad_lines)
-            answers.write("".join(f"{line}\n" for line in written))
-            answers.flush()
+        read = chunks_as_they_arrive(asked, settings.batch_size * _BATCHES, is_whole)
+        for chunk in _broadcast(replicas, _translate_damage(read, settings.input_file)):
+            written, bad, wrong = answer(predictor, chunk, settings.skip_bad_lines)
+            output.write("".join(f"{line}\n" for line in written))
+            output.flush()
             answered, skipped = answered + len(written) - bad, skipped + bad
             if wrong is not None:
                 break
@@ -220,8 +220,8 @@ def answer_interactively(predictor):
 
 
 def _inherit_columns(settings):
-    """Takes over the columns of the training that no flag gives. Those of a file with other texts than the
-    training's are its own: its labels, if it has any, and a header row of names."""
+    """Takes over the columns of the training that no flag gives. With --text_column, label column and header
+    are not taken from the training."""
     path = os.path.join(settings.model_dir, output_files.RECORD)
     without = ("label_column", "header") if settings.is_given("text_column") else ()
     run_record.inherit_record(settings, output_files.read_record(settings.model_dir), path, without)

@@ -264,10 +264,10 @@ def main(_):
         num_warmup_steps=int(num_train_steps * settings.warmup_proportion), use_tpu=settings.use_tpu,
         use_one_hot_embeddings=settings.use_tpu)
     # Beside the encoder the chain's loops take next to no memory.
-    model = estimator_setup.Model(bert_config, functools.partial(build_model_fn, settings.crf),
-                                  tagging_data.feature_fields, tagging_head.BATCH_TOTALS,
-                                  padding_is_removable=True,
-                                  simulated_model_fn=functools.partial(build_model_fn, False))
+    model = estimator_setup.TrainableModel(
+        bert_config, functools.partial(build_model_fn, settings.crf), tagging_data.feature_fields,
+        tagging_head.BATCH_TOTALS, padding_is_removable=True,
+        simulated_model_fn=functools.partial(build_model_fn, False))
     record = run_record.RunRecord(
         settings, num_train_steps, command="run_ner.py", config=bert_config, tokenizer=tokenizer, task="ner",
         task_type="tagging", labels=data.labels, tag_scheme=data.scheme,
@@ -298,7 +298,7 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
         tagging_data.write_windows(windows[split], settings.max_seq_length, path)
         return tagging_head.input_fn_builder(
             path, settings.max_seq_length, is_training, drop_remainder=is_training,
-            trim=step.trim if is_training else settings.trim_padding is not False,
+            trim=step.trim if is_training else estimator_setup.trims_evaluation(settings),
             unequal_micro_batches=is_training and step.unequal_micro_batches)
 
     def tag(split, part_input_fn):
@@ -315,10 +315,11 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
 
     with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
-            listeners = learning_curve.listeners(
+            listeners = learning_curve.create_listeners(
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
                 "Entities of the development file",
                 {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"})
+            learning_curve.evaluate_missing_checkpoint(listeners)
             logging.info("Training on %d sentences, %d steps of %d.", len(data.splits["train"].sentences),
                          num_train_steps, settings.train_batch_size)
             tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,

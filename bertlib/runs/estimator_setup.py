@@ -1,4 +1,4 @@
-"""Flags → one settled `StepConfig` → an Estimator that says what to change when memory runs out."""
+"""Resolves the flags into a `StepConfig`, and creates an Estimator whose out-of-memory errors name flags."""
 
 import contextlib
 import dataclasses
@@ -20,8 +20,8 @@ import modeling
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
-    """What of a command's model the planner has to know.
+class TrainableModel:
+    """A command's model: the memory planner simulates it, and the Estimator trains it.
 
     Attributes:
       bert_config: the `modeling.BertConfig`.
@@ -30,9 +30,9 @@ class Model:
       batch_totals: see `input_pipeline.record_dataset`.
       padding_is_removable: whether the loss looks at real tokens only, so that training need not compute the
         others.
-      trims_training: whether batches of the training are trimmed if no flag says so.
-      simulated_model_fn: like build_model_fn, of a model without loops that needs as much memory, if the real
-        one has some: they cannot be simulated.
+      trims_training_by_default: whether batches of the training are trimmed if --trim_padding is not given.
+      simulated_model_fn: Loops cannot be simulated. If the real model has one, this builds a loop-free model
+        that needs the same memory; otherwise None.
     """
 
     bert_config: modeling.BertConfig
@@ -40,7 +40,7 @@ class Model:
     fields: object
     batch_totals: tuple = ()
     padding_is_removable: bool = False
-    trims_training: bool = True
+    trims_training_by_default: bool = True
     simulated_model_fn: object = None
 
     def build(self, step):
@@ -48,7 +48,7 @@ class Model:
         tf.train.get_or_create_global_step()
         features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size,
                                                self.batch_totals)
-        # Two micro-batches need what any other number needs.
+        # Every number above one needs the same memory, so two are simulated.
         params = {"gradient_accumulation_steps": min(2, step.micro_batches)}
         return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
 
@@ -61,22 +61,30 @@ class Model:
         return memory_planner.predict_memory(model.build, simulated_step)
 
     def upper_bound(self, step):
-        """Returns bytes that a micro-batch of a step surely does not exceed."""
+        """Returns an estimate in bytes that is far above the need of a micro-batch. A step whose bound fits
+        into memory is not simulated."""
         config, length = self.bert_config, step.max_seq_length
-        # Korthikanti et al. 2022, arXiv:2205.05198, equation 2, in 32 bits and doubled.
+        # Activations: Korthikanti et al. 2022, arXiv:2205.05198, equation 2, in 32 bits; doubled below.
         a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
         weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
+        # 20 bytes for each weight are five fp32 copies: the weight, its gradient, the sum of the gradients of
+        # the micro-batches, and the optimizer's two moments.
         return 20 * weights + 2 * step.micro_batch_size * length * config.num_hidden_layers * a_position
 
 
-# --- Settling --------------------------------------------------------------------------------------------
+# --- Resolving -------------------------------------------------------------------------------------------
 
 
 def trims_training(settings, model):
     """Whether batches of the training are trimmed."""
     if "trim_padding" not in settings:
         return False
-    return model.trims_training if settings.trim_padding is None else settings.trim_padding
+    return model.trims_training_by_default if settings.trim_padding is None else settings.trim_padding
+
+
+def trims_evaluation(settings):
+    """Whether batches of evaluation and prediction are trimmed: unless --trim_padding=false is given."""
+    return settings.trim_padding is not False
 
 
 def _training_flags(settings, model):
@@ -116,12 +124,12 @@ def resolve_step_config(settings, model):
     usable, source = _usable_memory(settings)
     if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
         logging.info("Simulating what fits into %s.", source)
-    settled = step_config.resolve(values, (usable, source), model.simulate, model.upper_bound)
-    for is_warning, text in settled.messages:
+    resolved = step_config.resolve(values, (usable, source), model.simulate, model.upper_bound)
+    for is_warning, text in resolved.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
     if values.gradient_accumulation_steps == 0 and tf.config.list_physical_devices("GPU"):
-        return _largest_replica_share(_measure_step(settings, model, settled.step))
-    return settled.step
+        return _largest_replica_share(_measure_step(settings, model, resolved.step))
+    return resolved.step
 
 
 def _largest_replica_share(step):
@@ -285,7 +293,7 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
 
     Args:
       settings: a `Settings`.
-      model: a `Model`.
+      model: a `TrainableModel`.
       eval_batch_size, predict_batch_size: examples at a time.
       num_train_steps: the last step of training, if known; a flag that asks for what is beyond is refused
         here.

@@ -1,6 +1,6 @@
 """The learning curve of a training: the metrics of each checkpoint, as a table and as a picture.
 
-`listeners` is the place for everything that evaluations during a training trigger: the curve is one listener.
+`create_listeners` is the place for listeners that evaluate during a training: the curve is one listener.
 """
 
 import csv
@@ -40,12 +40,9 @@ def check(settings, needs_do_eval=True):
                          "on is not read. Pass --do_eval=true, or leave --eval_each_checkpoint out.")
 
 
-def listeners(settings, make_input_fn, evaluate, title, shown, full_score=1.0):
-    """Returns the listeners with which `Estimator.train` evaluates as the flags ask: for
-    --eval_each_checkpoint a `LearningCurve`.
-
-    If a killed run saved a checkpoint and did not evaluate it, it is evaluated now. All replicas have to call
-    this.
+def create_listeners(settings, make_input_fn, evaluate, title, shown, full_score=1.0):
+    """Returns the listeners with which `Estimator.train` evaluates as the flags ask: with
+    --eval_each_checkpoint a `LearningCurve`, otherwise none.
 
     Args:
       settings: a `Settings`, checked.
@@ -55,14 +52,24 @@ def listeners(settings, make_input_fn, evaluate, title, shown, full_score=1.0):
     """
     if not settings.eval_each_checkpoint:
         return []
-    curve = LearningCurve(settings.output_dir, functools.partial(evaluate, make_input_fn()), title, shown,
-                          full_score)
+    return [LearningCurve(settings.output_dir, functools.partial(evaluate, make_input_fn()), title, shown,
+                          full_score)]
+
+
+def evaluate_missing_checkpoint(listeners):
+    """Evaluates the newest checkpoint if a killed run saved it and did not evaluate it.
+
+    All replicas have to call this, before the training.
+
+    Args:
+      listeners: see `create_listeners`.
+    """
     group = replica_group.current()
-    step = curve.missing_step()
-    step = group.broadcast(step) if group else step
-    if step is not None:
-        curve.add(step)
-    return [curve]
+    for curve in listeners:
+        step = curve.missing_step()
+        step = group.broadcast(step) if group else step
+        if step is not None:
+            curve.add(step)
 
 
 class LearningCurve(tf.train.CheckpointSaverListener):

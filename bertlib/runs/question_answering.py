@@ -43,14 +43,14 @@ class Evaluation:
         Args:
           input_fn: of the windows of the examples.
         """
-        write_answers(self._settings, self._examples, *self._outputs(input_fn), self._gold,
-                      getattr(self._tokenizer, "basic_tokenizer", None))
+        write_result_files(self._settings, self._examples, *self._outputs(input_fn), self._gold,
+                           getattr(self._tokenizer, "basic_tokenizer", None))
 
     def scores(self, input_fn):
         """Returns the content of eval_results.json for the newest checkpoint, and "global_step"; writes
         nothing."""
-        answers = select_answers(self._settings, self._examples, *self._outputs(input_fn),
-                                 getattr(self._tokenizer, "basic_tokenizer", None))
+        answers = predict_answers(self._settings, self._examples, *self._outputs(input_fn),
+                                  getattr(self._tokenizer, "basic_tokenizer", None))
         predictions = [answer._replace(nbest=None) for answer in answers]
         threshold = null_threshold(self._settings, self._gold, predictions)
         texts = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
@@ -74,8 +74,9 @@ def _padded(logits, length):
     return np.pad(logits, (0, length - len(logits)), constant_values=_CUT_OFF)
 
 
-def select_answers(settings, examples, features, results, basic_tokenizer=None):
-    """Yields the `Prediction` of each question, as the flags ask; arguments are those of `write_answers`."""
+def predict_answers(settings, examples, features, results, basic_tokenizer=None):
+    """Yields the `Prediction` of each question, as the flags ask. For the arguments see
+    `write_result_files`."""
     return squad_answers.select_answers(
         examples, features, results, settings.n_best_size, settings.max_answer_length, settings.do_lower_case,
         settings.version_2_with_negative, settings.verbose_logging, basic_tokenizer)
@@ -104,7 +105,7 @@ def scores_of(settings, gold, predictions, texts, threshold):
     return {**scores, "null_score_diff_threshold": threshold}
 
 
-def write_answers(settings, examples, features, results, gold, basic_tokenizer=None):
+def write_result_files(settings, examples, features, results, gold, basic_tokenizer=None):
     """Writes the answers to results_dir, and with the right answers, the scores and a report to look at.
 
     Args:
@@ -119,7 +120,7 @@ def write_answers(settings, examples, features, results, gold, basic_tokenizer=N
         return os.path.join(settings.results_dir, name)
 
     version_2 = settings.version_2_with_negative
-    answers = select_answers(settings, examples, features, results, basic_tokenizer)
+    answers = predict_answers(settings, examples, features, results, basic_tokenizer)
     predictions = squad_predictions.write_nbest(answers, path("nbest_predictions.json"))
     threshold = null_threshold(settings, gold, predictions)
     if settings.find_null_threshold:

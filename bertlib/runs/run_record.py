@@ -33,7 +33,7 @@ _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_l
 _TAKEN_PATHS = ("bert_hub_module_handle",)
 # So long may a value be in a message.
 _SHORT = 60
-# Trimmed micro-batches draw dropout masks of their own: what matters is how many a step has, see
+# With trimming, the number of micro-batches changes the dropout masks, so these flags are recorded. See
 # `_count_micro_batches`.
 _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
 

@@ -4,7 +4,7 @@ A task's class has
 
     fields                    names of what is asked about; `required` of them have to be there
     head                      see `bertlib.tasks.head`
-    more_inputs               see `session.Model`
+    extra_inputs              see `session.LoadedModel`
     windows(*values)          the values of the fields → a list of rows that the model is fed, each
                               {name: list of int}, and what `answer` needs of them besides
     answer(outputs, context)  the model's outputs of each window → the answer, a dict that JSON can hold
@@ -174,7 +174,7 @@ class Tagging:
         return {"words": context, "tags": tagging_data.convert_scheme(tags, scheme), "entities": entities}
 
 
-class Questions:
+class SquadQuestions:
     """{"answer", "probability", "start", "end"}: characters of the context; of a model of SQuAD 2.0 no answer
     is "", and "null_odds" says by how much its score is above the best answer's."""
 
@@ -282,4 +282,4 @@ def resolve_task(model, task=None):
 
 
 TASKS = {"classification": Classification, "regression": Regression, "multilabel": Multilabel,
-         "tagging": Tagging, "questions": Questions, "masked_words": MaskedWords, "vectors": Vectors}
+         "tagging": Tagging, "questions": SquadQuestions, "masked_words": MaskedWords, "vectors": Vectors}

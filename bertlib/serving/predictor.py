@@ -46,13 +46,13 @@ class Predictor:
           ValueError, OSError: the weights do not fit or are damaged.
         """
         self.task = answers.resolve_task(directory, task)
-        self._answers = answers.TASKS[self.task](directory)
-        self.fields, self.required = self._answers.fields, self._answers.required
+        self._task = answers.TASKS[self.task](directory)
+        self.fields, self.required = self._task.fields, self._task.required
         self._directory = directory
         self.checkpoint = directory.checkpoint
         self._batch_size, self._group = batch_size, group
-        self._model = session.Model(self._answers.head, directory.bert_config, directory.checkpoint,
-                                    self._answers.extra_inputs, step)
+        self._model = session.LoadedModel(self._task.head, directory.bert_config, directory.checkpoint,
+                                          self._task.extra_inputs, step)
 
     def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:
         """Answers one question.
@@ -93,7 +93,7 @@ class Predictor:
 
     def prepare(self, *texts: Any, **fields: Any) -> tuple[list, Any]:
         """Returns what `answer` takes of one question; arguments and errors are those of a call."""
-        return self._answers.windows(*texts, **fields)
+        return self._task.windows(*texts, **fields)
 
     def answer(self, prepared: list[tuple[list, Any]]) -> list[dict[str, Any]]:
         """Answers several questions, in batches of similar length.
@@ -115,7 +115,7 @@ class Predictor:
         outputs = [[] for _ in prepared]
         for place, (index, _) in enumerate(rows):
             outputs[index].append(found[place])
-        return [self._answers.answer(output, context) for output, (_, context) in zip(outputs, prepared)]
+        return [self._task.answer(output, context) for output, (_, context) in zip(outputs, prepared)]
 
     def close(self) -> None:
         """Gives the memory back."""

@@ -8,7 +8,7 @@ from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import head as task_head
 import modeling
 
-# What the encoder is fed; a head may need more, see `Model`.
+# What the encoder is fed; a head may need more, see `LoadedModel`.
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
@@ -50,7 +50,7 @@ def check_weights(head, bert_config, path):
     return found
 
 
-class Model:
+class LoadedModel:
     """A model that answers: a graph and a session with the weights.
 
     Calls are safe from several threads: nothing changes after the weights are loaded.
@@ -59,23 +59,23 @@ class Model:
       inputs: names of the arrays that a call takes.
     """
 
-    def __init__(self, head, bert_config, checkpoint, more_inputs=(), step=None):
+    def __init__(self, head, bert_config, checkpoint, extra_inputs=(), step=None):
         """Loads the weights.
 
         Args:
           head, bert_config: see `build`.
           checkpoint: path of the weights, see `checkpoint_formats.open_checkpoint`.
-          more_inputs: names of what the head is fed besides the encoder's inputs, int32 [B, any].
+          extra_inputs: names of what the head is fed besides the encoder's inputs, int32 [B, any].
           step: see `build`.
 
         Raises:
           ValueError, OSError: the weights are not there, are others, or are damaged.
         """
         check_weights(head, bert_config, checkpoint)
-        self.inputs = (*ENCODER_INPUTS, *more_inputs)
+        self.inputs = (*ENCODER_INPUTS, *extra_inputs)
         with tf.Graph().as_default() as graph:
             self._feeds = {name: tf.placeholder(tf.int32, [None, None], name) for name in self.inputs}
-            self._answers = build(head, bert_config, self._feeds, step or StepConfig())
+            self._outputs = build(head, bert_config, self._feeds, step or StepConfig())
             scaffold = tf.train.Scaffold(
                 init_fn=checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables()))
             scaffold.finalize()
@@ -102,7 +102,7 @@ class Model:
         """
         arrays = {name: _padded([row[name] for row in rows]) for name in self.inputs}
         try:
-            found = self._session.run(self._answers,
+            found = self._session.run(self._outputs,
                                       {self._feeds[name]: array for name, array in arrays.items()})
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError("out of memory. Lower --batch_size.") from error

@@ -13,7 +13,7 @@ A head is an object with
 
 and, if its examples may be cut into windows,
 
-    metrics_of(predictions, label_ids)
+    compute_metrics(predictions, label_ids)
                                  like `metrics` of `HeadOutputs`, of arrays: of a prediction, a dict, and a
                                  label for each example, wherever these come from
 """
@@ -36,8 +36,8 @@ class HeadOutputs(NamedTuple):
 
     loss: scalar; None if the features have no labels. predictions: {name: tensor [B, …]}. metrics: (function,
     its arguments, a list of tensors) that make {name: (value, update op)}; None if the head is not evaluated.
-    divided_by_total: whether the loss, a mean over something else than examples, has the right weight among
-    micro-batches of unequal numbers of examples by itself.
+    is_divided_by_total: True if the loss is already divided by the whole step's total, so that it must not be
+    weighted by the micro-batch's size.
     """
 
     loss: Any = None
@@ -122,7 +122,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
 
 
 def evaluate_metrics(metrics):
-    """Computes metrics of arrays; see `metrics_of` above. Returns {name: value}."""
+    """Computes metrics of arrays; see `compute_metrics` above. Returns {name: value}."""
     function, arrays = metrics
     with tf.Graph().as_default(), tf.device("/cpu:0"), tf.Session() as session:
         # As constants they would be part of the graph, which is of 2 GB at most.
@@ -133,17 +133,18 @@ def evaluate_metrics(metrics):
         return session.run({name: value for name, (value, _) in found.items()})
 
 
-def input_fn_builder(input_files, fields, is_training, drop_remainder, trim=(), unequal_micro_batches=False,
-                     batch_totals=(), num_threads=None):
+def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_fields=(),
+                     unequal_micro_batches=False, batch_totals=(), num_threads=None):
     """Returns an input_fn that reads TFRecord files in the batches that the Estimator asks for.
 
     Args:
-      input_files, fields, is_training, drop_remainder, trim, unequal_micro_batches, batch_totals,
-        num_threads: see `input_pipeline.record_dataset`.
+      input_files, fields, is_training, drop_remainder, unequal_micro_batches, batch_totals, num_threads: see
+        `input_pipeline.record_dataset`.
+      trimmed_fields: names of the fields that are trimmed; see `trim` there.
     """
     def input_fn(params):
         return input_pipeline.record_dataset(
             input_files, fields, params["batch_size"], is_training, drop_remainder,
-            params.get("gradient_accumulation_steps", 1), batch_totals, num_threads, trim,
-            unequal_micro_batches)
+            params.get("gradient_accumulation_steps", 1), batch_totals, num_threads,
+            trimmed_fields, unequal_micro_batches)
     return input_fn

@@ -393,6 +393,27 @@ def test_labels_that_are_none_or_not_distinct_are_refused(labels):
         run_classifier.get_labels(Processor())
 
 
+@pytest.mark.parametrize("declared, said", [
+    ('metrics = ("accuracy", "bleu")', "Own.metrics names bleu. The metrics of classification are accuracy, "
+     "f1, matthews: declare some of these."),
+    ('task_type = "regression"', "Own.metrics names f1, accuracy. The metrics of regression are pearson, "
+     "spearman: declare some of these.")])
+def test_a_metric_that_the_head_does_not_compute_is_refused_first(scripts, tmp_path, declared, said):
+    (tmp_path / "own.py").write_text(f"""
+import run_classifier
+from bertlib.command_line import launch
+class Own(run_classifier.MrpcProcessor):
+    {declared}
+run_classifier.PROCESSORS["own"] = Own
+launch.run(run_classifier.main)
+""")
+    (tmp_path / "data").mkdir()
+    finished = scripts.run(tmp_path / "own.py", "--task_name=own", "--data_dir=data", "--do_train=true",
+                           "--output_dir=output", cwd=tmp_path)
+    assert finished.code == 1 and said in finished.err
+    assert not (tmp_path / "output").exists()
+
+
 def test_evaluation_alone_uses_the_starting_weights(evaluated):
     warning = (f"WARNING: There is no checkpoint in {evaluated.output}: "
                "evaluating with the weights that training")

@@ -97,7 +97,8 @@ class Exported:
         self.texts = [asked(name, chance) for _ in range(EXAMPLES)]
         self.rows = [row for texts in self.texts for row in task.windows(*texts)[0]][:EXAMPLES]
         with tf.Graph().as_default():
-            model = session.Model(task.head, self.model.bert_config, self.model.checkpoint, task.extra_inputs)
+            model = session.LoadedModel(task.head, self.model.bert_config, self.model.checkpoint,
+                                        task.extra_inputs)
             self.expected = model(self.rows)
             model.close()
 

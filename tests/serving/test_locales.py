@@ -92,7 +92,7 @@ def test_a_model_that_is_served_in_another_locale_gives_the_same_answers(tmp_pat
     [answered] = run_plainly([call], tmp_path, "tensorflow_text", LC_ALL=LOCALES[0])
     task = answers.TASKS["classification"](model)
     with session.tf.Graph().as_default():
-        here = session.Model(task.head, model.bert_config, model.checkpoint, task.extra_inputs)
+        here = session.LoadedModel(task.head, model.bert_config, model.checkpoint, task.extra_inputs)
         expected = here([task.windows(text)[0][0] for text in asked])
         here.close()
     for index, one in enumerate(expected):

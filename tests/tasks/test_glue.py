@@ -186,7 +186,32 @@ def test_labels_are_written_in_words_and_scores_within_the_range(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
     for name, labels in (("MNLI-mm.tsv", ["neutral", "entailment"]), ("STS-B.tsv", None)):
         size = 2 if labels else 4
-        assert glue.find_problem(tmp_path / name, glue.TestSet("task", size, labels)) is None
+        assert glue.find_problem(tmp_path / name, glue.TestSet("task", size, labels, (0.0, 5.0))) is None
+
+
+class TemperatureProcessor(classifier_data.DataProcessor):
+    """A regression of a benchmark whose scores are from -10 to 40."""
+
+    task_type = "regression"
+    submission = {"Temperature.tsv": ("test", 3)}
+    _LAYOUT = classifier_data.Layout(text_a="sentence", label="score", scores=(-10.0, 40.0))
+
+
+def test_scores_of_another_regression_have_its_own_range(tmp_path, monkeypatch):
+    monkeypatch.setitem(classifier_data.PROCESSORS, "temperature", TemperatureProcessor)
+    glue.write_predictions(tmp_path, TemperatureProcessor(), "test", [-3.5, 17.0, 99.0])
+    path, expected = tmp_path / "Temperature.tsv", glue.test_sets()["Temperature.tsv"]
+    assert path.read_text() == "index\tprediction\n0\t-3.500000\n1\t17.000000\n2\t40.000000\n"
+    assert glue.find_problem(path, expected) is None
+    path.write_text(path.read_text().replace("17.000000", "40.5"))
+    assert glue.find_problem(path, expected).endswith(":3: '40.5' is no number from -10 to 40")
+
+
+def test_scores_without_a_declared_range_are_any_finite_numbers(tmp_path):
+    path = tmp_path / "X.tsv"
+    for score, is_right in (("-1e9", True), ("inf", False), ("nan", False)):
+        path.write_text(f"index\tprediction\n0\t{score}\n")
+        assert (glue.find_problem(path, glue.TestSet("x", 1, None)) is None) == is_right
 
 
 HEADER = b"index\tprediction\n"
@@ -211,7 +236,7 @@ HEADER = b"index\tprediction\n"
 def test_what_is_wrong_with_a_file_of_predictions(content, labels, problem, tmp_path):
     path = tmp_path / "X.tsv"
     path.write_bytes(content)
-    found = glue.find_problem(path, glue.TestSet("x", 2, labels))
+    found = glue.find_problem(path, glue.TestSet("x", 2, labels, (0.0, 5.0)))
     if problem is None:
         assert found is None
     else:

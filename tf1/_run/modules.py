@@ -13,14 +13,14 @@ import types
 import tensorflow.compat.v1 as tf
 
 from tf1._contrib import others
-from tf1._contrib.parts import contrib
+from tf1._contrib.contrib_parts import contrib
 from tf1._names import hub, tensorflow_names
 from tf1._names.namespace import ModuleFinder, Namespace, own_names
 from tf1._replicas import horovod
 from tf1._run import bert_package, ours
 
-# The files that TensorFlow 1.15 had below a part of `tf.contrib`, or below the Estimator. Which of them has a
-# name does not matter here: each gives all names of its part.
+# The files that TensorFlow 1.15 had below a part of `tf.contrib`, or below the Estimator. Every listed file
+# gives all names of its part, whichever file had them in 1.15.
 _CONTRIB_FILES = {
     "cluster_resolver": "python.training.tpu_cluster_resolver python.training.cluster_resolver",
     "crf": "python.ops.crf",
@@ -124,19 +124,26 @@ _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
 
 
 def _find(name):
-    """The module that stands for a name, or None."""
+    """Returns the module of a full name such as "tensorflow.contrib.crf"; None if it is not this finder's."""
+    # 1. A module that moved within TensorFlow.
     if name in _MOVED:
         return Namespace(name, {}, lambda: importlib.import_module(_MOVED[name]))
+    # The name below "tensorflow.", whichever of the `_ROOTS` the program wrote.
     root = next((root for root in _ROOTS if name.startswith(root)), "")
     file = f"tensorflow.{name[len(root):]}" if root else name
+    # 2. A file that 1.15 had, such as tensorflow.contrib.crf.python.ops.crf: all names of its part.
     if file in _FILES:
         return Namespace(name, {}, lambda: _FILES[file], _FILES[file]._explain)
+    # 3. A module in such a file, such as tensorflow_estimator.estimator.export.
     package, _, part = file.rpartition(".")
     if package in _FILES:
         return _part(_FILES[package], part, name)
+    # 4. Any other module, or a part that TensorFlow still has: not ours.
     path = name[len(root):].split(".")
     if not root or path[0].startswith("_") or _ROOTS[root] and path[0] not in _ROOTS[root]:
         return None
+    # 5. A part of `tf` that TensorFlow lacks, such as tensorflow.contrib.crf, or any part under the name of
+    # tf1, such as tf1.nn: looked up in tf1.
     found = sys.modules["tf1"]
     for part in path:
         found = _part(found, part, name)

@@ -29,23 +29,23 @@ class _Imports(ast.NodeTransformer):
     def visit_Import(self, node):
         statements, aliases = [], []
         for alias in node.names:
-            ours = _our_name(alias.name)
-            if ours is None:
+            replacement = _our_name(alias.name)
+            if replacement is None:
                 aliases.append(alias)
             elif alias.asname or "." not in alias.name:
-                aliases.append(ast.alias(ours, alias.asname or alias.name))
+                aliases.append(ast.alias(replacement, alias.asname or alias.name))
             else:  # `import tensorflow.contrib.crf` binds `tensorflow`
-                statements.append(ast.Expr(ast.Call(ast.Name("__import__", ast.Load()), [ast.Constant(ours)],
-                                                    [])))
+                statements.append(ast.Expr(ast.Call(ast.Name("__import__", ast.Load()),
+                                                    [ast.Constant(replacement)], [])))
                 aliases.append(ast.alias("tf1", "tensorflow"))
         statements.append(ast.Import(aliases))
         return [ast.copy_location(statement, node) for statement in statements]
 
     def visit_ImportFrom(self, node):
-        ours = None if node.level else _our_name(node.module)
-        if ours is None:
+        replacement = None if node.level else _our_name(node.module)
+        if replacement is None:
             return node
-        return ast.copy_location(ast.ImportFrom(ours, node.names, 0), node)
+        return ast.copy_location(ast.ImportFrom(replacement, node.names, 0), node)
 
 
 def _our_name(module):

@@ -26,8 +26,10 @@ from bertlib.tasks.classification.classifier_data import (
 # and that of another task than the directory's, as in test_results_ax.tsv.
 _RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt", "test_results{}.tsv",
                  "test_predictions{}.tsv", "test_eval_results{}.txt")
-_IN_WORDS = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews", "pearson": "Pearson",
-             "spearman": "Spearman", "f1_micro": "micro F1", "f1_macro": "macro F1"}
+# {type of a task: {metric that its head computes: its name in the log}}.
+_METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"},
+                 "regression": {"pearson": "Pearson", "spearman": "Spearman"},
+                 "multilabel": {"f1_micro": "micro F1", "f1_macro": "macro F1"}}
 
 # --- Before the run --------------------------------------------------------------------------------------
 
@@ -56,6 +58,7 @@ def create_processor(settings, suffix=""):
         raise ValueError(f"--task_name is required; known tasks: {', '.join(sorted(PROCESSORS))}. Or name "
                          "your own data with --train_file.")
     processor = get_processor(settings.task_name)
+    _check_metrics(processor)
     if isinstance(processor, XnliProcessor):
         processor.language = settings.xnli_language
     elif settings.is_given("xnli_language"):
@@ -72,6 +75,16 @@ def create_processor(settings, suffix=""):
     if not files.is_directory(settings.data_dir):
         raise NotADirectoryError(f"--data_dir={settings.data_dir}: there is no such directory.")
     return processor
+
+
+def _check_metrics(processor):
+    """Raises a ValueError if a processor declares a metric that the head of its task does not compute."""
+    declared = _task_declaration(processor)
+    known = _METRIC_NAMES[declared.task_type]
+    unknown = [name for name in declared.metrics if name not in known]
+    if unknown:
+        raise ValueError(f"{type(processor).__name__}.metrics names {', '.join(unknown)}. The metrics of "
+                         f"{declared.task_type} are {', '.join(known)}: declare some of these.")
 
 
 def read_examples(settings, processor):
@@ -209,14 +222,14 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
 
     Args:
       settings: a `Settings`, checked.
-      model: a `estimator_setup.TrainableModel`.
+      model: an `estimator_setup.TrainableModel`.
       processor: the task's.
       splits: the `classification_splits.Splits` of the examples.
       target: see `get_target`.
       tokenizer: that of the model.
       description: the rest of `run_record.describe`'s arguments: command and config.
     """
-    examples, num_train_steps = splits.examples, train_steps(settings, splits.training)
+    num_train_steps = train_steps(settings, splits.training)
     if target.task_type == "multilabel":
         description["threshold"] = target.threshold  # which the model's later answers go by
     kept = getattr(processor, "dev_rows", None)
@@ -224,87 +237,117 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
         settings, num_train_steps, {output_files.DEV_ROWS: kept.content.encode()} if kept else {},
         dev_rows=kept and kept.recorded, task=settings.task_name.lower(), task_type=target.task_type,
         labels=target.labels, tokenizer=tokenizer,
-        train_data=run_record.describe_examples(examples["train"]) if settings.do_train else None,
+        train_data=run_record.describe_examples(splits.examples["train"]) if settings.do_train else None,
         trim_padding=estimator_setup.trims_training(settings, model), **description)
     estimator, step = estimator_setup.create_estimator(settings, model, settings.eval_batch_size,
                                                        settings.predict_batch_size, num_train_steps)
-    task, official, predicted = _task_declaration(processor), [], {}
-    of_task = task_suffix(settings)
-    if of_task:
-        logging.info("The names of result files end in %s, because %s holds the training and the results of "
-                     "another task.", of_task, settings.results_dir)
-
-    @functools.cache  # a split that is evaluated several times is written once
-    def input_fn(split, name, is_training=False):
-        """Writes the split's features; returns the input_fn that reads them."""
-        path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{name}.tf_record")
-        splits.write(split, path)
-        return classifier_task.file_based_input_fn_builder(
-            path, settings.max_seq_length, is_training, drop_remainder=is_training,
-            trim=step.trim if is_training else settings.trim_padding is not False,
-            unequal_micro_batches=is_training and step.unequal_micro_batches, target=target)
-
-    def evaluate(split, evaluated_input_fn, name):
-        """Predicts a split; returns the metrics of these predictions, which `predicted` keeps."""
-        def of_examples(results, rows):
-            predicted[split] = splits.in_order(split, rows)
-            return splits.metrics(split, create_head(target), results, predicted[split])
-
-        return estimator.evaluate(evaluated_input_fn, name=name, revise=of_examples)
-
-    def report(split, file_name, found):
-        """Writes the metrics of a split."""
-        official.append(f"{split.replace('_', ' ')}: {_official(task, found)}")
-        write_metrics(settings, file_name, found, target)
-
+    phases = _Phases(settings, _task_declaration(processor), splits, target, estimator, step)
     with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
-            listeners = learning_curve.listeners(
-                settings, lambda: input_fn("dev", "eval"), lambda dev: evaluate("dev", dev, None),
-                f"Development set of {task.name or settings.task_name}",
-                {f"eval_{name}": _IN_WORDS[name] for name in task.metrics})
-            logging.info("Training on %d %s, %d steps of %d.", len(splits.training),
-                         "windows" if settings.doc_stride else "examples", num_train_steps,
-                         settings.train_batch_size)
-            estimator.train(input_fn("train", "train", is_training=True), max_steps=num_train_steps,
-                            saving_listeners=listeners)
-        for split, suffix in _sets(examples, "dev", of_task):
-            logging.info("Evaluating on %d examples.", len(examples[split]))
-            found = evaluate(split, input_fn(split, f"eval{suffix}"), suffix[1:] or None)
-            report(split, f"eval_results{suffix}.txt", found)
-        for split, suffix in _sets(examples, "test", of_task):
-            logging.info("Predicting %d examples.", len(examples[split]))
-            test_input_fn = input_fn(split, f"predict{suffix}")
-            if splits.has_labels(split):
-                found = evaluate(split, _in_batches_of(settings.predict_batch_size, test_input_fn),
-                                 f"test{of_task}")
-                report(split, f"test_eval_results{of_task}.txt", found)
+            phases.train(num_train_steps)
+        phases.evaluate()
+        phases.predict()
+        phases.log_results()
+
+
+class _Phases:
+    """The phases of a run: training, evaluation, prediction. Evaluation and prediction do nothing if their
+    examples were not read."""
+
+    def __init__(self, settings, task, splits, target, estimator, step):
+        """Creates the phases; see `run`. `task` is the declaration of the processor's task."""
+        self._settings, self._task, self._splits, self._target = settings, task, splits, target
+        self._estimator, self._step = estimator, step
+        self._official = []  # the official metrics of each split, in words
+        self._predicted = {}  # {split: the head's predictions of its examples}
+        self._input_fn = functools.cache(self._write_features)  # a split is written once, however often read
+        self._of_task = task_suffix(settings)
+        if self._of_task:
+            logging.info("The names of result files end in %s, because %s holds the training and the results "
+                         "of another task.", self._of_task, settings.results_dir)
+
+    def train(self, num_train_steps):
+        """Trains; evaluates the checkpoints if --eval_each_checkpoint asks for it."""
+        settings, splits = self._settings, self._splits
+        names = _METRIC_NAMES[self._task.task_type]
+        listeners = learning_curve.create_listeners(
+            settings, lambda: self._input_fn("dev", "eval"),
+            lambda input_fn: self._compute_metrics("dev", input_fn, None),
+            f"Development set of {self._task.name or settings.task_name}",
+            {f"eval_{name}": names[name] for name in self._task.metrics})
+        learning_curve.evaluate_missing_checkpoint(listeners)
+        logging.info("Training on %d %s, %d steps of %d.", len(splits.training),
+                     "windows" if settings.doc_stride else "examples", num_train_steps,
+                     settings.train_batch_size)
+        self._estimator.train(self._input_fn("train", "train", is_training=True), max_steps=num_train_steps,
+                              saving_listeners=listeners)
+
+    def evaluate(self):
+        """Evaluates the development sets and writes their metrics."""
+        for split, suffix in self._sets("dev"):
+            logging.info("Evaluating on %d examples.", len(self._splits.examples[split]))
+            found = self._compute_metrics(split, self._input_fn(split, f"eval{suffix}"), suffix[1:] or None)
+            self._write_metrics(split, f"eval_results{suffix}.txt", found)
+
+    def predict(self):
+        """Writes the predictions of the test sets, and the metrics of those that have labels."""
+        for split, suffix in self._sets("test"):
+            logging.info("Predicting %d examples.", len(self._splits.examples[split]))
+            input_fn = self._input_fn(split, f"predict{suffix}")
+            if self._splits.has_labels(split):
+                found = self._compute_metrics(
+                    split, _in_batches_of(self._settings.predict_batch_size, input_fn),
+                    f"test{self._of_task}")
+                self._write_metrics(split, f"test_eval_results{self._of_task}.txt", found)
             else:
-                predicted[split] = splits.in_order(split, estimator.predict(test_input_fn))
-            write_predictions(settings, predicted[split], target, suffix)
-            glue.write_predictions(settings.results_dir, task, split,
-                                   predicted_labels(predicted[split], target))
-        for split, rows in list(predicted.items())[:1]:
-            classification_splits.log_sample_predictions(split, examples[split], rows, target,
-                                                         splits.has_labels(split))
-        if official:
-            logging.info("%s %s", task.name or settings.task_name, "; ".join(official))
+                self._predicted[split] = self._splits.in_order(split, self._estimator.predict(input_fn))
+            predictions = self._predicted[split]
+            write_predictions(self._settings, predictions, self._target, suffix)
+            glue.write_predictions(self._settings.results_dir, self._task, split,
+                                   predicted_labels(predictions, self._target))
+
+    def log_results(self):
+        """Logs examples of the predictions of the first split, and the official metrics of all splits."""
+        for split, rows in list(self._predicted.items())[:1]:
+            classification_splits.log_sample_predictions(
+                split, self._splits.examples[split], rows, self._target, self._splits.has_labels(split))
+        if self._official:
+            logging.info("%s %s", self._task.name or self._settings.task_name, "; ".join(self._official))
+
+    def _write_features(self, split, name, is_training=False):
+        """Writes the split's features; returns the input_fn that reads them."""
+        settings = self._settings
+        path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{name}.tf_record")
+        self._splits.write(split, path)
+        return classifier_task.file_based_input_fn_builder(
+            path, settings.max_seq_length, is_training, drop_remainder=is_training,
+            trim=self._step.trim if is_training else estimator_setup.trims_evaluation(settings),
+            unequal_micro_batches=is_training and self._step.unequal_micro_batches, target=self._target)
+
+    def _compute_metrics(self, split, input_fn, name):
+        """Predicts a split and keeps the predictions; returns their metrics."""
+        def of_examples(results, rows):
+            self._predicted[split] = self._splits.in_order(split, rows)
+            return self._splits.metrics(split, create_head(self._target), results, self._predicted[split])
+
+        return self._estimator.evaluate(input_fn, name=name, revise=of_examples)
+
+    def _write_metrics(self, split, file_name, found):
+        """Writes the metrics of a split, and keeps the official ones for the end of the log."""
+        names = _METRIC_NAMES[self._task.task_type]
+        in_words = ", ".join(f"{names[name]} {found[f'eval_{name}']:.3f}" for name in self._task.metrics)
+        self._official.append(f"{split.replace('_', ' ')}: {in_words}")
+        write_metrics(self._settings, file_name, found, self._target)
+
+    def _sets(self, split):
+        """Returns [(name of a set, suffix of its files)]: that of "dev" or "test" and its further ones."""
+        return [(name, self._of_task + name.removeprefix(split)) for name in self._splits.examples
+                if name.startswith(split)]
 
 
 def _in_batches_of(size, input_fn):
     """Returns an input_fn whose batches have another size than the Estimator asks for."""
     return lambda params: input_fn({**params, "batch_size": size})
-
-
-def _sets(examples, split, of_task):
-    """Returns [(name of a set, suffix of its files)]: that of "dev" or "test" and its further ones. For
-    `of_task` see `task_suffix`."""
-    return [(name, of_task + name.removeprefix(split)) for name in examples if name.startswith(split)]
-
-
-def _official(task, found):
-    """Returns the official metrics of an evaluation, in words."""
-    return ", ".join(f"{_IN_WORDS[name]} {found[f'eval_{name}']:.3f}" for name in task.metrics)
 
 
 def write_metrics(settings, file_name, found, target):

@@ -30,14 +30,14 @@ from bertlib.tasks.classification.classifier_features import (  # noqa: F401  pu
 )
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """Which column of a TSV file holds what: its name in the header row, or its number from 0; -1 is the
     last, None is absent.
 
     `guid` None numbers the examples by row. `header` says that the first row names the columns.
     `label_header` is the name over the labels; it is needed if a test file may come without them, and the
-    columns are numbered. `text_headers` are the names over numbered texts in the published files: by them a
-    file of the task is told from others. `skips_short_rows` leaves rows with too few columns out. `scores` is
+    columns are numbered. `text_headers` are the names over numbered texts in the published files, used to
+    recognize a file of this task. `skips_short_rows` leaves rows with too few columns out. `scores` is
     the range of a regression's labels, both ends included.
     """
 
@@ -151,7 +151,8 @@ class DataProcessor:
       name: str, the task's name as its makers spell it, or None.
       task_type: "classification", or "regression": labels are floats then, and `get_labels` returns None.
       metrics: the official ones, names of `eval_results.txt` without "eval_".
-      further_sets: str, the names after "dev_" and "test_" of sets that are evaluated and predicted besides.
+      further_sets: tuple of str, the names after "dev_" and "test_" of sets that are evaluated and predicted
+        in addition.
       submission: {name of GLUE's file of predictions: (the set, its number of examples)}.
       language: str, of a task that has several.
     """
@@ -262,6 +263,11 @@ class DataProcessor:
         return rows
 
     @property
+    def score_range(self):
+        """The (lowest, highest) score of a regression; unbounded if none is declared."""
+        return self._LAYOUT.scores if self._LAYOUT else Layout._field_defaults["scores"]
+
+    @property
     def num_texts(self):
         """The texts of an example, 1 or 2; None if no columns are declared."""
         return self._LAYOUT and len(self._LAYOUT.texts)
@@ -345,8 +351,8 @@ class XnliProcessor(DataProcessor):
                         "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}
     _LABELS = ("contradiction", "entailment", "neutral")
     _LABEL_ALIASES: ClassVar = {"contradictory": "contradiction"}
-    _LAYOUT = _Layout(language=0, label=1, text_a=6, text_b=7, text_headers=("sentence1", "sentence2"))
-    _TRANSLATED = _Layout(text_a=0, text_b=1, label=2, text_headers=("premise", "hypo"))
+    _LAYOUT = Layout(language=0, label=1, text_a=6, text_b=7, text_headers=("sentence1", "sentence2"))
+    _TRANSLATED = Layout(text_a=0, text_b=1, label=2, text_headers=("premise", "hypo"))
     _FURTHER_LAYOUTS: ClassVar = (_TRANSLATED,)
 
     def __init__(self):
@@ -370,8 +376,8 @@ class MnliProcessor(DataProcessor):
     _FILES: ClassVar = {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv",
                         "dev_mismatched": "dev_mismatched.tsv", "test_mismatched": "test_mismatched.tsv"}
     _LABELS = ("contradiction", "entailment", "neutral")
-    _LAYOUT = _Layout(guid=0, text_a=8, text_b=9, label=-1, label_header="gold_label",
-                      text_headers=("sentence1", "sentence2"))
+    _LAYOUT = Layout(guid=0, text_a=8, text_b=9, label=-1, label_header="gold_label",
+                     text_headers=("sentence1", "sentence2"))
 
     def get_dev_examples(self, data_dir):
         """Returns the list of `InputExample`s to evaluate on, guids "dev_matched-<first column>"."""
@@ -394,7 +400,7 @@ class AxProcessor(DataProcessor):
     submission: ClassVar = {"AX.tsv": ("test", 1104)}
     _FILES: ClassVar = {"test": ("diagnostic.tsv", "AX.tsv")}
     _LABELS = MnliProcessor._LABELS
-    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2")
+    _LAYOUT = Layout(text_a="sentence1", text_b="sentence2")
 
 
 class MrpcProcessor(DataProcessor):
@@ -405,8 +411,8 @@ class MrpcProcessor(DataProcessor):
     submission: ClassVar = {"MRPC.tsv": ("test", 1725)}
     _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("0", "1")
-    _LAYOUT = _Layout(label=0, text_a=3, text_b=4, label_header="Quality",
-                      text_headers=("#1 String", "#2 String"))
+    _LAYOUT = Layout(label=0, text_a=3, text_b=4, label_header="Quality",
+                     text_headers=("#1 String", "#2 String"))
 
 
 class ColaProcessor(DataProcessor):
@@ -421,8 +427,8 @@ class ColaProcessor(DataProcessor):
     submission: ClassVar = {"CoLA.tsv": ("test", 1063)}
     _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("0", "1")
-    _LAYOUT = _Layout(label=1, text_a=3, header=False)
-    _UNLABELLED = _Layout(text_a=1, text_headers=("sentence",))
+    _LAYOUT = Layout(label=1, text_a=3, header=False)
+    _UNLABELLED = Layout(text_a=1, text_headers=("sentence",))
     _FURTHER_LAYOUTS: ClassVar = (_UNLABELLED,)
 
     def _layout(self, set_type, lines):
@@ -438,7 +444,7 @@ class Sst2Processor(DataProcessor):
     submission: ClassVar = {"SST-2.tsv": ("test", 1821)}
     _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("0", "1")
-    _LAYOUT = _Layout(text_a="sentence", label="label")
+    _LAYOUT = Layout(text_a="sentence", label="label")
 
 
 class StsbProcessor(DataProcessor):
@@ -449,7 +455,7 @@ class StsbProcessor(DataProcessor):
     metrics = ("pearson", "spearman")
     submission: ClassVar = {"STS-B.tsv": ("test", 1379)}
     _FILES: ClassVar = _GLUE_FILES
-    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="score", scores=(0.0, 5.0))
+    _LAYOUT = Layout(text_a="sentence1", text_b="sentence2", label="score", scores=(0.0, 5.0))
 
 
 class QqpProcessor(DataProcessor):
@@ -460,7 +466,7 @@ class QqpProcessor(DataProcessor):
     submission: ClassVar = {"QQP.tsv": ("test", 390965)}
     _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("0", "1")
-    _LAYOUT = _Layout(text_a="question1", text_b="question2", label="is_duplicate", skips_short_rows=True)
+    _LAYOUT = Layout(text_a="question1", text_b="question2", label="is_duplicate", skips_short_rows=True)
 
 
 class QnliProcessor(DataProcessor):
@@ -470,7 +476,7 @@ class QnliProcessor(DataProcessor):
     submission: ClassVar = {"QNLI.tsv": ("test", 5463)}
     _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("entailment", "not_entailment")
-    _LAYOUT = _Layout(text_a="question", text_b="sentence", label="label")
+    _LAYOUT = Layout(text_a="question", text_b="sentence", label="label")
 
 
 class RteProcessor(DataProcessor):
@@ -480,7 +486,7 @@ class RteProcessor(DataProcessor):
     submission: ClassVar = {"RTE.tsv": ("test", 3000)}
     _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("entailment", "not_entailment")
-    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="label")
+    _LAYOUT = Layout(text_a="sentence1", text_b="sentence2", label="label")
 
 
 class WnliProcessor(DataProcessor):
@@ -490,7 +496,7 @@ class WnliProcessor(DataProcessor):
     submission: ClassVar = {"WNLI.tsv": ("test", 146)}
     _FILES: ClassVar = _GLUE_FILES
     _LABELS = ("0", "1")
-    _LAYOUT = _Layout(text_a="sentence1", text_b="sentence2", label="label")
+    _LAYOUT = Layout(text_a="sentence1", text_b="sentence2", label="label")
 
 
 PROCESSORS = {

@@ -38,7 +38,7 @@ def stratified_split(split, fraction):
     one side; they stay in the training set if their labels differ.
 
     Args:
-      part: an `row_examples.Split` with labels.
+      split: an `row_examples.Split` with labels.
       fraction: the share to take, at most 0.5.
 
     Returns:
@@ -94,7 +94,7 @@ def _choose_dev_rows(split, fraction, groups, order):
     """The indices of the rows to take.
 
     Args:
-      part, fraction: see `stratified_split`.
+      split, fraction: see `stratified_split`.
       groups: list of lists of indices, of rows that stay together; where scores are equal, the earlier group
         counts as lower.
       order: function of a group's first index, by which groups are sorted within a stratum.
@@ -166,7 +166,7 @@ def split_by_dev_rows(split, rows, path):
     """Splits a training file into its stored development set and the rest.
 
     Args:
-      part: the `row_examples.Split` of the file.
+      split: the `row_examples.Split` of the file.
       rows: see `parse_dev_rows`.
       path: the file dev_rows.txt, for errors.
 

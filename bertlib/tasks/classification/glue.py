@@ -13,40 +13,44 @@ from bertlib.system import files
 from bertlib.tasks.classification.classifier_data import PROCESSORS
 
 _HEADER = "index\tprediction"
-LOWEST, HIGHEST = 0.0, 5.0  # of the scores of STS-B
+_UNBOUNDED = (-math.inf, math.inf)
 
 
 class TestSet(NamedTuple):
-    """A test set: its task (key of `PROCESSORS`), number of examples, labels (list of str; None: scores)."""
+    """A test set: its task (key of `PROCESSORS`), number of examples, labels (list of str; None: scores), and
+    the (lowest, highest) score."""
 
     task: str
     size: int
     labels: list | None
+    score_range: tuple = _UNBOUNDED
 
 
 def test_sets():
     """Returns {name of the file of predictions: `TestSet`} of the whole benchmark."""
-    return {file: TestSet(task, size, processor().get_labels()) for task, processor in PROCESSORS.items()
-            for file, (_, size) in processor.submission.items()}
+    processors = {task: processor() for task, processor in PROCESSORS.items()}
+    return {file: TestSet(task, size, processor.get_labels(), processor.score_range)
+            for task, processor in processors.items() for file, (_, size) in processor.submission.items()}
 
 
-def write_predictions(directory, task, split, predictions):
+def write_predictions(directory, processor, split, predictions):
     """Writes the benchmark's file of predictions; none if the task or the set is not of the benchmark.
 
     Args:
       directory: where to.
-      task: the processor, of which `submission` says the file's name.
-      part: the set, such as "test".
-      predictions: list of labels (str), or of scores (float), which are cut to the benchmark's range.
+      processor: that of the task; its `submission` has the file's name.
+      split: the set, such as "test".
+      predictions: list of labels (str), or of scores (float), which are clipped to the processor's range.
     """
-    for file, (its_part, _) in task.submission.items():
-        if its_part == split:
-            lines = [f"{index}\t{_to_text(value)}\n" for index, value in enumerate(predictions)]
+    for file, (its_split, _) in processor.submission.items():
+        if its_split == split:
+            lines = [f"{index}\t{_to_text(value, *processor.score_range)}\n"
+                     for index, value in enumerate(predictions)]
             files.write_text(os.path.join(directory, file), f"{_HEADER}\n{''.join(lines)}")
 
 
-def _to_text(value):
-    return value if isinstance(value, str) else f"{min(max(value, LOWEST), HIGHEST):.6f}"
+def _to_text(value, lowest, highest):
+    return value if isinstance(value, str) else f"{min(max(value, lowest), highest):.6f}"
 
 
 def find_problem(path, expected):
@@ -68,7 +72,7 @@ def find_problem(path, expected):
         number, _, prediction = line.partition("\t")
         if number != str(index):
             return f"{path}:{index + 2}: the index has to be {index}, and is {number!r:.80}"
-        wrong = _problem_with(prediction, expected.labels)
+        wrong = _problem_with(prediction, expected.labels, *expected.score_range)
         if wrong:
             return f"{path}:{index + 2}: {wrong}"
     if len(lines) - 1 != expected.size:
@@ -76,7 +80,7 @@ def find_problem(path, expected):
     return None
 
 
-def _problem_with(prediction, labels):
+def _problem_with(prediction, labels, lowest, highest):
     """What is wrong with one prediction, or None."""
     if labels is not None:
         return None if prediction in labels else f"{prediction!r:.80} is not one of {', '.join(labels)}"
@@ -84,8 +88,9 @@ def _problem_with(prediction, labels):
         score = float(prediction)
     except ValueError:
         score = math.nan
-    return None if LOWEST <= score <= HIGHEST else (
-        f"{prediction!r:.80} is no number from {LOWEST:g} to {HIGHEST:g}")
+    if math.isfinite(score) and lowest <= score <= highest:
+        return None
+    return f"{prediction!r:.80} is no number from {lowest:g} to {highest:g}"
 
 
 def write_zip(path, members):

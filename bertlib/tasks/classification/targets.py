@@ -6,11 +6,12 @@ A target is an object with
     labels               list of str in the order of the model's outputs; None if there are none
     size                 the number of outputs
     field                the `example_encoding.Field` of an example's label in stored features, "label_ids"
-    nothing              what stands there in padding
-    stand_in             the label of an example that has none
-    id_of(label)         what stands there for a label; raises a ValueError that says what is wrong with it
-    output               which of the head's predictions are written
-    best(prediction)     of these, for an example, the answer: a str, or a float
+    padding_label        the value of this field in padding rows
+    default_label        the label of an example that has none
+    encode_label(label)  the value of the field for a label; a ValueError says why a label has none
+    output               the name of the head's predictions that are written
+    predicted_label(prediction)
+                         the answer for the prediction of an example: a str, or a float
 """
 
 from bertlib.data import example_encoding

@@ -4,9 +4,17 @@
                                      do_lower_case=True):
         print(prediction.qas_id, prediction.final_answer().text)
 
-The search has four steps, each a function: `_prelim_predictions` lists the spans of tokens that can be an
-answer, `_find_text` gives a span its text in the spelling of the context, `_nbest` lists the best texts, and
-`select_answers` chooses among them. `squad_predictions` writes the files, `squad_scores` scores the texts.
+The steps, in the order of the calls in `select_answers`:
+
+1. `_by_example` collects the windows of a question.
+2. `_prelim_predictions` lists the spans of tokens that can be an answer.
+3. `_null_prediction` scores "no answer" (SQuAD 2.0 only).
+4. `_nbest` goes through the spans from best to worst; `_find_text` gives each its text in the spelling of the
+   context. The result is the n-best list.
+5. `select_answers` yields a `Prediction` with the best text and the null answer.
+6. `Prediction.final_answer` chooses between these two. The caller calls it, with a threshold.
+
+`squad_predictions` writes the files, `squad_scores` scores the texts.
 
 SQuAD 1.1: Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250; 2.0, with questions that have no answer:
 Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822. Null score: Devlin et al. 2018,
@@ -130,6 +138,7 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
         if not version_2_with_negative:
             yield Prediction(example.qas_id, nbest, nbest[0])
             continue
+        # `_nbest` always lists the null answer, the only entry without a text, if it was given one.
         null_answer = next(answer for answer in nbest if not answer.text)
         answer = next((answer for answer in nbest if answer.text), null_answer)
         null_odds = NO_ANSWER_ODDS
