@@ -179,7 +179,8 @@ def test_another_source_has_another_library(changed, machine, copying):
     assert len(machine.kept()) == (2 if changed else 1)
 
 
-@pytest.mark.parametrize("change", ["native_kernels._cpu_features = lambda: ['another']", "tf.__version__ = '2.0.0'",
+@pytest.mark.parametrize("change", ["native_kernels._cpu_features = lambda: ['another']",
+                                    "tf.__version__ = '2.0.0'",
                                     "native_kernels._LOOPS_OPTIONS.append('-Oslow')"])
 def test_another_machine_has_another_library(change, machine, copying):
     assert machine.probe()[0] and machine.probe(change)[0]
