@@ -53,8 +53,8 @@ class Group:
 class Exchange(collectives.AllReduce):
     """An exchange that notes its sums, and of some kinds leaves them out or makes them late."""
 
-    def __init__(self, group, kind, travels):
-        super().__init__(group, travels)
+    def __init__(self, group, kind, exchange_dtype):
+        super().__init__(group, exchange_dtype)
         self.kind, self.sizes, self.lead = kind, [], tf.constant(0.0, tf.float64)
 
     def sum(self, tensor):

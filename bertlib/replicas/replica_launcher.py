@@ -48,9 +48,9 @@ class Plan:
       cluster: a `cluster.Cluster` of several machines; None for this machine alone.
       one_gpu_each: whether each replica sees only its own GPU. If not, every replica sees all GPUs, and the
         replica's specification (`gpu`) holds the index of the one to use.
-      patience: seconds. After one replica failed, SIGTERM is sent to each replica that still runs when
-        `patience` is over, and SIGKILL a third of `patience` later. A replica that another one named as the
-        failed one gets SIGKILL a third of `patience` after that.
+      patience: seconds that the others have to end after one replica failed. Then those that still run get
+        SIGTERM, and a third of `patience` later SIGKILL. If the failed replica named another one as the
+        cause, that one gets SIGKILL a third of `patience` after the failure, at once if it is stopped.
       shows_tracebacks: whether an error that a replica names has more to say in its log.
       afterwards: sentence for the end of a message about a replica that was killed or lost.
       command: the command line, the interpreter first.

@@ -35,14 +35,14 @@ def install(tf1):
         followers.install(tf1)
 
 
-def mean(pairs, sparse_as_dense=False, travels_as=None):
+def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
     """Averages gradients over the replicas that train the current graph.
 
     Args:
       pairs: list of (gradient, variable); a gradient is a tensor, tf.IndexedSlices or None.
       sparse_as_dense: make tensors of tf.IndexedSlices. Else these get the rows of all replicas, as in one
         graph with all their examples: what clips them to a norm sees rows one by one.
-      travels_as: floating dtype in which tensors travel; their own if None.
+      exchange_dtype: floating dtype in which tensors are exchanged; their own if None.
 
     Returns:
       list of the means in the places of the gradients; the gradients themselves where nothing is shared.
@@ -66,7 +66,7 @@ def mean(pairs, sparse_as_dense=False, travels_as=None):
             continue
         gradient = tf.convert_to_tensor(gradient)
         gradient.set_shape(pairs[index][1].shape)
-        dense.append((index, tf.cast(gradient, travels_as or gradient.dtype), gradient.dtype))
+        dense.append((index, tf.cast(gradient, exchange_dtype or gradient.dtype), gradient.dtype))
     sums = all_reduce.sum_many([gradient for _, gradient, _ in dense])
     for summed, (index, _, dtype) in zip(sums, dense):
         found[index] = tf.cast(summed, dtype) / all_reduce.replicas

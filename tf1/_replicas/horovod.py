@@ -76,8 +76,8 @@ def allreduce(tensor, average=True, device_dense="", device_sparse="", compressi
         return tf.IndexedSlices(rows.values / all_reduce.replicas if average else rows.values, rows.indices,
                                 rows.dense_shape)
     tensor = tf.convert_to_tensor(tensor)
-    travels = compression if compression and tensor.dtype.is_floating else tensor.dtype
-    summed = tf.cast(all_reduce.sum(tf.cast(tensor, travels)), tensor.dtype)
+    exchange_dtype = compression if compression and tensor.dtype.is_floating else tensor.dtype
+    summed = tf.cast(all_reduce.sum(tf.cast(tensor, exchange_dtype)), tensor.dtype)
     return tf.div(summed, tf.cast(all_reduce.replicas, tensor.dtype)) if average else summed
 
 
