@@ -31,7 +31,7 @@ from bertlib.runs import checks, run_record
 from bertlib.serving import questions
 from bertlib.system import files, locks, terminal
 
-# Batches of lines that are sorted by length together, if so many are there.
+# Up to `_BATCHES` batches of lines that have arrived are sorted by length as one chunk.
 _BATCHES = 16
 
 

@@ -192,7 +192,7 @@ def _advise_on_memory(settings, model, step):
 
 
 def count_steps(settings, count, what):
-    """Returns the number of steps in which --num_train_epochs of so many examples are done.
+    """Returns the number of steps in which --num_train_epochs of `count` examples are done.
 
     Args:
       settings: a `Settings`.

@@ -13,7 +13,7 @@ ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
 def build(head, bert_config, inputs, step=None):
-    """Builds a head's answers in the current graph.
+    """Builds a head's predictions in the current graph.
 
     Args:
       head: see `bertlib.tasks.head`.
