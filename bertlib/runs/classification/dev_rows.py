@@ -48,7 +48,7 @@ def split_training_file(settings, split):
 
     Args:
       settings: a `Settings`, with --dev_fraction.
-      part: the `row_examples.Split` of the training file.
+      split: the `row_examples.Split` of the training file.
 
     Returns:
       (a `dev_split.DevSplit`, the `DevRows`); the latter are None in a directory of a version that kept none.
