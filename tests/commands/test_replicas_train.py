@@ -88,8 +88,9 @@ import tensorflow.compat.v1 as tf
 from absl import flags
 import optimization
 from bertlib.command_line import common_flags, launch
-from bertlib.estimator.estimator import Estimator, EstimatorSpec
-from bertlib.estimator.run_config import RunConfig
+from bertlib.estimator.estimator import EstimatorSpec
+from tf1._run.script_config import RunConfig  # for an input that is not ours
+from tf1._run.script_estimator import Estimator
 
 FLAGS = flags.FLAGS
 flags.DEFINE_multi_integer("bad_step", [-1], "Steps with a gradient that is not finite in the last part.")
