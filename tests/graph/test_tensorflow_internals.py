@@ -18,8 +18,8 @@ FILES = sorted([*ROOT.glob("*.py"), *(ROOT / "bertlib").rglob("*.py"), *(ROOT / 
 INTERNALS = re.compile(r"tensorflow\.(?!compat\.v1$)|tf_keras\.")
 # Private names that are not TensorFlow's: the methods of a namedtuple, the end of a process, the name of a
 # function in an arg_scope, the scopes of tf_slim, the names of a `Namespace` of tf1.
-NOT_OF_TENSORFLOW = {"_asdict", "_fields", "_make", "_replace", "_exit", "_key_op", "_ARGSTACK",
-                     "_DECORATED_OPS", "_own"}
+NOT_OF_TENSORFLOW = {"_asdict", "_field_defaults", "_fields", "_make", "_replace", "_exit", "_key_op",
+                     "_ARGSTACK", "_DECORATED_OPS", "_own"}
 # The methods that tf.train.Optimizer documents for its subclasses.
 OPTIMIZER_STEPS = {"_prepare", "_apply_dense", "_apply_sparse", "_resource_apply_dense",
                    "_resource_apply_sparse"}
