@@ -9,6 +9,7 @@ import collections
 import contextlib
 import functools
 
+from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, resume
@@ -25,6 +26,11 @@ spec: the `EstimatorSpec`; its loss is that of the effective batch, and its trai
 micro-batch's gradient and updates the weights. input_hooks: list of SessionRunHook. micro_batches: int.
 accumulate_op: op that adds the gradient of one of the other micro-batches; None if there is only one.
 """
+
+
+def starts_at_global_step():
+    """Returns whether the input of the current graph starts at the global step by itself."""
+    return bool(tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP))
 
 
 class TrainingSession:
@@ -73,7 +79,26 @@ class TrainingSession:
 
     def prepare_input(self):
         """Calls the input_fn; returns (features, labels, hooks). The graph holds nothing of the model yet."""
-        return self.builder.call_input_fn(self.input_fn, ModeKeys.TRAIN)
+        features, labels, hooks = self.builder.call_input_fn(self.input_fn, ModeKeys.TRAIN)
+        if not starts_at_global_step():
+            hooks = [*hooks, *self.make_position_hooks()]
+        return features, labels, hooks
+
+    def make_position_hooks(self):
+        """Returns the hooks for an input that does not start at the global step by itself; here none.
+
+        Raises:
+          ValueError: there are replicas, each of which would train on the whole input.
+        """
+        remedy = ("Make the input with bertlib.data.input_pipeline, or train with tf.estimator of "
+                  "`import tf1 as tf`.")
+        if self.group:
+            raise ValueError("The input_fn does not divide its batches among replicas: each replica would "
+                             f"train on all of them. {remedy}")
+        if self.checkpoint:
+            logging.warning("The input starts from its beginning: its position is not saved with %s. %s",
+                            self.checkpoint, remedy)
+        return []
 
     def build_step(self):
         """Builds the input, the model and the update of the weights; returns a `BuiltStep`."""

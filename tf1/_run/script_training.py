@@ -19,18 +19,13 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import model_graph, replica_sync, training_session
 from bertlib.estimator.estimator_spec import ModeKeys
-from bertlib.graph import graph_keys, tensorflow_internals
+from bertlib.graph import tensorflow_internals
 from tf1._replicas import broadcast, scatter
 from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import input_position, step_order
 
 # Hooks that write files: only replica 0 runs them.
 _WRITING_HOOKS = tf.train.CheckpointSaverHook, tf.train.SummarySaverHook, tf.train.StepCounterHook
-
-
-def _starts_at_global_step():
-    """Whether the input of the current graph starts at the global step by itself, as this project's does."""
-    return bool(tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP))
 
 
 class Builder(model_graph.Builder):
@@ -66,7 +61,8 @@ class Builder(model_graph.Builder):
 
     def tensors_of(self, result, mode):
         group = self._config.replicas
-        if mode != ModeKeys.TRAIN or not group or script_divides_work() or _starts_at_global_step():
+        if (mode != ModeKeys.TRAIN or not group or script_divides_work()
+                or training_session.starts_at_global_step()):
             return super().tensors_of(result, mode)
         batches, hooks = super().tensors_of(scatter.scatter_batches(result, group), mode)
         return batches[group.index], hooks
@@ -94,17 +90,12 @@ class TrainingSession(training_session.TrainingSession):
             self._continues_input = False
             super().run()
 
-    def prepare_input(self):
-        features, labels, hooks = super().prepare_input()
-        self._position = None
-        if _starts_at_global_step():
-            return features, labels, hooks
+    def make_position_hooks(self):
         self._position = input_position.Keeper(
             tf.get_default_graph(), self.config.model_dir, self.checkpoint if self._continues_input else None)
-        hooks = [*hooks, self._position]
         if self.group and not script_divides_work() and self.checkpoint is None:
-            hooks.append(broadcast.BroadcastHook(self.group))
-        return features, labels, hooks
+            return [self._position, broadcast.BroadcastHook(self.group)]
+        return [self._position]
 
     def build_step(self):
         step = super().build_step()
