@@ -3,6 +3,7 @@
 # make test: environment and the tests that take little.
 # make soak: faults and attacks of many processes, then long runs of the commands, whose threads, open files and
 #   memory must stay the same; an hour or two.
+# make docs: the pages of docs/ as a site with search, in site/.
 # make test-slow: the rest: real memory, compilers and models, statistics over many draws, more whole scripts.
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 # Tests of one file stay in one process, so that what its fixtures make is made once. Each process loads TensorFlow.
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
-.PHONY: mrpc pretrain test test-slow soak lint clean
+.PHONY: mrpc pretrain test test-slow soak docs lint clean
 
 mrpc: $(VENV)/.installed
 	$(BIN)/python run_classifier.py --task_name=MRPC --max_seq_length=128 --train_batch_size=8 \
@@ -33,6 +34,9 @@ soak: $(VENV)/.installed-dev
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 
+docs: $(VENV)/.installed-dev
+	$(BIN)/mkdocs build --strict --quiet
+
 # Made once, and again only when the requirements change.
 $(VENV)/.installed: requirements.txt requirements-model.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed; set PYTHON=…")'
@@ -46,4 +50,4 @@ $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) output
+	rm -rf $(VENV) output site

@@ -1,4 +1,4 @@
-"""What docs/scaling.md says of 8, 64 and 1,024 replicas, by its formulas and assumptions.
+"""What docs/development/scaling.md says of 8, 64 and 1,024 replicas, by its formulas and assumptions.
 
     python benchmarks/scaling.py
 

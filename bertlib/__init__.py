@@ -1,1 +1,1 @@
-"""What the commands are made of: a room for each concern. `docs/house.md` says which imports which."""
+"""The code of the commands, in rooms: a folder for each concern. See docs/development/house.md."""

@@ -11,7 +11,9 @@ import test_rooms
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+INDEX = ROOT / "docs" / "index.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+HOUSE = ROOT / "docs" / "development" / "house.md"
 OF_TF1 = ROOT / "tf1" / "README.md"
 COMMANDS = {f"{name}.py" for name in test_rooms.PUBLISHED_COMMANDS | test_rooms.OUR_COMMANDS}
 
@@ -20,7 +22,7 @@ YOUR_OWN = {"run_my_task.py"}  # scripts of the reader
 FOREIGN_FLAGS = {"no-deps", "pad_id", "unk_id", "bos_id", "eos_id", "control_symbols",
                  "cap-add", "security-opt", "network", "syn", "dport"}
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
 
 @functools.cache
@@ -71,8 +73,10 @@ def test_links_lead_somewhere(page):
     assert not broken
 
 
-def test_the_readme_links_to_each_page():
-    assert {(ROOT / link.partition("#")[0]).resolve() for link in links(README)} >= set(PAGES[1:])
+def test_the_index_links_to_each_page():
+    linked = {(INDEX.parent / link.partition("#")[0]).resolve() for link in links(INDEX)}
+    assert linked >= set(PAGES) - {README, INDEX}
+    assert "docs/index.md" in links(README)
 
 
 @each_page
@@ -241,14 +245,14 @@ def test_make_and_installed_commands_exist(page):
 
 
 def test_the_page_on_the_house_has_the_layers_that_are_tested():
-    rows = re.findall(r"^\| (\d+) \| (.*?) \|", text_of(ROOT / "docs" / "house.md"), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", text_of(HOUSE), re.MULTILINE)
     page = [(int(number), room) for number, rooms in rows for room in code_spans(rooms)]
     assert sorted(page) == sorted((number, room) for number, layer in enumerate(test_rooms.LAYERS, 1)
                                   for room in layer)
 
 
 def test_the_page_on_the_house_names_each_module():
-    section = text_of(ROOT / "docs" / "house.md").split("\n## Which module does what\n")[1].split("\n## ")[0]
+    section = text_of(HOUSE).split("\n## Which module does what\n")[1].split("\n## ")[0]
     page, room = set(), None
     for first, modules in re.findall(r"^\| (.*?)\| (.*?) \|", section, re.MULTILINE)[1:]:
         room = next(iter(code_spans(first)), room)

@@ -1,4 +1,4 @@
-"""The house: which room may import which (docs/house.md), what an import does, and whose modules are found.
+"""The rooms of docs/development/house.md: their imports, the effects of an import, whose modules are found.
 
 A room is a folder of modules, or a module in the root.
 """

@@ -48,7 +48,7 @@ def _parser():
     parser.add_argument("--num_replicas", type=int, default=1, metavar="N", help="processes on this "
                         "machine that train together, one for each GPU; 0: as many as there are GPUs. "
                         "Gradients are averaged over them. With TF_CONFIG several machines do; see "
-                        "docs/porting.md")
+                        "docs/howto/porting.md")
     parser.add_argument("--replica_timeout", type=float, default=60.0, metavar="SECONDS", help="in which all "
                         "have ended after one was killed, stopped or cut off (60)")
     parser.add_argument("--max_restarts", type=int, default=0, metavar="N", help="how often all are started "

@@ -349,7 +349,7 @@ def define_replica_flags():
                              "Processes on this machine that share the work, one for each GPU; 0: as many as "
                              "there are GPUs. A training step stays the same one: a replica is a micro-batch "
                              "that runs at the same time. With TF_CONFIG several machines share it; see "
-                             "docs/cluster.md.", lower_bound=0, upper_bound=MAX_WORKERS)
+                             "docs/howto/cluster.md.", lower_bound=0, upper_bound=MAX_WORKERS)
         flags.DEFINE_float("replica_timeout", 60.0, "Seconds in which all replicas have ended after one was "
                            "killed, stopped or cut off.")
     with section("Several GPUs and machines", MACHINE):
@@ -372,7 +372,7 @@ def define_export_flags():
     """Defines the flag of what a training command exports in the end."""
     with section("Task", SPEED):
         flags.DEFINE_bool("do_export", False, "In the end, write the newest checkpoint as a SavedModel, a "
-                          "new version in output_dir/export; see docs/serving.md.")
+                          "new version in output_dir/export; see docs/howto/serving.md.")
 
 
 def define_epoch_flags():

@@ -4,7 +4,7 @@
 
 makes checkpoints/uncased_L-12_H-768_A-12, data/glue/MRPC, data/glue/SST-2 and data/squad; the log ends with
 what to set $BERT_BASE_DIR, $GLUE_DIR and $SQUAD_DIR to. What is there already is left alone, and a download
-that broke off goes on. docs/data.md has more.
+that broke off goes on. docs/howto/data.md has more.
 """
 
 import os

@@ -5,7 +5,7 @@
 
 The first takes ids, tf.Examples or both; the second takes text, which it tokenizes by itself, and needs the
 package tensorflow-text wherever it is loaded. Each writes a version into export/ or export_text/ in the
-model's directory. docs/serving.md says what goes in, what comes out, and how to serve it.
+model's directory. docs/howto/serving.md says what goes in, what comes out, and how to serve it.
 """
 
 import os

@@ -4,7 +4,7 @@
 
 takes the files that `run_classifier.py --do_predict=true` wrote (CoLA.tsv, MNLI-m.tsv, …) from these
 directories, or files themselves. Their headers, indices, labels and numbers of rows have to be those of the
-benchmark. docs/classification.md has the commands of all tasks.
+benchmark. docs/howto/classification.md has the commands of all tasks.
 """
 
 import collections

@@ -5,8 +5,7 @@
     python predict.py --model_dir=output/mrpc --interactive
 
 The model is loaded once. The answers are JSON Lines, each with the fields of its input, in the order of the
-input, and written as soon as there is no more input to go on with. docs/serving.md says what goes in and
-what comes out.
+input. The output is flushed whenever no input is waiting. docs/howto/serving.md describes inputs and answers.
 """
 
 import contextlib

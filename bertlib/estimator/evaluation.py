@@ -1,9 +1,9 @@
 """Evaluation and prediction with given weights, each in a separate graph and session.
 
 `evaluate` is the only function that evaluates a model; `Estimator.evaluate` calls it. While a training runs,
-a listener of the saver, a step hook or another process triggers it: docs/paths.md lists these. The training
-is not affected: with and without evaluations it ends in the same weights, bit for bit. For this reason an
-evaluation builds its own graph, reads the weights from a checkpoint and writes its own event files.
+a listener of the saver, a step hook or another process triggers it; docs/development/paths.md lists these.
+The training is not affected: with and without evaluations it ends in the same weights, bit for bit. For this
+reason an evaluation builds its own graph, reads the weights from a checkpoint and writes its own event files.
 `SessionWeights` makes a checkpoint of the weights in a live session.
 """
 

@@ -14,7 +14,7 @@ from bertlib.graph import graph_keys
 from bertlib.graph.tensorflow_internals import control_flow_context
 
 # Bytes of a bucket: larger tensors are summed alone, smaller ones together, so that fewer messages are sent.
-# See docs/scaling.md.
+# See docs/development/scaling.md.
 _BUCKET_BYTES = 2**23
 _KEYS_PER_GRAPH = 10**5
 # How TensorFlow's calls end when another replica is gone.

@@ -3,7 +3,7 @@
 A release of TensorFlow may rename, change or remove each of them without notice. The comment above a name
 says why we need it and which public name does not replace it. No other file imports such a name or reads a
 private attribute of an object of TensorFlow; `tests/graph/test_tensorflow_internals.py` tests that.
-`docs/house.md` says what to do when TensorFlow has a new release.
+`docs/development/house.md` says what to do when TensorFlow has a new release.
 """
 
 import tensorflow.compat.v1 as tf

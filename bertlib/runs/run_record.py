@@ -1,7 +1,7 @@
 """run.json: what trained the weights in an output directory; and what a later run there may change.
 
 A run that goes on with another task, other labels, another vocabulary or another model is refused. Other
-settings and other training data are allowed, and listed. docs/output.md describes the file.
+settings and other training data are allowed, and listed. docs/reference/output.md describes the file.
 """
 
 import datetime

@@ -5,8 +5,8 @@
       variables/             the weights, in fp32
       assets.extra/          vocabulary, labels and configuration; requests to warm up with
 
-Each signature is a copy of the graph; they share the variables. docs/serving.md says what goes in and what
-comes out.
+Each signature is a copy of the graph; they share the variables. docs/howto/serving.md lists their inputs and
+outputs.
 """
 
 import os

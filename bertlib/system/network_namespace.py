@@ -41,7 +41,7 @@ _REMEDY = (
     "kernel.apparmor_restrict_unprivileged_userns=0`, elsewhere `sysctl user.max_user_namespaces=10000`, for "
     "root in Docker `--cap-add=SYS_ADMIN --cap-add=NET_ADMIN`. Or block them from outside: `iptables -I "
     "INPUT ! -i lo -p tcp --syn --dport 32768:60999 -j DROP` and the same with ip6tables, for a container "
-    "`--network=none`; then --open_ports=true hides this warning. See docs/cluster.md.")
+    "`--network=none`; then --open_ports=true hides this warning. See docs/howto/cluster.md.")
 
 
 # --- Deciding --------------------------------------------------------------------------------------------
@@ -60,8 +60,8 @@ def for_replicas(cluster, open_ports, arguments, warn):
     if cluster is not None and len(cluster.addresses) > 1:
         if open_ports is False:
             raise ValueError("--open_ports=false: TF_CONFIG names other machines, and the ports between "
-                             "machines cannot be closed. Leave the flag out; docs/cluster.md has a firewall "
-                             "rule.")
+                             "machines cannot be closed. Leave the flag out; docs/howto/cluster.md has a "
+                             "firewall rule.")
         return contextlib.nullcontext()
     return for_processes(open_ports, arguments, "The gRPC servers of TensorFlow, one in each replica,", warn)
 

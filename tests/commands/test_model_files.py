@@ -231,3 +231,17 @@ def test_the_models_own_directory_may_be_the_output(scripts, tiny_model, tmp_pat
     # And is all that a prediction needs.
     done = scripts.run("run_classifier.py", *tiny.flags(output_dir=model, do_predict=True), cwd=tmp_path)
     assert done.code == 0 and len((model / "test_results.tsv").read_text().splitlines()) == 3, done.err
+
+
+def test_installed_weights_are_checked_before_they_are_used(monkeypatch, tmp_path):
+    installed = model_config.find_installed_model()
+    for name in ("config.json", "vocab.txt", "model.safetensors"):
+        shutil.copy(f"{installed}/{name}", tmp_path)
+    monkeypatch.setattr(model_config, "find_installed_model", lambda: str(tmp_path))
+    settings = settings_of(do_train=True)
+    model_config.resolve_model_flags(settings)
+    assert settings.init_checkpoint == str(tmp_path)
+    with open(tmp_path / "model.safetensors", "r+b") as weights:
+        weights.truncate(1000)
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged or another one: its SHA-256 is"):
+        model_config.resolve_model_flags(settings_of(do_train=True))

@@ -33,7 +33,7 @@ def test_the_suite_passed_with_this_release_of_tensorflow():
     # of them were run with the new release. A user's run does not look at the number.
     assert tf.__version__ in tensorflow_internals.SEEN_WITH, (
         f"TensorFlow {tf.__version__} is new here. Go through 'When TensorFlow has a new release' in "
-        "docs/house.md, then add it to SEEN_WITH in bertlib/graph/tensorflow_internals.py.")
+        "docs/development/house.md, then add it to SEEN_WITH in bertlib/graph/tensorflow_internals.py.")
 
 
 # The arguments that we pass, by position (those before "*") or by name.

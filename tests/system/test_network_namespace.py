@@ -154,7 +154,7 @@ def test_a_machine_that_forbids_namespaces_is_an_error(prefix):
     assert done.stderr == "OSError: [Errno 28] unshare: No space left on device\n"
 
 
-# The capabilities of root in a Docker container, and what docs/cluster.md adds to them.
+# The capabilities of root in a Docker container, and what docs/howto/cluster.md adds to them.
 DOCKER = ("chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,net_raw,sys_chroot,"
           "mknod,audit_write,setfcap")
 

@@ -186,7 +186,7 @@ def test_imports_of_tensorflow_become_those_of_tf1(statement, name):
 @pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
 def test_the_documented_commands_change_the_imports_of_all_files(fork, tmp_path):
     shutil.copytree(fork, tmp_path / "my-fork")
-    page = (ROOT / "docs" / "porting.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "howto" / "porting.md").read_text(encoding="utf-8")
     command = re.search(r"^    (find my-fork .*?\{\} \+)$", page, re.M | re.S)[1]
     subprocess.run(["bash", "-ec", command], cwd=tmp_path, check=True)
     changed = (tmp_path / "my-fork/fork/model.py").read_text()

@@ -1,0 +1,37 @@
+"""Makes pages of the Markdown files outside of docs/ that the pages link to, such as CHANGELOG.md."""
+
+import os
+import re
+
+from mkdocs.structure import files
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PAGES = ["CHANGELOG.md", "tf1/README.md"]
+# The path of their copies in the site: a relative link between docs/ and the root has one folder less in it.
+FOLDER = "files"
+
+
+def on_files(found, config):
+    """Adds the pages; called by mkdocs once the files of docs/ are known."""
+    for path in PAGES:
+        with open(os.path.join(ROOT, path), encoding="utf-8") as reader:
+            found.append(files.File.generated(config, f"{FOLDER}/{path}", content=reader.read()))
+    return found
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Rewrites links that lead from docs/ to the root, or back, to the place of these pages in the site."""
+    uri = page.file.src_uri
+    path = uri.removeprefix(f"{FOLDER}/") if uri.startswith(f"{FOLDER}/") else f"docs/{uri}"
+
+    def site_link(match):
+        text, link, anchor = match[1], *match[2].partition("#")[::2]
+        if not link or ":" in link:
+            return match[0]
+        target = os.path.normpath(os.path.join(os.path.dirname(path), link))
+        if target not in PAGES and not target.startswith("docs/"):
+            return text  # source code is not part of the site
+        target = f"{FOLDER}/{target}" if target in PAGES else target.removeprefix("docs/")
+        return f"[{text}]({os.path.relpath(target, os.path.dirname(uri))}{'#' * bool(anchor)}{anchor})"
+
+    return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", site_link, markdown)
