@@ -4,8 +4,8 @@ Programs of TensorFlow 1.x use names that TensorFlow 2 no longer publishes, and 
 module has more names than `bertlib/graph/tensorflow_internals.py`. The comment above a name says why we need
 it and which public name does not replace it. No other file of `tf1` imports such a name or reads a private
 attribute of an object of TensorFlow; `tests/graph/test_tensorflow_internals.py` tests that.
-`docs/development/house.md` describes the steps for a new release of TensorFlow. The modules that programs import by name are in
-`tf1/_run/modules.py`.
+`docs/development/house.md` describes the steps for a new release of TensorFlow. The modules that programs
+import by name are in `tf1/_run/modules.py`.
 """
 
 import tensorflow.compat.v1 as tf
