@@ -73,7 +73,7 @@ class _Prefixes(dict):
 
 
 class Encoder:
-    """Serializes rows into the bytes of `record_files.encode_example`, the reference, which checks more."""
+    """Serializes rows into the bytes that `tf.train.Example.SerializeToString(deterministic=True)` gives."""
 
     def __init__(self, fields):
         """Prepares what all rows share.

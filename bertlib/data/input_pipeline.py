@@ -81,21 +81,11 @@ class RecordFile(object):
         return np.array([*offsets, offset], np.int64)
 
     def _check_fields(self, record):
-        try:
-            features = tf.train.Example.FromString(record).features.feature
-        except Exception as error:
-            raise ValueError(f"{self.path} holds records that are no tf.train.Example.") from error
-        for field in self._fields:
-            if field.name not in features:
-                raise ValueError(f"{self.path}: its records have no feature {field.name!r}; they have "
-                                 f"{', '.join(sorted(features))}.")
-            feature = features[field.name]
-            values = feature.int64_list.value if field.dtype == "int64" else feature.float_list.value
-            size = int(np.prod(field.shape, dtype=np.int64))
-            if len(values) != size:
-                raise ValueError(f"{self.path}: {field.name} has {len(values)} {field.dtype} values in each "
-                                 f"record, not {size}. It was written with another sequence length; pass the "
-                                 "same one or write it again.")
+        # What is out of bounds is found when it is read.
+        wrong = record_files.find_problem(record, [field._replace(bounds=None) for field in self._fields])
+        if wrong:
+            raise ValueError(f"{self.describe_position(0)}: {wrong}. It may have been written with another "
+                             "sequence length, or for another task: pass the same one, or write it again.")
 
     def read(self, indices):
         """Returns the serialized records at those indices, an object array of bytes."""
