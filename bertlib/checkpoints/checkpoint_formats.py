@@ -486,17 +486,6 @@ def check_readable(checkpoint, names):
 
 def find_damage(prefix):
     """Returns what is wrong with a TensorFlow checkpoint, a sentence; None if all of it can be read."""
-    stamps = []
-    for path in checkpoint_files.list_files(prefix):
-        status = tf.gfile.Stat(path)
-        stamps.append((path, status.length, status.mtime_nsec))
-    return _find_damage(prefix, tuple(stamps))
-
-
-@functools.lru_cache(maxsize=100)
-def _find_damage(prefix, stamps):
-    """`find_damage`, read once as long as the files are the same."""
-    del stamps
     try:
         found = _open_tensorflow(prefix)
         check_readable(found, found.shapes)

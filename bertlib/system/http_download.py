@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import ssl
 from typing import NamedTuple
 import urllib.error
 import urllib.parse
@@ -84,7 +85,9 @@ def download(source, root, base_url=None, timeout=60):
                                "have it fetched again.")
     if not missing:
         return False
-    address = mirror_address(source.address, base_url)
+    address = source.address
+    if base_url is not None:
+        address = base_url.rstrip("/") + urllib.parse.urlsplit(address).path
     if not source.address.endswith(".zip"):
         name = source.files[0]
         fetch(address, os.path.join(directory, name), timeout, lambda path: problem_in(path, name))
@@ -106,13 +109,6 @@ def download(source, root, base_url=None, timeout=60):
     else:
         logging.info("%s is unpacked, and no longer needed.", archive)
     return True
-
-
-def mirror_address(address, base_url):
-    """Returns an address with a mirror in place of its scheme and host, or as it is if there is no mirror."""
-    if base_url is None:
-        return address
-    return base_url.rstrip("/") + urllib.parse.urlsplit(address).path
 
 
 # --- Fetching --------------------------------------------------------------------------------------------
@@ -289,22 +285,15 @@ def _one_line(text):
 
 def _copy(response, writer, length, doing):
     """Writes what comes into a file; returns the error that ended it, None if it came to its end."""
-    errors = []
-
-    def pieces():
-        try:
-            while piece := response.read(_CHUNK_BYTES):
-                yield piece
-        except (OSError, http.client.HTTPException) as error:
-            errors.append(error)
-
-    if length is None:
-        shown = pieces()
-    else:
-        shown = files.with_progress(pieces(), -(-length // _CHUNK_BYTES), doing, every=50)
-    for piece in shown:
-        writer.write(piece)
-    return errors[0] if errors else None
+    pieces = iter(lambda: response.read(_CHUNK_BYTES), b"")
+    if length is not None:
+        pieces = files.with_progress(pieces, -(-length // _CHUNK_BYTES), doing, every=50)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+    except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
+        return error
+    return None
 
 
 def check_free_space(path, needed):

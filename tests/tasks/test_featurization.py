@@ -24,6 +24,7 @@ from bertlib.data import example_encoding, record_files
 from bertlib.data.example_encoding import Field
 from bertlib.system import files, workers
 from bertlib.tasks.classification import classifier_data
+from bertlib.tasks.classification.classifier_features import FeatureRecords
 import tokenization
 
 LABELS = ["0", "1"]
@@ -216,8 +217,8 @@ def test_serialized_examples_are_those_of_protobuf(length):
     strings += [*CASES, *(" ".join(CASES[i:i + 9]) for i in range(len(CASES))), "", "the " * 400,
                 b"caf\xc3\xa9 \xff"]
     arguments = examples_of(strings), LABELS, length
-    plain = list(classifier_data.serialize(*arguments, PlainTokenizer(released_vocab())))
-    assert list(classifier_data.serialize(*arguments, tokenization.FullTokenizer(released_vocab()))) == plain
+    plain = list(FeatureRecords(*arguments, PlainTokenizer(released_vocab())))
+    assert list(FeatureRecords(*arguments, tokenization.FullTokenizer(released_vocab()))) == plain
     assert len(plain) == len(strings) + 1
 
 
@@ -232,7 +233,7 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
     if not of_a_subclass:
         tokenizer = tokenization.FullTokenizer(released_vocab())
         tokenizer.convert_tokens_to_ids = lambda tokens: list(range(len(tokens)))
-    record = list(classifier_data.serialize(examples_of(["one two"] * 5), LABELS, 8, tokenizer))[4]
+    record = list(FeatureRecords(examples_of(["one two"] * 5), LABELS, 8, tokenizer))[4]
     fields = classifier_data.feature_fields(8)
     assert record == record_files.encode_example(fields, {
         "input_ids": [0, 1, 2, 3, 4, 5, 6, 0], "input_mask": [1] * 7 + [0],
@@ -248,7 +249,7 @@ def test_errors_are_the_same(label, length, complaint):
     messages = []
     for make in (PlainTokenizer, tokenization.FullTokenizer):
         with pytest.raises(ValueError, match=complaint) as error:
-            list(classifier_data.serialize([*examples, bad], LABELS, length, make(released_vocab())))
+            list(FeatureRecords([*examples, bad], LABELS, length, make(released_vocab())))
         messages.append(str(error.value))
     assert messages[0] == messages[1]
 
