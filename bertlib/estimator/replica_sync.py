@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import itertools
+import time
 
 from absl import logging
 import numpy as np
@@ -132,8 +133,8 @@ def _checksum(variable):
 class StopVote:
     """A vote of all replicas before each step on whether the training stops.
 
-    With the vote, replicas also learn whether replica 0 saved a checkpoint, after which they compare their
-    weights.
+    With the vote, replicas exchange the time that each computed, which shows slow ones. They also
+    learn whether replica 0 saved a checkpoint, after which they compare their weights.
 
     Attributes:
       listener: CheckpointSaverListener that is to learn of replica 0's checkpoints.
@@ -149,17 +150,37 @@ class StopVote:
         self._group = group
         self.listener = _SaveListener()
         self._comparison = WeightComparison(group) if compares_weights else None
+        self._exchange = collectives.current_all_reduce()
+        self._pace = replica_group.Pace()
+        self._started = self._seconds = None
+
+    @property
+    def fetches(self):
+        """List of tensors to fetch in the last `session.run` of a step."""
+        return [] if self._exchange.gradients_ready is None else [self._exchange.gradients_ready]
+
+    def start_step(self):
+        """Has to be called when a step starts."""
+        self._started = time.time()
+
+    def end_step(self, fetched):
+        """Has to be called when a step has ended, with the values of `fetches`."""
+        self._seconds = fetched[0] - self._started if fetched else None
 
     def decides_to_stop(self, session, stop):
-        """Returns whether no further step is to be taken; logs which replica has other weights.
+        """Returns whether no further step is to be taken; logs which replica is slow, or has other weights.
 
         Args:
           session: the training's, a `tf.train.SingularMonitoredSession`.
           stop: the `stopping.StopRequest` of this replica; it is set if any replica's request is set.
         """
-        own = bool(session.should_stop()), stop.is_set, self.listener.has_saved
+        own = bool(session.should_stop()), stop.is_set, self._seconds, self.listener.has_saved
         self.listener.has_saved = False
-        ended, made, saved = zip(*self._group.all_gather(own))
+        ended, made, seconds, saved = zip(*self._group.all_gather(own))
+        if None not in seconds and self._group.is_first:
+            for index, times in self._pace.slow(seconds):
+                logging.warning("%s takes %.1f times as long for its part of a step as the others; they wait "
+                                "for it.", self._group.name(index), times)
         if any(made):
             stop.set()
         ends = any(ended) or any(made)

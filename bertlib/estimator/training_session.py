@@ -197,12 +197,12 @@ class TrainingSession:
           vote: the `replica_sync.StopVote`, by which all replicas end between the same two steps; None if
             this process trains alone.
         """
-        def is_over():
-            return (vote.decides_to_stop(session, self.config.stop_request) if vote
-                    else session.should_stop())
-
-        while not is_over():
-            session.run_step_fn(functools.partial(self._take_step, step))
+        if not vote:
+            while not session.should_stop():
+                session.run_step_fn(functools.partial(self._take_step, step))
+            return
+        while not vote.decides_to_stop(session, self.config.stop_request):
+            session.run_step_fn(functools.partial(self._take_step_with_replicas, step, vote))
 
     def ends_before(self, micro_batch):
         """Whether the training ends before that micro-batch of a step, an int: the step is then dropped."""
@@ -211,14 +211,23 @@ class TrainingSession:
 
     def _take_step(self, step, step_context):
         for micro_batch in range(step.micro_batches):
-            # Replicas stop between two steps only: they wait for each other in every step.
-            if not self.group and self.ends_before(micro_batch):
+            if self.ends_before(micro_batch):
                 step_context.request_stop()  # raises; the end of the session saves the last step
             if micro_batch < step.micro_batches - 1:
                 step_context.session.run(step.accumulate_op)
+        self._update(step_context, [step.spec.train_op, step.spec.loss])
+
+    def _take_step_with_replicas(self, step, vote, step_context):
+        vote.start_step()
+        for _ in range(step.micro_batches - 1):
+            step_context.session.run(step.accumulate_op)
+        vote.end_step(self._update(step_context, [step.spec.train_op, step.spec.loss, vote.fetches])[2])
+
+    def _update(self, step_context, fetches):
+        """Runs the train op with all hooks; returns what was fetched."""
         # A file beyond its limit is an OutOfRangeError, which a session takes for the input's end.
         with explaining_disk(self.config.model_dir):
-            step_context.run_with_hooks([step.spec.train_op, step.spec.loss])
+            return step_context.run_with_hooks(fetches)
 
 
 def explaining_disk(model_dir):

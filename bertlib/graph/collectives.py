@@ -31,7 +31,7 @@ class AllReduce:
     Attributes:
       replicas, index: how many there are, and which this one is.
       gradients_ready: the time in seconds at which all gradients of this replica were computed, float64
-        scalar; None before `sum_variables`.
+        scalar; None if no gradients are summed.
     """
 
     def __init__(self, group, gradient_dtype=None):

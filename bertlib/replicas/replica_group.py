@@ -33,6 +33,7 @@ import os
 import secrets
 import shutil
 import socket
+import statistics
 import threading
 import time
 
@@ -49,6 +50,8 @@ VARIABLE = "BERT_REPLICA"
 _SILENCE, _GRACE, _LAST_WORDS = 0.7, 0.15, 0.5
 # A network file system may show a new file that late.
 _SEEING_SECONDS = 30
+# A replica is slow that takes so many times the others' time to compute, over that many seconds.
+_SLOW, _SLOW_SECONDS = 3.0, 60.0
 
 # Errors of the system that are there again at another try.
 _REFUSALS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
@@ -436,3 +439,29 @@ def message_of(error):
     if isinstance(error, _OF_CODE):
         text = f"{type(error).__name__}: {text}"
     return text.partition("\n")[0].rstrip(".") + "."
+
+
+class Pace:
+    """Finds replicas that are far slower than the others, whatever the reason."""
+
+    def __init__(self, clock=time.monotonic):
+        self._clock = clock
+        self._begin()
+
+    def _begin(self):
+        self._since, self._steps = self._clock(), []
+
+    def slow(self, seconds):
+        """Takes how long each replica computed in a step; returns, once a minute, [(index, how many times the
+        others' time it took)] of slow ones."""
+        self._steps.append(seconds)
+        if self._clock() - self._since < _SLOW_SECONDS:
+            return []
+        totals = [sum(column) for column in zip(*self._steps)]
+        self._begin()
+        found = []
+        for index, total in enumerate(totals):
+            others = statistics.median(totals[:index] + totals[index + 1:])
+            if total > _SLOW * others > 0:
+                found.append((index, total / others))
+        return found

@@ -169,18 +169,18 @@ def vote_of(said):
 
 def test_one_replica_ends_all_and_a_request_to_stop_reaches_the_others():
     stop = stopping.StopRequest()
-    vote, training = vote_of(lambda own: (False, False, False))
+    vote, training = vote_of(lambda own: (False, False, None, False))
     assert not vote.decides_to_stop(training, stop)
     training.stops = True
     assert vote.decides_to_stop(training, stop) and not stop.is_set
-    vote, training = vote_of(lambda own: (True, False, False))
+    vote, training = vote_of(lambda own: (True, False, None, False))
     assert vote.decides_to_stop(training, stop) and not stop.is_set
-    vote, training = vote_of(lambda own: (False, True, False))
+    vote, training = vote_of(lambda own: (False, True, None, False))
     assert vote.decides_to_stop(training, stop) and stop.is_set
 
 
 def test_weights_are_compared_after_each_checkpoint_and_in_the_end():
-    vote, training = vote_of(lambda own: (False, False, False))
+    vote, training = vote_of(lambda own: (False, False, None, False))
     compared = []
     for saves, ends in ((False, False), (True, False), (False, False), (False, True)):
         if saves:
@@ -262,3 +262,16 @@ def test_weights_are_given_in_few_runs(limit, runs, monkeypatch):
     expected = [[index, 1] for index in range(4)] + [[b"of 1"]]
     names = ["v0", "v1", "v2", "v3", "words"]
     assert Threads(2).run(work) == [(2 * runs, names, expected), (runs, [], expected)]
+
+
+def test_a_replica_that_is_three_times_slower_for_a_minute_is_named(monkeypatch):
+    now, lines = [0.0], []
+    monkeypatch.setattr(replica_sync, "logging", types.SimpleNamespace(
+        warning=lambda text, *values: lines.append(text % values)))
+    vote, training = vote_of(lambda own: own)
+    vote._group.said = lambda own: [(False, False, seconds, False) for seconds in (1.0, 4.0, 1.0)]
+    vote._pace = replica_sync.replica_group.Pace(lambda: now[0])
+    for _ in range(30):
+        now[0] += 4.1
+        vote.decides_to_stop(training, stopping.StopRequest())
+    assert len(lines) == 2 and lines[0].startswith("replica 1 takes 4.0 times as long")

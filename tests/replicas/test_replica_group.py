@@ -12,7 +12,7 @@ import time
 import pytest
 
 from bertlib.replicas import replica_meeting, value_encoding
-from bertlib.replicas.replica_group import Group, ReplicaError
+from bertlib.replicas.replica_group import Group, Pace, ReplicaError
 
 
 class Meeting:
@@ -326,6 +326,14 @@ def test_a_stranger_is_not_let_in(meeting):
     stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
     assert run.run(lambda group: group.all_gather(group.index), groups) == [[0, 1]] * 2
     stranger.close()
+
+
+def test_pace_says_nothing_of_small_differences():
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    for _ in range(100):
+        now[0] += 1.0
+        assert pace.slow([1.0, 2.5, 1.2]) == []
 
 
 # --- Where replica 0 listens -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import threading
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import collectives
+from bertlib.graph.tensorflow_internals import control_flow_context
 from bertlib.replicas import replica_group
 from tf1._contrib import distribute
 from tf1._names.namespace import Namespace
@@ -53,6 +54,9 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
     position = {op: index for index, op in enumerate(tf.get_default_graph().get_operations())}
     in_turn = sorted((index for index, gradient in enumerate(found) if gradient is not None),
                      key=lambda index: position[found[index].op])
+    if all_reduce.gradients_ready is None and control_flow_context(tf.get_default_graph()) is None:
+        with tf.control_dependencies([found[index].op for index in in_turn]):
+            all_reduce.gradients_ready = tf.timestamp()
     dense = []
     for index in in_turn:
         gradient = found[index]
