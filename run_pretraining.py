@@ -252,7 +252,6 @@ def main(_):
                 settings, lambda: input_fn("eval_file"), evaluate,
                 "Words predicted correctly, of those masked",
                 {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"})
-            learning_curve.evaluate_missing_checkpoint(listeners)
             logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]),
                          settings.num_train_steps, settings.train_batch_size)
             trainer.train(input_fn("input_file", is_training=True), max_steps=settings.num_train_steps,

@@ -238,7 +238,6 @@ def main(_):
             listeners = learning_curve.create_listeners(
                 settings, lambda: input_fn("eval", False), evaluation.scores, "Answers to --predict_file",
                 evaluation.shown, full_score=100)
-            learning_curve.evaluate_missing_checkpoint(listeners)
             logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,
                          settings.train_batch_size)
             reader.train(input_fn("train", True), max_steps=num_train_steps, saving_listeners=listeners)

@@ -319,7 +319,6 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
                 "Entities of the development file",
                 {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"})
-            learning_curve.evaluate_missing_checkpoint(listeners)
             logging.info("Training on %d sentences, %d steps of %d.", len(data.splits["train"].sentences),
                          num_train_steps, settings.train_batch_size)
             tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,

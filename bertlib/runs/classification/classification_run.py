@@ -275,7 +275,6 @@ class _Phases:
             lambda input_fn: self._compute_metrics("dev", input_fn, None),
             f"Development set of {self._task.name or settings.task_name}",
             {f"eval_{name}": names[name] for name in self._task.metrics})
-        learning_curve.evaluate_missing_checkpoint(listeners)
         logging.info("Training on %d %s, %d steps of %d.", len(splits.training),
                      "windows" if settings.doc_stride else "examples", num_train_steps,
                      settings.train_batch_size)
