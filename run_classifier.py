@@ -60,17 +60,9 @@ FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
 def define_flags():
     """Defines the flags of this command."""
-    common_flags.define_classification_flags(PROCESSORS, XnliProcessor.LANGUAGES)
-    common_flags.define_custom_data_flags()
-    common_flags.define_column_flags()
-    common_flags.define_model_flags(max_seq_length=128)
-    common_flags.define_tokenizer_flags()
-    common_flags.define_training_flags()
+    common_flags.define_classification_flags()
     common_flags.define_export_flags()
-    common_flags.define_epoch_flags()
-    common_flags.define_input_flags()
-    common_flags.define_replica_flags()
-    common_flags.define_tpu_flags()
+    common_flags.define_fine_tuning_flags(max_seq_length=128)
 
 
 define_flags()

@@ -23,7 +23,6 @@ from bertlib.runs.settings import WEIGHTS
 from bertlib.system import files
 from bertlib.tasks import head, hub_encoder
 from bertlib.tasks.classification import classification_head
-from bertlib.tasks.classification.classifier_data import PROCESSORS, XnliProcessor
 import tokenization
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
@@ -41,16 +40,8 @@ def define_flags():
         flags.DEFINE_string("bert_hub_module_handle", None,
                             "Directory of the hub module, with saved_model.pb in it; or an address that the "
                             "cache $TFHUB_CACHE_DIR holds.")
-    common_flags.define_classification_flags(PROCESSORS, XnliProcessor.LANGUAGES)
-    common_flags.define_custom_data_flags()
-    common_flags.define_column_flags()
-    common_flags.define_model_flags(max_seq_length=128)
-    common_flags.define_tokenizer_flags()
-    common_flags.define_training_flags()
-    common_flags.define_epoch_flags()
-    common_flags.define_input_flags()
-    common_flags.define_replica_flags()
-    common_flags.define_tpu_flags()
+    common_flags.define_classification_flags()
+    common_flags.define_fine_tuning_flags(max_seq_length=128)
 
 
 define_flags()

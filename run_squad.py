@@ -93,14 +93,8 @@ def define_flags():
                           "that is best on --predict_file, and write it down.")
         flags.DEFINE_bool("verbose_logging", False,
                           "Log answers that cannot be found again in the context's spelling.")
-    common_flags.define_model_flags(max_seq_length=384)
-    common_flags.define_tokenizer_flags()
-    common_flags.define_training_flags()
     common_flags.define_export_flags()
-    common_flags.define_epoch_flags()
-    common_flags.define_input_flags()
-    common_flags.define_replica_flags()
-    common_flags.define_tpu_flags()
+    common_flags.define_fine_tuning_flags(max_seq_length=384)
 
 
 define_flags()
@@ -158,20 +152,11 @@ def validate_flags_or_throw(bert_config, settings=None):
                          "--tokens_per_micro_batch out.")
 
 
-def train_steps(settings, examples):
-    """The number of steps of the flags' epochs; as published, an epoch has as many windows as questions."""
-    return int(len(examples) / settings.train_batch_size * settings.num_train_epochs)
-
-
 def read_examples(settings):
     """Reads what flags ask for: {"train", "eval": list of `SquadExample`}, and the right answers, or None."""
     examples, gold = {}, None
     if settings.do_train:
         examples["train"] = read_squad_examples(settings.train_file, True, settings.version_2_with_negative)
-        if train_steps(settings, examples["train"]) < 1:
-            raise ValueError(f"{len(examples['train'])} questions and "
-                             f"--num_train_epochs={settings.num_train_epochs} make no batch of "
-                             f"--train_batch_size={settings.train_batch_size}. Lower the batch size.")
     if settings.do_predict or settings.do_eval:
         examples["eval"] = read_squad_examples(settings.predict_file, False, settings.version_2_with_negative)
     if settings.do_eval:
@@ -202,7 +187,8 @@ def main(_):
                                   init_checkpoint)
     examples, gold = read_examples(settings)
 
-    num_train_steps = train_steps(settings, examples.get("train", ()))
+    # As published, an epoch has as many windows as questions.
+    num_train_steps = estimator_setup.count_steps(settings, len(examples.get("train", ())), "questions")
     build_model_fn = functools.partial(
         model_fn_builder, bert_config, init_checkpoint=init_checkpoint,
         learning_rate=settings.learning_rate, num_train_steps=num_train_steps,

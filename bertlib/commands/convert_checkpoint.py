@@ -23,6 +23,7 @@ from bertlib.command_line import common_flags
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import model_files, output_files, tokenizer_files
 from bertlib.runs import checks, head_labels, model_config, run_record
+from bertlib.runs.settings import require_file
 from bertlib.system import files, locks
 import modeling
 import tokenization
@@ -129,11 +130,8 @@ def find_file(given, source, flag, *candidates):
         path = next(filter(tf.gfile.Exists, beside), None)
         if path is not None:
             given.set_default(flag, path)
-    elif tf.gfile.IsDirectory(path):
-        raise IsADirectoryError(f"--{flag}={path} is a directory; name the file.")
-    elif not tf.gfile.Exists(path):
-        raise FileNotFoundError(f"--{flag}={path}: there is no such file.")
-    return path
+        return path
+    return require_file(given, flag)
 
 
 def read_settings(given, source):
@@ -373,31 +371,20 @@ def write(output, kind, source, names, texts):
     with files.translate_disk_errors(output), contextlib.ExitStack() as stack:
         if os.path.isdir(output):
             stack.enter_context(locks.lock_directory(output))
-        return _write(output, kind, source, names, texts)
-
-
-def _write(output, kind, source, names, texts):
-    """`write`, into a directory that is locked or not there yet."""
-    before = list_replaced_files(output, kind)
-    # In the directory or above it, so that moving is renaming.
-    aside = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=files.existing_parent(output))
-    with locks.lock_file(aside):
-        return _write_through(aside, output, kind, source, names, texts, before)
-
-
-def _write_through(aside, output, kind, source, names, texts, before):
-    """`write`, by way of an empty directory, which is removed; `before` was in the way when it was made."""
-    try:
+        before = list_replaced_files(output, kind)
+        # In the directory or above it, so that moving is renaming.
+        aside = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=files.existing_parent(output))
+        stack.enter_context(locks.lock_file(aside))
+        stack.callback(shutil.rmtree, aside)
         if kind == "tensorflow":
             checkpoint_formats.write_tensorflow(os.path.join(aside, _TENSORFLOW_WEIGHTS), source, names)
         else:
             checkpoint_formats.write_safetensors(os.path.join(aside, _HUGGING_FACE_WEIGHTS), source, names)
         for name, content in texts.items():
-            with open(os.path.join(aside, name), "wb") as writer:
-                writer.write(content)
+            files.write_bytes(os.path.join(aside, name), content)
         os.makedirs(output, exist_ok=True)
         new = sorted(os.listdir(aside))
-        with locks.lock_directory(output):
+        with locks.lock_directory(output):  # it may have been made just now
             if list_replaced_files(output, kind) != before:
                 raise FileExistsError(f"--output={output}: another process wrote there meanwhile. Use "
                                       "another directory, or start again.")
@@ -405,8 +392,6 @@ def _write_through(aside, output, kind, source, names, texts, before):
                 os.replace(os.path.join(aside, name), os.path.join(output, name))
             for name in set(before) - set(new):
                 os.remove(os.path.join(output, name))
-    finally:
-        shutil.rmtree(aside)
     return new
 
 

@@ -70,14 +70,8 @@ def define_flags():
     with common_flags.section("Task", INPUT):
         flags.DEFINE_bool("label_all_pieces", False, "Train on all pieces of a word, rather than on the "
                           "first one.")
-    common_flags.define_model_flags(max_seq_length=128)
-    common_flags.define_tokenizer_flags()
-    common_flags.define_training_flags()
     common_flags.define_export_flags()
-    common_flags.define_epoch_flags()
-    common_flags.define_input_flags()
-    common_flags.define_replica_flags()
-    common_flags.define_tpu_flags()
+    common_flags.define_fine_tuning_flags(max_seq_length=128)
 
 
 # --- Flags and files -------------------------------------------------------------------------------------
@@ -229,15 +223,6 @@ def make_windows(settings, data, tokenizer):
     return found
 
 
-def train_steps(settings, windows):
-    """The number of steps in which the flags' epochs are done.
-
-    Raises:
-      ValueError: there is none, and a training is asked for.
-    """
-    return estimator_setup.count_steps(settings, len(windows.get("train", ())), "sentences")
-
-
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
@@ -257,7 +242,7 @@ def main(_):
     checks.check_starting_weights(settings, bert_config, head_shapes, settings.do_train, init_checkpoint)
     windows = make_windows(settings, data, tokenizer)
 
-    num_train_steps = train_steps(settings, windows)
+    num_train_steps = estimator_setup.count_steps(settings, len(windows.get("train", ())), "sentences")
     build_model_fn = functools.partial(
         tagging_head.model_fn_builder, bert_config, len(data.labels), init_checkpoint=init_checkpoint,
         learning_rate=settings.learning_rate, num_train_steps=num_train_steps,
