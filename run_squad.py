@@ -183,17 +183,14 @@ def main(_):
         settings, {name: filter(None, [getattr(settings, name)]) for name in ("train_file", "predict_file")},
         checks.list_overwritten_files(settings, _RESULT_FILES, ["train.tf_record"]))
     init_checkpoint = head_labels.starting_checkpoint(settings, head_labels.Head("questions"))
-    checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), settings.do_train,
-                                  init_checkpoint)
+    checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), init_checkpoint)
     examples, gold = read_examples(settings)
 
     # As published, an epoch has as many windows as questions.
     num_train_steps = estimator_setup.count_steps(settings, len(examples.get("train", ())), "questions")
     build_model_fn = functools.partial(
-        model_fn_builder, bert_config, init_checkpoint=init_checkpoint,
-        learning_rate=settings.learning_rate, num_train_steps=num_train_steps,
-        num_warmup_steps=int(num_train_steps * settings.warmup_proportion), use_tpu=settings.use_tpu,
-        use_one_hot_embeddings=settings.use_tpu)
+        model_fn_builder, bert_config, init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
+        **estimator_setup.schedule_arguments(settings, num_train_steps))
     model = estimator_setup.TrainableModel(
         bert_config, build_model_fn, functools.partial(feature_fields, is_training=True),
         trims_training_by_default=False)
@@ -202,9 +199,8 @@ def main(_):
         task_type="questions", task=f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
         train_data=run_record.hash_files([settings.train_file]) if settings.do_train else None,
         trim_padding=estimator_setup.trims_training(settings, model))
-    reader, step = estimator_setup.create_estimator(settings, model,
-                                                    predict_batch_size=settings.predict_batch_size,
-                                                    num_train_steps=num_train_steps)
+    reader, step = estimator_setup.create_estimator(settings, model, num_train_steps,
+                                                    predict_batch_size=settings.predict_batch_size)
     lengths = settings.max_seq_length, settings.doc_stride, settings.max_query_length
 
     @functools.cache  # a part that is evaluated several times is written once
@@ -214,9 +210,8 @@ def main(_):
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training,
                                                           path, settings.num_workers)
         logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
-        return input_fn_builder(path, settings.max_seq_length, is_training, drop_remainder=is_training,
-                                trim=step.trim if is_training else estimator_setup.trims_evaluation(settings),
-                                unequal_micro_batches=is_training and step.unequal_micro_batches)
+        return input_fn_builder(path, settings.max_seq_length,
+                                **estimator_setup.input_options(settings, step, is_training))
 
     evaluation = question_answering.Evaluation(settings, reader, examples.get("eval"), gold, tokenizer)
     with estimator_setup.locked_directories(settings, record):

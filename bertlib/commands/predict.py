@@ -27,6 +27,7 @@ from bertlib.output_directory import output_files
 from bertlib.replicas import replica_group
 from bertlib.rows import columns, tables
 from bertlib.runs import checks, run_record
+from bertlib.runs.settings import require_file
 from bertlib.serving import questions
 from bertlib.system import files, locks, terminal
 
@@ -252,13 +253,13 @@ def main(_):
     settings = common_flags.read_settings()
     if settings.model_dir is None:
         raise ValueError("--model_dir is required: the output directory of a training.")
-    if settings.input_file != "-" and not files.exists(settings.input_file):
-        raise FileNotFoundError(f"--input_file={settings.input_file}: there is no such file.")
+    if settings.input_file != "-":
+        require_file(settings, "input_file")
     if files.is_directory(settings.output_file):
         raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
-    checks.refuse_overwriting(settings, {"input_file": [settings.input_file]} if settings.input_file != "-"
-                              else {}, {"output_file": [settings.output_file]} if settings.output_file != "-"
-                              else {})
+    read, written = ({name: [getattr(settings, name)]} if getattr(settings, name) != "-" else {}
+                     for name in ("input_file", "output_file"))
+    checks.refuse_overwriting(settings, read, written)
     group = replica_group.current()
     check_replicas(settings, group)
     with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,
