@@ -16,7 +16,6 @@ import shutil
 import tempfile
 
 from absl import flags, logging
-import tensorflow.compat.v1 as tf
 
 from bertlib.command_line import common_flags
 
@@ -109,7 +108,7 @@ def open_input(given):
 
 def input_directory(source):
     """Where the input's other files are."""
-    return source.path if tf.gfile.IsDirectory(source.path) else os.path.dirname(source.path)
+    return source.path if files.is_directory(source.path) else os.path.dirname(source.path)
 
 
 def input_record(source):
@@ -127,7 +126,7 @@ def find_file(given, source, flag, *candidates):
     path = getattr(given, flag)
     if path is None:
         beside = (os.path.join(input_directory(source), name) for name in candidates)
-        path = next(filter(tf.gfile.Exists, beside), None)
+        path = next(filter(files.exists, beside), None)
         if path is not None:
             given.set_default(flag, path)
         return path
@@ -171,7 +170,7 @@ def read_vocabulary(given, source, vocab_size):
     """
     path = find_file(given, source, "vocab_file", _VOCABULARY, _TOKENIZER)
     pieces = os.path.join(input_directory(source), output_files.SENTENCE_PIECES)
-    if path is None and tf.gfile.Exists(pieces):
+    if path is None and files.exists(pieces):
         raise ValueError(f"{pieces} is the model's vocabulary, and Hugging Face's BERT has no tokenizer for "
                          "it. With --weights_only --to=tensorflow the weights are taken out with it.")
     if path is None:
@@ -182,8 +181,7 @@ def read_vocabulary(given, source, vocab_size):
         record = input_record(source)
         if record:
             output_files.check_vocabulary(input_directory(source), record, path)
-        with tf.gfile.GFile(path, "rb") as reader:
-            return reader.read()
+        return files.read_bytes(path)
     model = files.read_json_object(path).get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
     wrong = _find_id_problem(ids, vocab_size)
@@ -338,11 +336,10 @@ def copy_weights(given, source):
                 for name in (_TOKENIZER_CONFIG, output_files.SENTENCE_PIECES)}}
     texts = {}
     for name, path in paths.items():
-        if path is not None and tf.gfile.Exists(path):
+        if path is not None and files.exists(path):
             if name.endswith(".json"):
                 files.read_json_object(path)  # complains if it is none
-            with tf.gfile.GFile(path, "rb") as reader:
-                texts[name] = reader.read()
+            texts[name] = files.read_bytes(path)
     head = head_labels.read_head(source)
     if head and head.labels and head_labels.has_trained_names(head):
         texts[output_files.LABELS] = model_files.format_labels(head.labels)

@@ -151,11 +151,6 @@ def _format_lines(predictor, prepared):
                                     if made is None else next(found)) for question, made in prepared]
 
 
-def _is_complete_input(name):
-    """Whether all lines of an input are there: those of a pipe may come one by one."""
-    return files.is_remote(name) or os.path.isfile(name)
-
-
 def _translate_damage(found, name):
     """Yields what is found in a file; a damaged one, compressed, is a ValueError."""
     try:
@@ -185,7 +180,8 @@ def run(settings, predictor):
     replicas = replica_group.current()
     with open_streams(settings) as (lines, output):
         name = "standard input" if settings.input_file == "-" else settings.input_file
-        is_whole = _is_complete_input(settings.input_file)
+        # The lines of a pipe may come one by one.
+        is_whole = files.is_remote(settings.input_file) or os.path.isfile(settings.input_file)
         asked = source.read(lines, name,
                             settings.input_format or questions.format_from_name(settings.input_file),
                             ahead=columns.LOOKAHEAD_ROWS if is_whole else 0)

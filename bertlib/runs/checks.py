@@ -211,10 +211,8 @@ def list_overwritten_files(settings, result_names, training_names):
 
 def _list_model_files(settings):
     """{flag: files} of the model that a command reads."""
-    found = {}
-    for flag in ("vocab_file", "spm_model_file", "bert_config_file"):
-        if flag in settings and getattr(settings, flag):
-            found[flag] = [getattr(settings, flag)]
+    found = {flag: [getattr(settings, flag)] for flag in model_files.FILE_FLAGS
+             if flag in settings and getattr(settings, flag)}
     if "init_checkpoint" in settings and settings.init_checkpoint:
         found["init_checkpoint"] = list_checkpoint_files(settings.init_checkpoint)
     return found

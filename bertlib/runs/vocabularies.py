@@ -237,14 +237,13 @@ def _check_supported(settings, said):
 
 def _added_tokens(said, path):
     """What files of a tokenizer keep whole in a text, besides the special tokens."""
-    added = {token: file for token, file in said.added if token not in tokenization.SPECIAL_TOKENS}
-    vocabulary = tokenization.load_vocab(path) if added else ()
-    for token, file in added.items():
-        if token not in vocabulary:
+    known = {*tokenization.SPECIAL_TOKENS, *tokenization.load_vocab(path)}
+    for token, file in said.added:
+        if token not in known:
             raise ValueError(f"{file} adds the token {token!r}, which {path} does not have: texts with it "
                              "would become other tokens. Add it to that file, in the line after its id, or "
                              "remove it here.")
-    return list(added)
+    return tokenizer_files.added_tokens(said)
 
 
 # The largest share of a vocabulary that may be unreachable for the case that is taken by default.
