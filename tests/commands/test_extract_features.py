@@ -257,7 +257,7 @@ def test_what_fails_leaves_no_file(tmp_path):
     (dict(output_file="."), "is a directory"),
     (dict(init_checkpoint=None), "--init_checkpoint is required"),
     (dict(max_seq_length=41), "max_position_embeddings=40"),
-    (dict(input_file="."), "--input_file=. is a directory; name a file"),
+    (dict(input_file="."), "--input_file=. is a directory; name the file"),
     (dict(use_tpu=True), "TPUs are not supported")], ids=str)
 def test_what_cannot_be_is_refused_before_anything_is_written(scripts, tiny_model, tmp_path, changes,
                                                               complaint):
