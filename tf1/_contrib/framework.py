@@ -10,8 +10,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files
-from tf1._names import internals
-from tf1._names.namespace import Namespace
 
 # --- Scopes of arguments -----------------------------------------------------------------------------------
 
@@ -312,17 +310,3 @@ def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, r
     saver = tf.train.Saver({name: slices if len(slices) > 1 else slices[0]
                             for name, slices in named.items()}, reshape=reshape_variables)
     return lambda session: saver.restore(session, checkpoint_files.escape_prefix(model_path))
-
-
-nest = Namespace("tf.contrib.framework.nest", dict(is_sequence=internals.nest.is_nested),
-                 lambda: internals.nest)
-deprecated, deprecated_args = internals.deprecated, internals.deprecated_args
-smart_cond, smart_constant_value = internals.smart_cond, internals.smart_constant_value
-
-NAMES = ("add_arg_scope", "add_model_variable", "arg_scope", "arg_scope_func_key", "arg_scoped_arguments",
-         "assign_from_checkpoint", "assign_from_checkpoint_fn", "assign_from_values", "assign_from_values_fn",
-         "current_arg_scope", "deprecated", "deprecated_args", "filter_variables", "get_local_variables",
-         "get_model_variables", "get_trainable_variables", "get_unique_variable", "get_variable_full_name",
-         "get_variables", "get_variables_by_name", "get_variables_by_suffix", "get_variables_to_restore",
-         "has_arg_scope", "local_variable", "model_variable", "nest", "smart_cond", "smart_constant_value",
-         "variable")

@@ -15,10 +15,6 @@ from tf1._names import internals
 _CONTROL_FLOW = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}
 _CONTROL_FLOW |= {f"Ref{name}" for name in _CONTROL_FLOW}
 
-NAMES = ("SubGraphView", "add_control_inputs", "copy_with_input_replacements", "filter_ts",
-         "filter_ts_from_regex", "get_backward_walk_ops", "get_forward_walk_ops", "reroute_ts", "select_ops",
-         "sgv")
-
 
 # --- Choosing ops and tensors ----------------------------------------------------------------------------
 

@@ -2,7 +2,11 @@
 
 import tensorflow.compat.v1 as tf
 
+from tf1._contrib import framework
+from tf1._names import keyed_random
 
+
+@framework.add_arg_scope
 def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, variables_collections=None,
                outputs_collections=None, trainable=True, begin_norm_axis=1, begin_params_axis=-1, scope=None):
     """Layer normalization (Ba et al. 2016, arXiv:1607.06450), variables LayerNorm/beta, LayerNorm/gamma.
@@ -33,6 +37,7 @@ def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, 
         return _finished(outputs, inputs, activation_fn, outputs_collections)
 
 
+@framework.add_arg_scope
 def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, activation_fn=None,
                param_initializers=None, updates_collections=tf.GraphKeys.UPDATE_OPS, is_training=True,
                reuse=None, variables_collections=None, outputs_collections=None, trainable=True, scope=None,
@@ -87,6 +92,7 @@ def _bessel(inputs):
     return count / tf.maximum(count - 1, 1)
 
 
+@framework.add_arg_scope
 def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn=None, normalizer_params=None,
                     weights_initializer=None, weights_regularizer=None, biases_initializer="zeros",
                     biases_regularizer=None, reuse=None, variables_collections=None, outputs_collections=None,
@@ -139,6 +145,7 @@ def collect_named_outputs(collections, alias, outputs):
     return outputs
 
 
+@framework.add_arg_scope
 def flatten(inputs, outputs_collections=None, scope=None):
     """Returns [batch, everything else]."""
     with tf.name_scope(scope, "Flatten", [inputs]):
@@ -148,9 +155,21 @@ def flatten(inputs, outputs_collections=None, scope=None):
         return outputs
 
 
+@framework.add_arg_scope
+def dropout(inputs, keep_prob=0.5, noise_shape=None, is_training=True, outputs_collections=None,
+            scope=None, seed=None):
+    """tf.contrib.layers.dropout, with the mask of `tf.nn.dropout`."""
+    outputs = keyed_random.layer_dropout(inputs, 1.0 - keep_prob, noise_shape, seed, is_training, scope)
+    tf.add_to_collections(outputs_collections or [], outputs)
+    return outputs
+
+
 def xavier_initializer(uniform=True, seed=None, dtype=tf.float32):
     """Weights of variance 2 / (inputs + outputs) (Glorot and Bengio 2010), uniform or normal."""
     return (tf.glorot_uniform_initializer if uniform else tf.glorot_normal_initializer)(seed, dtype)
+
+
+xavier_initializer_conv2d = xavier_initializer
 
 
 def variance_scaling_initializer(factor=2.0, mode="FAN_IN", uniform=False, seed=None, dtype=tf.float32):

@@ -351,7 +351,3 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
 def transpose_batch_time(x):
     """Returns a tensor with its first two dimensions exchanged."""
     return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
-
-
-NAMES = ("CoupledInputForgetGateLSTMCell", "LSTMBlockCell", "LSTMBlockFusedCell", "LayerNormBasicLSTMCell",
-         "SRUCell", "TimeReversedFusedRNN", "stack_bidirectional_dynamic_rnn", "transpose_batch_time")

@@ -13,9 +13,8 @@ from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.estimator import estimator
-from bertlib.graph import randomness
-from tf1._contrib import summary
+from bertlib.estimator import estimator, evaluation
+from tf1._names import summary
 from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import script_config, script_estimator
 
@@ -91,12 +90,12 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
     sizes = {len(array) for array in tf.nest.flatten(data)}
     if len(sizes) != 1:
         raise ValueError(f"numpy_input_fn: the arrays have different numbers of examples: {sorted(sizes)}.")
+    size = sizes.pop()
 
     def input_fn():
         dataset = tf.data.Dataset.from_tensor_slices(data)
         if shuffle:
-            seed = randomness.philox_key(randomness.graph_seed(), randomness.new_site("shuffle")) >> 1
-            dataset = dataset.shuffle(sizes.copy().pop(), seed=seed)
+            dataset = dataset.shuffle(size)
         return dataset.repeat(num_epochs).batch(batch_size)
     return input_fn
 
@@ -200,6 +199,55 @@ class _Evaluator(tf.train.CheckpointSaverListener):
                 self._estimator.model_dir, "export", exporter.name),
             checkpoint_path=self._estimator.latest_checkpoint(), eval_result=self.metrics,
             is_the_final_export=is_the_final_export)
+
+
+class InMemoryEvaluatorHook(tf.train.SessionRunHook):
+    """Evaluates the weights that training has: before its first step, every so many steps and at its end.
+
+    The results go where `Estimator.evaluate` puts them. The weights pass through a temporary file, so that
+    the training has no other checkpoints than without this hook.
+    """
+
+    def __init__(self, estimator, input_fn, steps=None, hooks=None, name=None, every_n_iter=100):
+        """Creates a hook for `Estimator.train`.
+
+        Args:
+          estimator: the `Estimator` that trains.
+          input_fn, steps, hooks, name: of its evaluation.
+          every_n_iter: steps between two evaluations.
+
+        Raises:
+          ValueError: every_n_iter is not positive, or estimator is none.
+        """
+        if every_n_iter is None or every_n_iter <= 0:
+            raise ValueError(f"InMemoryEvaluatorHook: invalid every_n_iter={every_n_iter}; it must be "
+                             "positive.")
+        if not isinstance(estimator, script_estimator.Estimator):
+            raise ValueError(f"This hook is for a tf.estimator.Estimator, not {type(estimator).__name__}.")
+        self._estimator, self._evaluation = estimator, (input_fn, steps, hooks)
+        self._name, self._every = name, every_n_iter
+        self._weights = None
+        self._steps = self._evaluated = 0
+
+    def begin(self):
+        self._weights = evaluation.SessionWeights()
+        self._steps = self._evaluated = 0
+
+    def after_create_session(self, session, coord):
+        self._evaluate(session)
+
+    def after_run(self, run_context, run_values):
+        self._steps += 1
+        if self._steps - self._evaluated >= self._every:
+            self._evaluate(run_context.session)
+
+    def end(self, session):
+        self._evaluate(session)
+
+    def _evaluate(self, session):
+        self._evaluated = self._steps
+        with self._weights.saved(session) as checkpoint:
+            self._estimator.evaluate(*self._evaluation, checkpoint_path=checkpoint, name=self._name)
 
 
 # --- Exporters -------------------------------------------------------------------------------------------
@@ -388,7 +436,7 @@ def stop_if_no_increase_hook(estimator, metric_name, max_steps_without_increase,
     Other arguments are those of `stop_if_higher_hook`.
     """
     def should_stop():
-        history = [(step, value) for step, value in _history(estimator, metric_name, eval_dir, min_steps)]
+        history = _history(estimator, metric_name, eval_dir, min_steps)
         return _steps_since_maximum(history) >= max_steps_without_increase
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 

@@ -42,6 +42,12 @@ def own_names(module, *names):
     return {name: getattr(module, name) for name in names}
 
 
+def defined_names(module):
+    """{name: object} of the public functions and classes that a module defines itself."""
+    return {name: value for name, value in vars(module).items()
+            if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__}
+
+
 class ModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports modules that a function makes."""
 

@@ -8,7 +8,6 @@ from absl import logging as _absl_logging
 import tensorflow.compat.v1 as _tf
 
 from bertlib.estimator import estimator as _estimator
-from tf1._contrib import others
 from tf1._names import canned, estimator_parts, examples, keyed_random
 from tf1._names import internals as _internals
 from tf1._names.namespace import Namespace as _Namespace
@@ -29,8 +28,7 @@ def _run_app(main=None, argv=None):
     _tf.app.run(main or sys.modules["__main__"].main, argv)
 
 
-DATA = dict(parallel_interleave=others.parallel_interleave,
-            shuffle_and_repeat=keyed_random.shuffle_and_repeat)
+DATA = _own_names(keyed_random, "parallel_interleave", "shuffle_and_repeat")
 app = _Namespace("tf.app", dict(run=_run_app), lambda: _tf.app)
 nn = _Namespace("tf.nn", dict(dropout=keyed_random.dropout), lambda: _tf.nn)
 layers = _Namespace("tf.layers", dict(dropout=keyed_random.layer_dropout,

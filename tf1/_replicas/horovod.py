@@ -9,8 +9,8 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.graph import collectives
 from bertlib.replicas import replica_group
+from tf1._contrib.optimizers import WrappedOptimizer
 from tf1._names.namespace import ModuleFinder, Namespace
-from tf1._names.wrapped_optimizer import WrappedOptimizer
 from tf1._replicas import broadcast, gradients, horovod_mode
 
 

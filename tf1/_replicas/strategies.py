@@ -1,4 +1,4 @@
-"""tf.contrib.distribute: strategies over the devices of one machine."""
+"""Strategies: those of tf.contrib.distribute over the devices of one machine, and that of a replica."""
 
 import collections
 import contextlib
@@ -69,7 +69,7 @@ def _cross_device_ops(*args, **kwargs):
 OF_REPLICAS = dict(MirroredStrategy=Replicas, MultiWorkerMirroredStrategy=Replicas, experimental=Namespace(
     "tf.distribute.experimental", dict(MultiWorkerMirroredStrategy=Replicas),
     lambda: tf.distribute.experimental))
-NAMES = dict(
+CONTRIB = dict(
     AllReduceCrossDeviceOps=_cross_device_ops, AllReduceCrossTowerOps=_cross_device_ops,
     CollectiveAllReduceStrategy=collective_all_reduce_strategy, DistributeConfig=DistributeConfig,
     MirroredStrategy=mirrored_strategy, OneDeviceStrategy=tf.distribute.OneDeviceStrategy,
