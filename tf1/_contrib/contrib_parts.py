@@ -80,7 +80,6 @@ def _contrib_namespace(module, own, base=None):
     return Namespace(f"tf.contrib.{module}", own, base, _explain(module))
 
 
-
 _MODULES = {
     "autograph": dict(convert=internals.autograph_convert,
                       do_not_convert=tf.autograph.experimental.do_not_convert,

@@ -266,8 +266,7 @@ class Exporter(object):
 class _SavedModelExporter(Exporter):
     """Exports by `Estimator.export_saved_model`."""
 
-    def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False,
-                 exports_to_keep=None):
+    def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False, exports_to_keep=5):
         if exports_to_keep is not None and exports_to_keep < 1:
             raise ValueError(f"exports_to_keep is {exports_to_keep}; "
                              "it must be positive, or None to keep all.")
@@ -293,7 +292,7 @@ class FinalExporter(_SavedModelExporter):
     """Exports once, when training ends."""
 
     def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False):
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep=None)
 
     def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
         return self._save(estimator, export_path, checkpoint_path) if is_the_final_export else None
@@ -301,9 +300,6 @@ class FinalExporter(_SavedModelExporter):
 
 class LatestExporter(_SavedModelExporter):
     """Exports after every evaluation and keeps the newest exports."""
-
-    def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False, exports_to_keep=5):
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
 
     def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
         return self._save(estimator, export_path, checkpoint_path)

@@ -2,7 +2,6 @@
 
 import logging as _python_logging
 import sys
-import types
 
 from absl import logging as _absl_logging
 import tensorflow.compat.v1 as _tf
@@ -66,7 +65,8 @@ def _no_estimator(name):
             "--names` lists what is.")
 
 
-estimator = _Namespace("tf.estimator", dict(
+_INPUTS = _own_names(estimator_parts, "numpy_input_fn", "pandas_input_fn")
+_ESTIMATOR = dict(
     DNNClassifier=canned.DNNClassifier,
     Estimator=script_estimator.Estimator, RunConfig=script_config.RunConfig,
     **_own_names(_estimator, "EstimatorSpec", "ModeKeys"),
@@ -75,10 +75,10 @@ estimator = _Namespace("tf.estimator", dict(
     **_own_names(_tf.train, *_HOOKS),
     experimental=_Namespace("tf.estimator.experimental", STOPPING, explain=_no_estimator),
     export=_Namespace("tf.estimator.export", _EXPORT, explain=_no_estimator),
-    inputs=_Namespace("tf.estimator.inputs", _own_names(estimator_parts, "numpy_input_fn", "pandas_input_fn"),
-                      explain=_no_estimator),
+    inputs=_Namespace("tf.estimator.inputs", _INPUTS, explain=_no_estimator),
     tpu=_Namespace("tf.estimator.tpu", TPU, explain=_no_estimator),
-), explain=_no_estimator)
+)
+estimator = _Namespace("tf.estimator", _ESTIMATOR, explain=_no_estimator)
 
 
 class _MetricKeys:
@@ -109,7 +109,8 @@ class _PredictionKeys:
     TOP_K = "top_k"
 
 
-# What programs took from the files of the Estimator, and is not in tf.estimator.
-estimator_internals = types.SimpleNamespace(
-    estimator=estimator, export_output=_internals.export_output, MetricKeys=_MetricKeys,
-    PredictionKeys=_PredictionKeys, **_own_names(_tf.train, "NewCheckpointReader"))
+# The names of all files of the Estimator, from any of which programs take them. The last of a name counts.
+every_estimator_name = _Namespace("tf.estimator", {
+    **STOPPING, **TPU, **_INPUTS, **_EXPORT, **_ESTIMATOR, "estimator": estimator,
+    "export_output": _internals.export_output, "MetricKeys": _MetricKeys, "PredictionKeys": _PredictionKeys,
+    "NewCheckpointReader": _tf.train.NewCheckpointReader}, explain=_no_estimator)

@@ -29,11 +29,12 @@ _ATTRIBUTES_LEFT_OUT = ("_class", "_output_shapes", "container", "metadata", "sh
 _IGNORE_EXTERNAL_STATE = 1
 
 
-class InputPosition(object):
-    """The iterators that a graph reads from.
+class InputPosition(tf.train.SessionRunHook):
+    """The iterators that a graph reads from, and the hook that knows whether they had a batch left.
 
     Attributes:
       moved: whether `restore` brought them elsewhere than to their beginning.
+      has_trained: whether a step was taken.
     """
 
     def __init__(self, graph):
@@ -42,7 +43,7 @@ class InputPosition(object):
                    if op.type in _ITERATORS and _consumers(op, "IteratorGetNext")]
         self._batches = [list(_consumers(handle.op, "IteratorGetNext")[0].outputs) for handle in handles]
         self._start = None
-        self.moved = False
+        self.moved = self.has_trained = False
         if not handles:
             return
         digest = _Digest(graph)
@@ -63,8 +64,14 @@ class InputPosition(object):
                     prefix=self._path, tensor_names=[name], shape_and_slices=[""], dtypes=[tf.variant])[0])
                 for name, handle in zip(states, handles)])
 
+    def after_run(self, run_context, run_values):
+        self.has_trained = True
+
     def restore(self, session, checkpoint, step, batches_per_step=1):
         """Brings the input to where a checkpoint was saved, or says why not and leaves it at its beginning.
+
+        To be called before the first step, when all hooks have initialized iterators: a model_fn's hooks may
+        initialize the input.
 
         Args:
           session: a raw session whose iterators are initialized.
@@ -210,48 +217,6 @@ def _hash(parts):
         part = part.encode() if isinstance(part, str) else part
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
-
-
-class Keeper(tf.train.SessionRunHook):
-    """Moves the input to its position in a checkpoint, and saves the position with each new checkpoint.
-
-    Attributes:
-      listener: the CheckpointSaverListener that saves the position.
-    """
-
-    def __init__(self, graph, model_dir, checkpoint):
-        """Finds the iterators of the graph, which holds the input and nothing else yet.
-
-        Args:
-          graph: the current graph.
-          model_dir: directory of the checkpoints.
-          checkpoint: prefix of the checkpoint whose position is restored; None for the input's beginning.
-        """
-        self._position, self._checkpoint = InputPosition(graph), checkpoint
-        self._has_trained = False
-        self.listener = Listener(self._position, model_dir)
-
-    @property
-    def was_at_end(self):
-        """Whether no step was taken because the restored position was the end of the input."""
-        return self._position.moved and not self._has_trained
-
-    def begin(self):
-        self._global_step = tf.train.get_global_step()
-
-    def restore(self, session, batches_per_step):
-        """Moves the input. To be called before the first step, when all hooks have initialized iterators: a
-        model_fn's hooks may initialize the input.
-
-        Args:
-          session: a raw session.
-          batches_per_step: number of batches that one step takes.
-        """
-        step = int(session.run(self._global_step))
-        self._position.restore(session, self._checkpoint, step, batches_per_step)
-
-    def after_run(self, run_context, run_values):
-        self._has_trained = True
 
 
 class Listener(tf.train.CheckpointSaverListener):

@@ -75,23 +75,6 @@ _ESTIMATOR_ROOTS = ("tensorflow.python.estimator", "tensorflow_estimator", "tens
                     "tensorflow_estimator.python.estimator.api._v1.estimator")
 
 
-class _FirstOf:
-    """The names of several modules; the first that has one gives it."""
-
-    def __init__(self, *modules):
-        self._modules = modules
-        self._explain = modules[0]._explain
-
-    def __getattr__(self, name):
-        for module in self._modules:
-            if hasattr(module, name):
-                return getattr(module, name)
-        return getattr(self._modules[0], name)  # whose error says what to use
-
-    def __dir__(self):
-        return sorted({name for module in self._modules for name in dir(module)})
-
-
 def _with_packages(names):
     """Dotted names and the packages that they are in."""
     parts = [name.split(".") for name in names]
@@ -106,12 +89,10 @@ def _files():
         found.update({f"tensorflow.contrib.{part}.{name}": base for name in _with_packages(names.split())})
     found["tensorflow.tools.graph_transforms"] = Namespace("tensorflow.tools.graph_transforms", dict(
         TransformGraph=others.transform_graph))
-    estimator = tensorflow_names.estimator
-    every = _FirstOf(estimator, estimator.export, estimator.inputs, estimator.tpu, estimator.experimental,
-                     tensorflow_names.estimator_internals)
+    estimator = tensorflow_names.every_estimator_name
     for root in _ESTIMATOR_ROOTS:
-        found.update({f"{root}.{name}": every for name in _with_packages(_ESTIMATOR_FILES.split())})
-        found.update(dict.fromkeys(_with_packages([root]) - {"tensorflow", "tensorflow.python"}, every))
+        found.update({f"{root}.{name}": estimator for name in _with_packages(_ESTIMATOR_FILES.split())})
+        found.update(dict.fromkeys(_with_packages([root]) - {"tensorflow", "tensorflow.python"}, estimator))
     return found
 
 
@@ -159,7 +140,7 @@ def _part(module, name, full):
     try:
         found = getattr(module, name)
     except AttributeError as error:
-        if isinstance(module, (Namespace, _FirstOf)):
+        if isinstance(module, Namespace):
             raise ImportError(str(error), name=full) from None
         return None
     return found if isinstance(found, types.ModuleType) else None

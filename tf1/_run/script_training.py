@@ -80,19 +80,18 @@ class TrainingSession(training_session.TrainingSession):
         """Takes the arguments of the core's session, and those of `warm_start` in place of a checkpoint."""
         super().__init__(*arguments)
         self._warm_start_from = warm_start_from
-        self._position = None  # the `input_position.Keeper`, unless the input starts at the global step
+        self._position = None  # `input_position.InputPosition`, unless the input starts at the global step
         self._continues_input = not script_divides_work()  # with Horovod each process reads its own input
 
     def run(self):
         super().run()
-        if self._position and self._position.was_at_end:
+        if self._position and self._position.moved and not self._position.has_trained:
             # The checkpoint was written at the end of the input: the input begins anew.
             self._continues_input = False
             super().run()
 
     def make_position_hooks(self):
-        self._position = input_position.Keeper(
-            tf.get_default_graph(), self.config.model_dir, self.checkpoint if self._continues_input else None)
+        self._position = input_position.InputPosition(tf.get_default_graph())
         if self.group and not script_divides_work() and self.checkpoint is None:
             return [self._position, broadcast.BroadcastHook(self.group)]
         return [self._position]
@@ -117,7 +116,7 @@ class TrainingSession(training_session.TrainingSession):
 
     def make_saving_hooks(self, step, scaffold, listeners):
         if self._position:
-            listeners = [*listeners, self._position.listener]
+            listeners = [*listeners, input_position.Listener(self._position, self.config.model_dir)]
         given = [*step.input_hooks, *self.hooks, *step.spec.training_chief_hooks, *step.spec.training_hooks]
         savers = [hook for hook in given if isinstance(hook, tf.train.CheckpointSaverHook)]
         if not savers:
@@ -133,7 +132,9 @@ class TrainingSession(training_session.TrainingSession):
 
     def take_steps(self, session, step, vote):
         if self._position:
-            self._position.restore(session.raw_session(), step.micro_batches)
+            raw_session = session.raw_session()
+            self._position.restore(raw_session, self.checkpoint if self._continues_input else None,
+                                   int(raw_session.run(tf.train.get_global_step())), step.micro_batches)
         super().take_steps(session, step, vote)
 
     def ends_before(self, micro_batch):
