@@ -21,15 +21,10 @@ class DecoupledWeightDecayExtension(object):
         self._weight_decay = weight_decay
         super().__init__(*args, **kwargs)
 
-    def minimize(self, loss, global_step=None, var_list=None, gate_gradients=tf.train.Optimizer.GATE_OP,
-                 aggregation_method=None, colocate_gradients_with_ops=False, name=None, grad_loss=None,
-                 decay_var_list=None):
+    def minimize(self, *args, decay_var_list=None, **kwargs):
         """The optimizer's `minimize`; only the variables of decay_var_list decay, and all if it is None."""
         self._choose(decay_var_list)
-        return super().minimize(
-            loss, global_step=global_step, var_list=var_list, gate_gradients=gate_gradients,
-            aggregation_method=aggregation_method, name=name, grad_loss=grad_loss,
-            colocate_gradients_with_ops=colocate_gradients_with_ops)
+        return super().minimize(*args, **kwargs)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None, decay_var_list=None):
         """The optimizer's `apply_gradients`; decay_var_list is that of `minimize`."""
@@ -337,14 +332,11 @@ class LossScaleOptimizer(WrappedOptimizer):
         super().__init__(opt, "LossScaleOptimizer")
         self._manager = loss_scale_manager
 
-    def compute_gradients(self, loss, var_list=None, gate_gradients=tf.train.Optimizer.GATE_OP,
-                          aggregation_method=None, colocate_gradients_with_ops=False, grad_loss=None):
+    def compute_gradients(self, loss, *args, **kwargs):
         """Returns (gradient of the loss, variable) pairs: those of the scaled loss, divided by the scale."""
         scale = self._manager.get_loss_scale()
         loss = loss() if callable(loss) else loss
-        pairs = super().compute_gradients(
-            loss * tf.cast(scale, loss.dtype), var_list, gate_gradients, aggregation_method,
-            colocate_gradients_with_ops, grad_loss)
+        pairs = super().compute_gradients(loss * tf.cast(scale, loss.dtype), *args, **kwargs)
         return [(gradient if gradient is None else _scaled(gradient, 1.0 / scale), variable)
                 for gradient, variable in pairs]
 

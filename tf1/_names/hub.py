@@ -9,9 +9,7 @@ import importlib
 import importlib.util
 
 from bertlib.checkpoints import hub_export, hub_module
-from tf1._names.namespace import Namespace
-
-Module, ModuleSpec, load_module_spec = hub_module.Module, hub_module.ModuleSpec, hub_module.load_module_spec
+from tf1._names.namespace import Namespace, own_names
 
 # Name of the package: the module of it that has the name.
 _OF_THE_PACKAGE = {"KerasLayer": "keras_layer", "load": "module_v2", "resolve": "module_v2"}
@@ -50,8 +48,7 @@ class _Package:
 
 
 hub = Namespace("tensorflow_hub", dict(
-    Module=Module, ModuleSpec=ModuleSpec, add_signature=hub_export.add_signature,
-    attach_message=hub_export.attach_message, create_module_spec=hub_module.create_module_spec,
-    load_module_spec=load_module_spec), _Package, _explain)
+    **own_names(hub_module, "Module", "ModuleSpec", "create_module_spec", "load_module_spec"),
+    **own_names(hub_export, "add_signature", "attach_message")), _Package, _explain)
 # So that modules of the installed package are found under ours.
 hub.__path__ = _find_package()
