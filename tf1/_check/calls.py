@@ -19,8 +19,7 @@ _ARRAYS = {"numpy.array", "numpy.asarray", "tf.constant", "tf.convert_to_tensor"
 _TENSORS = {f"tf.{name}" for name in ("argmax", "cast", "equal", "reduce_mean", "reduce_sum", "squeeze",
                                       "to_float", "to_int32", "nn.sigmoid", "nn.softmax")}
 # Functions of tf.logging: the levels of these names.
-_LOGS = {"debug": "DEBUG", "error": "ERROR", "fatal": "FATAL", "info": "INFO", "warn": "WARN",
-         "warning": "WARN"}
+_LOGS = {"warning": "WARN", **{name: name.upper() for name in ("debug", "error", "fatal", "info", "warn")}}
 _BY_NAME = {"get_tensor_by_name", "get_operation_by_name"}
 _DIGESTS = {f"hashlib.{name}" for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")}
 
@@ -363,7 +362,6 @@ def metrics(function, names):
 
 def variable_ops(constant, names):
     """Code that freezes or walks graphs and knows variables by their ops."""
-    del names
     if constant.value in ("VarHandleOp", "VariableV2"):
         yield (constant, TENSORFLOW, f"`{constant.value}`: variables have other ops than in TensorFlow 1",
                "`python -m tf1 --reference_variables` where it is run", True)

@@ -82,6 +82,8 @@ _MODULES = {
                       do_not_convert=tf.autograph.experimental.do_not_convert,
                       **own_names(tf.autograph, "to_code", "to_graph")),
     "cluster_resolver": dict(TPUClusterResolver=estimator_parts.TPUClusterResolver),
+    "compiler": dict(jit=_contrib_namespace("compiler", dict(
+        experimental_jit_scope=tf.xla.experimental.jit_scope))),
     "crf": dict(**defined_names(crf), **own_names(
         core_crf, "crf_binary_score", "crf_log_likelihood", "crf_log_norm", "crf_sequence_score",
         "crf_unary_score", "viterbi_decode")),
@@ -141,10 +143,8 @@ _MODULES = {
     "training": dict(**defined_names(training), checkpoints_iterator=tf.train.checkpoints_iterator),
     "util": dict(constant_value=tf.get_static_value, **own_names(tf, "make_ndarray", "make_tensor_proto")),
 }
-jit = _contrib_namespace("compiler", dict(experimental_jit_scope=tf.xla.experimental.jit_scope))
 contrib = Namespace("tf.contrib", {
-    **{module: _contrib_namespace(module, _MODULES.get(module, {}),
-                                  slim.part(_IN_SLIM[module]) if module in _IN_SLIM else None)
-       for module in REPLACEMENTS},
-    "compiler": _contrib_namespace("compiler", dict(jit=jit)),
+    module: _contrib_namespace(module, _MODULES.get(module, {}),
+                               slim.part(_IN_SLIM[module]) if module in _IN_SLIM else None)
+    for module in REPLACEMENTS
 }, explain=lambda name: "tf.contrib is gone, and nothing took the place of this part.")

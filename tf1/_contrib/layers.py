@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from tf1._contrib import framework
+from tf1._contrib import framework, optimizers
 from tf1._names import keyed_random
 
 
@@ -314,10 +314,7 @@ def _changed_gradients(pairs, noise_scale, multipliers, clip):
              if variable.op.name in factors else (gradient, variable) for gradient, variable in pairs]
     if callable(clip):
         return clip(pairs)
-    if clip is not None:
-        clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], clip)
-        return [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs)]
-    return pairs
+    return pairs if clip is None else optimizers.clip_gradients_by_global_norm(pairs, clip)
 
 
 def _summarize(names, loss, rate, pairs):

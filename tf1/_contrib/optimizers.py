@@ -271,7 +271,6 @@ class FixedLossScaleManager(LossScaleManager):
         return self._loss_scale
 
     def update_loss_scale(self, finite_grads):
-        del finite_grads
         return tf.no_op()
 
 

@@ -82,7 +82,6 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
     Raises:
       ValueError: shuffle is not given, or the numbers of examples differ.
     """
-    del queue_capacity, num_threads
     if shuffle is None:
         raise ValueError("numpy_input_fn: say shuffle=True (training) "
                          "or shuffle=False (evaluation, prediction).")
@@ -104,9 +103,8 @@ def pandas_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue
                     target_column="target"):
     """Returns an input_fn over a DataFrame, a feature a column; y is a Series, or a DataFrame of labels.
 
-    Other arguments and errors are those of `numpy_input_fn`.
+    target_column is ignored. Other arguments and errors are those of `numpy_input_fn`.
     """
-    del target_column
 
     def arrays(frame):
         return {name: np.asarray(frame[name])
@@ -280,11 +278,9 @@ class _SavedModelExporter(Exporter):
         directory = trained.export_saved_model(export_path, self._serving_input_receiver_fn,
                                                self._assets_extra, self._as_text, checkpoint_path)
         if self._exports_to_keep:
-            found = sorted((path for path in glob.glob(os.path.join(glob.escape(export_path), "*"))
-                            if os.path.basename(path).isdigit()),
-                           key=lambda path: int(os.path.basename(path)))
-            for path in found[:-self._exports_to_keep]:
-                tf.gfile.DeleteRecursively(path)
+            found = sorted(filter(str.isdigit, os.listdir(export_path)), key=int)
+            for name in found[:-self._exports_to_keep]:
+                tf.gfile.DeleteRecursively(os.path.join(export_path, name))
         return directory
 
 
@@ -364,7 +360,7 @@ def _events(pattern):
 def read_eval_metrics(eval_dir):
     """Returns a directory's metrics of all evaluations: OrderedDict {step: {name: value}}, by step."""
     found = _events(os.path.join(glob.escape(eval_dir), "*.tfevents.*"))
-    return collections.OrderedDict((step, found[step]) for step in sorted(found))
+    return collections.OrderedDict(sorted(found.items()))
 
 
 def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_every_steps=None):
@@ -375,7 +371,6 @@ def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_e
       should_stop_fn: the function.
       run_every_secs, run_every_steps: how often to ask it; exactly one of them.
     """
-    del estimator
     if (run_every_secs is None) == (run_every_steps is None):
         raise ValueError("Give exactly one of run_every_secs and run_every_steps.")
     return _StopHook(should_stop_fn, run_every_secs, run_every_steps)
@@ -460,8 +455,8 @@ def _steps_since_maximum(history):
     """Steps between the first highest value and the last one; -1 for no values."""
     if not history:
         return -1
-    best = max(value for _, value in history)
-    return history[-1][0] - next(step for step, value in history if value == best)
+    best_step, _ = max(history, key=lambda pair: pair[1])
+    return history[-1][0] - best_step
 
 
 # --- TPU names -------------------------------------------------------------------------------------------
@@ -536,8 +531,7 @@ class TPUEstimatorSpec(estimator.EstimatorSpec):
 
 
 def CrossShardOptimizer(opt, reduction=None, name=None, group_assignment=None):
-    """Returns the optimizer: with one shard there is nothing to sum."""
-    del reduction, name, group_assignment
+    """Returns the optimizer: with one shard there is nothing to sum. The other arguments are ignored."""
     return opt
 
 

@@ -134,7 +134,6 @@ def shuffle_and_repeat(buffer_size, count=None, seed=None):
 def parallel_interleave(map_func, cycle_length, block_length=1, sloppy=False, buffer_output_elements=None,
                         prefetch_input_elements=None):
     """tf.data.experimental.parallel_interleave, never sloppy: a run has to repeat."""
-    del sloppy
     return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, False,
                                                     buffer_output_elements, prefetch_input_elements)
 

@@ -127,7 +127,6 @@ class BroadcastGlobalVariablesHook(broadcast.BroadcastHook):
           root_rank: which process's values.
           device: ignored.
         """
-        del device
         super().__init__(_group(), root_rank)
 
 

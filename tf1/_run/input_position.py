@@ -14,6 +14,7 @@ of the batch size and serves a batch of the old size. Hence the fingerprint. A P
 to write: what it gave is read again.
 """
 
+import functools
 import hashlib
 import os
 
@@ -166,9 +167,9 @@ class _Digest(object):
     def __init__(self, graph):
         self._functions = {function.signature.name: function
                            for function in graph.as_graph_def().library.function}
-        self._of_op = {}
-        self._of_function = {}
         self.op_types = set()
+        # Each is computed once: many ops share their inputs and functions.
+        self._op, self._function = functools.cache(self._op), functools.cache(self._function)
 
     def of_iterators(self, handles):
         """Returns the digest (an int of 63 bits) of what the iterators read from."""
@@ -178,10 +179,8 @@ class _Digest(object):
         return int(digest, 16) >> 1
 
     def _op(self, op):
-        if op not in self._of_op:
-            inputs = [f"{self._op(tensor.op)}:{tensor.value_index}" for tensor in op.inputs]
-            self._of_op[op] = _hash([self._node(op.node_def), *inputs])
-        return self._of_op[op]
+        inputs = [f"{self._op(tensor.op)}:{tensor.value_index}" for tensor in op.inputs]
+        return _hash([self._node(op.node_def), *inputs])
 
     def _node(self, node):
         """Type and attributes of a NodeDef."""
@@ -198,17 +197,14 @@ class _Digest(object):
         return _hash([value.SerializeToString(deterministic=True)])
 
     def _function(self, name):
-        if name not in self._of_function:
-            function = self._functions[name]
-            names = [argument.name
-                     for argument in function.signature.input_arg] + [node.name for node in function.node_def]
-            numbers = {name: str(number) for number, name in enumerate(names)}
-            parts = []
-            for node in function.node_def:
-                inputs = [text.lstrip("^").split(":", 1) for text in node.input]
-                parts += [self._node(node), *(":".join([numbers[first], *rest]) for first, *rest in inputs)]
-            self._of_function[name] = _hash(parts)
-        return self._of_function[name]
+        function = self._functions[name]
+        numbers = {node.name: str(number)
+                   for number, node in enumerate([*function.signature.input_arg, *function.node_def])}
+        parts = []
+        for node in function.node_def:
+            inputs = [text.lstrip("^").split(":", 1) for text in node.input]
+            parts += [self._node(node), *(":".join([numbers[first], *rest]) for first, *rest in inputs)]
+        return _hash(parts)
 
 
 def _hash(parts):
