@@ -69,11 +69,11 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
         training = tf.convert_to_tensor(is_training)
         batch = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
         rate = tf.where(training, tf.cast(1.0 - decay, inputs.dtype), tf.zeros([], inputs.dtype))
-        factors = [1.0, _bessel(inputs) if inputs.shape.rank in (2, 4)
-                   and unsupported.get("fused") is not False else 1.0]
-        updates = [tf.assign_sub(average, (average - now * factor) * rate)
-                   for average, now,
-                   factor in zip(moving, batch, factors)] if is_training is not False else []
+        has_bessel = inputs.shape.rank in (2, 4) and unsupported.get("fused") is not False
+        factors = [1.0, _bessel(inputs) if has_bessel else 1.0]
+        updates = [] if is_training is False else [
+            tf.assign_sub(average, (average - now * factor) * rate)
+            for average, now, factor in zip(moving, batch, factors)]
         mean, variance = (tf.where(training, now, tf.identity(average))
                           for average, now in zip(moving, batch))
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)

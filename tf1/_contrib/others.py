@@ -67,14 +67,6 @@ SEQ2SEQ_CLASSES = {name: _refused(name) for name in (
     "ScheduledOutputTrainingHelper", "TrainingHelper", "dynamic_decode")}
 
 
-def _transpose_batch_time(x):
-    """Swaps the first two dimensions of a tensor, [B, T, …]; one with fewer is returned as it is."""
-    x = tf.convert_to_tensor(x)
-    if x.shape.rank is not None:
-        return x if x.shape.rank < 2 else tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
-    return tf.transpose(x, tf.concat([[1, 0], tf.range(2, tf.rank(x))], 0))
-
-
 def tile_batch(t, multiplier, name=None):
     """Repeats each entry of a batch (contrib.seq2seq): tensors [B, …] become [B · multiplier, …].
 

@@ -344,5 +344,8 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
 
 
 def transpose_batch_time(x):
-    """Returns a tensor with its first two dimensions exchanged."""
-    return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
+    """Swaps the first two dimensions of a tensor, [B, T, …]; one with fewer is returned as it is."""
+    x = tf.convert_to_tensor(x)
+    if x.shape.rank is not None:
+        return x if x.shape.rank < 2 else tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
+    return tf.transpose(x, tf.concat([[1, 0], tf.range(2, tf.rank(x))], 0))

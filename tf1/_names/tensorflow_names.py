@@ -2,6 +2,7 @@
 
 import logging as _python_logging
 import sys
+import types
 
 from absl import logging as _absl_logging
 import tensorflow.compat.v1 as _tf
@@ -80,37 +81,15 @@ _ESTIMATOR = dict(
 )
 estimator = _Namespace("tf.estimator", _ESTIMATOR, explain=_no_estimator)
 
-
-class _MetricKeys:
-    """Names of metrics that canned estimators had, for code that compares evaluations."""
-
-    LOSS = "loss"
-    LOSS_MEAN = "average_loss"
-    LOSS_REGULARIZATION = "regularization_loss"
-    ACCURACY = "accuracy"
-    PRECISION = "precision"
-    RECALL = "recall"
-    ACCURACY_BASELINE = "accuracy_baseline"
-    AUC = "auc"
-    AUC_PR = "auc_precision_recall"
-    LABEL_MEAN = "label/mean"
-    PREDICTION_MEAN = "prediction/mean"
-
-
-class _PredictionKeys:
-    """Names of outputs that canned estimators had."""
-
-    CLASSES = "classes"
-    CLASS_IDS = "class_ids"
-    LOGISTIC = "logistic"
-    LOGITS = "logits"
-    PREDICTIONS = "predictions"
-    PROBABILITIES = "probabilities"
-    TOP_K = "top_k"
-
-
+# Names of metrics and outputs that canned estimators had, for code that compares evaluations.
+_METRIC_KEYS = types.SimpleNamespace(
+    LOSS_MEAN="average_loss", LOSS_REGULARIZATION="regularization_loss", AUC_PR="auc_precision_recall",
+    LABEL_MEAN="label/mean", PREDICTION_MEAN="prediction/mean",
+    **{key.upper(): key for key in ("loss", "accuracy", "precision", "recall", "accuracy_baseline", "auc")})
+_PREDICTION_KEYS = types.SimpleNamespace(**{key.upper(): key for key in (
+    "classes", "class_ids", "logistic", "logits", "predictions", "probabilities", "top_k")})
 # The names of all files of the Estimator, from any of which programs take them. The last of a name counts.
 every_estimator_name = _Namespace("tf.estimator", {
     **STOPPING, **TPU, **_INPUTS, **_EXPORT, **_ESTIMATOR, "estimator": estimator,
-    "export_output": _internals.export_output, "MetricKeys": _MetricKeys, "PredictionKeys": _PredictionKeys,
+    "export_output": _internals.export_output, "MetricKeys": _METRIC_KEYS, "PredictionKeys": _PREDICTION_KEYS,
     "NewCheckpointReader": _tf.train.NewCheckpointReader}, explain=_no_estimator)

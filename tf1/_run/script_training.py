@@ -77,7 +77,7 @@ class TrainingSession(training_session.TrainingSession):
     """One session of a script's training."""
 
     def __init__(self, *arguments, warm_start_from=None):
-        """Takes the arguments of the core's session, and those of `warm_start` in place of a checkpoint."""
+        """Takes the arguments of the core's session, and the checkpoint or settings of `tf.train.warm_start`."""
         super().__init__(*arguments)
         self._warm_start_from = warm_start_from
         self._position = None  # `input_position.InputPosition`, unless the input starts at the global step
@@ -100,7 +100,9 @@ class TrainingSession(training_session.TrainingSession):
         step = super().build_step()
         step_order.order_reads(tf.train.get_global_step(), step.spec.train_op)
         if self._warm_start_from is not None and self.checkpoint is None:
-            warm_start(self._warm_start_from)
+            given = self._warm_start_from  # a path, or `estimator_parts.WarmStartSettings`
+            tf.train.warm_start(**({"ckpt_to_initialize_from": given} if isinstance(given, (str, os.PathLike))
+                                   else vars(given)))
         return step
 
     def not_averaged_message(self, replicas):
@@ -140,10 +142,3 @@ class TrainingSession(training_session.TrainingSession):
     def ends_before(self, micro_batch):
         # The position is saved where the input stands: after whole steps.
         return super().ends_before(micro_batch) and not (self._position and micro_batch)
-
-
-def warm_start(settings):
-    """Changes initializers to start from another checkpoint: its path, or `WarmStartSettings`."""
-    arguments = {"ckpt_to_initialize_from": settings} if isinstance(settings,
-                                                                    (str, os.PathLike)) else vars(settings)
-    tf.train.warm_start(**arguments)
