@@ -93,16 +93,13 @@ def arg_scoped_arguments(func):
 
 
 def variable(name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=True,
-             collections=None, caching_device=None, device=None, partitioner=None, custom_getter=None,
-             use_resource=None, synchronization=tf.VariableSynchronization.AUTO,
-             aggregation=tf.VariableAggregation.NONE):
+             collections=None, caching_device=None, device=None, **others):
     """tf.get_variable on a device, which may be a function of the op."""
     with tf.device(device or ""):
         return tf.get_variable(
             name, shape, dtype, initializer, regularizer, trainable,
             collections=list(collections or [tf.GraphKeys.GLOBAL_VARIABLES]), caching_device=caching_device,
-            partitioner=partitioner, custom_getter=custom_getter, use_resource=use_resource,
-            synchronization=synchronization, aggregation=aggregation)
+            **others)
 
 
 def model_variable(name, shape=None, dtype=tf.float32, initializer=None, regularizer=None, trainable=True,

@@ -224,8 +224,6 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
             raise ValueError(f"This hook is for a tf.estimator.Estimator, not {type(estimator).__name__}.")
         self._estimator, self._evaluation = estimator, (input_fn, steps, hooks)
         self._name, self._every = name, every_n_iter
-        self._weights = None
-        self._steps = self._evaluated = 0
 
     def begin(self):
         self._weights = evaluation.SessionWeights()
@@ -274,9 +272,15 @@ class _SavedModelExporter(Exporter):
         self._as_text = as_text
         self._exports_to_keep = exports_to_keep
 
-    def _save(self, trained, export_path, checkpoint_path):
-        directory = trained.export_saved_model(export_path, self._serving_input_receiver_fn,
-                                               self._assets_extra, self._as_text, checkpoint_path)
+    def _wants(self, estimator, export_path, eval_result, is_the_final_export):
+        """Whether to export the model that was evaluated."""
+        return True
+
+    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+        if not self._wants(estimator, export_path, eval_result, is_the_final_export):
+            return None
+        directory = estimator.export_saved_model(export_path, self._serving_input_receiver_fn,
+                                                 self._assets_extra, self._as_text, checkpoint_path)
         if self._exports_to_keep:
             found = sorted(filter(str.isdigit, os.listdir(export_path)), key=int)
             for name in found[:-self._exports_to_keep]:
@@ -290,15 +294,12 @@ class FinalExporter(_SavedModelExporter):
     def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False):
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep=None)
 
-    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
-        return self._save(estimator, export_path, checkpoint_path) if is_the_final_export else None
+    def _wants(self, estimator, export_path, eval_result, is_the_final_export):
+        return is_the_final_export
 
 
 class LatestExporter(_SavedModelExporter):
     """Exports after every evaluation and keeps the newest exports."""
-
-    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
-        return self._save(estimator, export_path, checkpoint_path)
 
 
 def _loss_smaller(best_eval_result, current_eval_result):
@@ -325,14 +326,13 @@ class BestExporter(_SavedModelExporter):
         self._is_better = compare_fn
         self._best = None
 
-    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+    def _wants(self, estimator, export_path, eval_result, is_the_final_export):
         if self._best is None and self._pattern and tf.gfile.Exists(export_path):
             # The last of the earlier ones is that which was just written.
             found = _events(os.path.join(glob.escape(estimator.model_dir), self._pattern))
             for step in sorted(found)[:-1]:
                 self._keep_if_better(found[step])
-        return self._save(estimator, export_path,
-                          checkpoint_path) if self._keep_if_better(eval_result) else None
+        return self._keep_if_better(eval_result)
 
     def _keep_if_better(self, result):
         better = self._best is None or self._is_better(best_eval_result=self._best,

@@ -23,12 +23,6 @@ REPLACEMENTS = {
 }
 
 
-def _find_package():
-    """Where the installed package's modules are, a list of directories; empty if it is not installed."""
-    spec = importlib.util.find_spec("tensorflow_hub")
-    return list(spec.submodule_search_locations or ()) if spec else []
-
-
 def _explain(name):
     if name in _OF_THE_PACKAGE:
         return "of TensorFlow 2; `pip install tensorflow-hub` provides it. tf.saved_model.load does without."
@@ -51,4 +45,5 @@ hub = Namespace("tensorflow_hub", dict(
     **own_names(hub_module, "Module", "ModuleSpec", "create_module_spec", "load_module_spec"),
     **own_names(hub_export, "add_signature", "attach_message")), _Package, _explain)
 # So that modules of the installed package are found under ours.
-hub.__path__ = _find_package()
+_package = importlib.util.find_spec("tensorflow_hub")
+hub.__path__ = list(_package.submodule_search_locations or ()) if _package else []

@@ -80,12 +80,8 @@ def _full_shape(noise_shape, x):
 
 def layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False, name=None):
     """tf.layers.dropout, with the mask of `tf.nn.dropout`; training is a bool or a scalar tensor."""
-    def dropped():
-        return dropout(inputs, rate=rate, noise_shape=noise_shape, seed=seed, name=name)
-
-    def unchanged():
-        return tf.identity(inputs)
-
+    dropped = functools.partial(dropout, inputs, rate=rate, noise_shape=noise_shape, seed=seed, name=name)
+    unchanged = functools.partial(tf.identity, inputs)
     if isinstance(training, (bool, int)):
         return dropped() if training else unchanged()
     return tf.cond(training, dropped, unchanged)

@@ -77,7 +77,7 @@ class TrainingSession(training_session.TrainingSession):
     """One session of a script's training."""
 
     def __init__(self, *arguments, warm_start_from=None):
-        """Takes the arguments of the core's session, and the checkpoint or settings of `tf.train.warm_start`."""
+        """Takes the arguments of the core's session, and those of `tf.train.warm_start` or a checkpoint."""
         super().__init__(*arguments)
         self._warm_start_from = warm_start_from
         self._position = None  # `input_position.InputPosition`, unless the input starts at the global step
