@@ -227,11 +227,10 @@ def raised(node, names):
 
 def generators(function, names):
     """StopIteration out of a generator."""
-    inside, waiting = [], list(function.body)
-    for node in waiting:  # it grows
-        inside.append(node)
+    inside = list(function.body)
+    for node in inside:  # it grows
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-            waiting.extend(ast.iter_child_nodes(node))
+            inside.extend(ast.iter_child_nodes(node))
     if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in inside):
         for node in inside:
             if isinstance(node, ast.Raise) and node.exc and names.of(

@@ -62,7 +62,7 @@ REPLACEMENTS = {
 _IN_SLIM = {"layers": "layers", "slim": "", "training": "training.training"}
 
 
-def _explain(module):
+def _contrib_namespace(module, own, base=None):
     def explain(name):
         use = REPLACEMENTS[module]
         if module == "slim" and slim.package():
@@ -70,11 +70,8 @@ def _explain(module):
         elif module in _IN_SLIM and module != "slim" and not slim.package():
             use += f", or, where that has it, {slim.INSTALL}"
         return f"tf.contrib is gone. Use {use}."
-    return explain
 
-
-def _contrib_namespace(module, own, base=None):
-    return Namespace(f"tf.contrib.{module}", own, base, _explain(module))
+    return Namespace(f"tf.contrib.{module}", own, base, explain)
 
 
 _MODULES = {

@@ -517,10 +517,10 @@ class TPUEstimatorSpec(estimator.EstimatorSpec):
     def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metrics=None, export_outputs=None,
                 scaffold_fn=None, host_call=None, training_hooks=None, evaluation_hooks=None,
                 prediction_hooks=None):
-        spec = super().__new__(cls, mode, predictions=predictions, loss=loss, train_op=train_op,
-                               eval_metrics=eval_metrics, export_outputs=export_outputs,
-                               scaffold_fn=scaffold_fn, host_call=host_call, training_hooks=training_hooks,
-                               evaluation_hooks=evaluation_hooks, prediction_hooks=prediction_hooks)
+        spec = super().__new__(cls, mode, predictions, loss, train_op, eval_metrics=eval_metrics,
+                               export_outputs=export_outputs, scaffold_fn=scaffold_fn, host_call=host_call,
+                               training_hooks=training_hooks, evaluation_hooks=evaluation_hooks,
+                               prediction_hooks=prediction_hooks)
         if host_call is not None:
             summary.start_writers()  # tf.compat.v2.summary's too
         return spec

@@ -13,10 +13,10 @@ from tf1._names.namespace import Namespace, own_names
 
 # Name of the package: the module of it that has the name.
 _OF_THE_PACKAGE = {"KerasLayer": "keras_layer", "load": "module_v2", "resolve": "module_v2"}
-_FEATURE_COLUMN = "apply a hub.Module in the model_fn, and use its output"
 REPLACEMENTS = {
     **dict.fromkeys(("image_embedding_column", "sparse_text_embedding_column", "text_embedding_column",
-                     "text_embedding_column_v2"), f"not provided: {_FEATURE_COLUMN}."),
+                     "text_embedding_column_v2"),
+                    "not provided: apply a hub.Module in the model_fn, and use its output."),
     **dict.fromkeys(("LatestModuleExporter", "create_module_spec_from_saved_model",
                      "register_module_for_export"), "not provided: hub.create_module_spec(…).export(…) "
                     "writes a module with the weights of a checkpoint."),
