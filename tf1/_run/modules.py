@@ -108,7 +108,7 @@ def _find(name):
     file = f"tensorflow.{name[len(root):]}" if root else name
     # 2. A file that 1.15 had, such as tensorflow.contrib.crf.python.ops.crf: all names of its part.
     if file in _FILES:
-        return Namespace(name, {}, lambda: _FILES[file], _FILES[file]._explain)
+        return Namespace(name, {}, lambda: _FILES[file])
     # 3. A module in such a file, such as tensorflow_estimator.estimator.export.
     package, _, part = file.rpartition(".")
     if package in _FILES:
