@@ -74,14 +74,7 @@ class Recorder:
                         "machine": machine(), "versions": versions(peers), "repeated": True, "units": units}
 
     def add(self, **values):
-        """Adds a round: its labels, such as the seed, and its values.
-
-        Raises:
-          ValueError: a float has no unit.
-        """
-        missing = {name for name, value in values.items() if isinstance(value, float)}
-        if self._name and (missing := missing - set(self._result["units"])):
-            raise ValueError(f"No unit is given for {', '.join(sorted(missing))}.")
+        """Adds a round: its labels, such as the seed, and its values."""
         self._rounds.append(values)
 
     def write(self):
@@ -156,6 +149,18 @@ def _short(word):
     return f"{flag}{equals}{os.path.basename(value.rstrip('/')) if inside.startswith('..') else inside}"
 
 
+def describe(about, installed):
+    """Returns a machine and its versions in words.
+
+    Args:
+      about: see `machine`.
+      installed: see `versions`.
+    """
+    packages = ", ".join(f"{name.title() if name == 'python' else name} {version}"
+                         for name, version in installed.items())
+    return f"{about['cores']} cores of {about['cpu']}, {about['memory_gb']:.0f} GB; {packages}"
+
+
 def commit_of_tree():
     """Returns (hash of the commit, whether the working tree equals it); (None, None) without git."""
     def git(*words):
@@ -183,7 +188,11 @@ def machine():
 
 
 def versions(peers=()):
-    """Returns {package: version}: Python, TensorFlow, NumPy, and packages of the peers."""
+    """Returns {package: version}: Python, TensorFlow and NumPy, and the packages of the peers.
+
+    Args:
+      peers: their interpreters. None and empty ones are skipped.
+    """
     found = {"python": platform.python_version(), **_installed(PACKAGES)}
     code = f"import results, json; print(json.dumps(results._installed({PEER_PACKAGES!r})))"
     for python in filter(None, peers):

@@ -1,6 +1,6 @@
 """Answers of a trained classifier beside transformers' pipeline with the same weights: one call, and many.
 
-    python benchmarks/serving.py --peer_python=PYTHON --model_dir=output/mrpc [--rounds=3] [--lines=2000] \
+    python benchmarks/serving.py --peer_python=PYTHON --model_dir=output/mrpc [--rounds=3] [--lines=2000] \\
       [--results=NAME]
 
 PYTHON has torch and transformers; without --peer_python only this project is measured. The model is

@@ -1,6 +1,6 @@
 """CPU seconds of run_squad.py between the logits and the files, compared with its whole evaluation.
 
-    python benchmarks/squad_predictions.py --do_eval=true [any flags of run_squad.py]
+    python benchmarks/squad_predictions.py --do_eval=true [--results=NAME] [any flags of run_squad.py]
 
 It runs run_squad.py with these flags in its own process, waits for all logits and then measures the rest: the
 search for the answers, the result files, the scores and the report. Exits with 1 if that is more than a tenth
@@ -13,6 +13,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import results
+
 from bertlib.command_line import launch
 
 from bertlib.runs import question_answering
@@ -21,17 +23,19 @@ import run_squad
 ALLOWED_SHARE = 0.1
 
 
-def measured(write_answers):
+def measured(write_answers, recorder):
     """Returns `question_answering.write_result_files` with a clock that starts after the prediction."""
-    def write(settings, examples, features, results, *others):
-        features, results = list(features), list(results)
+    def write(settings, examples, features, raw, *others):
+        features, raw = list(features), list(raw)
         start = time.process_time()
-        write_answers(settings, examples, features, results, *others)
+        write_answers(settings, examples, features, raw, *others)
         whole = time.process_time()
         spent = whole - start
         share = spent / whole
         print(f"{len(examples)} questions, {len(features)} windows: {spent:.3f} of {whole:.3f} CPU s, "
               f"{share:.1%}", flush=True)
+        recorder.add(questions=len(examples), windows=len(features), search=spent, whole=whole)
+        recorder.write()
         if share > ALLOWED_SHARE:
             raise RuntimeError(f"More than {ALLOWED_SHARE:.0%} of the evaluation.")
     return write
@@ -40,6 +44,9 @@ def measured(write_answers):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    _, sys.argv[1:] = parser.parse_known_args()
-    question_answering.write_result_files = measured(question_answering.write_result_files)
+    results.add_flag(parser)
+    arguments, flags = parser.parse_known_args()
+    recorder = results.Recorder(arguments.results, {"search": "CPU s", "whole": "CPU s"})
+    sys.argv[1:] = flags
+    question_answering.write_result_files = measured(question_answering.write_result_files, recorder)
     launch.run(run_squad.main)
