@@ -113,8 +113,7 @@ class TrainingInstance(object):
 
 
 def create_training_instances(input_files, tokenizer, max_seq_length, dupe_factor, short_seq_prob,
-                              masked_lm_prob, max_predictions_per_seq, rng, do_whole_word_mask=False,
-                              next_sentence=True):
+                              masked_lm_prob, max_predictions_per_seq, rng, do_whole_word_mask=False):
     """Makes the instances of some text files, all in memory.
 
     As published, a document that a file ends with goes on in the next file unless a blank line divides them.
@@ -146,11 +145,8 @@ def create_training_instances(input_files, tokenizer, max_seq_length, dupe_facto
                  pretraining_data.continuation_function(tokenizer))
     instances = []
     for _ in range(dupe_factor):
-        if next_sentence:
-            for index in range(len(documents)):
-                instances += create_instances_from_document(documents, index, *arguments)
-        else:
-            instances += create_instances_from_full_sentences(documents, *arguments)
+        for index in range(len(documents)):
+            instances += create_instances_from_document(documents, index, *arguments)
     rng.shuffle(instances)
     return instances
 
@@ -185,25 +181,6 @@ def create_instances_from_document(all_documents, document_index, max_seq_length
             vocab_words, rng, do_whole_word_mask, continues_word)
         segment_ids = [0] * (len(tokens_a) + 2) + [1] * (len(tokens_b) + 1)
         instances.append(TrainingInstance(tokens, segment_ids, positions, labels, is_random_next))
-    return instances
-
-
-def create_instances_from_full_sentences(all_documents, max_seq_length, short_seq_prob, masked_lm_prob,
-                                         max_predictions_per_seq, vocab_words, rng, do_whole_word_mask=False,
-                                         continues_word=pretraining_data.is_continuation):
-    """Packs the sentences of all documents one after the other; see `pretraining_data.full_sentences`.
-
-    All segment ids are 0, and `is_random_next` is False. Arguments are those of
-    `create_instances_from_document`.
-    """
-    instances = []
-    for texts in pretraining_data.full_sentences(all_documents, max_seq_length - 2, short_seq_prob, rng):
-        tokens = ["[CLS]"]
-        for sentences in texts:
-            tokens += [*itertools.chain.from_iterable(sentences), "[SEP]"]
-        masked = create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq, vocab_words,
-                                              rng, do_whole_word_mask, continues_word)
-        instances.append(TrainingInstance(masked[0], [0] * len(tokens), *masked[1:], False))
     return instances
 
 

@@ -23,6 +23,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator.step_config import StepConfig
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, model_config, run_record, vocabularies
+from bertlib.runs.settings import require_file
 from bertlib.system import files, locks
 from bertlib.tasks.classification.classifier_data import _truncate_seq_pair  # noqa: F401  a public name of this script that lives there
 from bertlib.tasks.vectors import feature_extraction
@@ -34,7 +35,6 @@ from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  likewise
     model_fn_builder,
     read_examples,
 )
-import modeling
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
@@ -77,10 +77,7 @@ def resolve_flags(settings):
     checks.refuse_tpus(settings)
     if not settings.input_file:
         raise ValueError("--input_file is required: a text file with one example a line.")
-    if files.is_directory(settings.input_file):
-        raise IsADirectoryError(f"--input_file={settings.input_file} is a directory; name a file.")
-    if not files.exists(settings.input_file):
-        raise FileNotFoundError(f"--input_file={settings.input_file}: there is no such file.")
+    require_file(settings, "input_file")
     if settings.output_dtype == "float16" and settings.output_format == "jsonl":
         raise ValueError("--output_dtype=float16: numbers in JSON have no precision. Pass "
                          "--output_format=npz or tfrecord.")
@@ -115,15 +112,6 @@ def layer_indexes(settings, config):
     return indexes
 
 
-def check_weights(settings, config):
-    """Checks that --init_checkpoint fits the model and can be read."""
-    found = checkpoint_formats.open_checkpoint(settings.init_checkpoint)
-    expected = modeling.variable_shapes(config)
-    checkpoint_formats.check_types(found, expected)
-    checkpoint_formats.check_fits(found, expected, optional=[name for name in expected if "/pooler/" in name])
-    checkpoint_formats.check_readable(found, expected)
-
-
 def survey(settings, config, generate_features):
     """Reads the whole input once, to find what is wrong with it; returns (lines, tokens, fingerprint)."""
     lines = tokens = cut = 0
@@ -151,7 +139,7 @@ def main(_):
     config = model_config.load_config(settings)
     tokenizer = vocabularies.load_tokenizer(settings, config)
     indexes = layer_indexes(settings, config)
-    check_weights(settings, config)
+    checks.check_fits(checkpoint_formats.open_checkpoint(settings.init_checkpoint), config, {})
 
     def generate_features():
         examples = feature_extraction.generate_examples(settings.input_file)

@@ -77,7 +77,12 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     if gradient_accumulation_steps < 1:
         raise ValueError(f"gradient_accumulation_steps={gradient_accumulation_steps}: "
                          "a step takes at least 1 micro-batch.")
-    make_optimizer = _known_optimizer(optimizer, adam_bias_correction)
+    make_optimizer = _known(OPTIMIZERS, "optimizer", optimizer)
+    if adam_bias_correction:
+        if optimizer != "adamw":
+            raise ValueError(f"adam_bias_correction=True with optimizer={optimizer!r}: "
+                             "it is an option of 'adamw'.")
+        make_optimizer = functools.partial(make_optimizer, bias_correction=True)
     schedule = _known(LR_SCHEDULES, "lr_schedule", lr_schedule)
 
     global_step = tf.train.get_or_create_global_step()
@@ -119,17 +124,6 @@ def _summed_gradients(loss, loss_scale, variables, steps):
         # Made dense under the condition of `apply_if_finite`, a gradient would have no static shape.
         gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
     return gradients, norm, tf.no_op
-
-
-def _known_optimizer(optimizer, adam_bias_correction):
-    """The optimizer of that name, as a function of the arguments that all optimizers have."""
-    optimizer_class = _known(OPTIMIZERS, "optimizer", optimizer)
-    if not adam_bias_correction:
-        return optimizer_class
-    if optimizer != "adamw":
-        raise ValueError(f"adam_bias_correction=True with optimizer={optimizer!r}: "
-                         "it is an option of 'adamw'.")
-    return functools.partial(optimizer_class, bias_correction=True)
 
 
 def _known(table, argument, name):

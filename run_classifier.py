@@ -60,17 +60,9 @@ FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
 
 def define_flags():
     """Defines the flags of this command."""
-    common_flags.define_classification_flags(PROCESSORS, XnliProcessor.LANGUAGES)
-    common_flags.define_custom_data_flags()
-    common_flags.define_column_flags()
-    common_flags.define_model_flags(max_seq_length=128)
-    common_flags.define_tokenizer_flags()
-    common_flags.define_training_flags()
+    common_flags.define_classification_flags()
     common_flags.define_export_flags()
-    common_flags.define_epoch_flags()
-    common_flags.define_input_flags()
-    common_flags.define_replica_flags()
-    common_flags.define_tpu_flags()
+    common_flags.define_fine_tuning_flags(max_seq_length=128)
 
 
 define_flags()
@@ -103,19 +95,16 @@ def main(_):
     learning_curve.check(settings)
     classification_run.refuse_overwriting(settings, processor)
     init_checkpoint = classification_run.starting_checkpoint(settings, target)
-    checks.check_starting_weights(settings, bert_config, head.shapes(bert_config), settings.do_train,
-                                  init_checkpoint)
+    checks.check_starting_weights(settings, bert_config, head.shapes(bert_config), init_checkpoint)
     examples, test_has_labels = read_examples(settings, processor)
     if any(example.text_b for part in examples.values() for example in part):
         checks.check_segments(bert_config, f"the examples of {settings.task_name} are pairs")
 
     splits = Splits(settings, examples, target, tokenizer, test_has_labels)
-    num_train_steps = train_steps(settings, splits.training)
     build_model_fn = functools.partial(
         task_head.model_fn_builder, splits.head_for_training(head), bert_config,
-        init_checkpoint=init_checkpoint, learning_rate=settings.learning_rate,
-        num_train_steps=num_train_steps, num_warmup_steps=int(num_train_steps * settings.warmup_proportion),
-        use_tpu=settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
+        init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
+        **estimator_setup.schedule_arguments(settings, train_steps(settings, splits.training)))
     model = estimator_setup.TrainableModel(
         bert_config, build_model_fn, classification_run.feature_fields_for(target), padding_is_removable=True)
     classification_run.run(settings, model, processor, splits, target, tokenizer,

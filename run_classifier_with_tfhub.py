@@ -23,7 +23,6 @@ from bertlib.runs.settings import WEIGHTS
 from bertlib.system import files
 from bertlib.tasks import head, hub_encoder
 from bertlib.tasks.classification import classification_head
-from bertlib.tasks.classification.classifier_data import PROCESSORS, XnliProcessor
 import tokenization
 
 FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
@@ -41,16 +40,8 @@ def define_flags():
         flags.DEFINE_string("bert_hub_module_handle", None,
                             "Directory of the hub module, with saved_model.pb in it; or an address that the "
                             "cache $TFHUB_CACHE_DIR holds.")
-    common_flags.define_classification_flags(PROCESSORS, XnliProcessor.LANGUAGES)
-    common_flags.define_custom_data_flags()
-    common_flags.define_column_flags()
-    common_flags.define_model_flags(max_seq_length=128)
-    common_flags.define_tokenizer_flags()
-    common_flags.define_training_flags()
-    common_flags.define_epoch_flags()
-    common_flags.define_input_flags()
-    common_flags.define_replica_flags()
-    common_flags.define_tpu_flags()
+    common_flags.define_classification_flags()
+    common_flags.define_fine_tuning_flags(max_seq_length=128)
 
 
 define_flags()
@@ -147,11 +138,7 @@ def settle_tokenizer(settings, module):
         raise ValueError(f"--vocab_file={settings.vocab_file}: the hub module brings its own vocabulary, "
                          f"{module.vocab_file}. Leave the flag out.")
     settings.vocab_file = module.vocab_file
-    if settings.is_given("do_lower_case") and settings.do_lower_case != module.do_lower_case:
-        raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but the hub module says "
-                         f"do_lower_case={str(module.do_lower_case).lower()}. Leave the flag out.")
-    if not settings.is_given("do_lower_case"):
-        settings.set_default("do_lower_case", module.do_lower_case, "the hub module says so")
+    vocabularies.resolve_lower_case(settings, module.do_lower_case, "the hub module")
     return vocabularies.load_tokenizer(settings)
 
 
@@ -199,7 +186,7 @@ def main(_):
     classification_run.refuse_overwriting(settings, processor, bert_hub_module_handle=read)
     if checkpoint_formats.latest_checkpoint(settings.output_dir):
         head_shapes = {"output_weights": (num_outputs, module.width), "output_bias": (num_outputs,)}
-        checks.check_output_checkpoint(settings, {**module.shapes, **head_shapes}, settings.do_train)
+        checks.check_output_checkpoint(settings, {**module.shapes, **head_shapes})
     elif not settings.do_train:
         logging.warning("--output_dir=%s has no checkpoint, and nothing is trained: the classifier's weights "
                         "are random.", settings.output_dir)
@@ -207,11 +194,10 @@ def main(_):
 
     splits = classification_splits.Splits(settings, examples, target, tokenizer, test_has_labels)
     task_head = splits.head_for_training(task_head)
-    num_train_steps = classification_run.train_steps(settings, splits.training)
+    arguments = estimator_setup.schedule_arguments(
+        settings, classification_run.train_steps(settings, splits.training))
     build_model_fn = functools.partial(
-        model_fn_builder, num_outputs, learning_rate=settings.learning_rate, num_train_steps=num_train_steps,
-        num_warmup_steps=int(num_train_steps * settings.warmup_proportion), use_tpu=settings.use_tpu,
-        bert_hub_module_handle=spec, task_head=task_head)
+        model_fn_builder, num_outputs, bert_hub_module_handle=spec, task_head=task_head, **arguments)
     # In run.json: the same module is the one with the same files, wherever it is.
     fingerprint = {"hub_module": run_record.hash_files(read)["fingerprint"]}
     model = _Model(None, build_model_fn, classification_run.feature_fields_for(target))

@@ -212,7 +212,7 @@ def main(_):
     checks.check_output_dir(settings)
     learning_curve.check(settings, needs_do_eval=False)
     init_checkpoint = head_labels.starting_checkpoint(settings, head_labels.Head("pre-training"))
-    checks.check_starting_weights(settings, config, head_shapes(config), settings.do_train, init_checkpoint)
+    checks.check_starting_weights(settings, config, head_shapes(config), init_checkpoint)
     if sampled:
         make_sample(settings)
     paths_of = {name: list_files(settings, name if getattr(settings, name) else "input_file")
@@ -227,7 +227,7 @@ def main(_):
 
     build_model_fn = functools.partial(
         model_fn_builder, config, init_checkpoint, settings.learning_rate, settings.num_train_steps,
-        settings.num_warmup_steps, settings.use_tpu, use_one_hot_embeddings=settings.use_tpu)
+        settings.num_warmup_steps, use_tpu=False, use_one_hot_embeddings=False)
     fields = functools.partial(pretraining_data.feature_fields,
                                max_predictions_per_seq=settings.max_predictions_per_seq)
     record = run_record.RunRecord(
@@ -236,7 +236,7 @@ def main(_):
         train_data=run_record.hash_files(paths_of["input_file"]) if settings.do_train else None)
     trainer, _ = estimator_setup.create_estimator(
         settings, estimator_setup.TrainableModel(config, build_model_fn, fields, BATCH_TOTALS),
-        settings.eval_batch_size, num_train_steps=settings.num_train_steps)
+        settings.num_train_steps, settings.eval_batch_size)
     lengths = settings.max_seq_length, settings.max_predictions_per_seq
     sizes = dict(vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size)
 
@@ -252,7 +252,6 @@ def main(_):
                 settings, lambda: input_fn("eval_file"), evaluate,
                 "Words predicted correctly, of those masked",
                 {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"})
-            learning_curve.evaluate_missing_checkpoint(listeners)
             logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]),
                          settings.num_train_steps, settings.train_batch_size)
             trainer.train(input_fn("input_file", is_training=True), max_steps=settings.num_train_steps,

@@ -93,14 +93,8 @@ def define_flags():
                           "that is best on --predict_file, and write it down.")
         flags.DEFINE_bool("verbose_logging", False,
                           "Log answers that cannot be found again in the context's spelling.")
-    common_flags.define_model_flags(max_seq_length=384)
-    common_flags.define_tokenizer_flags()
-    common_flags.define_training_flags()
     common_flags.define_export_flags()
-    common_flags.define_epoch_flags()
-    common_flags.define_input_flags()
-    common_flags.define_replica_flags()
-    common_flags.define_tpu_flags()
+    common_flags.define_fine_tuning_flags(max_seq_length=384)
 
 
 define_flags()
@@ -158,20 +152,11 @@ def validate_flags_or_throw(bert_config, settings=None):
                          "--tokens_per_micro_batch out.")
 
 
-def train_steps(settings, examples):
-    """The number of steps of the flags' epochs; as published, an epoch has as many windows as questions."""
-    return int(len(examples) / settings.train_batch_size * settings.num_train_epochs)
-
-
 def read_examples(settings):
     """Reads what flags ask for: {"train", "eval": list of `SquadExample`}, and the right answers, or None."""
     examples, gold = {}, None
     if settings.do_train:
         examples["train"] = read_squad_examples(settings.train_file, True, settings.version_2_with_negative)
-        if train_steps(settings, examples["train"]) < 1:
-            raise ValueError(f"{len(examples['train'])} questions and "
-                             f"--num_train_epochs={settings.num_train_epochs} make no batch of "
-                             f"--train_batch_size={settings.train_batch_size}. Lower the batch size.")
     if settings.do_predict or settings.do_eval:
         examples["eval"] = read_squad_examples(settings.predict_file, False, settings.version_2_with_negative)
     if settings.do_eval:
@@ -198,16 +183,14 @@ def main(_):
         settings, {name: filter(None, [getattr(settings, name)]) for name in ("train_file", "predict_file")},
         checks.list_overwritten_files(settings, _RESULT_FILES, ["train.tf_record"]))
     init_checkpoint = head_labels.starting_checkpoint(settings, head_labels.Head("questions"))
-    checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), settings.do_train,
-                                  init_checkpoint)
+    checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), init_checkpoint)
     examples, gold = read_examples(settings)
 
-    num_train_steps = train_steps(settings, examples.get("train", ()))
+    # As published, an epoch has as many windows as questions.
+    num_train_steps = estimator_setup.count_steps(settings, len(examples.get("train", ())), "questions")
     build_model_fn = functools.partial(
-        model_fn_builder, bert_config, init_checkpoint=init_checkpoint,
-        learning_rate=settings.learning_rate, num_train_steps=num_train_steps,
-        num_warmup_steps=int(num_train_steps * settings.warmup_proportion), use_tpu=settings.use_tpu,
-        use_one_hot_embeddings=settings.use_tpu)
+        model_fn_builder, bert_config, init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
+        **estimator_setup.schedule_arguments(settings, num_train_steps))
     model = estimator_setup.TrainableModel(
         bert_config, build_model_fn, functools.partial(feature_fields, is_training=True),
         trims_training_by_default=False)
@@ -216,9 +199,8 @@ def main(_):
         task_type="questions", task=f"SQuAD {'2.0' if settings.version_2_with_negative else '1.1'}",
         train_data=run_record.hash_files([settings.train_file]) if settings.do_train else None,
         trim_padding=estimator_setup.trims_training(settings, model))
-    reader, step = estimator_setup.create_estimator(settings, model,
-                                                    predict_batch_size=settings.predict_batch_size,
-                                                    num_train_steps=num_train_steps)
+    reader, step = estimator_setup.create_estimator(settings, model, num_train_steps,
+                                                    predict_batch_size=settings.predict_batch_size)
     lengths = settings.max_seq_length, settings.doc_stride, settings.max_query_length
 
     @functools.cache  # a part that is evaluated several times is written once
@@ -228,9 +210,8 @@ def main(_):
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training,
                                                           path, settings.num_workers)
         logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
-        return input_fn_builder(path, settings.max_seq_length, is_training, drop_remainder=is_training,
-                                trim=step.trim if is_training else estimator_setup.trims_evaluation(settings),
-                                unequal_micro_batches=is_training and step.unequal_micro_batches)
+        return input_fn_builder(path, settings.max_seq_length,
+                                **estimator_setup.input_options(settings, step, is_training))
 
     evaluation = question_answering.Evaluation(settings, reader, examples.get("eval"), gold, tokenizer)
     with estimator_setup.locked_directories(settings, record):
@@ -238,7 +219,6 @@ def main(_):
             listeners = learning_curve.create_listeners(
                 settings, lambda: input_fn("eval", False), evaluation.scores, "Answers to --predict_file",
                 evaluation.shown, full_score=100)
-            learning_curve.evaluate_missing_checkpoint(listeners)
             logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,
                          settings.train_batch_size)
             reader.train(input_fn("train", True), max_steps=num_train_steps, saving_listeners=listeners)

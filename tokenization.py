@@ -109,18 +109,14 @@ def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
     if match is None:
         return
     model_name = match.group(1)
-    if _LOWER_CASED_MODELS.fullmatch(model_name) and not do_lower_case:
-        _raise_wrong_case(path, model_name, "False", "lower-cased", "True")
-    if _CASED_MODELS.fullmatch(model_name) and do_lower_case:
-        _raise_wrong_case(path, model_name, "True", "cased", "False")
-
-
-def _raise_wrong_case(path, model_name, flag, trained_on, remedy):
-    raise ValueError(
-        f"--do_lower_case={flag} does not suit --init_checkpoint={path}: {model_name} was "
-        f"trained on {trained_on} text. "
-        f"Pass --do_lower_case={remedy}, or start from another checkpoint."
-    )
+    wrong_models = _CASED_MODELS if do_lower_case else _LOWER_CASED_MODELS
+    if wrong_models.fullmatch(model_name):
+        trained_on = "cased" if do_lower_case else "lower-cased"
+        raise ValueError(
+            f"--do_lower_case={bool(do_lower_case)} does not suit --init_checkpoint={path}: {model_name} was "
+            f"trained on {trained_on} text. "
+            f"Pass --do_lower_case={not do_lower_case}, or start from another checkpoint."
+        )
 
 
 def convert_to_unicode(text):
@@ -358,6 +354,9 @@ class _Tokenizer:
 
     _special = None
 
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name != "_remembered"}
+
     def _protect(self, never_split):
         never_split = [never_split] if isinstance(never_split, str) else list(never_split)
         for token in never_split:
@@ -423,9 +422,6 @@ class FullTokenizer(_Tokenizer):
         self.wordpiece_tokenizer = WordpieceTokenizer(
             vocab=self.vocab, max_input_chars_per_word=max_input_chars_per_word)
         self._protect(never_split)
-
-    def __getstate__(self):
-        return {name: value for name, value in vars(self).items() if name != "_remembered"}
 
     def tokenize(self, text):
         """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes).
@@ -540,9 +536,6 @@ class SentencePieceTokenizer(_Tokenizer):
             )
         self._protect(never_split)
         self._remembered = _Chunks(self)
-
-    def __getstate__(self):
-        return {name: value for name, value in vars(self).items() if name != "_remembered"}
 
     def __setstate__(self, state):
         vars(self).update(state)

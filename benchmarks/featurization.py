@@ -24,6 +24,7 @@ import results
 
 from bertlib.runs import model_config
 from bertlib.tasks.classification import classifier_data
+from bertlib.tasks.classification.classifier_features import FeatureRecords
 import tokenization
 
 LABELS = ["0", "1"]
@@ -152,7 +153,7 @@ def main():
         equal = compare("tokens", arguments.vocab_file, arguments.rounds,
                         lambda tokenizer: [tokenizer.tokenize(text) for text in texts], recorder)
         same_bytes = compare("text pair to serialized", arguments.vocab_file, arguments.rounds,
-                             lambda tokenizer: list(classifier_data.serialize(
+                             lambda tokenizer: list(FeatureRecords(
                                  examples, LABELS, LENGTH, tokenizer)), recorder)
         failed |= not equal or not same_bytes
         failed |= not time_workers(examples, arguments.vocab_file, arguments.repeat, recorder)

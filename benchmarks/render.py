@@ -291,9 +291,9 @@ def replicas_table():
     rows = [[row["setting"], *(f"{row[field]:{form}}" if field in row else ""
                                for field, form in fields.items())]
             for row in replica_rows(results.read("replicas"))]
-    return table(["replicas × micro-batches", "CPU s a step, of all", "wall s", "waiting s", "MB sent",
-                  "outside of sums / accumulation", "the same of processes that exchange nothing",
-                  "sums / bare all-reduce", "sums / the same bytes as one tensor"], rows)
+    return table(["replicas × micro-batches", "CPU s in a step, all processes", "wall s", "waiting s",
+                  "MB sent", "rest / accumulation", "rest / accumulation without exchange",
+                  "sums / bare all-reduce", "sums / one tensor"], rows)
 
 
 def origins_table():

@@ -23,22 +23,26 @@ import run_squad
 ALLOWED_SHARE = 0.1
 
 
-def measured(write_answers, recorder):
-    """Returns `question_answering.write_result_files` with a clock that starts after the prediction."""
-    def write(settings, examples, features, raw, *others):
-        features, raw = list(features), list(raw)
-        start = time.process_time()
-        write_answers(settings, examples, features, raw, *others)
+class MeasuredEvaluation(question_answering.Evaluation):
+    """An evaluation with a clock that starts after the prediction, and a `results.Recorder`."""
+
+    def model_outputs(self, input_fn):
+        self.features, raw = map(list, super().model_outputs(input_fn))
+        self.start = time.process_time()
+        return self.features, raw
+
+    def write(self, input_fn):
+        super().write(input_fn)
         whole = time.process_time()
-        spent = whole - start
+        spent = whole - self.start
         share = spent / whole
-        print(f"{len(examples)} questions, {len(features)} windows: {spent:.3f} of {whole:.3f} CPU s, "
+        questions = len({feature.example_index for feature in self.features})
+        print(f"{questions} questions, {len(self.features)} windows: {spent:.3f} of {whole:.3f} CPU s, "
               f"{share:.1%}", flush=True)
-        recorder.add(questions=len(examples), windows=len(features), search=spent, whole=whole)
-        recorder.write()
+        self.recorder.add(questions=questions, windows=len(self.features), search=spent, whole=whole)
+        self.recorder.write()
         if share > ALLOWED_SHARE:
             raise RuntimeError(f"More than {ALLOWED_SHARE:.0%} of the evaluation.")
-    return write
 
 
 if __name__ == "__main__":
@@ -46,7 +50,7 @@ if __name__ == "__main__":
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     results.add_flag(parser)
     arguments, flags = parser.parse_known_args()
-    recorder = results.Recorder(arguments.results, {"search": "CPU s", "whole": "CPU s"})
+    MeasuredEvaluation.recorder = results.Recorder(arguments.results, {"search": "CPU s", "whole": "CPU s"})
     sys.argv[1:] = flags
-    question_answering.write_result_files = measured(question_answering.write_result_files, recorder)
+    question_answering.Evaluation = MeasuredEvaluation
     launch.run(run_squad.main)

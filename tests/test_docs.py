@@ -183,9 +183,13 @@ def flags_defined_in(node):
 def shared_flags(trees):
     """The names of the flags that commands share, as far as the code of a command asks for them."""
     functions = names_in(tree_of(ROOT / "bertlib" / "command_line" / "common_flags.py").body)
-    mentioned = {getattr(part, "attr", None) for tree in trees
-                 for part in ast.walk(tree)} | {"define_common_flags"}
-    return {"help"}.union(*(flags_defined_in(functions[name]) for name in mentioned & set(functions)))
+    mentioned = {getattr(part, "attr", None) for tree in trees for part in ast.walk(tree)} & set(functions)
+    used, more = set(), mentioned | {"define_common_flags"}
+    while more:  # these functions call each other
+        used |= more
+        called = {getattr(part, "id", None) for name in more for part in ast.walk(functions[name])}
+        more = called & set(functions) - used
+    return {"help"}.union(*(flags_defined_in(functions[name]) for name in used))
 
 
 @functools.cache

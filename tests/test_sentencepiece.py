@@ -14,6 +14,7 @@ from texts import CASES, texts
 import tiny
 
 from bertlib.tasks.classification import classifier_data
+from bertlib.tasks.classification.classifier_features import FeatureRecords
 import tokenization
 
 SENTENCES = [
@@ -227,9 +228,9 @@ def test_features_are_the_same_in_any_number_of_processes(tokenizers):
         assert type(tokenizer) in tokenization.TOKENIZERS
         copied = pickle.loads(pickle.dumps(tokenizer))
         assert copied.tokenize(SENTENCES[0]) == tokenizer.tokenize(SENTENCES[0])
-    one = list(classifier_data.serialize(examples, ["0", "1"], 40, tokenizer))
+    one = list(FeatureRecords(examples, ["0", "1"], 40, tokenizer))
     assert len(one) == len(examples)
-    assert list(classifier_data.serialize(examples, ["0", "1"], 40, tokenizer, num_workers=2)) == one
+    assert list(FeatureRecords(examples, ["0", "1"], 40, tokenizer, num_workers=2)) == one
 
 
 @pytest.fixture(scope="module")

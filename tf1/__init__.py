@@ -40,8 +40,6 @@ _metric_weights.install()
 _reference_variables.install()
 _session_threads.install()
 compat = _Namespace("tf.compat", dict(v1=_sys.modules[__name__]), lambda: _tf.compat)
-_OWN = ("app", "assign", "compat", "contrib", "data", "disable_v2_behavior", "estimator", "io", "layers",
-        "logging", "nn", "parse_example", "train")
 
 
 def __getattr__(name):
@@ -51,4 +49,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*_OWN, *(name for name in dir(_tf) if not name.startswith("_"))})
+    return sorted({name for name in (*globals(), *dir(_tf)) if not name.startswith("_")})

@@ -65,20 +65,19 @@ def _parser():
     return parser
 
 
-def _launch(options, parser):
+def _launch(options, name, arguments, parser):
     """Ends with the replicas, if there are to be several."""
     if options.num_replicas < 0 or options.replica_timeout <= 0 or options.max_restarts < 0:
         parser.error("--num_replicas and --max_restarts are at least 0, --replica_timeout is above 0")
-    name = os.path.basename(options.script or options.module[0])
-    open_ports = {None: None, "true": True, "false": False}[options.open_ports]
+    open_ports = None if options.open_ports is None else options.open_ports == "true"
     try:
         end = launching.launch(options.num_replicas, options.replica_timeout, options.max_restarts,
-                                open_ports, options.arguments if options.script else options.module[1:])
+                               open_ports, arguments)
     except (ValueError, OSError) as error:
         end = replica_launcher.End(1, f"error: {error}", False)
     if end is not None:
         if end.message:
-            print(f"{name}: {end.message}", file=sys.stderr, flush=True)
+            print(f"{os.path.basename(name)}: {end.message}", file=sys.stderr, flush=True)
         sys.exit(end.code)
 
 
@@ -98,21 +97,19 @@ def main():
         running.run_script(options.script, options.arguments, packages)
         return
     if options.module or options.script:
-        _launch(options, parser)
-    if options.module:
+        name, *arguments = options.module or [options.script, *options.arguments]
+        _launch(options, name, arguments, parser)
         with launching.joined():
-            running.run_module(options.module[0], options.module[1:], packages)
-    elif options.script:
-        with launching.joined():
-            running.run_script(options.script, options.arguments, packages)
-    elif options.check is not None:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
+            run = running.run_module if options.module else running.run_script
+            run(name, arguments, packages)
+        return
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
+    if options.check is not None:
         try:
             sys.exit(checker.check(*options.check))
         except FileNotFoundError as error:
             parser.error(str(error))
     elif options.names:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
         for name, ours in names(tf1, "tf"):
             if ours or not options.ours:
                 print(f"{name}  (tf1)" if ours else name)

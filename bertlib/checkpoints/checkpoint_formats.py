@@ -486,17 +486,6 @@ def check_readable(checkpoint, names):
 
 def find_damage(prefix):
     """Returns what is wrong with a TensorFlow checkpoint, a sentence; None if all of it can be read."""
-    stamps = []
-    for path in checkpoint_files.list_files(prefix):
-        status = tf.gfile.Stat(path)
-        stamps.append((path, status.length, status.mtime_nsec))
-    return _find_damage(prefix, tuple(stamps))
-
-
-@functools.lru_cache(maxsize=100)
-def _find_damage(prefix, stamps):
-    """`find_damage`, read once as long as the files are the same."""
-    del stamps
     try:
         found = _open_tensorflow(prefix)
         check_readable(found, found.shapes)
@@ -563,7 +552,7 @@ def create_init_fn(init_checkpoint, variables):
 
     def init_fn(scaffold, session):
         del scaffold
-        for group in _groups_by_size(found, _BYTES_FED_AT_A_TIME):
+        for group in groups_by_size(found, _BYTES_FED_AT_A_TIME):
             # The initializer is an assignment; its second input is the value.
             session.run([variable.initializer for variable in group],
                         {variable.initializer.inputs[1]: checkpoint.read(variable.op.name)
@@ -574,12 +563,12 @@ def create_init_fn(init_checkpoint, variables):
     return init_fn
 
 
-def _groups_by_size(variables, num_bytes):
-    """Yields lists of variables that follow each other: one, or as many as have no more than so many
-    bytes."""
+def groups_by_size(variables, num_bytes):
+    """Yields lists of variables that follow each other: one, or as many as have at most `num_bytes` bytes."""
     group, size = [], 0
     for variable in variables:
-        more = variable.shape.num_elements() * variable.dtype.base_dtype.size
+        # The shape of a variable may be unknown.
+        more = (variable.shape.num_elements() or 0) * variable.dtype.base_dtype.size
         if group and size + more > num_bytes:
             yield group
             group, size = [], 0

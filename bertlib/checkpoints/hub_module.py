@@ -451,7 +451,8 @@ def _extract_subgraph(definition, kept, collections, scope):
     for node in definition.graph_def.node:
         if node.name not in kept:
             continue
-        node = _append_node(part.graph_def.node, node)
+        part.graph_def.node.append(node)
+        node = part.graph_def.node[-1]
         node.input[:] = [source for source in node.input if source[0] != "^" or source[1:] in kept]
         node.attr.pop("_class", None)  # a node that it is to be beside may be missing
         if "shared_name" in node.attr and node.attr["shared_name"].s:
@@ -461,11 +462,6 @@ def _extract_subgraph(definition, kept, collections, scope):
         if key in definition.collection_def:
             part.collection_def[key].CopyFrom(definition.collection_def[key])
     return part
-
-
-def _append_node(nodes, node):
-    nodes.append(node)
-    return nodes[-1]
 
 
 def _set_asset_paths(definition, directory):

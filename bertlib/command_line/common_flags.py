@@ -20,6 +20,7 @@ from bertlib.runs.settings import (
     Settings,
     parse_profile_steps,
 )
+from bertlib.tasks.classification.classifier_data import PROCESSORS, XnliProcessor
 import modeling
 import optimization
 import tokenization
@@ -144,14 +145,15 @@ def refuse_empty_paths():
 # --- Flags -----------------------------------------------------------------------------------------------
 
 
-def define_classification_flags(tasks, xnli_languages):
-    """Defines the flags of what to classify; `tasks` are the names of the known ones."""
+def define_classification_flags():
+    """Defines the flags of what to classify: a known task, or one's own data."""
     with section("Task", TASK):
-        flags.DEFINE_string("task_name", None, f"The task: {', '.join(sorted(tasks))}, in any letter case; "
-                            "or see below for your own data.")
+        flags.DEFINE_string("task_name", None, f"The task: {', '.join(sorted(PROCESSORS))}, in any letter "
+                            "case; or see below for your own data.")
     with section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
-        flags.DEFINE_enum("xnli_language", "zh", xnli_languages, "The language that XNLI is read in.")
+        flags.DEFINE_enum("xnli_language", "zh", XnliProcessor.LANGUAGES,
+                          "The language that XNLI is read in.")
     with section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
@@ -170,9 +172,11 @@ def define_classification_flags(tasks, xnli_languages):
                            "over all labels alike.")
     flags.register_validator("label_smoothing", lambda value: value is not None and 0 <= value < 1,
                              "must be a number from 0 to below 1")
+    _define_custom_data_flags()
+    define_column_flags()
 
 
-def define_custom_data_flags():
+def _define_custom_data_flags():
     """Defines the flags of one's own data, in place of a known task; see `custom_task`."""
     with section("Your own data, in place of a task", INPUT):
         flags.DEFINE_string("train_file", None, "File to train on: .csv, .tsv, .jsonl or .json (JSON Lines, "
@@ -224,6 +228,17 @@ def define_word_column_flags(heading="Task"):
         flags.DEFINE_integer("tag_column", -1, "Column of the tags, counted from 1; -1 is the last one.")
 
 
+def define_fine_tuning_flags(max_seq_length):
+    """Defines the flags of a fine-tuning, all but those of its task."""
+    define_model_flags(max_seq_length)
+    define_tokenizer_flags()
+    define_training_flags()
+    _define_epoch_flags()
+    _define_input_flags()
+    define_replica_flags()
+    define_tpu_flags()
+
+
 def define_model_flags(max_seq_length):
     """Defines the flags that say which model to use, and on how long sequences."""
     with section("Model", WEIGHTS):
@@ -257,7 +272,7 @@ def define_tokenizer_flags():
                           "in the text whole rather than split them at brackets.")
 
 
-def define_input_flags():
+def _define_input_flags():
     """Defines the flags of how input is prepared."""
     with section("Memory and speed", MACHINE):
         flags.DEFINE_integer("num_workers", 1,
@@ -375,7 +390,7 @@ def define_export_flags():
                           "new version in output_dir/export; see docs/howto/serving.md.")
 
 
-def define_epoch_flags():
+def _define_epoch_flags():
     """Defines the flags of how long to train, as passes over the data."""
     with section("Training", WEIGHTS):
         flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training data; a fraction is allowed.")

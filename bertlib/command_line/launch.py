@@ -96,8 +96,10 @@ def _call(main, argv, goes_on, takes_paths):
         raise ValueError(f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
     common_flags.refuse_empty_paths()
     end = process_role.launch(_resume_advice(goes_on).strip())
-    if end is not None:
-        _end_like_replicas(end)
+    if end is not None:  # as the replicas that it started have ended
+        if end.message:
+            _print(end.message)
+        sys.exit(end.code)
     signals.handle_termination(
         lambda: _report_end(f"terminated.{_resume_advice(goes_on)}", signals.exit_code()))
     with _interruption_wins(), process_role.join_replicas():
@@ -233,13 +235,6 @@ def _report_end(message, code, own=False):
         group.leave(message, code, own)
     if not replica_group.is_replica() or group is not None and not group.is_first:
         _print(message)
-
-
-def _end_like_replicas(end):
-    """Ends the process as the replicas that it started have ended."""
-    if end.message:
-        _print(end.message)
-    sys.exit(end.code)
 
 
 def _print(message):

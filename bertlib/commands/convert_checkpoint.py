@@ -16,13 +16,13 @@ import shutil
 import tempfile
 
 from absl import flags, logging
-import tensorflow.compat.v1 as tf
 
 from bertlib.command_line import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import model_files, output_files, tokenizer_files
 from bertlib.runs import checks, head_labels, model_config, run_record
+from bertlib.runs.settings import require_file
 from bertlib.system import files, locks
 import modeling
 import tokenization
@@ -108,7 +108,7 @@ def open_input(given):
 
 def input_directory(source):
     """Where the input's other files are."""
-    return source.path if tf.gfile.IsDirectory(source.path) else os.path.dirname(source.path)
+    return source.path if files.is_directory(source.path) else os.path.dirname(source.path)
 
 
 def input_record(source):
@@ -126,14 +126,11 @@ def find_file(given, source, flag, *candidates):
     path = getattr(given, flag)
     if path is None:
         beside = (os.path.join(input_directory(source), name) for name in candidates)
-        path = next(filter(tf.gfile.Exists, beside), None)
+        path = next(filter(files.exists, beside), None)
         if path is not None:
             given.set_default(flag, path)
-    elif tf.gfile.IsDirectory(path):
-        raise IsADirectoryError(f"--{flag}={path} is a directory; name the file.")
-    elif not tf.gfile.Exists(path):
-        raise FileNotFoundError(f"--{flag}={path}: there is no such file.")
-    return path
+        return path
+    return require_file(given, flag)
 
 
 def read_settings(given, source):
@@ -173,7 +170,7 @@ def read_vocabulary(given, source, vocab_size):
     """
     path = find_file(given, source, "vocab_file", _VOCABULARY, _TOKENIZER)
     pieces = os.path.join(input_directory(source), output_files.SENTENCE_PIECES)
-    if path is None and tf.gfile.Exists(pieces):
+    if path is None and files.exists(pieces):
         raise ValueError(f"{pieces} is the model's vocabulary, and Hugging Face's BERT has no tokenizer for "
                          "it. With --weights_only --to=tensorflow the weights are taken out with it.")
     if path is None:
@@ -184,8 +181,7 @@ def read_vocabulary(given, source, vocab_size):
         record = input_record(source)
         if record:
             output_files.check_vocabulary(input_directory(source), record, path)
-        with tf.gfile.GFile(path, "rb") as reader:
-            return reader.read()
+        return files.read_bytes(path)
     model = files.read_json_object(path).get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
     wrong = _find_id_problem(ids, vocab_size)
@@ -340,11 +336,10 @@ def copy_weights(given, source):
                 for name in (_TOKENIZER_CONFIG, output_files.SENTENCE_PIECES)}}
     texts = {}
     for name, path in paths.items():
-        if path is not None and tf.gfile.Exists(path):
+        if path is not None and files.exists(path):
             if name.endswith(".json"):
                 files.read_json_object(path)  # complains if it is none
-            with tf.gfile.GFile(path, "rb") as reader:
-                texts[name] = reader.read()
+            texts[name] = files.read_bytes(path)
     head = head_labels.read_head(source)
     if head and head.labels and head_labels.has_trained_names(head):
         texts[output_files.LABELS] = model_files.format_labels(head.labels)
@@ -373,31 +368,20 @@ def write(output, kind, source, names, texts):
     with files.translate_disk_errors(output), contextlib.ExitStack() as stack:
         if os.path.isdir(output):
             stack.enter_context(locks.lock_directory(output))
-        return _write(output, kind, source, names, texts)
-
-
-def _write(output, kind, source, names, texts):
-    """`write`, into a directory that is locked or not there yet."""
-    before = list_replaced_files(output, kind)
-    # In the directory or above it, so that moving is renaming.
-    aside = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=files.existing_parent(output))
-    with locks.lock_file(aside):
-        return _write_through(aside, output, kind, source, names, texts, before)
-
-
-def _write_through(aside, output, kind, source, names, texts, before):
-    """`write`, by way of an empty directory, which is removed; `before` was in the way when it was made."""
-    try:
+        before = list_replaced_files(output, kind)
+        # In the directory or above it, so that moving is renaming.
+        aside = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=files.existing_parent(output))
+        stack.enter_context(locks.lock_file(aside))
+        stack.callback(shutil.rmtree, aside)
         if kind == "tensorflow":
             checkpoint_formats.write_tensorflow(os.path.join(aside, _TENSORFLOW_WEIGHTS), source, names)
         else:
             checkpoint_formats.write_safetensors(os.path.join(aside, _HUGGING_FACE_WEIGHTS), source, names)
         for name, content in texts.items():
-            with open(os.path.join(aside, name), "wb") as writer:
-                writer.write(content)
+            files.write_bytes(os.path.join(aside, name), content)
         os.makedirs(output, exist_ok=True)
         new = sorted(os.listdir(aside))
-        with locks.lock_directory(output):
+        with locks.lock_directory(output):  # it may have been made just now
             if list_replaced_files(output, kind) != before:
                 raise FileExistsError(f"--output={output}: another process wrote there meanwhile. Use "
                                       "another directory, or start again.")
@@ -405,8 +389,6 @@ def _write_through(aside, output, kind, source, names, texts, before):
                 os.replace(os.path.join(aside, name), os.path.join(output, name))
             for name in set(before) - set(new):
                 os.remove(os.path.join(output, name))
-    finally:
-        shutil.rmtree(aside)
     return new
 
 

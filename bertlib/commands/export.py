@@ -17,8 +17,8 @@ from bertlib.command_line import common_flags
 from bertlib.output_directory import model_directory
 from bertlib.runs import final_export
 from bertlib.runs.classification import training_texts
+from bertlib.runs.settings import require_file
 from bertlib.serving import answers, export_model, export_text, warmup
-from bertlib.system import files
 
 TEXT_DIRECTORY = "export_text"
 
@@ -46,10 +46,10 @@ def main(_):
     settings = common_flags.read_settings()
     if settings.model_dir is None:
         raise ValueError("--model_dir is required: the output directory of a training.")
-    if settings.compare_file is not None and not settings.text:
-        raise ValueError("--compare_file is about the tokens of --text: pass both, or none.")
-    if settings.compare_file is not None and not files.exists(settings.compare_file):
-        raise FileNotFoundError(f"--compare_file={settings.compare_file}: there is no such file.")
+    if settings.compare_file is not None:
+        if not settings.text:
+            raise ValueError("--compare_file is about the tokens of --text: pass both, or none.")
+        require_file(settings, "compare_file")
     name = TEXT_DIRECTORY if settings.text else final_export.DIRECTORY
     directory = settings.output_dir or os.path.join(settings.model_dir, name)
     model = model_directory.read(settings.model_dir)

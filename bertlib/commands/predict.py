@@ -27,6 +27,7 @@ from bertlib.output_directory import output_files
 from bertlib.replicas import replica_group
 from bertlib.rows import columns, tables
 from bertlib.runs import checks, run_record
+from bertlib.runs.settings import require_file
 from bertlib.serving import questions
 from bertlib.system import files, locks, terminal
 
@@ -150,11 +151,6 @@ def _format_lines(predictor, prepared):
                                     if made is None else next(found)) for question, made in prepared]
 
 
-def _is_complete_input(name):
-    """Whether all lines of an input are there: those of a pipe may come one by one."""
-    return files.is_remote(name) or os.path.isfile(name)
-
-
 def _translate_damage(found, name):
     """Yields what is found in a file; a damaged one, compressed, is a ValueError."""
     try:
@@ -184,7 +180,8 @@ def run(settings, predictor):
     replicas = replica_group.current()
     with open_streams(settings) as (lines, output):
         name = "standard input" if settings.input_file == "-" else settings.input_file
-        is_whole = _is_complete_input(settings.input_file)
+        # The lines of a pipe may come one by one.
+        is_whole = files.is_remote(settings.input_file) or os.path.isfile(settings.input_file)
         asked = source.read(lines, name,
                             settings.input_format or questions.format_from_name(settings.input_file),
                             ahead=columns.LOOKAHEAD_ROWS if is_whole else 0)
@@ -252,13 +249,13 @@ def main(_):
     settings = common_flags.read_settings()
     if settings.model_dir is None:
         raise ValueError("--model_dir is required: the output directory of a training.")
-    if settings.input_file != "-" and not files.exists(settings.input_file):
-        raise FileNotFoundError(f"--input_file={settings.input_file}: there is no such file.")
+    if settings.input_file != "-":
+        require_file(settings, "input_file")
     if files.is_directory(settings.output_file):
         raise IsADirectoryError(f"--output_file={settings.output_file} is a directory; name a file.")
-    checks.refuse_overwriting(settings, {"input_file": [settings.input_file]} if settings.input_file != "-"
-                              else {}, {"output_file": [settings.output_file]} if settings.output_file != "-"
-                              else {})
+    read, written = ({name: [getattr(settings, name)]} if getattr(settings, name) != "-" else {}
+                     for name in ("input_file", "output_file"))
+    checks.refuse_overwriting(settings, read, written)
     group = replica_group.current()
     check_replicas(settings, group)
     with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,

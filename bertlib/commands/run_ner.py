@@ -70,14 +70,8 @@ def define_flags():
     with common_flags.section("Task", INPUT):
         flags.DEFINE_bool("label_all_pieces", False, "Train on all pieces of a word, rather than on the "
                           "first one.")
-    common_flags.define_model_flags(max_seq_length=128)
-    common_flags.define_tokenizer_flags()
-    common_flags.define_training_flags()
     common_flags.define_export_flags()
-    common_flags.define_epoch_flags()
-    common_flags.define_input_flags()
-    common_flags.define_replica_flags()
-    common_flags.define_tpu_flags()
+    common_flags.define_fine_tuning_flags(max_seq_length=128)
 
 
 # --- Flags and files -------------------------------------------------------------------------------------
@@ -229,15 +223,6 @@ def make_windows(settings, data, tokenizer):
     return found
 
 
-def train_steps(settings, windows):
-    """The number of steps in which the flags' epochs are done.
-
-    Raises:
-      ValueError: there is none, and a training is asked for.
-    """
-    return estimator_setup.count_steps(settings, len(windows.get("train", ())), "sentences")
-
-
 def main(_):
     """Runs what the flags ask for."""
     launch.log_devices()
@@ -254,15 +239,13 @@ def main(_):
     head_shapes = tagging_head.head_shapes(bert_config, len(data.labels), settings.crf)
     init_checkpoint = head_labels.starting_checkpoint(
         settings, head_labels.Head("tagging", data.labels, len(data.labels), settings.crf))
-    checks.check_starting_weights(settings, bert_config, head_shapes, settings.do_train, init_checkpoint)
+    checks.check_starting_weights(settings, bert_config, head_shapes, init_checkpoint)
     windows = make_windows(settings, data, tokenizer)
 
-    num_train_steps = train_steps(settings, windows)
+    num_train_steps = estimator_setup.count_steps(settings, len(windows.get("train", ())), "sentences")
     build_model_fn = functools.partial(
         tagging_head.model_fn_builder, bert_config, len(data.labels), init_checkpoint=init_checkpoint,
-        learning_rate=settings.learning_rate, num_train_steps=num_train_steps,
-        num_warmup_steps=int(num_train_steps * settings.warmup_proportion), use_tpu=settings.use_tpu,
-        use_one_hot_embeddings=settings.use_tpu)
+        use_one_hot_embeddings=False, **estimator_setup.schedule_arguments(settings, num_train_steps))
     # Beside the encoder the chain's loops take next to no memory.
     model = estimator_setup.TrainableModel(
         bert_config, functools.partial(build_model_fn, settings.crf), tagging_data.feature_fields,
@@ -273,9 +256,8 @@ def main(_):
         task_type="tagging", labels=data.labels, tag_scheme=data.scheme,
         train_data=run_record.hash_files([settings.train_file]) if settings.do_train else None,
         trim_padding=estimator_setup.trims_training(settings, model))
-    tagger, step = estimator_setup.create_estimator(settings, model,
-                                                    predict_batch_size=settings.predict_batch_size,
-                                                    num_train_steps=num_train_steps)
+    tagger, step = estimator_setup.create_estimator(settings, model, num_train_steps,
+                                                    predict_batch_size=settings.predict_batch_size)
 
     run(settings, tagger, step, data, windows, num_train_steps, record)
 
@@ -296,10 +278,8 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
         """Writes the split's features; returns the input_fn that reads them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, _RECORDS[split])
         tagging_data.write_windows(windows[split], settings.max_seq_length, path)
-        return tagging_head.input_fn_builder(
-            path, settings.max_seq_length, is_training, drop_remainder=is_training,
-            trim=step.trim if is_training else estimator_setup.trims_evaluation(settings),
-            unequal_micro_batches=is_training and step.unequal_micro_batches)
+        return tagging_head.input_fn_builder(path, settings.max_seq_length,
+                                             **estimator_setup.input_options(settings, step, is_training))
 
     def tag(split, part_input_fn):
         """Tags a split; returns the predicted tags of each sentence, and their scores if the file has
@@ -319,7 +299,6 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
                 "Entities of the development file",
                 {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"})
-            learning_curve.evaluate_missing_checkpoint(listeners)
             logging.info("Training on %d sentences, %d steps of %d.", len(data.splits["train"].sentences),
                          num_train_steps, settings.train_batch_size)
             tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,

@@ -58,8 +58,8 @@ def _message(tag, content):
     return tag + _VARINTS[len(content)] + content
 
 
-class _Prefixes(dict):
-    """{size: what precedes a field's packed values of so many bytes}."""
+class Prefixes(dict):
+    """{size: the bytes before a field's packed values of so many bytes in a serialized example}."""
 
     def __init__(self, field):
         self._key = _message(b"\x0a", field.name.encode("utf-8"))
@@ -73,7 +73,7 @@ class _Prefixes(dict):
 
 
 class Encoder:
-    """Serializes rows into the bytes of `record_files.encode_example`, the reference, which checks more."""
+    """Serializes rows into the bytes that `tf.train.Example.SerializeToString(deterministic=True)` gives."""
 
     def __init__(self, fields):
         """Prepares what all rows share.
@@ -81,7 +81,7 @@ class Encoder:
         Args:
           fields: list of `Field`.
         """
-        self._fields = [(field.name, field.dtype == "int64", math.prod(field.shape), _Prefixes(field))
+        self._fields = [(field.name, field.dtype == "int64", math.prod(field.shape), Prefixes(field))
                         for field in sorted(fields)]
 
     def __call__(self, row):

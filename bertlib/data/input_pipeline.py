@@ -81,21 +81,11 @@ class RecordFile(object):
         return np.array([*offsets, offset], np.int64)
 
     def _check_fields(self, record):
-        try:
-            features = tf.train.Example.FromString(record).features.feature
-        except Exception as error:
-            raise ValueError(f"{self.path} holds records that are no tf.train.Example.") from error
-        for field in self._fields:
-            if field.name not in features:
-                raise ValueError(f"{self.path}: its records have no feature {field.name!r}; they have "
-                                 f"{', '.join(sorted(features))}.")
-            feature = features[field.name]
-            values = feature.int64_list.value if field.dtype == "int64" else feature.float_list.value
-            size = int(np.prod(field.shape, dtype=np.int64))
-            if len(values) != size:
-                raise ValueError(f"{self.path}: {field.name} has {len(values)} {field.dtype} values in each "
-                                 f"record, not {size}. It was written with another sequence length; pass the "
-                                 "same one or write it again.")
+        # What is out of bounds is found when it is read.
+        wrong = record_files.find_problem(record, [field._replace(bounds=None) for field in self._fields])
+        if wrong:
+            raise ValueError(f"{self.describe_position(0)}: {wrong}. It may have been written with another "
+                             "sequence length, or for another task: pass the same one, or write it again.")
 
     def read(self, indices):
         """Returns the serialized records at those indices, an object array of bytes."""
@@ -250,16 +240,6 @@ def _shard(dataset):
     return dataset
 
 
-def _split_evenly(batch, num_micro_batches, totals=()):
-    """A dataset of the equal parts of a batch, in order, each with the totals of the whole batch."""
-    split = {name: tf.reshape(tensor,
-                              [num_micro_batches, tensor.shape[0] // num_micro_batches, *tensor.shape[1:]])
-             for name, tensor in batch.items()}
-    for name in totals:
-        split[f"{name}_total"] = tf.fill([num_micro_batches], tf.reduce_sum(batch[name]))
-    return tf.data.Dataset.from_tensor_slices(split)
-
-
 def token_balanced_bounds(lengths, num_micro_batches):
     """Returns where to cut a batch into parts so that the largest part is as small as can be, in tokens.
 
@@ -302,20 +282,6 @@ def _token_balanced_bounds(mask, num_micro_batches):
     return tf.ensure_shape(bounds, [num_micro_batches + 1])
 
 
-def _split_by_tokens(batch, num_micro_batches, trim, totals=()):
-    """Like `_split_evenly`, for the parts of `token_balanced_bounds`, each with its weight."""
-    size = batch[trim[0]].shape.as_list()[0]
-    bounds = _token_balanced_bounds(batch[trim[0]], num_micro_batches)
-    added = {f"{name}_total": tf.reduce_sum(batch[name]) for name in totals}
-
-    def micro_batch(start, end):
-        weight = tf.cast(end - start, tf.float32) * (num_micro_batches / size)
-        return {**{name: tensor[start:end] for name, tensor in batch.items()}, **added,
-                MICRO_BATCH_WEIGHT: weight}
-
-    return tf.data.Dataset.from_tensor_slices((bounds[:-1], bounds[1:])).map(micro_batch)
-
-
 def _order_by_length(mask):
     """The order of examples with a mask [B, F] by length, the longest first: int32 [B]."""
     return tf.argsort(tf.reduce_sum(mask, axis=1), direction="DESCENDING", stable=True)
@@ -327,11 +293,16 @@ def _sort_by_length(batch, mask):
     return {name: tf.gather(tensor, order) for name, tensor in batch.items()}
 
 
-def _micro_batches_of_this_replica(indices, read, num_micro_batches, all_reduce, totals, trim, unequal):
-    """A dataset of this replica's micro-batches of an effective batch, given the indices of all its examples.
+def _cut_into_micro_batches(indices, read, num_micro_batches, own, totals, trim, unequal):
+    """A dataset of the micro-batches of an effective batch: (indices of the examples, {name: added feature}).
 
-    From the examples of other replicas only two things are read: the lengths, by which micro-batches are
+    From the examples of the whole batch only two things are read: the lengths, by which micro-batches are
     sorted, and the fields that totals sum up.
+
+    Args:
+      indices: those of all examples of the effective batch, int64 [B].
+      own: slice of the micro-batches that this replica computes.
+      read, num_micro_batches, totals, trim, unequal: see `_dataset`.
     """
     size = indices.shape.as_list()[0]
     names = [*trim[:1], *totals]
@@ -344,14 +315,13 @@ def _micro_batches_of_this_replica(indices, read, num_micro_batches, all_reduce,
     added = {f"{name}_total": tf.reduce_sum(seen[name]) for name in totals}
 
     def micro_batch(start, end):
-        own = indices[start:end]
+        examples = indices[start:end]
         if not unequal:
-            return {**read(tf.ensure_shape(own, [size // num_micro_batches])), **added}
-        return {**read(own), **added,
-                MICRO_BATCH_WEIGHT: tf.cast(end - start, tf.float32) * (num_micro_batches / size)}
+            return tf.ensure_shape(examples, [size // num_micro_batches]), added
+        weight = tf.cast(end - start, tf.float32) * (num_micro_batches / size)
+        return examples, {**added, MICRO_BATCH_WEIGHT: weight}
 
-    starts, ends = bounds[:-1][all_reduce.own_micro_batches], bounds[1:][all_reduce.own_micro_batches]
-    return tf.data.Dataset.from_tensor_slices((starts, ends)).map(micro_batch)
+    return tf.data.Dataset.from_tensor_slices((bounds[:-1][own], bounds[1:][own])).map(micro_batch)
 
 
 def _trimmed_length(lengths):
@@ -381,18 +351,16 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
                          f"micro-batches.")
     batch = batch_size * (1 if unequal_micro_batches else num_micro_batches)
     indices = _index_dataset(num_examples, batch, is_training, drop_remainder)
-    if all_reduce:
+    if is_training:
         if trim:
             randomness.mark_unequal_micro_batches()
-        dataset = indices.flat_map(functools.partial(
-            _micro_batches_of_this_replica, read=read, num_micro_batches=num_micro_batches,
-            all_reduce=all_reduce, totals=batch_totals, trim=trim, unequal=unequal_micro_batches))
-        return _prefetched(dataset.map(functools.partial(_trim, trim=trim)) if trim else dataset)
-    if not trim:
+        parts = indices.flat_map(functools.partial(
+            _cut_into_micro_batches, read=read, num_micro_batches=num_micro_batches,
+            own=all_reduce.own_micro_batches if all_reduce else slice(None), totals=batch_totals, trim=trim,
+            unequal=unequal_micro_batches))
+        dataset = parts.map(lambda examples, added: {**read(examples), **added}, **threads)
+    elif not trim:
         dataset = indices.map(read, **threads)
-    elif is_training:
-        randomness.mark_unequal_micro_batches()
-        dataset = indices.map(lambda indices: _sort_by_length(read(indices), trim[0]), **threads)
     else:
         def read_sorted(indices):
             return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trim[0])
@@ -405,13 +373,6 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
         if whole < num_examples and not drop_remainder:
             dataset = dataset.concatenate(
                 tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
-    if unequal_micro_batches:
-        dataset = dataset.flat_map(functools.partial(_split_by_tokens, num_micro_batches=micro_batches,
-                                                     trim=trim,
-                                                     totals=batch_totals))
-    elif micro_batches > 1 or batch_totals:
-        dataset = dataset.flat_map(functools.partial(_split_evenly, num_micro_batches=micro_batches,
-                                                     totals=batch_totals))
     if not is_training:
         dataset = _shard(dataset)
     return _prefetched(dataset.map(functools.partial(_trim, trim=trim)) if trim else dataset)

@@ -9,12 +9,14 @@ from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator import session_hooks
 from bertlib.graph import collectives, graph_keys
 from bertlib.replicas import replica_group
 from bertlib.system import code_fingerprint
 
-# Variables are compared and corrected in lists of this size.
+# Variables are compared and corrected in lists of this size: TensorFlow prepares each run anew, which takes
+# longer than to read most variables, and all values at once may not fit into memory.
 _BATCH_BYTES = 2**28
 
 
@@ -67,7 +69,7 @@ def broadcast_variables(group, root, variables, session):
       {name: (value before, value given)} of the variables that had another value in this replica.
     """
     changed = {}
-    for some in _batches(variables):
+    for some in checkpoint_formats.groups_by_size(variables, _BATCH_BYTES):
         values = session.run(some)
         digests = group.all_gather([_digest(value) for value in values])
         different = [place for place, found in enumerate(zip(*digests)) if len(set(found)) > 1]
@@ -79,21 +81,6 @@ def broadcast_variables(group, root, variables, session):
                         {some[place].initializer.inputs[1]: value for place, value in own.items()})
         changed.update({some[place].op.name: (values[place], value) for place, value in own.items()})
     return changed
-
-
-def _batches(variables):
-    """Yields variables in lists of a limited size: TensorFlow prepares each run anew, which takes longer than
-    to read most variables, and all values at once may not fit into memory."""
-    batch, size = [], 0
-    for variable in variables:
-        # The shape of a variable may be unknown.
-        size += (variable.shape.num_elements() or 0) * variable.dtype.base_dtype.size
-        batch.append(variable)
-        if size >= _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _digest(value):

@@ -3,6 +3,7 @@
     flags, free memory ── resolve ──> StepConfig ──> planner, Estimator, model builder
 """
 
+import bisect
 import dataclasses
 import functools
 import math
@@ -265,18 +266,11 @@ def choose(step, usable_bytes, simulate, modes=RECOMPUTE, counts=None):
 def _fewest(candidates, usable_bytes, needs):
     """Returns the first candidate that fits, or None; they differ in their rising numbers of micro-batches.
 
-    Few are simulated: activations are nearly linear in the size of a micro-batch, and more than one
-    micro-batch need the same variables. What the line says not to fit is not looked at.
+    Smaller micro-batches need less memory, but more than one of them need accumulators: the first candidate
+    is looked at by itself.
     """
-    first, last = candidates[0], candidates[-1]
+    first, *others = candidates
     if needs(first).total <= usable_bytes:
         return first
-    if needs(last).total > usable_bytes:
-        return None
-    slope = (needs(first).activations - needs(last).activations) / (
-        first.micro_batch_size - last.micro_batch_size)
-    for candidate in candidates[1:-1]:
-        expected = needs(last).total + slope * (candidate.micro_batch_size - last.micro_batch_size)
-        if expected <= usable_bytes and needs(candidate).total <= usable_bytes:
-            return candidate
-    return last
+    place = bisect.bisect_left(others, True, key=lambda candidate: needs(candidate).total <= usable_bytes)
+    return others[place] if place < len(others) else None

@@ -124,12 +124,12 @@ def _checksum(content):
 
 def _build(compiler, folder):
     """Compiles and links; returns the library's path in that folder."""
-    commands = [[*compiler, *options, "-fPIC", "-c", str(_SOURCES / source), "-o", f"{folder / source}.o"]
-                for source, options in _options().items()]
-    _run_all(commands)
+    objects = []
+    for source, options in _options().items():
+        objects.append(str(folder / f"{source}.o"))
+        _run([*compiler, *options, "-fPIC", "-c", str(_SOURCES / source), "-o", objects[-1]])
     target = folder / "library.so"
-    _run_all([[*compiler, "-shared", *(command[-1] for command in commands), "-o", str(target),
-               *tf.sysconfig.get_link_flags()]])
+    _run([*compiler, "-shared", *objects, "-o", str(target), *tf.sysconfig.get_link_flags()])
     return target
 
 
@@ -140,26 +140,15 @@ def _options():
             "ops.cc": [*_OPS_OPTIONS, *tf.sysconfig.get_compile_flags()]}
 
 
-def _run_all(commands):
-    """Runs command lines at the same time.
+def _run(command):
+    """Runs a command line.
 
     Raises:
-      subprocess.SubprocessError: one of them failed; it has what that one wrote.
+      subprocess.SubprocessError: it failed; has what the command wrote.
     """
-    running = []
-    try:
-        for command in commands:
-            running.append(subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}))
-        for process in running:
-            output, _ = process.communicate(timeout=_BUILD_TIMEOUT_SECONDS)
-            if process.returncode:
-                raise subprocess.CalledProcessError(process.returncode, process.args, output)
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
+    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                   text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}, check=True,
+                   timeout=_BUILD_TIMEOUT_SECONDS)
 
 
 def _digest(compiler):

@@ -80,20 +80,19 @@ def hash_vocabulary(path, pieces=False):
         raise ValueError(f"{path} is not UTF-8, and so no vocabulary: {error}. Restore it.") from None
 
 
-def check_vocabulary(directory, record, path=None, pieces=False):
+def check_vocabulary(directory, record, path=None):
     """Checks that the vocabulary beside a record is that of its training.
 
     Args:
       directory: where the record is.
       record: see `read_record`.
-      path, pieces: another file than the one in the directory, see `hash_vocabulary`.
+      path: another file than the one in the directory, a vocab.txt.
 
     Raises:
       ValueError: it has other entries, or has them in another order.
     """
-    if path is None:
-        pieces = files.exists(os.path.join(directory, SENTENCE_PIECES))
-        path = os.path.join(directory, SENTENCE_PIECES if pieces else VOCABULARY)
+    pieces = path is None and files.exists(os.path.join(directory, SENTENCE_PIECES))
+    path = path or os.path.join(directory, SENTENCE_PIECES if pieces else VOCABULARY)
     if files.exists(path) and record.get("vocabulary") not in (None, hash_vocabulary(path, pieces)):
         raise ValueError(f"{path}: these are not the entries, in their order, of the vocabulary that the "
                          f"model was trained with, says {os.path.join(directory, RECORD)}. A token would get "

@@ -184,6 +184,10 @@ def find_problem(record, kind_of):
 
 
 def _describe_problem(name, value, words):
-    shown = repr(value)
-    shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}…"
-    return f"{name} is {shown}, and has to be {words}"
+    return f"{name} is {shorten(value)}, and has to be {words}"
+
+
+def shorten(value):
+    """Returns a value as in JSON's messages, cut if it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -16,7 +16,6 @@ from multiprocessing import connection as mp_connection
 import os
 import queue
 import secrets
-import selectors
 import socket
 import struct
 import threading
@@ -29,6 +28,7 @@ from bertlib.replicas import value_encoding
 # Number of timeouts that replicas wait for each other at their start.
 START_TIMEOUTS = 5
 _HANDSHAKE_SECONDS = 10
+_POLL_SECONDS = 0.05
 # Connections that are greeted at the same time. If more come, the oldest is cut: a replica needs
 # milliseconds.
 _MOST_GREETED = 64
@@ -123,7 +123,7 @@ def receive(spec, hello, check):
     Args:
       spec: what BERT_REPLICA says, a dict; see `replica_group`.
       hello: what replica 0 tells the others of itself, {"index", "count", "process", "machine", "address"}.
-      check: function that is called about once a second, and may raise.
+      check: function that is called again and again meanwhile, and may raise.
 
     Returns:
       ({index: what that replica said}, {index: connection}).
@@ -146,20 +146,20 @@ class _Reception:
         self._spec, self._key, self._count = spec, bytes.fromhex(spec["key"]), spec["count"]
         self._met, self._visits, self._refused = {0: hello}, {}, ""
         self._greeted, self._lock, self._closed = [], threading.Lock(), False
-        self._arrived, (self._woken, self._wake) = queue.SimpleQueue(), socket.socketpair()
+        self._arrived = queue.SimpleQueue()
         self._listener = socket.socket(fileno=spec["listener"])
         self._listener.set_inheritable(False)
         self._listener.settimeout(0)
-        self._selector = selectors.DefaultSelector()
-        for found in (self._listener, self._woken):
-            self._selector.register(found, selectors.EVENT_READ)
 
     def wait(self, check):
         """Waits until all are here; see `receive`."""
         start = said = time.monotonic()
         while len(self._met) < self._count:
-            for key, _ in self._selector.select(0.5):
-                self._handle(key.fileobj)
+            self._accept()
+            for index in list(self._visits):
+                self._look_at(index)
+            with contextlib.suppress(queue.Empty):
+                self._admit(*self._arrived.get(timeout=_POLL_SECONDS))
             now = time.monotonic()
             self._cut_slow(now)
             missing = ", ".join(str(index) for index in range(self._count) if index not in self._met)
@@ -176,29 +176,18 @@ class _Reception:
                 f"running on each machine, and can these reach {address_text(*self._spec['coordinator'])}?"
                 f"{self._refused}")
 
-    def _handle(self, ready):
-        """Reads what there is to read."""
-        if ready is self._listener:
-            self._accept()
-        elif ready is self._woken:
-            ready.recv(4096)
-            while not self._arrived.empty():
-                self._admit(*self._arrived.get())
-        else:
-            # An arrival that was handled just before may have replaced this connection.
-            for index in [index for index, visit in self._visits.items() if visit.socket is ready]:
-                self._look_at(index)
-
     def _accept(self):
-        try:
-            found, _ = self._listener.accept()
-        except OSError:  # it was gone before it was accepted
-            return
-        visit = _Visit(found, _HANDSHAKE_SECONDS)
-        self._greeted = [other for other in self._greeted if other.socket.fileno() >= 0] + [visit]
-        if len(self._greeted) > _MOST_GREETED:
-            self._greeted[0].end = 0.0
-        threading.Thread(target=self._greet, args=(visit,), name="greet", daemon=True).start()
+        """Greets those who connect, each in a thread."""
+        for _ in range(_MOST_GREETED):
+            try:
+                found, _ = self._listener.accept()
+            except OSError:  # nobody is there, or it was gone before it was accepted
+                return
+            visit = _Visit(found, _HANDSHAKE_SECONDS)
+            self._greeted = [other for other in self._greeted if other.socket.fileno() >= 0] + [visit]
+            if len(self._greeted) > _MOST_GREETED:
+                self._greeted[0].end = 0.0
+            threading.Thread(target=self._greet, args=(visit,), name="greet", daemon=True).start()
 
     def _cut_slow(self, now):
         """Ends greetings that take too long; their threads do the rest."""
@@ -223,7 +212,6 @@ class _Reception:
                 visit.close()
             else:
                 self._arrived.put((visit, hello))
-                self._wake.send(b"\0")
 
     def _admit(self, visit, hello):
         """Takes a replica in, or refuses it."""
@@ -240,7 +228,6 @@ class _Reception:
             return
         visit.watch()
         self._met[hello["index"]], self._visits[hello["index"]] = hello, visit
-        self._selector.register(visit.socket, selectors.EVENT_READ)
 
     def _refusal(self, hello):
         """Says why a replica does not belong to this run; None if it does."""
@@ -257,7 +244,6 @@ class _Reception:
         """Forgets a replica that has ended, so that another one can take its place."""
         visit, hello = self._visits[index], self._met[index]
         if visit.is_gone():
-            self._selector.unregister(visit.socket)
             visit.close()
             del self._visits[index], self._met[index]
             logging.warning("Replica %d (process %d on %s) has ended before all had come. Waiting for "
@@ -282,9 +268,7 @@ class _Reception:
             visit.cut()
         for visit in self._visits.values():
             visit.close()
-        self._selector.close()
-        for found in (self._listener, self._woken, self._wake):
-            found.close()
+        self._listener.close()
 
 
 def _send(visit, message):

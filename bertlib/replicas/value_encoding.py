@@ -10,6 +10,7 @@ strings are themselves; every other value is a list that begins with its kind:
 Unlike pickle, a message that is read runs no code, whoever sent it.
 """
 
+import io
 import json
 import math
 import struct
@@ -40,11 +41,11 @@ def decode(message):
     try:
         length, = _LENGTH.unpack_from(message)
         header = json.loads(bytes(message[_LENGTH.size:_LENGTH.size + length]))
-        rest = _Rest(message, _LENGTH.size + length)
+        rest = io.BytesIO(message[_LENGTH.size + length:])
         value = _value(header, rest)
     except (struct.error, TypeError, KeyError, IndexError, RecursionError, ValueError) as error:
         raise ValueError(f"a message cannot be read ({type(error).__name__}: {error})") from None
-    if rest.start != len(message):
+    if rest.read(1):
         raise ValueError("a message is longer than its header says")
     return value
 
@@ -80,24 +81,12 @@ def _described_array(value, parts):
     return ["array", dtype, list(value.shape)] if isinstance(value, np.ndarray) else ["scalar", dtype]
 
 
-class _Rest:
-    """The bytes of a message behind its header.
-
-    Attributes:
-      start: where those begin that were not taken yet.
-    """
-
-    def __init__(self, message, start):
-        self._message, self.start = memoryview(message), start
-
-    def take(self, length):
-        """Returns the following bytes."""
-        end = self.start + length
-        if length < 0 or end > len(self._message):
-            raise ValueError("it is shorter than its header says")
-        found = self._message[self.start:end]
-        self.start = end
-        return found
+def _take(rest, length):
+    """Returns the following bytes of a stream."""
+    found = rest.read(length) if length >= 0 else b""
+    if len(found) != length:
+        raise ValueError("it is shorter than its header says")
+    return found
 
 
 def _value(described, rest):
@@ -105,7 +94,7 @@ def _value(described, rest):
         return described
     kind, *arguments = described
     if kind == "bytes":
-        return bytes(rest.take(*arguments))
+        return _take(rest, *arguments)
     if kind in ("list", "tuple"):
         items = [_value(item, rest) for item in arguments[0]]
         return items if kind == "list" else tuple(items)
@@ -126,5 +115,5 @@ def _array(kind, arguments, rest):
     if kind not in ("array", "scalar"):
         raise ValueError(f"there is no kind {kind!r}")
     dtype, shape = np.dtype(arguments[0]), tuple(arguments[1]) if kind == "array" else ()
-    found = np.frombuffer(rest.take(math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
+    found = np.frombuffer(_take(rest, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
     return found.copy() if kind == "array" else found[()]

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats
 from bertlib.kernels import one_dnn
 from bertlib.output_directory import model_files, output_files
-from bertlib.runs import learning_curve, model_config
+from bertlib.runs import learning_curve
 from bertlib.system import files
 import modeling
 import optimization
@@ -80,40 +80,46 @@ def check_precision(settings):
                         settings.precision, "GPU" if gpus else "CPU")
 
 
-def check_starting_weights(settings, config, head_shapes, training=True, start=None):
+def check_starting_weights(settings, config, head_shapes, start):
     """Checks that --init_checkpoint and the checkpoints in --output_dir fit the model and can be read.
 
     Args:
       config: the `BertConfig`.
       head_shapes: {name: shape} of the variables that the script adds to the encoder.
-      training: whether a checkpoint in --output_dir would have to hold the optimizer's variables too.
-      start: what of --init_checkpoint is used, see `head_labels.starting_checkpoint`; None for all of it.
+      start: what of --init_checkpoint is used, see `head_labels.starting_checkpoint`.
 
     Raises:
       ValueError, FileNotFoundError: one does not.
     """
-    encoder = modeling.variable_shapes(config)
     if checkpoint_formats.latest_checkpoint(settings.output_dir):
-        check_output_checkpoint(settings, {**encoder, **head_shapes}, training)
+        check_output_checkpoint(settings, {**modeling.variable_shapes(config), **head_shapes})
     elif settings.init_checkpoint:
-        found = (model_config.open_starting_weights(settings) if start is None
-                 else checkpoint_formats.open_checkpoint(start))
-        checkpoint_formats.check_types(found, {**encoder, **head_shapes})
-        # Published and Hugging Face checkpoints may come without a pooler; then it starts at random, as heads
-        # do.
-        optional = {name for name in encoder if "/pooler/" in name} | set(head_shapes)
-        checkpoint_formats.check_fits(found, {**encoder, **head_shapes}, optional)
-        checkpoint_formats.check_readable(found, {**encoder, **head_shapes})
+        check_fits(checkpoint_formats.open_checkpoint(start), config, head_shapes)
     else:
         logging.warning("No --init_checkpoint: the weights start at random.")
 
 
-def check_output_checkpoint(settings, model, training=True):
-    """Checks that the newest checkpoint in --output_dir fits the model and can be read.
+def check_fits(found, config, head_shapes):
+    """Checks that a `checkpoint_formats.Checkpoint` fits an encoder with a head and can be read.
+
+    Published and Hugging Face checkpoints may have no pooler, which starts at random then, as heads do.
+
+    Raises:
+      ValueError: it does not.
+    """
+    model = {**modeling.variable_shapes(config), **head_shapes}
+    checkpoint_formats.check_types(found, model)
+    optional = {name for name in model if "/pooler/" in name or name in head_shapes}
+    checkpoint_formats.check_fits(found, model, optional)
+    checkpoint_formats.check_readable(found, model)
+
+
+def check_output_checkpoint(settings, model):
+    """Checks that the newest checkpoint in --output_dir fits the model and can be read. For a training it has
+    to hold the optimizer's variables too.
 
     Args:
       model: {name: shape} of the variables that are trained.
-      training: whether it would have to hold the optimizer's variables too.
 
     Raises:
       ValueError: it does not.
@@ -122,14 +128,14 @@ def check_output_checkpoint(settings, model, training=True):
     found = checkpoint_formats.open_checkpoint(newest)
     checkpoint_formats.check_types(found, model)
     trained_with = optimization.optimizer_of(found.shapes)
-    if training and trained_with not in (None, settings.optimizer):
+    if settings.do_train and trained_with not in (None, settings.optimizer):
         start = "" if "bert_hub_module_handle" in settings else (
             f" and pass --init_checkpoint={newest} to start from its weights")
         raise ValueError(f"--optimizer={settings.optimizer}, but {newest} was trained with "
                          f"{trained_with}, whose state the other cannot use. Pass "
                          f"--optimizer={trained_with}, or use another --output_dir{start}.")
     state = {"global_step": (),
-             **(optimization.slot_shapes(model, settings.optimizer) if training else {})}
+             **(optimization.slot_shapes(model, settings.optimizer) if settings.do_train else {})}
     # A head that does not look at the pooler leaves it untrained, and so without slots.
     optional = {name for name in state if "/pooler/" in name}
     try:
@@ -205,10 +211,8 @@ def list_overwritten_files(settings, result_names, training_names):
 
 def _list_model_files(settings):
     """{flag: files} of the model that a command reads."""
-    found = {}
-    for flag in ("vocab_file", "spm_model_file", "bert_config_file"):
-        if flag in settings and getattr(settings, flag):
-            found[flag] = [getattr(settings, flag)]
+    found = {flag: [getattr(settings, flag)] for flag in model_files.FILE_FLAGS
+             if flag in settings and getattr(settings, flag)}
     if "init_checkpoint" in settings and settings.init_checkpoint:
         found["init_checkpoint"] = list_checkpoint_files(settings.init_checkpoint)
     return found

@@ -82,9 +82,19 @@ def trims_training(settings, model):
     return model.trims_training_by_default if settings.trim_padding is None else settings.trim_padding
 
 
-def trims_evaluation(settings):
-    """Whether batches of evaluation and prediction are trimmed: unless --trim_padding=false is given."""
-    return settings.trim_padding is not False
+def input_options(settings, step, is_training):
+    """Returns the arguments of a task's `input_fn_builder` that flags decide, {name: value}.
+
+    Args:
+      settings: a `Settings`.
+      step: the `StepConfig`.
+      is_training: whether the input is for the training. Batches of evaluation and prediction are trimmed
+        unless --trim_padding=false is given.
+    """
+    if is_training:
+        return {"is_training": True, "drop_remainder": True, "trim": step.trim,
+                "unequal_micro_batches": step.unequal_micro_batches}
+    return {"is_training": False, "drop_remainder": False, "trim": settings.trim_padding is not False}
 
 
 def _training_flags(settings, model):
@@ -127,16 +137,13 @@ def resolve_step_config(settings, model):
     resolved = step_config.resolve(values, (usable, source), model.simulate, model.upper_bound)
     for is_warning, text in resolved.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
-    if values.gradient_accumulation_steps == 0 and tf.config.list_physical_devices("GPU"):
-        return _largest_replica_share(_measure_step(settings, model, resolved.step))
-    return resolved.step
-
-
-def _largest_replica_share(step):
-    """Returns the step with as many micro-batches as the replica takes that needs most."""
-    group = replica_group.current()
-    count = step.gradient_accumulation_steps
-    return step.replace(gradient_accumulation_steps=max(group.all_gather(count)) if group else count)
+    if values.gradient_accumulation_steps != 0 or not tf.config.list_physical_devices("GPU"):
+        return resolved.step
+    step, group = _measure_step(settings, model, resolved.step), replica_group.current()
+    if group:  # as many micro-batches as the replica takes that needs most
+        counts = group.all_gather(step.gradient_accumulation_steps)
+        step = step.replace(gradient_accumulation_steps=max(counts))
+    return step
 
 
 def _measure_step(settings, model, step):
@@ -209,6 +216,13 @@ def count_steps(settings, count, what):
     return steps
 
 
+def schedule_arguments(settings, num_train_steps):
+    """Returns the arguments of a `model_fn_builder` that say how a fine-tuning of so many steps goes,
+    {name: value}."""
+    return {"learning_rate": settings.learning_rate, "num_train_steps": num_train_steps,
+            "num_warmup_steps": int(num_train_steps * settings.warmup_proportion), "use_tpu": False}
+
+
 # --- The Estimator ---------------------------------------------------------------------------------------
 
 
@@ -264,7 +278,7 @@ def _profile_hooks(settings, num_train_steps):
     if not settings.do_train:
         raise ValueError(f"--profile_steps={settings.profile_steps} is about training: pass --do_train=true, "
                          "or leave it out.")
-    if num_train_steps is not None and last > num_train_steps:
+    if last > num_train_steps:
         raise ValueError(f"--profile_steps={settings.profile_steps}: training ends at step "
                          f"{num_train_steps}. Pass steps from 1 to {num_train_steps}, or train longer.")
     return [profiling.ProfileHook(settings.output_dir, first, last)]
@@ -288,15 +302,14 @@ def _session_config(settings, trims):
     return run_config.xla_session_config()
 
 
-def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=None, num_train_steps=None):
+def create_estimator(settings, model, num_train_steps, eval_batch_size=None, predict_batch_size=None):
     """Returns (the `estimator.Estimator` that the flags describe, its `StepConfig`).
 
     Args:
       settings: a `Settings`.
       model: a `TrainableModel`.
+      num_train_steps: the last step of training; a flag that asks for what is beyond is refused here.
       eval_batch_size, predict_batch_size: examples at a time.
-      num_train_steps: the last step of training, if known; a flag that asks for what is beyond is refused
-        here.
 
     Raises:
       ValueError: nothing fits into memory, or flags contradict each other.
@@ -310,10 +323,9 @@ def create_estimator(settings, model, eval_batch_size=None, predict_batch_size=N
         save_checkpoints_steps=settings.save_checkpoints_steps,
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
         session_config=session_config, step_config=step, stop_request=stopping.request)
-    created = _Estimator(settings, model, step, config=config, use_tpu=settings.use_tpu,
+    created = _Estimator(settings, model, step, config=config,
                          train_batch_size=settings.train_batch_size if settings.do_train else None,
-                         eval_batch_size=eval_batch_size,
-                         predict_batch_size=predict_batch_size)
+                         eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)
     return created, step
 
 

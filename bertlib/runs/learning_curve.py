@@ -44,6 +44,9 @@ def create_listeners(settings, make_input_fn, evaluate, title, shown, full_score
     """Returns the listeners with which `Estimator.train` evaluates as the flags ask: with
     --eval_each_checkpoint a `LearningCurve`, otherwise none.
 
+    Evaluates the newest checkpoint at once if a killed run saved it and did not evaluate it. So all replicas
+    have to call this, before the training.
+
     Args:
       settings: a `Settings`, checked.
       make_input_fn: function without arguments that writes the data to evaluate on and returns its input_fn.
@@ -52,24 +55,13 @@ def create_listeners(settings, make_input_fn, evaluate, title, shown, full_score
     """
     if not settings.eval_each_checkpoint:
         return []
-    return [LearningCurve(settings.output_dir, functools.partial(evaluate, make_input_fn()), title, shown,
-                          full_score)]
-
-
-def evaluate_missing_checkpoint(listeners):
-    """Evaluates the newest checkpoint if a killed run saved it and did not evaluate it.
-
-    All replicas have to call this, before the training.
-
-    Args:
-      listeners: see `create_listeners`.
-    """
-    group = replica_group.current()
-    for curve in listeners:
-        step = curve.missing_step()
-        step = group.broadcast(step) if group else step
-        if step is not None:
-            curve.add(step)
+    curve = LearningCurve(settings.output_dir, functools.partial(evaluate, make_input_fn()), title, shown,
+                          full_score)
+    step, group = curve.missing_step(), replica_group.current()
+    step = group.broadcast(step) if group else step
+    if step is not None:
+        curve.add(step)
+    return [curve]
 
 
 class LearningCurve(tf.train.CheckpointSaverListener):

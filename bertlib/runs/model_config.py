@@ -7,7 +7,7 @@ import os
 import re
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.output_directory import output_files
+from bertlib.output_directory import output_files, record_fields
 from bertlib.runs import vocabularies
 from bertlib.runs.settings import require_file
 from bertlib.system import files
@@ -178,12 +178,6 @@ def _size_problems(settings):
     return []
 
 
-def _shown(value):
-    """A value of a configuration in text, cut if it is long."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
-
-
 def config_problems(settings):
     """Everything wrong with a configuration, one sentence each."""
     defaults = modeling.BertConfig(vocab_size=1).to_dict()
@@ -196,13 +190,13 @@ def config_problems(settings):
     for name, default in defaults.items():
         value = settings.get(name, default)
         if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            problems.append(f"{name} is {_shown(value)}; it must be a positive integer.")
+            problems.append(f"{name} is {record_fields.shorten(value)}; it must be a positive integer.")
         elif isinstance(default, int) and value > (most := _MAX_SIZES.get(name, _MAX_SIZE)):
-            problems.append(f"{name} is {_shown(value)}; it must be at most {most}.")
+            problems.append(f"{name} is {record_fields.shorten(value)}; it must be at most {most}.")
         elif isinstance(default, float) and (not isinstance(value, (int, float)) or not 0 <= value < 1):
-            problems.append(f"{name} is {_shown(value)}; it must be at least 0 and below 1.")
+            problems.append(f"{name} is {record_fields.shorten(value)}; it must be at least 0 and below 1.")
         elif isinstance(default, str) and not isinstance(value, (str, type(None))):
-            problems.append(f"{name} is {_shown(value)}; it must be a string.")
+            problems.append(f"{name} is {record_fields.shorten(value)}; it must be a string.")
     if not problems:
         problems += _size_problems(settings)
     if not problems and settings["hidden_size"] % settings["num_attention_heads"]:
@@ -215,6 +209,6 @@ def config_problems(settings):
             problems.append(f"hidden_act: {error}")
     supported = {"position_embedding_type": "absolute", "layer_norm_eps": modeling.LAYER_NORM_EPSILON,
                  "model_type": "bert", "is_decoder": False}
-    problems += [f"{name}={_shown(settings[name])} is not supported, only {only!r}."
+    problems += [f"{name}={record_fields.shorten(settings[name])} is not supported, only {only!r}."
                  for name, only in supported.items() if settings.get(name, only) != only]
     return problems

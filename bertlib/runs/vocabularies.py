@@ -113,7 +113,7 @@ def resolve_from_records(settings, paths):
         raise ValueError(
             f"--{flag}={path}: these are not the entries, in their order, of the vocabulary that the records "
             f"were made with{known}, says {where}. Pass that one, or make the records again with this one.")
-    _resolve_case_from_manifest(settings, manifest, where)
+    resolve_lower_case(settings, manifest["settings"].get("do_lower_case"), f"the records' manifest {where}")
     if path is None and said and files.exists(said["path"]) and _hash_tokens(**said) == made_with:
         settings.set_default(said["flag"], said["path"], f"the records were made with it, says {where}")
         path, flag = said["path"], said["flag"]
@@ -127,17 +127,6 @@ def _check_one(manifests):
             if manifest["settings"].get(name) != manifests[0][1]["settings"].get(name):
                 raise ValueError(f"{manifests[0][0]} and {where} say that their records were made with two "
                                  f"{words}. Train on records of one, or make the others again.")
-
-
-def _resolve_case_from_manifest(settings, manifest, where):
-    """Takes --do_lower_case from a manifest, or checks it against that."""
-    lower = manifest["settings"].get("do_lower_case")
-    if not isinstance(lower, bool) or lower == settings.do_lower_case:
-        return
-    if settings.is_given("do_lower_case"):
-        raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but the records were made "
-                         f"with do_lower_case={str(lower).lower()}, says {where}. Leave the flag out.")
-    settings.set_default("do_lower_case", lower, f"as the records, says {where}")
 
 
 def _hash_tokens(path, flag, **_):
@@ -198,7 +187,7 @@ def load_tokenizer(settings, config=None):
     init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
     said = tokenizer_files.read(model_files.tokenizer_directories(settings, path))
     lower, source = said.options.pop("do_lower_case", (None, None))
-    _resolve_lower_case(settings, lower, source)
+    resolve_lower_case(settings, lower, source)
     tokenization.validate_case_matches_checkpoint(settings.do_lower_case, init_checkpoint)
     never_split = tokenization.SPECIAL_TOKENS if settings.protect_special_tokens else ()
     if names == ["spm_model_file"]:
@@ -212,16 +201,24 @@ def load_tokenizer(settings, config=None):
     return tokenizer
 
 
-def _resolve_lower_case(settings, lower, source):
-    """Takes --do_lower_case from a file that says it, or checks it against that."""
+def resolve_lower_case(settings, lower, source):
+    """Takes --do_lower_case from a source that says it, or checks it against that.
+
+    Args:
+      settings: a `Settings`.
+      lower: the value there; None if there is none.
+      source: the file, or in words.
+
+    Raises:
+      ValueError: the flag was given, and is not that value.
+    """
     if lower is None or lower == settings.do_lower_case:
         return
-    if not settings.is_given("do_lower_case"):
-        settings.set_default("do_lower_case", lower, f"{source} says so")
-        return
-    raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but {source} says the "
-                     f"model was trained with do_lower_case={str(lower).lower()}. Pass "
-                     f"--do_lower_case={str(lower).lower()}.")
+    if settings.is_given("do_lower_case"):
+        value = str(lower).lower()
+        raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but {source} says "
+                         f"do_lower_case={value}. Pass --do_lower_case={value}, or leave the flag out.")
+    settings.set_default("do_lower_case", lower, f"{source} says so")
 
 
 def _check_supported(settings, said):
@@ -240,14 +237,13 @@ def _check_supported(settings, said):
 
 def _added_tokens(said, path):
     """What files of a tokenizer keep whole in a text, besides the special tokens."""
-    added = {token: file for token, file in said.added if token not in tokenization.SPECIAL_TOKENS}
-    vocabulary = tokenization.load_vocab(path) if added else ()
-    for token, file in added.items():
-        if token not in vocabulary:
+    known = {*tokenization.SPECIAL_TOKENS, *tokenization.load_vocab(path)}
+    for token, file in said.added:
+        if token not in known:
             raise ValueError(f"{file} adds the token {token!r}, which {path} does not have: texts with it "
                              "would become other tokens. Add it to that file, in the line after its id, or "
                              "remove it here.")
-    return list(added)
+    return tokenizer_files.added_tokens(said)
 
 
 # The largest share of a vocabulary that may be unreachable for the case that is taken by default.

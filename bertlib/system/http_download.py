@@ -9,9 +9,8 @@ import json
 import os
 import re
 import shutil
-import stat
+import ssl
 from typing import NamedTuple
-import unicodedata
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -31,8 +30,9 @@ _MAX_DIGITS = 18  # digits of a length: of more bytes there are none
 # The content of published zips is at most 10 times as large as they are. If it is 100 times as large, and not
 # small, or of very many files, the zip is made to fill a disk.
 _MAX_COMPRESSION_RATIO, _SMALL_FILE_BYTES, _MAX_FILES = 100, 2**20, 10_000
-# What a zip raises that is damaged, or made in a way that Python does not read.
-_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+# Errors for a zip that is damaged, that Python cannot read, or of which two files would be one.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
+               FileExistsError, NotADirectoryError)
 
 
 class ServerError(OSError):
@@ -85,7 +85,9 @@ def download(source, root, base_url=None, timeout=60):
                                "have it fetched again.")
     if not missing:
         return False
-    address = mirror_address(source.address, base_url)
+    address = source.address
+    if base_url is not None:
+        address = base_url.rstrip("/") + urllib.parse.urlsplit(address).path
     if not source.address.endswith(".zip"):
         name = source.files[0]
         fetch(address, os.path.join(directory, name), timeout, lambda path: problem_in(path, name))
@@ -107,13 +109,6 @@ def download(source, root, base_url=None, timeout=60):
     else:
         logging.info("%s is unpacked, and no longer needed.", archive)
     return True
-
-
-def mirror_address(address, base_url):
-    """Returns an address with a mirror in place of its scheme and host, or as it is if there is no mirror."""
-    if base_url is None:
-        return address
-    return base_url.rstrip("/") + urllib.parse.urlsplit(address).path
 
 
 # --- Fetching --------------------------------------------------------------------------------------------
@@ -274,20 +269,13 @@ def _request(address, offset, version, timeout):
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows redirects to addresses of http and https."""
 
-    def http_error_302(self, request, response, code, message, headers):
-        to = headers.get("Location", headers.get("URI"))
-        try:
-            wrong = to and address_problem(urllib.parse.urljoin(request.full_url, to))
-        except ValueError as error:
-            wrong = str(error)
-        if wrong:
+    def redirect_request(self, request, response, code, message, headers, address):
+        if wrong := address_problem(address):
             response.close()
-            raise ServerError(f"{request.full_url}: the server sends on to {_one_line(to)!r}, which is no "
-                              f"address to fetch from ({_one_line(wrong)}). Open the "
-                              f"first one {_CHECK_IN_BROWSER}")
-        return super().http_error_302(request, response, code, message, headers)
-
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+            raise ServerError(f"{request.full_url}: the server sends on to {_one_line(address)!r}, which is "
+                              f"no address to fetch from ({_one_line(wrong)}). Open the first one "
+                              f"{_CHECK_IN_BROWSER}")
+        return super().redirect_request(request, response, code, message, headers, address)
 
 
 def _one_line(text):
@@ -297,22 +285,15 @@ def _one_line(text):
 
 def _copy(response, writer, length, doing):
     """Writes what comes into a file; returns the error that ended it, None if it came to its end."""
-    errors = []
-
-    def pieces():
-        try:
-            while piece := response.read(_CHUNK_BYTES):
-                yield piece
-        except (OSError, http.client.HTTPException) as error:
-            errors.append(error)
-
-    if length is None:
-        shown = pieces()
-    else:
-        shown = files.with_progress(pieces(), -(-length // _CHUNK_BYTES), doing, every=50)
-    for piece in shown:
-        writer.write(piece)
-    return errors[0] if errors else None
+    pieces = iter(lambda: response.read(_CHUNK_BYTES), b"")
+    if length is not None:
+        pieces = files.with_progress(pieces, -(-length // _CHUNK_BYTES), doing, every=50)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+    except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
+        return error
+    return None
 
 
 def check_free_space(path, needed):
@@ -340,8 +321,8 @@ def unpack(archive, directory, expected, problem_in=None):
 
     Raises:
       DamagedError: it is no zip, a checksum differs, a file is missing or has a problem; or it is dangerous:
-        a file would be written outside of the directory or over another one, is a link, or fills the disk.
-        Nothing is left of it.
+        a file would be written outside of the directory or over another one, or fills the disk. Nothing is
+        left of it.
       OSError: it cannot be written.
     """
     aside = f"{directory}.partial"
@@ -349,11 +330,11 @@ def unpack(archive, directory, expected, problem_in=None):
     try:
         with zipfile.ZipFile(archive) as zipped, files.translate_disk_errors(directory):
             members = _members(zipped, archive, expected)
-            check_free_space(directory, sum(info.file_size for info in members.values()))
-            for name, info in files.with_progress(members.items(), len(members), f"Unpacking {archive}:"):
+            check_free_space(directory, sum(info.file_size for _, info in members))
+            for name, info in files.with_progress(members, len(members), f"Unpacking {archive}:"):
                 path = os.path.join(aside, name)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-                with zipped.open(info) as reader, open(path, "wb") as writer:
+                with zipped.open(info) as reader, open(path, "xb") as writer:
                     shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
             for name in expected if problem_in else ():
                 if wrong := problem_in(os.path.join(aside, name), name):
@@ -366,7 +347,7 @@ def unpack(archive, directory, expected, problem_in=None):
 
 
 def _members(zipped, archive, expected):
-    """Returns {name below the folder that holds the expected files: its ZipInfo}."""
+    """Returns [(name below the folder that holds the expected files, its ZipInfo)]."""
     found = {info.filename: info for info in zipped.infolist() if not info.is_dir()}
     if len(found) > _MAX_FILES:
         raise DamagedError(f"{archive}: it has {len(found):,} files, and no published zip has as many; "
@@ -381,41 +362,12 @@ def _members(zipped, archive, expected):
         if all(folder + name in found and found[folder + name].file_size for name in expected):
             members = [info for info in zipped.infolist()
                        if info.filename.startswith(folder) and not info.is_dir()]
-            _check_members(archive, members)
-            return {info.filename.removeprefix(folder): info for info in members}
+            if min(info.header_offset for info in members) < 0:
+                raise DamagedError(f"{archive} is damaged: its beginning is missing.")
+            total, size = sum(info.file_size for info in members), os.path.getsize(archive)
+            if total > max(_SMALL_FILE_BYTES, _MAX_COMPRESSION_RATIO * size):
+                raise DamagedError(f"{archive}: its {size:,} bytes would become {total:,}, as of no "
+                                   "published zip. Nothing of this zip is unpacked.")
+            return [(info.filename.removeprefix(folder), info) for info in members]
     raise DamagedError(f"{archive}: no folder of it has all of {', '.join(expected)}; it has "
                        f"{', '.join(sorted(found)[:10]) or 'nothing'}.")
-
-
-def _check_members(archive, members):
-    """Raises a DamagedError of files of a zip that are missing, overwrite each other, are links, or fill the
-    disk."""
-    paths, nothing = {}, "Nothing of this zip is unpacked."
-    for info in members:
-        if info.header_offset < 0:
-            raise DamagedError(f"{archive} is damaged: its beginning, which holds {info.filename!r}, is "
-                               "missing.")
-        kind = stat.S_IFMT(info.external_attr >> 16)
-        if kind not in (0, stat.S_IFREG):
-            raise DamagedError(f"{archive}: {info.filename!r} is a link or a special file. {nothing}")
-        path = _portable_name(info.filename)
-        if path in paths:
-            raise DamagedError(f"{archive}: {paths[path]!r} and {info.filename!r} would be one file. "
-                               f"{nothing}")
-        paths[path] = info.filename
-    for info in members:
-        folder = _portable_name(info.filename)
-        while folder := os.path.dirname(folder):
-            if folder in paths:
-                raise DamagedError(f"{archive}: {paths[folder]!r} is a file, and the folder of "
-                                   f"{info.filename!r}. {nothing}")
-    total, size = sum(info.file_size for info in members), os.path.getsize(archive)
-    if total > max(_SMALL_FILE_BYTES, _MAX_COMPRESSION_RATIO * size):
-        raise DamagedError(f"{archive}: its {size:,} bytes would become {total:,}, as of no published zip. "
-                           f"{nothing}")
-
-
-def _portable_name(name):
-    """Returns what is equal for names that are one where the file system ignores letter case, or how an
-    accent is written."""
-    return unicodedata.normalize("NFC", name).casefold()

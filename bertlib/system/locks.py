@@ -16,7 +16,6 @@ import os
 import shutil
 import socket
 import threading
-import time
 
 from absl import logging
 
@@ -27,8 +26,6 @@ _held = {}
 _held_lock = threading.Lock()
 # What `flock` says where a file system has no locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
-# Seconds to wait for what another process writes into a lock that it has just taken.
-_TIMEOUT_SECONDS = 1
 
 
 class InUseError(OSError):
@@ -184,16 +181,12 @@ def _signature():
 
 
 def _describe_holder(descriptor):
-    """Says in words what the holder wrote into a lock file."""
-    end = time.monotonic() + _TIMEOUT_SECONDS
-    while True:
-        try:
-            found = json.loads(os.pread(descriptor, 4096, 0))
-            return f"process {found['process']} on {found['host']}, since {found['since']},"
-        except (ValueError, KeyError, TypeError):
-            if time.monotonic() > end:
-                return "another process"
-            time.sleep(0.02)
+    """Says in words what the holder wrote into a lock file, which may be about to write it."""
+    try:
+        found = json.loads(os.pread(descriptor, 4096, 0))
+        return f"process {found['process']} on {found['host']}, since {found['since']},"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
 
 
 def _close_inherited_locks():

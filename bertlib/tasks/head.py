@@ -121,6 +121,29 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
     return model_fn
 
 
+def token_logits(sequence, size, prefix="", dropout_prob=0.0):
+    """Builds a linear layer on each token of the encoder's last layer.
+
+    Args:
+      sequence: float [B, F, W].
+      size: number of outputs, N.
+      prefix: what the names of the variables begin with.
+      dropout_prob: probability of a zero in the layer's input.
+
+    Returns:
+      float [B, F, N].
+    """
+    batch_size, length, width = modeling.get_shape_list(sequence, expected_rank=3)
+    weights = tf.get_variable(f"{prefix}output_weights", [size, width],
+                              initializer=modeling.create_initializer(0.02))
+    bias = tf.get_variable(f"{prefix}output_bias", [size], initializer=tf.zeros_initializer())
+    if dropout_prob:
+        sequence = modeling.dropout(sequence, dropout_prob)
+    rows = tf.reshape(sequence, [batch_size * length, width])
+    logits = tf.nn.bias_add(tf.matmul(rows, weights, transpose_b=True), bias)
+    return tf.reshape(logits, [batch_size, length, size])
+
+
 def evaluate_metrics(metrics):
     """Computes metrics of arrays; see `compute_metrics` above. Returns {name: value}."""
     function, arrays = metrics

@@ -250,14 +250,14 @@ def test_what_fails_leaves_no_file(tmp_path):
     (dict(input_file=None), "--input_file is required"),
     (dict(input_file="nowhere.txt"), "nowhere.txt: there is no such"),
     (dict(input_file="empty.txt"), "empty.txt is empty"),
-    (dict(input_file="latin.txt"), "latin.txt:2: byte 4 of the line, 0xe9, is not UTF-8"),
+    (dict(input_file="latin.txt"), "latin.txt, line 2: byte 4 of it, 0xe9, is not UTF-8"),
     (dict(layers="-1,-3"), "the model has 2 layers, 0 to 1 or -2 to -1; there is no -3"),
     (dict(layers="last"), "--layers=last: it takes whole numbers"),
     (dict(output_dtype="float16"), "Pass --output_format=npz or tfrecord"),
     (dict(output_file="."), "is a directory"),
     (dict(init_checkpoint=None), "--init_checkpoint is required"),
     (dict(max_seq_length=41), "max_position_embeddings=40"),
-    (dict(input_file="."), "--input_file=. is a directory; name a file"),
+    (dict(input_file="."), "--input_file=. is a directory; name the file"),
     (dict(use_tpu=True), "TPUs are not supported")], ids=str)
 def test_what_cannot_be_is_refused_before_anything_is_written(scripts, tiny_model, tmp_path, changes,
                                                               complaint):

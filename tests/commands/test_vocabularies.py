@@ -88,8 +88,7 @@ def test_a_pre_training_knows_the_vocabulary_of_records_that_moved(pretrain, rec
 @pytest.mark.parametrize("flags, said", [
     (lambda model, path: dict(vocab_file=reordered(model, path)), "--vocab_file={path}: these are not the "
      "entries, in their order, of the vocabulary that the records were made with, {model}"),
-    (lambda model, path: dict(do_lower_case=False), "--do_lower_case=false, but the records were made with "
-     "do_lower_case=true, says ")])
+    (lambda model, path: dict(do_lower_case=False), "--do_lower_case=false, but the records' manifest ")])
 def test_a_pre_training_refuses_another_vocabulary(pretrain, tiny_model, tmp_path, flags, said):
     path = tmp_path / "other.txt"
     refused = pretrain(tmp_path / "output", **flags(tiny_model, path))

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import re
 
 import numpy as np
 import pytest
@@ -217,13 +216,13 @@ def test_a_file_of_something_else_is_refused(path):
 
 def test_a_missing_feature_is_named_with_those_that_are_there(path):
     record_files.write_records(path, FIELDS[:2], make_rows(1))
-    assert re.search("no feature 'weights'; they have input_ids, label_ids", refusal(path))
+    assert "no feature weights, but input_ids, label_ids" in refusal(path)
 
 
 def test_another_sequence_length_is_recognized(path):
     record_files.write_records(path, FIELDS, make_rows(1))
     message = refusal(path, [Field("input_ids", "int64", (8,))])
-    assert "input_ids has 4 int64 values in each record, not 8" in message
+    assert "input_ids has 4 int64 values, not 8" in message
     assert "sequence length" in message
 
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 from test_tokenization import released_vocab
 from texts import CASES, texts
 
@@ -23,6 +24,7 @@ from bertlib.data import example_encoding, record_files
 from bertlib.data.example_encoding import Field
 from bertlib.system import files, workers
 from bertlib.tasks.classification import classifier_data
+from bertlib.tasks.classification.classifier_features import FeatureRecords
 import tokenization
 
 LABELS = ["0", "1"]
@@ -160,13 +162,22 @@ INTS = st.integers(-2**63, 2**63 - 1) | st.integers(0, 300)
 FLOATS = st.floats(width=32, allow_nan=False) | st.integers(-5, 5)
 
 
+def encode_by_protobuf(fields, row):
+    example = tf.train.Example()
+    for field in fields:
+        feature = example.features.feature[field.name]
+        values = feature.int64_list.value if field.dtype == "int64" else feature.float_list.value
+        values.extend(np.asarray(row[field.name]).reshape(-1).tolist())
+    return example.SerializeToString(deterministic=True)
+
+
 @repeatable
 @given(st.lists(FLOATS, max_size=3), st.lists(INTS, max_size=4), INTS, st.lists(INTS, max_size=200))
 def test_rows_are_encoded_as_by_protobuf(weights, ids, label, long):
     row = {"weights": weights, "ids": ids, "label": [label], "ünused": [], "long": long}
     padded = {field.name: row[field.name] + [0] * (math.prod(field.shape) - len(row[field.name]))
               for field in FIELDS}
-    expected = record_files.encode_example(FIELDS, padded)
+    expected = encode_by_protobuf(FIELDS, padded)
     encoder = example_encoding.Encoder(FIELDS)
     assert encoder(row) == encoder(padded) == expected
     assert encoder({**row, "long": example_encoding.varints(long),
@@ -177,7 +188,8 @@ def test_rows_are_encoded_as_by_protobuf(weights, ids, label, long):
 def test_numpy_values_are_encoded_too():
     fields = [Field("ids", "int64", (3,)), Field("weights", "float32", (2,))]
     row = {"ids": np.array([-1, 300, 70000], np.int64), "weights": np.array([0.1, np.inf], np.float32)}
-    assert example_encoding.Encoder(fields)(row) == record_files.encode_example(fields, row)
+    expected = encode_by_protobuf(fields, row)
+    assert example_encoding.Encoder(fields)(row) == record_files.encode_example(fields, row) == expected
 
 
 @pytest.mark.parametrize("values", [[1, 2, 3], b"\1\2\3"])
@@ -205,8 +217,8 @@ def test_serialized_examples_are_those_of_protobuf(length):
     strings += [*CASES, *(" ".join(CASES[i:i + 9]) for i in range(len(CASES))), "", "the " * 400,
                 b"caf\xc3\xa9 \xff"]
     arguments = examples_of(strings), LABELS, length
-    plain = list(classifier_data.serialize(*arguments, PlainTokenizer(released_vocab())))
-    assert list(classifier_data.serialize(*arguments, tokenization.FullTokenizer(released_vocab()))) == plain
+    plain = list(FeatureRecords(*arguments, PlainTokenizer(released_vocab())))
+    assert list(FeatureRecords(*arguments, tokenization.FullTokenizer(released_vocab()))) == plain
     assert len(plain) == len(strings) + 1
 
 
@@ -221,7 +233,7 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
     if not of_a_subclass:
         tokenizer = tokenization.FullTokenizer(released_vocab())
         tokenizer.convert_tokens_to_ids = lambda tokens: list(range(len(tokens)))
-    record = list(classifier_data.serialize(examples_of(["one two"] * 5), LABELS, 8, tokenizer))[4]
+    record = list(FeatureRecords(examples_of(["one two"] * 5), LABELS, 8, tokenizer))[4]
     fields = classifier_data.feature_fields(8)
     assert record == record_files.encode_example(fields, {
         "input_ids": [0, 1, 2, 3, 4, 5, 6, 0], "input_mask": [1] * 7 + [0],
@@ -237,7 +249,7 @@ def test_errors_are_the_same(label, length, complaint):
     messages = []
     for make in (PlainTokenizer, tokenization.FullTokenizer):
         with pytest.raises(ValueError, match=complaint) as error:
-            list(classifier_data.serialize([*examples, bad], LABELS, length, make(released_vocab())))
+            list(FeatureRecords([*examples, bad], LABELS, length, make(released_vocab())))
         messages.append(str(error.value))
     assert messages[0] == messages[1]
 

@@ -19,8 +19,7 @@ _ARRAYS = {"numpy.array", "numpy.asarray", "tf.constant", "tf.convert_to_tensor"
 _TENSORS = {f"tf.{name}" for name in ("argmax", "cast", "equal", "reduce_mean", "reduce_sum", "squeeze",
                                       "to_float", "to_int32", "nn.sigmoid", "nn.softmax")}
 # Functions of tf.logging: the levels of these names.
-_LOGS = {"debug": "DEBUG", "error": "ERROR", "fatal": "FATAL", "info": "INFO", "warn": "WARN",
-         "warning": "WARN"}
+_LOGS = {"warning": "WARN", **{name: name.upper() for name in ("debug", "error", "fatal", "info", "warn")}}
 _BY_NAME = {"get_tensor_by_name", "get_operation_by_name"}
 _DIGESTS = {f"hashlib.{name}" for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")}
 
@@ -79,8 +78,13 @@ def _method(call):
     return (call.func.value, call.func.attr) if isinstance(call.func, ast.Attribute) else (None, None)
 
 
+def wrong(node, kind, problem, instead, note=False):
+    """What a rule yields: (node, kind of the finding, its text with the node's code, what to write, note)."""
+    return node, kind, f"`{written(node)}`: {problem}", instead, note
+
+
 # --- Python 2 --------------------------------------------------------------------------------------------
-# Each rule yields (node, kind, what, what to write) or, of notes, (…, True).
+# Each rule yields what `wrong` returns.
 
 
 def old_methods(call, names):
@@ -104,15 +108,14 @@ def lists_no_more(node, names):
     if isinstance(node, ast.Subscript):
         what = names.no_list(node.value)
         if what and isinstance(node.ctx, ast.Load) and not _is_text(node.slice):
-            yield (node, PYTHON2, f"`{written(node)}`: {what} is no list",
-                   f"`list({written(node.value)})[{written(node.slice)}]`")
+            yield wrong(node, PYTHON2, f"{what} is no list",
+                        f"`list({written(node.value)})[{written(node.slice)}]`")
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         sides = [names.no_list(side, ranges=True) for side in (node.left, node.right)]
         if any(sides):
             terms = [f"list({written(side)})" if what else written(side)
                      for side, what in zip((node.left, node.right), sides)]
-            yield (node, PYTHON2, f"`{written(node)}`: {sides[0] or sides[1]} is no list",
-                   f"`{' + '.join(terms)}`")
+            yield wrong(node, PYTHON2, f"{sides[0] or sides[1]} is no list", f"`{' + '.join(terms)}`")
 
 
 def lists_in_calls(call, names):
@@ -121,13 +124,13 @@ def lists_in_calls(call, names):
     first = call.args[0] if call.args else None
     if method in _LIST_METHODS and (what := names.no_list(receiver, ranges=True)):
         instead = f"`sorted({written(receiver)})`" if method == "sort" else f"`list({what})` where it is made"
-        yield call, PYTHON2, f"`{written(call)}`: {what} is no list", instead
+        yield wrong(call, PYTHON2, f"{what} is no list", instead)
     elif first is not None and (
             name == "builtins.len" and (what := names.no_list(first, views=False))
             or name == "random.shuffle" and (what := names.no_list(first, ranges=True))
             or name in _ARRAYS | _STACKS and (what := names.no_list(first))):
-        yield (call, PYTHON2, f"`{written(call)}`: {what} is no list",
-               f"`{written(call.func)}(list({written(first)}){', …' * (len(call.args) > 1)})`")
+        yield wrong(call, PYTHON2, f"{what} is no list",
+                    f"`{written(call.func)}(list({written(first)}){', …' * (len(call.args) > 1)})`")
 
 
 def divisions(node, names):
@@ -155,20 +158,19 @@ def _division(terms, where):
 def prints(node, names):
     """print where it was a statement, and the line parses all the same."""
     if isinstance(node, ast.Subscript) and names.of(node.value) == "builtins.print":
-        yield (node, PYTHON2, f"`{written(node)}`: print is a function",
-               f"`print([{written(node.slice)}])`")
+        yield wrong(node, PYTHON2, "print is a function", f"`print([{written(node.slice)}])`")
     elif isinstance(node, ast.Expr):
         first, *rest = getattr(node.value, "elts", None) or [node.value]
         if isinstance(first, ast.BinOp) and isinstance(first.op, ast.RShift) and (
                 names.of(first.left) == "builtins.print"):
             parts = [*map(written, rest), f"file={written(first.right)}"]
-            yield (node, PYTHON2, f"`{written(node)}`: print is a function", f"`print({', '.join(parts)})`")
+            yield wrong(node, PYTHON2, "print is a function", f"`print({', '.join(parts)})`")
     elif isinstance(node, (ast.BinOp, ast.Attribute)):
         call = node.left if isinstance(node, ast.BinOp) else node.value
         if isinstance(call, ast.Call) and names.of(call.func) == "builtins.print" and len(call.args) == 1:
             rest = ast.unparse(node).removeprefix(ast.unparse(call))
-            yield (node, PYTHON2, f"`{written(node)}`: print gives None",
-                   f"`print({shortened(ast.unparse(call.args[0]) + rest)})`")
+            yield wrong(node, PYTHON2, "print gives None",
+                        f"`print({shortened(ast.unparse(call.args[0]) + rest)})`")
 
 
 def orders(call, names):
@@ -182,25 +184,24 @@ def orders(call, names):
     if order is None and more and isinstance(more[0], ast.Lambda) and len(more[0].args.args) == 2:
         order = more[0]
     if order is not None:
-        yield (call, PYTHON2, f"`{written(call)}`: there is no cmp",
-               f"`key=functools.cmp_to_key({written(order)})`")
+        yield wrong(call, PYTHON2, "there is no cmp", f"`key=functools.cmp_to_key({written(order)})`")
 
 
 def texts(call, names):
     """Methods of Python 2's strings."""
     receiver, method = _method(call)
     if method == "decode" and (_is_text(receiver) or names.called(receiver) == "builtins.str"):
-        yield call, PYTHON2, f"`{written(call)}`: text is decoded already", f"`{written(receiver)}`"
+        yield wrong(call, PYTHON2, "text is decoded already", f"`{written(receiver)}`")
     elif method in ("encode", "decode") and call.args and isinstance(call.args[0], ast.Constant) and (
             call.args[0].value in _BYTE_CODECS):
-        yield (call, PYTHON2, f"`{written(call)}`: no encoding of text",
-               f"`codecs.{method}({written(receiver)}, {written(call.args[0])})`")
+        yield wrong(call, PYTHON2, "no encoding of text",
+                    f"`codecs.{method}({written(receiver)}, {written(call.args[0])})`")
     elif names.called(call.func) == "codecs.getwriter" and call.args and names.of(call.args[0]) in (
             "sys.stdout", "sys.stderr"):
-        yield (call, PYTHON2, f"`{written(call)}`: {written(call.args[0])} takes text",
-               f"`{written(call.func)}({written(call.args[0])}.buffer)`")
+        yield wrong(call, PYTHON2, f"{written(call.args[0])} takes text",
+                    f"`{written(call.func)}({written(call.args[0])}.buffer)`")
     elif names.of(call.func) in _DIGESTS and call.args and _is_text(call.args[0]):
-        yield call, PYTHON2, f"`{written(call)}`: it takes bytes", f"`b{written(call.args[0])}`"
+        yield wrong(call, PYTHON2, "it takes bytes", f"`b{written(call.args[0])}`")
 
 
 def files(call, names):
@@ -208,10 +209,10 @@ def files(call, names):
     name, mode = names.of(call.func), _mode(call)
     if name in ("builtins.open", "io.open") and "U" in mode and sys.version_info >= (3, 11):
         new = mode.replace("U", "")
-        yield call, PYTHON3, f'`{written(call)}`: the mode "U" is gone', f'`"{new or "r"}"`'
+        yield wrong(call, PYTHON3, 'the mode "U" is gone', f'`"{new or "r"}"`')
     elif name in ("csv.reader", "csv.writer", "csv.DictReader", "csv.DictWriter") and call.args and (
             names.called(call.args[0]) == "builtins.open") and "b" in _mode(names.scope.value(call.args[0])):
-        yield call, PYTHON2, f"`{written(call)}`: csv takes text", '`newline=""` in place of "b" in the mode'
+        yield wrong(call, PYTHON2, "csv takes text", '`newline=""` in place of "b" in the mode')
 
 
 def _mode(call):
@@ -221,17 +222,15 @@ def _mode(call):
 
 def raised(node, names):
     if _is_text(node.exc):
-        yield (node, PYTHON2, f"`{written(node)}`: only exceptions are raised",
-               f"`raise RuntimeError({written(node.exc)})`")
+        yield wrong(node, PYTHON2, "only exceptions are raised", f"`raise RuntimeError({written(node.exc)})`")
 
 
 def generators(function, names):
     """StopIteration out of a generator."""
-    inside, waiting = [], list(function.body)
-    for node in waiting:  # it grows
-        inside.append(node)
+    inside = list(function.body)
+    for node in inside:  # it grows
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-            waiting.extend(ast.iter_child_nodes(node))
+            inside.extend(ast.iter_child_nodes(node))
     if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in inside):
         for node in inside:
             if isinstance(node, ast.Raise) and node.exc and names.of(
@@ -244,8 +243,8 @@ def literals(node, names):
         if isinstance(operator, (ast.Is, ast.IsNot)) and isinstance(right, ast.Constant) and (
                 type(right.value) in (str, bytes, int, float)):
             sign = "==" if isinstance(operator, ast.Is) else "!="
-            yield (node, PYTHON3, f"`{written(node)}`: `is` with a literal is true or not by chance",
-                   f"`{sign} {written(right)}`", True)
+            yield wrong(node, PYTHON3, "`is` with a literal is true or not by chance",
+                        f"`{sign} {written(right)}`", True)
 
 
 # --- Packages --------------------------------------------------------------------------------------------
@@ -265,18 +264,17 @@ def arrays(call, names):
     name, first = names.of(call.func), call.args[0] if call.args else None
     receiver, method = _method(call)
     if name == "numpy.sum" and isinstance(first, ast.GeneratorExp) and not _sums_generators():
-        yield (call, NUMPY, f"`{written(call)}`: np.sum takes no generator",
-               f"`sum({ast.unparse(first)[1:-1]})`")
+        yield wrong(call, NUMPY, "np.sum takes no generator", f"`sum({ast.unparse(first)[1:-1]})`")
     elif name in _STACKS and isinstance(first, ast.GeneratorExp):
-        yield (call, NUMPY, f"`{written(call)}`: it takes no generator",
-               f"`{written(call.func)}([{ast.unparse(first)[1:-1]}])`")
+        yield wrong(call, NUMPY, "it takes no generator",
+                    f"`{written(call.func)}([{ast.unparse(first)[1:-1]}])`")
     elif name == "numpy.fromstring" and len(call.args) < 4 and _keyword(call, "sep") is None:
         instead = written(call).replace("fromstring", "frombuffer")
-        yield call, NUMPY, f"`{written(call)}`: bytes are not read so", f"`{instead}`"
+        yield wrong(call, NUMPY, "bytes are not read so", f"`{instead}`")
     elif name == "numpy.array" and getattr(_keyword(call, "copy"), "value", None) is False:
         instead = written(call.func).replace("array", "asarray")
-        yield (call, NUMPY, f"`{written(call)}`: it fails where a copy is needed",
-               f"`{instead}({written(first) if first else '…'})`", True)
+        yield wrong(call, NUMPY, "it fails where a copy is needed",
+                    f"`{instead}({written(first) if first else '…'})`", True)
     elif method == "item" and names.called(receiver) == "numpy.load":
         load = names.scope.value(receiver)
         if _keyword(load, "allow_pickle") is None:
@@ -287,17 +285,14 @@ def tables(node, names):
     """pandas."""
     if isinstance(node, ast.Subscript):
         if getattr(node.value, "attr", None) == "ix" and names.imports("pandas"):
-            yield (node, PACKAGE, f"`{written(node)}`: pandas has no .ix",
-                   "`.loc[…]`, or `.iloc[…]` for positions")
+            yield wrong(node, PACKAGE, "pandas has no .ix", "`.loc[…]`, or `.iloc[…]` for positions")
         return
     receiver, method = _method(node)
     if method == "as_matrix" and names.imports("pandas"):
-        yield (node, PACKAGE, f"`{written(node)}`: pandas has no as_matrix",
-               f"`{written(receiver)}.to_numpy()`")
+        yield wrong(node, PACKAGE, "pandas has no as_matrix", f"`{written(receiver)}.to_numpy()`")
     elif method == "append" and (names.called(receiver) or "").startswith(
             ("pandas.DataFrame", "pandas.read_")):
-        yield (node, PACKAGE, f"`{written(node)}`: tables have no append",
-               f"`pd.concat([{written(receiver)}, …])`")
+        yield wrong(node, PACKAGE, "tables have no append", f"`pd.concat([{written(receiver)}, …])`")
     elif (names.of(node.func) or "").startswith("pandas.read_") and _keyword(node, "error_bad_lines"):
         yield node, PACKAGE, "`error_bad_lines` is gone", '`on_bad_lines="skip"`'
 
@@ -306,10 +301,9 @@ def others(call, names):
     """json, yaml, gensim."""
     name = names.of(call.func) or ""
     if name in ("json.load", "json.loads", "json.dump", "json.dumps") and _keyword(call, "encoding"):
-        yield call, PYTHON3, f"`{written(call)}`: json has no encoding=", "it without that"
+        yield wrong(call, PYTHON3, "json has no encoding=", "it without that")
     elif name == "yaml.load" and len(call.args) == 1 and not call.keywords:
-        yield (call, PACKAGE, f"`{written(call)}`: it needs a Loader",
-               f"`yaml.safe_load({written(call.args[0])})`")
+        yield wrong(call, PACKAGE, "it needs a Loader", f"`yaml.safe_load({written(call.args[0])})`")
     elif name.startswith("gensim.models.") and name.endswith(("Word2Vec", "Doc2Vec", "FastText")):
         for old, new in (("size", "vector_size"), ("iter", "epochs")):
             if _keyword(call, old):
@@ -323,8 +317,7 @@ def refused(call, names):
     ours = name.startswith(("tf.", "tensorflow."))
     use_tpu = _keyword(call, "use_tpu")
     if last == "TPUClusterResolver" and ours:
-        yield (call, TENSORFLOW, f"`{written(call)}`: TPUs are not supported",
-               "`if FLAGS.use_tpu:` before it")
+        yield wrong(call, TENSORFLOW, "TPUs are not supported", "`if FLAGS.use_tpu:` before it")
     elif last == "TPUEstimator" and isinstance(use_tpu, ast.Constant) and use_tpu.value is True:
         yield call, TENSORFLOW, "`use_tpu=True`: TPUs are not supported", "`use_tpu=False`"
     elif ours and last == "RunConfig":
@@ -332,8 +325,8 @@ def refused(call, names):
         if isinstance(cluster, ast.Call):
             yield call, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported", "`cluster=None`"
     elif name == "tf.saved_model.load" and len(call.args) == 1 and not call.keywords:
-        yield (call, TENSORFLOW, f"`{written(call)}`: TensorFlow 1's takes a session and tags first",
-               f"`tf.compat.v2.saved_model.load({written(call.args[0])})`")
+        yield wrong(call, TENSORFLOW, "TensorFlow 1's takes a session and tags first",
+                    f"`tf.compat.v2.saved_model.load({written(call.args[0])})`")
     elif ours and last in ("DEFINE_bool", "DEFINE_boolean") and [
             getattr(argument, "value", None) for argument in call.args[:2]] == ["use_tpu", True]:
         yield call, TENSORFLOW, "`use_tpu` is true unless it is given: no TPUs here", "`False`", True
@@ -343,8 +336,8 @@ def levels(call, names):
     """A function of tf.logging in place of a level."""
     name = names.of(call.args[0]) or "" if call.args and _method(call)[1] == "set_verbosity" else ""
     if name.startswith("tf.") and call.args[0].attr in _LOGS:
-        yield (call, TENSORFLOW, f"`{written(call)}`: `{written(call.args[0])}` is a function",
-               f"`{written(call.args[0].value)}.{_LOGS[call.args[0].attr]}`")
+        yield wrong(call, TENSORFLOW, f"`{written(call.args[0])}` is a function",
+                    f"`{written(call.args[0].value)}.{_LOGS[call.args[0].attr]}`")
 
 
 def metrics(function, names):
@@ -368,7 +361,6 @@ def metrics(function, names):
 
 def variable_ops(constant, names):
     """Code that freezes or walks graphs and knows variables by their ops."""
-    del names
     if constant.value in ("VarHandleOp", "VariableV2"):
         yield (constant, TENSORFLOW, f"`{constant.value}`: variables have other ops than in TensorFlow 1",
                "`python -m tf1 --reference_variables` where it is run", True)
@@ -380,8 +372,7 @@ def argument_specs(node, names):
     if function in ("inspect.getargspec", "inspect.getfullargspec"):
         instead = written(node).removesuffix("keywords").replace("getargspec", "getfullargspec")
         still_there = function == "inspect.getargspec" and sys.version_info < (3, 11)
-        yield (node, PYTHON3, f"`{written(node)}`: inspect.getfullargspec calls it varkw",
-               f"`{instead}varkw`", still_there)
+        yield wrong(node, PYTHON3, "inspect.getfullargspec calls it varkw", f"`{instead}varkw`", still_there)
 
 
 def names_in_graphs(call, names):
@@ -392,11 +383,11 @@ def names_in_graphs(call, names):
         return
     last = re.sub(r":\d+$", "", literal.value).split("/")[-1]
     if last in ("read", "Assign"):
-        yield (call, TENSORFLOW, f"`{written(call)}`: variables have other ops than in TensorFlow 1",
-               "`python -m tf1 --reference_variables` where it is run", True)
+        yield wrong(call, TENSORFLOW, "variables have other ops than in TensorFlow 1",
+                    "`python -m tf1 --reference_variables` where it is run", True)
     elif re.fullmatch(r"[A-Z][A-Za-z0-9]*(_\d+)?", last):
-        yield (call, TENSORFLOW, f"`{written(call)}`: TensorFlow chose this name, and another version may "
-               "choose another", '`tf.identity(x, name="…")` where it is made, and that name here', True)
+        yield wrong(call, TENSORFLOW, "TensorFlow chose this name, and another version may choose another",
+                    '`tf.identity(x, name="…")` where it is made, and that name here', True)
 
 
 _EVERY_CALL = (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused,

@@ -4,6 +4,7 @@ import collections
 import functools
 import importlib
 import importlib.util
+import itertools
 import os
 import pathlib
 import re
@@ -80,15 +81,12 @@ class Fork:
             for folder in path.relative_to(root).parents:
                 if folder.name:
                     self._homes[folder.name].add(root / folder.parent)
-        self._homes[root.resolve().name].add(root.resolve().parent)
-        self._above = []
-        folder = root.resolve()
-        # Up to where the program ends.
-        while folder != folder.parent and not (folder / ".git").exists():
-            folder = folder.parent
-            if not _has_python_files(folder):
-                break
-            self._above.append(folder)
+        resolved, self._above = root.resolve(), []
+        self._homes[resolved.name].add(resolved.parent)
+        for folder, above in itertools.pairwise([resolved, *resolved.parents]):
+            if (folder / ".git").exists() or not _has_python_files(above):
+                break  # the program ends here
+            self._above.append(above)
         self.methods, self._parts, self._changes_path, self._stars = set(), set(), False, {}
         for text in files.values():
             self.methods.update(_DEFINITION.findall(text))

@@ -85,12 +85,10 @@ class Reader(ast.NodeVisitor):
         tpus = for_tpus(node.test)
         with self._inside(_known=self._known | asked_for(node.test),
                           _runs_at_import=self._runs_at_import and certain):
-            if holds is not False:
-                with self._inside(_on_tpus=self._on_tpus or tpus is True):
-                    self._block(body)
-            if holds is not True:
-                with self._inside(_on_tpus=self._on_tpus or tpus is False):
-                    self._block(orelse)
+            for value, branch in ((True, body), (False, orelse)):
+                if holds in (value, None):
+                    with self._inside(_on_tpus=self._on_tpus or tpus is value):
+                        self._block(branch)
 
     def visit_If(self, node):
         self._branches(node, node.body, node.orelse)
@@ -276,10 +274,6 @@ class Reader(ast.NodeVisitor):
         return True
 
 
-def _is_later(version):
-    return sys.version_info < tuple(map(int, version.split(".")))
-
-
 def _moved(name, first=1):
     """(kind, what happened, what to write, whether it is yet to come) of a name that is gone, or None.
 
@@ -295,9 +289,8 @@ def _moved(name, first=1):
         if part in rules.GONE:
             version, instead = rules.GONE[part]
             kind = PYTHON2 if version == "3.0" else PYTHON3
-            if _is_later(version):
-                return kind, f"it is gone in Python {version}", instead, True
-            return kind, f"it is gone since Python {version}", instead, False
+            later = sys.version_info < tuple(map(int, version.split(".")))
+            return kind, f"it is gone {'in' if later else 'since'} Python {version}", instead, later
         if part in rules.MOVED:
             return PACKAGE, "it is gone from there", rules.MOVED[part], False
     return None

@@ -34,12 +34,12 @@ class Scope:
         self.names = {}
         self.stars = set()
         self._elsewhere = set()  # global and nonlocal
-        waiting = [node.generators if isinstance(node, COMPREHENSIONS) else node.body]
+        body = node.generators if isinstance(node, COMPREHENSIONS) else node.body
         if isinstance(node, FUNCTIONS):
             for argument in ast.walk(node.args):
                 if isinstance(argument, ast.arg):
                     self._bind(argument.arg)
-        self._collect(waiting)
+        self._collect(body if isinstance(body, list) else [body])
 
     def _bind(self, name, meaning=None):
         if name in self._elsewhere:
@@ -47,8 +47,8 @@ class Scope:
         else:
             self.names.setdefault(name, []).append(meaning)
 
-    def _collect(self, waiting):
-        waiting = [node for part in waiting for node in (part if isinstance(part, list) else [part])]
+    def _collect(self, nodes):
+        waiting = list(nodes)
         for node in waiting:  # it grows
             if isinstance(node, (ast.Global, ast.Nonlocal)):
                 self._elsewhere.update(node.names)

@@ -1,6 +1,7 @@
 """Code of Python 2 as a syntax tree: lines that Python 3 does not parse are told, and rewritten in memory."""
 
 import ast
+import itertools
 import re
 import tokenize
 import warnings
@@ -79,15 +80,15 @@ def _statements(masked):
         yield start, len(masked)
 
 
+def _depths(masked):
+    """For each character, how many brackets are open after it."""
+    return itertools.accumulate((character in "([{") - (character in ")]}") for character in masked)
+
+
 def _parts(text, masked):
     """A text between its commas outside of brackets."""
-    parts, depth, start = [], 0, 0
-    for index, character in enumerate(masked):
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and depth <= 0:
-            parts.append(text[start:index].strip())
-            start = index + 1
-    return [*parts, text[start:].strip()]
+    commas = [index for index, depth in enumerate(_depths(masked)) if masked[index] == "," and depth <= 0]
+    return [text[before + 1:comma].strip() for before, comma in zip([-1, *commas], [*commas, len(text)])]
 
 
 def _print_call(body, masked):
@@ -209,14 +210,8 @@ class _Repair:
 
 def _is_one_bracket(masked):
     """Whether a text is one bracket and nothing else, as in print (x)."""
-    if not (masked.startswith("(") and masked.endswith(")")):
-        return False
-    depth = 0
-    for index, character in enumerate(masked):
-        depth += (character == "(") - (character == ")")
-        if not depth:
-            return index == len(masked) - 1
-    return False
+    closing = next((index for index, depth in enumerate(_depths(masked)) if not depth), None)
+    return masked.startswith("(") and masked.endswith(")") and closing == len(masked) - 1
 
 
 def parsed(text):

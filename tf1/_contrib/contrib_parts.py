@@ -1,66 +1,59 @@
 """What forks of BERT used of `tf.contrib`, and for the rest what to use instead.
 
-The functions of `tf.contrib.layers` are in `tf1/_contrib/layers.py`, and so on.
+The functions of `tf.contrib.layers` are in `tf1/_contrib/layers.py`, and so on: what such a module defines
+without an underscore is a name of its part.
 """
-
-import types
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.graph import crf as core_crf
 from tf1._contrib import (
     crf,
-    distribute,
-    estimator,
     framework,
     graph_editor,
     layers,
-    lookup,
     metrics,
-    mixed_precision,
-    opt,
+    optimizers,
     others,
     predictor,
     rnn,
     slim,
-    summary,
     training,
 )
-from tf1._names import estimator_parts, internals, keyed_random, tensorflow_names
-from tf1._names.namespace import Namespace, own_names
+from tf1._names import estimator_parts, internals, summary, tensorflow_names
+from tf1._names.namespace import Namespace, defined_names, own_names
+from tf1._replicas import strategies
 
+# contrib modules whose names TensorFlow has in a module of the same name.
+_SAME_NAME = (
+    "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
+    "metrics", "nn", "quantization", "saved_model", "signal", "summary")
 # contrib module: what to use in place of its names that are not provided.
 REPLACEMENTS = {
-    "all_reduce": "tf.distribute", "autograph": "tf.autograph",
-    "batching": "tf.nondifferentiable_batch_function",
+    **{module: f"tf.{module}" for module in _SAME_NAME},
+    "all_reduce": "tf.distribute", "batching": "tf.nondifferentiable_batch_function",
     "bayesflow": "the package tensorflow-probability", "checkpoint": "tf.train.Checkpoint",
     "cluster_resolver": "tf.distribute.cluster_resolver", "compiler": "tf.xla.experimental",
     "constrained_optimization": "the package tfco", "copy_graph": "tf.import_graph_def",
     "crf": "tf.contrib.crf.crf_log_likelihood and its neighbours",
-    "cudnn_rnn": "tf.keras.layers.LSTM and GRU",
-    "data": "tf.data and tf.data.experimental", "distribute": "tf.distribute",
-    "distributions": "the package tensorflow-probability", "eager": "tf.enable_eager_execution and "
-    "tf.GradientTape",
-    "estimator": "tf.estimator", "feature_column": "tf.feature_column", "framework": "tf.train and tf.nest",
-    "graph_editor": "tf.import_graph_def(input_map=…)", "image": "tf.image", "input_pipeline": "tf.data",
-    "integrate": "scipy.integrate", "keras": "tf.keras", "labeled_tensor": "plain tensors",
+    "cudnn_rnn": "tf.keras.layers.LSTM and GRU", "data": "tf.data and tf.data.experimental",
+    "distributions": "the package tensorflow-probability",
+    "eager": "tf.enable_eager_execution and tf.GradientTape", "framework": "tf.train and tf.nest",
+    "graph_editor": "tf.import_graph_def(input_map=…)", "input_pipeline": "tf.data",
+    "integrate": "scipy.integrate", "labeled_tensor": "plain tensors",
     "layers": "tf.layers, or tf.keras.layers", "learn": "tf.estimator", "legacy_seq2seq": "tf.nn.dynamic_rnn",
-    "linalg": "tf.linalg", "linear_optimizer": "tf.estimator", "lookup": "tf.lookup", "losses": "tf.losses",
-    "memory_stats": "tf.config.experimental.get_memory_info", "metrics": "tf.metrics",
+    "linear_optimizer": "tf.estimator", "memory_stats": "tf.config.experimental.get_memory_info",
     "mixed_precision": "tf.train.experimental's MixedPrecisionLossScaleOptimizer and DynamicLossScale",
-    "model_pruning": "the package tensorflow-model-optimization", "nn": "tf.nn",
-    "opt": "tf.train's optimizers",
-    "predictor": "tf.contrib.predictor.from_saved_model", "quantization": "tf.quantization",
+    "model_pruning": "the package tensorflow-model-optimization", "opt": "tf.train's optimizers",
+    "predictor": "tf.contrib.predictor.from_saved_model",
     "quantize": "the package tensorflow-model-optimization", "reduce_slice_ops": "tf.math.segment_sum",
-    "resampler": "tf.image", "rnn": "tf.nn.rnn_cell and tf.nn.dynamic_rnn", "saved_model": "tf.saved_model",
-    "seq2seq": "tf.keras.layers", "session_bundle": "tf.saved_model", "signal": "tf.signal",
-    "slim": slim.INSTALL, "solvers": "tf.linalg",
-    "sparsemax": "tf.contrib.sparsemax.sparsemax and sparsemax_loss",
-    "staging": "tf.data's prefetch", "stat_summarizer": "tf.profiler",
-    "stateless": "tf.random.stateless_uniform and its neighbours", "summary": "tf.summary",
+    "resampler": "tf.image", "rnn": "tf.nn.rnn_cell and tf.nn.dynamic_rnn", "seq2seq": "tf.keras.layers",
+    "session_bundle": "tf.saved_model", "slim": slim.INSTALL, "solvers": "tf.linalg",
+    "sparsemax": "tf.contrib.sparsemax.sparsemax and sparsemax_loss", "staging": "tf.data's prefetch",
+    "stat_summarizer": "tf.profiler", "stateless": "tf.random.stateless_uniform and its neighbours",
     "tensor_forest": "the package tensorflow-decision-forests", "tensorboard": "the package tensorboard",
     "tensorrt": "tf.experimental.tensorrt", "tfprof": "tf.profiler", "timeseries": "tf.keras",
-    "tpu": "CPU or GPU: TPUs are not supported",
-    "training": "tf.data in place of queues and bucketing",
+    "tpu": "CPU or GPU: TPUs are not supported", "training": "tf.data in place of queues and bucketing",
     "util": "tf.make_tensor_proto",
 }
 
@@ -69,7 +62,7 @@ REPLACEMENTS = {
 _IN_SLIM = {"layers": "layers", "slim": "", "training": "training.training"}
 
 
-def _explain(module):
+def _contrib_namespace(module, own, base=None):
     def explain(name):
         use = REPLACEMENTS[module]
         if module == "slim" and slim.package():
@@ -77,32 +70,8 @@ def _explain(module):
         elif module in _IN_SLIM and module != "slim" and not slim.package():
             use += f", or, where that has it, {slim.INSTALL}"
         return f"tf.contrib is gone. Use {use}."
-    return explain
 
-
-def _contrib_namespace(module, own, base=None):
-    return Namespace(f"tf.contrib.{module}", own, base, _explain(module))
-
-
-INITIALIZERS = dict(xavier_initializer=layers.xavier_initializer,
-                    xavier_initializer_conv2d=layers.xavier_initializer,
-                    variance_scaling_initializer=layers.variance_scaling_initializer)
-_SCOPED_LAYERS = {name: framework.add_arg_scope(function) for name, function in dict(
-    **own_names(layers, "batch_norm", "flatten", "fully_connected", "layer_norm"),
-    dropout=keyed_random.contrib_dropout).items()}
-_CELLS = ("BasicLSTMCell", "BasicRNNCell", "DeviceWrapper", "DropoutWrapper", "GRUCell", "LSTMCell",
-          "LSTMStateTuple", "MultiRNNCell", "RNNCell", "ResidualWrapper")
-
-
-def _cells():
-    """tf.nn.rnn_cell, and the functions that run its cells."""
-    return types.SimpleNamespace(**own_names(tf.nn.rnn_cell, *_CELLS), **own_names(
-        tf.nn, "static_rnn", "static_bidirectional_rnn", "dynamic_rnn", "bidirectional_dynamic_rnn",
-        "raw_rnn", "static_state_saving_rnn"))
-
-
-def _package_of(module):
-    return slim.part(_IN_SLIM[module]) if module in _IN_SLIM else None
+    return Namespace(f"tf.contrib.{module}", own, base, explain)
 
 
 _MODULES = {
@@ -110,55 +79,68 @@ _MODULES = {
                       do_not_convert=tf.autograph.experimental.do_not_convert,
                       **own_names(tf.autograph, "to_code", "to_graph")),
     "cluster_resolver": dict(TPUClusterResolver=estimator_parts.TPUClusterResolver),
-    "crf": own_names(crf, "crf_binary_score", "crf_decode", "crf_log_likelihood", "crf_log_norm",
-                      "crf_sequence_score", "crf_unary_score", "viterbi_decode"),
+    "compiler": dict(jit=_contrib_namespace("compiler", dict(
+        experimental_jit_scope=tf.xla.experimental.jit_scope))),
+    "crf": dict(**defined_names(crf), **own_names(
+        core_crf, "crf_binary_score", "crf_log_likelihood", "crf_log_norm", "crf_sequence_score",
+        "crf_unary_score", "viterbi_decode")),
     "data": dict(**tensorflow_names.DATA, AUTOTUNE=tf.data.experimental.AUTOTUNE,
                  **own_names(others, "batch_and_drop_remainder", "padded_batch_and_drop_remainder"),
                  **own_names(tf.data.experimental, "bucket_by_sequence_length", "group_by_window",
                               "ignore_errors", "map_and_batch", "prefetch_to_device", "unbatch")),
-    "distribute": distribute.NAMES,
+    "distribute": strategies.CONTRIB,
     "eager": own_names(tf, "GradientTape", "Variable", "executing_eagerly"),
-    "estimator": dict(**tensorflow_names.STOPPING, **own_names(estimator, "InMemoryEvaluatorHook",
-                                                      "clip_gradients_by_norm")),
-    "framework": dict(**own_names(framework, *framework.NAMES),
+    "estimator": dict(**tensorflow_names.STOPPING,
+                      InMemoryEvaluatorHook=estimator_parts.InMemoryEvaluatorHook,
+                      clip_gradients_by_norm=optimizers.clip_gradients_by_norm),
+    "framework": dict(**defined_names(framework),
+                      nest=Namespace("tf.contrib.framework.nest", dict(
+                          is_sequence=internals.nest.is_nested), lambda: internals.nest),
+                      **own_names(internals, "deprecated", "deprecated_args", "smart_cond",
+                                  "smart_constant_value"),
                       **own_names(tf.train, "assert_global_step", "create_global_step", "get_global_step",
                                   "get_or_create_global_step", "init_from_checkpoint", "list_variables",
                                   "load_checkpoint", "load_variable"),
                       **own_names(tf, "CriticalSection", "argsort", "is_non_decreasing", "is_numeric_tensor",
                                   "is_strictly_increasing", "is_tensor", "sort")),
-    "graph_editor": own_names(graph_editor, *graph_editor.NAMES),
-    "layers": dict(**_SCOPED_LAYERS, **own_names(
-        layers, "apply_regularization", "collect_named_outputs", "get_variable_collections",
-        "l1_l2_regularizer", "l1_regularizer", "l2_regularizer", "optimize_loss", "sum_regularizer"),
-        **INITIALIZERS),
+    "graph_editor": defined_names(graph_editor),
+    "layers": defined_names(layers),
     "learn": dict(ModeKeys=others.ModeKeys),
-    "lookup": lookup.NAMES,
-    "metrics": own_names(metrics, "f1_score", "streaming_concat", "streaming_pearson_correlation"),
-    "mixed_precision": own_names(mixed_precision, "ExponentialUpdateLossScaleManager",
+    "lookup": dict(
+        defined_names(internals.lookup_ops), HashTable=tf.lookup.StaticHashTable,
+        MutableDenseHashTable=internals.lookup_ops.MutableDenseHashTable,
+        string_to_index_table_from_file=internals.lookup_ops.index_table_from_file,
+        string_to_index_table_from_tensor=others.index_table_from_tensor,
+        **own_names(others, "index_table_from_tensor", "index_to_string",
+                    "index_to_string_table_from_tensor", "string_to_index")),
+    "metrics": defined_names(metrics),
+    "mixed_precision": own_names(optimizers, "ExponentialUpdateLossScaleManager",
                                  "FixedLossScaleManager", "LossScaleManager", "LossScaleOptimizer"),
-    "opt": own_names(opt, *opt.NAMES),
-    "predictor": own_names(predictor, "from_estimator", "from_saved_model"),
-    "rnn": own_names(rnn, *rnn.NAMES),
-    "seq2seq": dict(others.SEQ2SEQ_CLASSES,
-                    **own_names(others, "_transpose_batch_time", "hardmax", "sequence_loss",
-                                "tile_batch")),
+    "opt": own_names(optimizers, "AdamWOptimizer", "DecoupledWeightDecayExtension", "LazyAdamOptimizer",
+                     "MomentumWOptimizer", "MovingAverageOptimizer", "clip_gradients_by_global_norm",
+                     "extend_with_decoupled_weight_decay"),
+    "predictor": defined_names(predictor),
+    "rnn": dict(**defined_names(rnn),
+                **own_names(tf.nn.rnn_cell, "BasicLSTMCell", "BasicRNNCell", "DeviceWrapper",
+                            "DropoutWrapper", "GRUCell", "LSTMCell", "LSTMStateTuple", "MultiRNNCell",
+                            "RNNCell", "ResidualWrapper"),
+                **own_names(tf.nn, "static_rnn", "static_bidirectional_rnn", "dynamic_rnn",
+                            "bidirectional_dynamic_rnn", "raw_rnn", "static_state_saving_rnn")),
+    "seq2seq": dict(others.SEQ2SEQ_CLASSES, _transpose_batch_time=rnn.transpose_batch_time,
+                    **own_names(others, "hardmax", "sequence_loss", "tile_batch")),
     "sparsemax": own_names(others, "sparsemax", "sparsemax_loss"),
     "staging": dict(StagingArea=internals.StagingArea),
-    "summary": summary.NAMES,
+    "summary": summary.CONTRIB,
     "tfprof": dict(model_analyzer=Namespace("tf.contrib.tfprof.model_analyzer", dict(
         print_model_analysis=others.print_model_analysis,
         TRAINABLE_VARS_PARAMS_STAT_OPTIONS=tf.profiler.ProfileOptionBuilder.trainable_variables_parameter(),
         FLOAT_OPS_OPTIONS=tf.profiler.ProfileOptionBuilder.float_operation()))),
     "tpu": dict(**tensorflow_names.TPU, bfloat16_scope=tf.tpu.bfloat16_scope),
-    "training": dict(HParams=training.HParams, parse_values=training.parse_values,
-                     checkpoints_iterator=tf.train.checkpoints_iterator),
-    "util": own_names(tf, "make_ndarray", "make_tensor_proto"),
+    "training": dict(**defined_names(training), checkpoints_iterator=tf.train.checkpoints_iterator),
+    "util": dict(constant_value=tf.get_static_value, **own_names(tf, "make_ndarray", "make_tensor_proto")),
 }
-_MODULES["util"]["constant_value"] = tf.get_static_value
-jit = _contrib_namespace("compiler", dict(experimental_jit_scope=others.experimental_jit_scope))
 contrib = Namespace("tf.contrib", {
-    **{module: _contrib_namespace(module, _MODULES.get(module, {}), _package_of(module))
-       for module in REPLACEMENTS},
-    "compiler": _contrib_namespace("compiler", dict(jit=jit)),
-    "rnn": _contrib_namespace("rnn", _MODULES["rnn"], _cells),
+    module: _contrib_namespace(module, _MODULES.get(module, {}),
+                               slim.part(_IN_SLIM[module]) if module in _IN_SLIM else None)
+    for module in REPLACEMENTS
 }, explain=lambda name: "tf.contrib is gone, and nothing took the place of this part.")

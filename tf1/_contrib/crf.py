@@ -1,16 +1,8 @@
-"""tf.contrib.crf: the functions of `bertlib.graph.crf` under their names of TensorFlow 1."""
+"""tf.contrib.crf.crf_decode, with its op names; the rest of the part is in `bertlib.graph.crf`."""
 
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import crf
-from bertlib.graph.crf import (  # noqa: F401  the names of this module
-    crf_binary_score,
-    crf_log_likelihood,
-    crf_log_norm,
-    crf_sequence_score,
-    crf_unary_score,
-    viterbi_decode,
-)
 
 # The other ops of TensorFlow 1.15's crf_decode: later ops of the program are numbered after them.
 _INNER_OPS = ("ExpandDims", "Slice", "Squeeze", "Slice", "Const", "sub", "Maximum", "ReverseSequence",

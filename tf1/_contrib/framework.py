@@ -10,8 +10,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files
-from tf1._names import internals
-from tf1._names.namespace import Namespace
 
 # --- Scopes of arguments -----------------------------------------------------------------------------------
 
@@ -95,16 +93,13 @@ def arg_scoped_arguments(func):
 
 
 def variable(name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=True,
-             collections=None, caching_device=None, device=None, partitioner=None, custom_getter=None,
-             use_resource=None, synchronization=tf.VariableSynchronization.AUTO,
-             aggregation=tf.VariableAggregation.NONE):
+             collections=None, caching_device=None, device=None, **others):
     """tf.get_variable on a device, which may be a function of the op."""
     with tf.device(device or ""):
         return tf.get_variable(
             name, shape, dtype, initializer, regularizer, trainable,
             collections=list(collections or [tf.GraphKeys.GLOBAL_VARIABLES]), caching_device=caching_device,
-            partitioner=partitioner, custom_getter=custom_getter, use_resource=use_resource,
-            synchronization=synchronization, aggregation=aggregation)
+            **others)
 
 
 def model_variable(name, shape=None, dtype=tf.float32, initializer=None, regularizer=None, trainable=True,
@@ -312,17 +307,3 @@ def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, r
     saver = tf.train.Saver({name: slices if len(slices) > 1 else slices[0]
                             for name, slices in named.items()}, reshape=reshape_variables)
     return lambda session: saver.restore(session, checkpoint_files.escape_prefix(model_path))
-
-
-nest = Namespace("tf.contrib.framework.nest", dict(is_sequence=internals.nest.is_nested),
-                 lambda: internals.nest)
-deprecated, deprecated_args = internals.deprecated, internals.deprecated_args
-smart_cond, smart_constant_value = internals.smart_cond, internals.smart_constant_value
-
-NAMES = ("add_arg_scope", "add_model_variable", "arg_scope", "arg_scope_func_key", "arg_scoped_arguments",
-         "assign_from_checkpoint", "assign_from_checkpoint_fn", "assign_from_values", "assign_from_values_fn",
-         "current_arg_scope", "deprecated", "deprecated_args", "filter_variables", "get_local_variables",
-         "get_model_variables", "get_trainable_variables", "get_unique_variable", "get_variable_full_name",
-         "get_variables", "get_variables_by_name", "get_variables_by_suffix", "get_variables_to_restore",
-         "has_arg_scope", "local_variable", "model_variable", "nest", "smart_cond", "smart_constant_value",
-         "variable")

@@ -15,10 +15,6 @@ from tf1._names import internals
 _CONTROL_FLOW = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}
 _CONTROL_FLOW |= {f"Ref{name}" for name in _CONTROL_FLOW}
 
-NAMES = ("SubGraphView", "add_control_inputs", "copy_with_input_replacements", "filter_ts",
-         "filter_ts_from_regex", "get_backward_walk_ops", "get_forward_walk_ops", "reroute_ts", "select_ops",
-         "sgv")
-
 
 # --- Choosing ops and tensors ----------------------------------------------------------------------------
 
@@ -69,16 +65,13 @@ def get_forward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_f
                          control_outputs=None):
     """Returns the ops that use the outputs of ops, directly or not; see `get_backward_walk_ops`.
 
-    Raises:
-      NotImplementedError: `control_outputs` is given.
+    The ops that only wait for others count if `control_outputs` is true.
     """
-    if control_outputs:
-        raise NotImplementedError("tf.contrib.graph_editor.get_forward_walk_ops: control_outputs= is not "
-                                  "provided.")
     stops = set(stop_at_ts)
 
     def neighbours(op):
-        return [user for tensor in op.outputs if tensor not in stops for user in tensor.consumers()]
+        return [user for tensor in op.outputs if tensor not in stops for user in tensor.consumers()] + (
+            internals.control_outputs(op) if control_outputs else [])
     return _walk(seed_ops, neighbours, inclusive, within_ops, within_ops_fn)
 
 

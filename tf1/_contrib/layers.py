@@ -2,7 +2,11 @@
 
 import tensorflow.compat.v1 as tf
 
+from tf1._contrib import framework, optimizers
+from tf1._names import keyed_random
 
+
+@framework.add_arg_scope
 def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, variables_collections=None,
                outputs_collections=None, trainable=True, begin_norm_axis=1, begin_params_axis=-1, scope=None):
     """Layer normalization (Ba et al. 2016, arXiv:1607.06450), variables LayerNorm/beta, LayerNorm/gamma.
@@ -33,6 +37,7 @@ def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, 
         return _finished(outputs, inputs, activation_fn, outputs_collections)
 
 
+@framework.add_arg_scope
 def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, activation_fn=None,
                param_initializers=None, updates_collections=tf.GraphKeys.UPDATE_OPS, is_training=True,
                reuse=None, variables_collections=None, outputs_collections=None, trainable=True, scope=None,
@@ -64,11 +69,11 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
         training = tf.convert_to_tensor(is_training)
         batch = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
         rate = tf.where(training, tf.cast(1.0 - decay, inputs.dtype), tf.zeros([], inputs.dtype))
-        factors = [1.0, _bessel(inputs) if inputs.shape.rank in (2, 4)
-                   and unsupported.get("fused") is not False else 1.0]
-        updates = [tf.assign_sub(average, (average - now * factor) * rate)
-                   for average, now,
-                   factor in zip(moving, batch, factors)] if is_training is not False else []
+        has_bessel = inputs.shape.rank in (2, 4) and unsupported.get("fused") is not False
+        factors = [1.0, _bessel(inputs) if has_bessel else 1.0]
+        updates = [] if is_training is False else [
+            tf.assign_sub(average, (average - now * factor) * rate)
+            for average, now, factor in zip(moving, batch, factors)]
         mean, variance = (tf.where(training, now, tf.identity(average))
                           for average, now in zip(moving, batch))
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
@@ -87,6 +92,7 @@ def _bessel(inputs):
     return count / tf.maximum(count - 1, 1)
 
 
+@framework.add_arg_scope
 def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn=None, normalizer_params=None,
                     weights_initializer=None, weights_regularizer=None, biases_initializer="zeros",
                     biases_regularizer=None, reuse=None, variables_collections=None, outputs_collections=None,
@@ -139,6 +145,7 @@ def collect_named_outputs(collections, alias, outputs):
     return outputs
 
 
+@framework.add_arg_scope
 def flatten(inputs, outputs_collections=None, scope=None):
     """Returns [batch, everything else]."""
     with tf.name_scope(scope, "Flatten", [inputs]):
@@ -148,9 +155,21 @@ def flatten(inputs, outputs_collections=None, scope=None):
         return outputs
 
 
+@framework.add_arg_scope
+def dropout(inputs, keep_prob=0.5, noise_shape=None, is_training=True, outputs_collections=None,
+            scope=None, seed=None):
+    """tf.contrib.layers.dropout, with the mask of `tf.nn.dropout`."""
+    outputs = keyed_random.layer_dropout(inputs, 1.0 - keep_prob, noise_shape, seed, is_training, scope)
+    tf.add_to_collections(outputs_collections or [], outputs)
+    return outputs
+
+
 def xavier_initializer(uniform=True, seed=None, dtype=tf.float32):
     """Weights of variance 2 / (inputs + outputs) (Glorot and Bengio 2010), uniform or normal."""
     return (tf.glorot_uniform_initializer if uniform else tf.glorot_normal_initializer)(seed, dtype)
+
+
+xavier_initializer_conv2d = xavier_initializer
 
 
 def variance_scaling_initializer(factor=2.0, mode="FAN_IN", uniform=False, seed=None, dtype=tf.float32):
@@ -295,10 +314,7 @@ def _changed_gradients(pairs, noise_scale, multipliers, clip):
              if variable.op.name in factors else (gradient, variable) for gradient, variable in pairs]
     if callable(clip):
         return clip(pairs)
-    if clip is not None:
-        clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], clip)
-        return [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs)]
-    return pairs
+    return pairs if clip is None else optimizers.clip_gradients_by_global_norm(pairs, clip)
 
 
 def _summarize(names, loss, rate, pairs):

@@ -1,8 +1,8 @@
-"""The functions of `tf.contrib` whose module has but one or two here."""
-
-import contextlib
+"""The parts of `tf.contrib` that have a few functions here."""
 
 import tensorflow.compat.v1 as tf
+
+from tf1._names.internals import lookup_ops as _lookup
 
 
 def sequence_loss(logits, targets, weights, average_across_timesteps=True, average_across_batch=True,
@@ -29,24 +29,9 @@ def sequence_loss(logits, targets, weights, average_across_timesteps=True, avera
         return tf.reduce_sum(losses, axes) / (tf.reduce_sum(weights, axes) + 1e-12)
 
 
-def parallel_interleave(map_func, cycle_length, block_length=1, sloppy=False, buffer_output_elements=None,
-                        prefetch_input_elements=None):
-    """tf.data.experimental.parallel_interleave, never sloppy: a run has to repeat."""
-    del sloppy
-    return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, False,
-                                                    buffer_output_elements, prefetch_input_elements)
-
-
 def batch_and_drop_remainder(batch_size):
     """Returns a transformation for `Dataset.apply`: batches of exactly that size."""
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
-
-
-@contextlib.contextmanager
-def experimental_jit_scope(compile_ops=True, separate_compiled_gradients=False):
-    """tf.xla.experimental.jit_scope."""
-    with tf.xla.experimental.jit_scope(compile_ops, separate_compiled_gradients):
-        yield
 
 
 def padded_batch_and_drop_remainder(batch_size, padded_shapes, padding_values=None):
@@ -80,14 +65,6 @@ SEQ2SEQ_CLASSES = {name: _refused(name) for name in (
     "FinalBeamSearchDecoderOutput", "GreedyEmbeddingHelper", "Helper", "InferenceHelper", "LuongAttention",
     "LuongMonotonicAttention", "SampleEmbeddingHelper", "ScheduledEmbeddingTrainingHelper",
     "ScheduledOutputTrainingHelper", "TrainingHelper", "dynamic_decode")}
-
-
-def _transpose_batch_time(x):
-    """Swaps the first two dimensions of a tensor, [B, T, …]; one with fewer is returned as it is."""
-    x = tf.convert_to_tensor(x)
-    if x.shape.rank is not None:
-        return x if x.shape.rank < 2 else tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
-    return tf.transpose(x, tf.concat([[1, 0], tf.range(2, tf.rank(x))], 0))
 
 
 def tile_batch(t, multiplier, name=None):
@@ -158,3 +135,36 @@ class ModeKeys(object):
     TRAIN = "train"
     EVAL = "eval"
     INFER = "infer"
+
+
+# --- tf.contrib.lookup: tables of words and numbers -----------------------------------------------------
+
+
+def index_table_from_tensor(mapping, num_oov_buckets=0, default_value=-1,
+                            hasher_spec=_lookup.FastHashSpec, dtype=tf.string, name=None):
+    """Returns a table from the elements of a vector to their positions in it.
+
+    Args:
+      mapping: the vector; no element twice.
+      num_oov_buckets: buckets after these positions for what is not in it; 0 gives default_value.
+      default_value: see there.
+      hasher_spec: how buckets are chosen.
+      dtype: of the keys.
+      name: of the op.
+    """
+    return _lookup.index_table_from_tensor(mapping, num_oov_buckets, default_value, hasher_spec, dtype, name)
+
+
+def index_to_string_table_from_tensor(mapping, default_value="UNK", name=None):
+    """Returns a table from positions in a vector of strings to its elements."""
+    return _lookup.index_to_string_table_from_tensor(mapping, default_value, name)
+
+
+def string_to_index(tensor, mapping, default_value=-1, name=None):
+    """Returns the positions in `mapping` of the strings of a tensor."""
+    return index_table_from_tensor(mapping, default_value=default_value, name=name).lookup(tensor)
+
+
+def index_to_string(tensor, mapping, default_value="UNK", name=None):
+    """Returns the elements of `mapping` at the positions in a tensor, int64."""
+    return index_to_string_table_from_tensor(mapping, default_value, name).lookup(tensor)

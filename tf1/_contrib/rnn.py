@@ -17,8 +17,8 @@ def _in_depth(inputs):
     return depth
 
 
-class _LSTM(tf.nn.rnn_cell.RNNCell):
-    """What LSTM cells of this module share."""
+class _Cell(tf.nn.rnn_cell.RNNCell):
+    """The sizes of an LSTM, which cells of this module share."""
 
     _num_units = None  # set by subclasses
 
@@ -31,7 +31,7 @@ class _LSTM(tf.nn.rnn_cell.RNNCell):
         return self._num_units
 
 
-class LayerNormBasicLSTMCell(_LSTM):
+class LayerNormBasicLSTMCell(_Cell):
     """An LSTM with layer normalization (arXiv:1607.06450) and dropout of what is new (arXiv:1603.05118).
 
     Variables: kernel; with layer_norm gamma and beta of input, transform, forget, output, state, else bias.
@@ -82,7 +82,7 @@ class LayerNormBasicLSTMCell(_LSTM):
         return layers.layer_norm(values, reuse=True, scope=name)
 
 
-class CoupledInputForgetGateLSTMCell(_LSTM):
+class CoupledInputForgetGateLSTMCell(_Cell):
     """An LSTM whose input gate is 1 - its forget gate (Greff et al. 2015, arXiv:1503.04069).
 
     Variables: W, B, with peepholes W_F_diag and W_O_diag, with a projection W_P.
@@ -112,7 +112,6 @@ class CoupledInputForgetGateLSTMCell(_LSTM):
             raise ValueError("CoupledInputForgetGateLSTMCell: shards of variables and layer_norm are not "
                              "supported. Leave num_unit_shards, num_proj_shards and layer_norm out.")
         super().__init__(_reuse=reuse)
-        del norm_gain, norm_shift
         self._num_units, self._num_proj, self._proj_clip = num_units, num_proj, proj_clip
         self._peepholes, self._initializer = use_peepholes, initializer
         self._forget_bias, self._activation, self._tuple = forget_bias, activation, state_is_tuple
@@ -150,7 +149,7 @@ class CoupledInputForgetGateLSTMCell(_LSTM):
         return hidden, _StateTuple(cell, hidden) if self._tuple else tf.concat([cell, hidden], 1)
 
 
-class SRUCell(tf.nn.rnn_cell.RNNCell):
+class SRUCell(_Cell):
     """A simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7): variables kernel, bias.
 
     Its output adds the inputs, which therefore have num_units dimensions.
@@ -163,10 +162,6 @@ class SRUCell(tf.nn.rnn_cell.RNNCell):
 
     @property
     def state_size(self):
-        return self._num_units
-
-    @property
-    def output_size(self):
         return self._num_units
 
     def call(self, inputs, state):
@@ -191,7 +186,7 @@ def _block_variables(layer, depth):
                           if layer._use_peephole else None for gate in "ifo"}
 
 
-class LSTMBlockCell(_LSTM):
+class LSTMBlockCell(_Cell):
     """An LSTM (arXiv:1409.2329) whose variables are those of `tf.nn.rnn_cell.LSTMCell`."""
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, dtype=None, reuse=None,
@@ -349,9 +344,8 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
 
 
 def transpose_batch_time(x):
-    """Returns a tensor with its first two dimensions exchanged."""
-    return tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
-
-
-NAMES = ("CoupledInputForgetGateLSTMCell", "LSTMBlockCell", "LSTMBlockFusedCell", "LayerNormBasicLSTMCell",
-         "SRUCell", "TimeReversedFusedRNN", "stack_bidirectional_dynamic_rnn", "transpose_batch_time")
+    """Swaps the first two dimensions of a tensor, [B, T, …]; one with fewer is returned as it is."""
+    x = tf.convert_to_tensor(x)
+    if x.shape.rank is not None:
+        return x if x.shape.rank < 2 else tf.transpose(x, [1, 0, *range(2, x.shape.rank)])
+    return tf.transpose(x, tf.concat([[1, 0], tf.range(2, tf.rank(x))], 0))

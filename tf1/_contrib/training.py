@@ -54,7 +54,10 @@ class HParams(object):
           ValueError: the value is a list and the hyperparameter is none, or the other way round, or it is not
             of that type: a whole number may become a float, but a float no whole number.
         """
-        kind, several = self._type_of(name)
+        if name not in self._hparam_types:
+            raise KeyError(f"Unknown hyperparameter: {name}; known: "
+                           f"{', '.join(sorted(self._hparam_types)) or 'none'}.")
+        kind, several = self._hparam_types[name]
         if isinstance(value, list) != several:
             raise ValueError(f"Must {'pass' if several else 'not pass'} a list for the "
                              f"{'multi' if several else 'single'}-valued parameter {name}: {value!r}")
@@ -66,12 +69,6 @@ class HParams(object):
         if hasattr(self, name):
             delattr(self, name)
             del self._hparam_types[name]
-
-    def _type_of(self, name):
-        if name not in self._hparam_types:
-            raise KeyError(f"Unknown hyperparameter: {name}; known: "
-                           f"{', '.join(sorted(self._hparam_types)) or 'none'}.")
-        return self._hparam_types[name]
 
     def parse(self, values):
         """Sets hyperparameters from a text "name=value,name=[value,value],…"; returns self.
@@ -121,8 +118,7 @@ class HParams(object):
         return getattr(self, key)
 
     def to_proto(self, export_scope=None):
-        """Returns a copy, to create other hyperparameters from."""
-        del export_scope
+        """Returns a copy, to create other hyperparameters from; export_scope is ignored."""
         return type(self)(hparam_def=self)
 
     def set_model_structure(self, model_structure):

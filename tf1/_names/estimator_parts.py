@@ -13,9 +13,8 @@ from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.estimator import estimator
-from bertlib.graph import randomness
-from tf1._contrib import summary
+from bertlib.estimator import estimator, evaluation
+from tf1._names import summary
 from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import script_config, script_estimator
 
@@ -83,7 +82,6 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
     Raises:
       ValueError: shuffle is not given, or the numbers of examples differ.
     """
-    del queue_capacity, num_threads
     if shuffle is None:
         raise ValueError("numpy_input_fn: say shuffle=True (training) "
                          "or shuffle=False (evaluation, prediction).")
@@ -91,12 +89,12 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
     sizes = {len(array) for array in tf.nest.flatten(data)}
     if len(sizes) != 1:
         raise ValueError(f"numpy_input_fn: the arrays have different numbers of examples: {sorted(sizes)}.")
+    size = sizes.pop()
 
     def input_fn():
         dataset = tf.data.Dataset.from_tensor_slices(data)
         if shuffle:
-            seed = randomness.philox_key(randomness.graph_seed(), randomness.new_site("shuffle")) >> 1
-            dataset = dataset.shuffle(sizes.copy().pop(), seed=seed)
+            dataset = dataset.shuffle(size)
         return dataset.repeat(num_epochs).batch(batch_size)
     return input_fn
 
@@ -105,9 +103,8 @@ def pandas_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue
                     target_column="target"):
     """Returns an input_fn over a DataFrame, a feature a column; y is a Series, or a DataFrame of labels.
 
-    Other arguments and errors are those of `numpy_input_fn`.
+    target_column is ignored. Other arguments and errors are those of `numpy_input_fn`.
     """
-    del target_column
 
     def arrays(frame):
         return {name: np.asarray(frame[name])
@@ -202,6 +199,53 @@ class _Evaluator(tf.train.CheckpointSaverListener):
             is_the_final_export=is_the_final_export)
 
 
+class InMemoryEvaluatorHook(tf.train.SessionRunHook):
+    """Evaluates the weights that training has: before its first step, every so many steps and at its end.
+
+    The results go where `Estimator.evaluate` puts them. The weights pass through a temporary file, so that
+    the training has no other checkpoints than without this hook.
+    """
+
+    def __init__(self, estimator, input_fn, steps=None, hooks=None, name=None, every_n_iter=100):
+        """Creates a hook for `Estimator.train`.
+
+        Args:
+          estimator: the `Estimator` that trains.
+          input_fn, steps, hooks, name: of its evaluation.
+          every_n_iter: steps between two evaluations.
+
+        Raises:
+          ValueError: every_n_iter is not positive, or estimator is none.
+        """
+        if every_n_iter is None or every_n_iter <= 0:
+            raise ValueError(f"InMemoryEvaluatorHook: invalid every_n_iter={every_n_iter}; it must be "
+                             "positive.")
+        if not isinstance(estimator, script_estimator.Estimator):
+            raise ValueError(f"This hook is for a tf.estimator.Estimator, not {type(estimator).__name__}.")
+        self._estimator, self._evaluation = estimator, (input_fn, steps, hooks)
+        self._name, self._every = name, every_n_iter
+
+    def begin(self):
+        self._weights = evaluation.SessionWeights()
+        self._steps = self._evaluated = 0
+
+    def after_create_session(self, session, coord):
+        self._evaluate(session)
+
+    def after_run(self, run_context, run_values):
+        self._steps += 1
+        if self._steps - self._evaluated >= self._every:
+            self._evaluate(run_context.session)
+
+    def end(self, session):
+        self._evaluate(session)
+
+    def _evaluate(self, session):
+        self._evaluated = self._steps
+        with self._weights.saved(session) as checkpoint:
+            self._estimator.evaluate(*self._evaluation, checkpoint_path=checkpoint, name=self._name)
+
+
 # --- Exporters -------------------------------------------------------------------------------------------
 
 
@@ -218,8 +262,7 @@ class Exporter(object):
 class _SavedModelExporter(Exporter):
     """Exports by `Estimator.export_saved_model`."""
 
-    def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False,
-                 exports_to_keep=None):
+    def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False, exports_to_keep=5):
         if exports_to_keep is not None and exports_to_keep < 1:
             raise ValueError(f"exports_to_keep is {exports_to_keep}; "
                              "it must be positive, or None to keep all.")
@@ -229,15 +272,19 @@ class _SavedModelExporter(Exporter):
         self._as_text = as_text
         self._exports_to_keep = exports_to_keep
 
-    def _save(self, trained, export_path, checkpoint_path):
-        directory = trained.export_saved_model(export_path, self._serving_input_receiver_fn,
-                                               self._assets_extra, self._as_text, checkpoint_path)
+    def _wants(self, estimator, export_path, eval_result, is_the_final_export):
+        """Whether to export the model that was evaluated."""
+        return True
+
+    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+        if not self._wants(estimator, export_path, eval_result, is_the_final_export):
+            return None
+        directory = estimator.export_saved_model(export_path, self._serving_input_receiver_fn,
+                                                 self._assets_extra, self._as_text, checkpoint_path)
         if self._exports_to_keep:
-            found = sorted((path for path in glob.glob(os.path.join(glob.escape(export_path), "*"))
-                            if os.path.basename(path).isdigit()),
-                           key=lambda path: int(os.path.basename(path)))
-            for path in found[:-self._exports_to_keep]:
-                tf.gfile.DeleteRecursively(path)
+            found = sorted(filter(str.isdigit, os.listdir(export_path)), key=int)
+            for name in found[:-self._exports_to_keep]:
+                tf.gfile.DeleteRecursively(os.path.join(export_path, name))
         return directory
 
 
@@ -245,20 +292,14 @@ class FinalExporter(_SavedModelExporter):
     """Exports once, when training ends."""
 
     def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False):
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep=None)
 
-    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
-        return self._save(estimator, export_path, checkpoint_path) if is_the_final_export else None
+    def _wants(self, estimator, export_path, eval_result, is_the_final_export):
+        return is_the_final_export
 
 
 class LatestExporter(_SavedModelExporter):
     """Exports after every evaluation and keeps the newest exports."""
-
-    def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False, exports_to_keep=5):
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
-
-    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
-        return self._save(estimator, export_path, checkpoint_path)
 
 
 def _loss_smaller(best_eval_result, current_eval_result):
@@ -285,14 +326,13 @@ class BestExporter(_SavedModelExporter):
         self._is_better = compare_fn
         self._best = None
 
-    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+    def _wants(self, estimator, export_path, eval_result, is_the_final_export):
         if self._best is None and self._pattern and tf.gfile.Exists(export_path):
             # The last of the earlier ones is that which was just written.
             found = _events(os.path.join(glob.escape(estimator.model_dir), self._pattern))
             for step in sorted(found)[:-1]:
                 self._keep_if_better(found[step])
-        return self._save(estimator, export_path,
-                          checkpoint_path) if self._keep_if_better(eval_result) else None
+        return self._keep_if_better(eval_result)
 
     def _keep_if_better(self, result):
         better = self._best is None or self._is_better(best_eval_result=self._best,
@@ -320,7 +360,7 @@ def _events(pattern):
 def read_eval_metrics(eval_dir):
     """Returns a directory's metrics of all evaluations: OrderedDict {step: {name: value}}, by step."""
     found = _events(os.path.join(glob.escape(eval_dir), "*.tfevents.*"))
-    return collections.OrderedDict((step, found[step]) for step in sorted(found))
+    return collections.OrderedDict(sorted(found.items()))
 
 
 def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_every_steps=None):
@@ -331,7 +371,6 @@ def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_e
       should_stop_fn: the function.
       run_every_secs, run_every_steps: how often to ask it; exactly one of them.
     """
-    del estimator
     if (run_every_secs is None) == (run_every_steps is None):
         raise ValueError("Give exactly one of run_every_secs and run_every_steps.")
     return _StopHook(should_stop_fn, run_every_secs, run_every_steps)
@@ -388,7 +427,7 @@ def stop_if_no_increase_hook(estimator, metric_name, max_steps_without_increase,
     Other arguments are those of `stop_if_higher_hook`.
     """
     def should_stop():
-        history = [(step, value) for step, value in _history(estimator, metric_name, eval_dir, min_steps)]
+        history = _history(estimator, metric_name, eval_dir, min_steps)
         return _steps_since_maximum(history) >= max_steps_without_increase
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
@@ -416,8 +455,8 @@ def _steps_since_maximum(history):
     """Steps between the first highest value and the last one; -1 for no values."""
     if not history:
         return -1
-    best = max(value for _, value in history)
-    return history[-1][0] - next(step for step, value in history if value == best)
+    best_step, _ = max(history, key=lambda pair: pair[1])
+    return history[-1][0] - best_step
 
 
 # --- TPU names -------------------------------------------------------------------------------------------
@@ -478,10 +517,10 @@ class TPUEstimatorSpec(estimator.EstimatorSpec):
     def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metrics=None, export_outputs=None,
                 scaffold_fn=None, host_call=None, training_hooks=None, evaluation_hooks=None,
                 prediction_hooks=None):
-        spec = super().__new__(cls, mode, predictions=predictions, loss=loss, train_op=train_op,
-                               eval_metrics=eval_metrics, export_outputs=export_outputs,
-                               scaffold_fn=scaffold_fn, host_call=host_call, training_hooks=training_hooks,
-                               evaluation_hooks=evaluation_hooks, prediction_hooks=prediction_hooks)
+        spec = super().__new__(cls, mode, predictions, loss, train_op, eval_metrics=eval_metrics,
+                               export_outputs=export_outputs, scaffold_fn=scaffold_fn, host_call=host_call,
+                               training_hooks=training_hooks, evaluation_hooks=evaluation_hooks,
+                               prediction_hooks=prediction_hooks)
         if host_call is not None:
             summary.start_writers()  # tf.compat.v2.summary's too
         return spec
@@ -492,8 +531,7 @@ class TPUEstimatorSpec(estimator.EstimatorSpec):
 
 
 def CrossShardOptimizer(opt, reduction=None, name=None, group_assignment=None):
-    """Returns the optimizer: with one shard there is nothing to sum."""
-    del reduction, name, group_assignment
+    """Returns the optimizer: with one shard there is nothing to sum. The other arguments are ignored."""
     return opt
 
 

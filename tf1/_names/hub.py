@@ -9,26 +9,18 @@ import importlib
 import importlib.util
 
 from bertlib.checkpoints import hub_export, hub_module
-from tf1._names.namespace import Namespace
-
-Module, ModuleSpec, load_module_spec = hub_module.Module, hub_module.ModuleSpec, hub_module.load_module_spec
+from tf1._names.namespace import Namespace, own_names
 
 # Name of the package: the module of it that has the name.
 _OF_THE_PACKAGE = {"KerasLayer": "keras_layer", "load": "module_v2", "resolve": "module_v2"}
-_FEATURE_COLUMN = "apply a hub.Module in the model_fn, and use its output"
 REPLACEMENTS = {
     **dict.fromkeys(("image_embedding_column", "sparse_text_embedding_column", "text_embedding_column",
-                     "text_embedding_column_v2"), f"not provided: {_FEATURE_COLUMN}."),
+                     "text_embedding_column_v2"),
+                    "not provided: apply a hub.Module in the model_fn, and use its output."),
     **dict.fromkeys(("LatestModuleExporter", "create_module_spec_from_saved_model",
                      "register_module_for_export"), "not provided: hub.create_module_spec(…).export(…) "
                     "writes a module with the weights of a checkpoint."),
 }
-
-
-def _find_package():
-    """Where the installed package's modules are, a list of directories; empty if it is not installed."""
-    spec = importlib.util.find_spec("tensorflow_hub")
-    return list(spec.submodule_search_locations or ()) if spec else []
 
 
 def _explain(name):
@@ -50,8 +42,8 @@ class _Package:
 
 
 hub = Namespace("tensorflow_hub", dict(
-    Module=Module, ModuleSpec=ModuleSpec, add_signature=hub_export.add_signature,
-    attach_message=hub_export.attach_message, create_module_spec=hub_module.create_module_spec,
-    load_module_spec=load_module_spec), _Package, _explain)
+    **own_names(hub_module, "Module", "ModuleSpec", "create_module_spec", "load_module_spec"),
+    **own_names(hub_export, "add_signature", "attach_message")), _Package, _explain)
 # So that modules of the installed package are found under ours.
-hub.__path__ = _find_package()
+_package = importlib.util.find_spec("tensorflow_hub")
+hub.__path__ = list(_package.submodule_search_locations or ()) if _package else []

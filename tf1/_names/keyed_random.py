@@ -80,12 +80,11 @@ def _full_shape(noise_shape, x):
 
 def layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False, name=None):
     """tf.layers.dropout, with the mask of `tf.nn.dropout`; training is a bool or a scalar tensor."""
+    dropped = functools.partial(dropout, inputs, rate=rate, noise_shape=noise_shape, seed=seed, name=name)
+    unchanged = functools.partial(tf.identity, inputs)
     if isinstance(training, (bool, int)):
-        return dropout(inputs, rate=rate, noise_shape=noise_shape, seed=seed,
-                        name=name) if training else tf.identity(inputs)
-    return tf.cond(training, lambda: dropout(inputs, rate=rate, noise_shape=noise_shape, seed=seed,
-                                               name=name),
-                    lambda: tf.identity(inputs))
+        return dropped() if training else unchanged()
+    return tf.cond(training, dropped, unchanged)
 
 
 class LayerDropout(tf.layers.Dropout):
@@ -110,25 +109,14 @@ def _with_keyed_dropout(layer_class):
     layer_class.call = call
 
 
-def contrib_dropout(inputs, keep_prob=0.5, noise_shape=None, is_training=True, outputs_collections=None,
-                     scope=None, seed=None):
-    """tf.contrib.layers.dropout, with the mask of `tf.nn.dropout`."""
-    outputs = layer_dropout(inputs, 1.0 - keep_prob, noise_shape, seed, is_training, scope)
-    tf.add_to_collections(outputs_collections or [], outputs)
-    return outputs
-
-
-def _shuffle_seed():
-    return randomness.philox_key(randomness.graph_seed(), randomness.new_site("shuffle")) >> 1
-
-
 def _with_keyed_shuffle(dataset_class):
     """Gives `shuffle` of a Dataset class a seed where the caller gives none."""
     original = dataset_class.shuffle
 
     @functools.wraps(original)
     def shuffle(self, buffer_size, seed=None, reshuffle_each_iteration=None, name=None):
-        seed = _shuffle_seed() if seed is None else seed
+        if seed is None:
+            seed = randomness.philox_key(randomness.graph_seed(), randomness.new_site("shuffle")) >> 1
         return original(self, buffer_size, seed, reshuffle_each_iteration, name)
 
     dataset_class.shuffle = shuffle
@@ -137,6 +125,13 @@ def _with_keyed_shuffle(dataset_class):
 def shuffle_and_repeat(buffer_size, count=None, seed=None):
     """tf.data.experimental.shuffle_and_repeat, keyed like `Dataset.shuffle`."""
     return lambda dataset: dataset.shuffle(buffer_size, seed).repeat(count)
+
+
+def parallel_interleave(map_func, cycle_length, block_length=1, sloppy=False, buffer_output_elements=None,
+                        prefetch_input_elements=None):
+    """tf.data.experimental.parallel_interleave, never sloppy: a run has to repeat."""
+    return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, False,
+                                                    buffer_output_elements, prefetch_input_elements)
 
 
 _with_keyed_shuffle(tf.data.Dataset)

@@ -15,7 +15,7 @@ class Namespace(types.ModuleType):
           name: what programs call it, such as "tf.contrib.layers", or the name that it is imported by.
           own: {name: object}.
           base: function that returns the module to find other names in, or None.
-          explain: function of a missing name that returns what to do.
+          explain: function of a missing name that returns what to do; that of the other module if None.
         """
         super().__init__(f"tf1.{name[3:]}" if name.startswith("tf.") else name)
         self._title = name
@@ -29,8 +29,9 @@ class Namespace(types.ModuleType):
             base = self._base()
             if hasattr(base, name):
                 return getattr(base, name)
-        if not name.startswith("_") and self._explain is not None:
-            raise AttributeError(f"{self._title}.{name}: {self._explain(name)}")
+            explain = self._explain or getattr(base, "_explain", None)
+            if not name.startswith("_") and explain is not None:
+                raise AttributeError(f"{self._title}.{name}: {explain(name)}")
         raise AttributeError(f"{self._title} has no attribute {name!r}")
 
     def __dir__(self):
@@ -40,6 +41,12 @@ class Namespace(types.ModuleType):
 def own_names(module, *names):
     """{name: what a module has under it}."""
     return {name: getattr(module, name) for name in names}
+
+
+def defined_names(module):
+    """{name: object} of the public functions and classes that a module defines itself."""
+    return {name: value for name, value in vars(module).items()
+            if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__}
 
 
 class ModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -26,20 +26,17 @@ def _new_tensor(operation):
     return lambda self, other: getattr(self, operation)(other)
 
 
-def _shape_changed(ref, value, validate_shape):
-    return (validate_shape is False and isinstance(ref, _VARIABLE)
-            and not ref.shape.is_compatible_with(value.shape))
-
-
 _assign = tf.assign
 
 
 @functools.wraps(_assign)
 def assign(ref, value, validate_shape=None, use_locking=None, name=None):
     """tf.assign; with validate_shape=False a variable takes a value of another shape."""
+    changes_shape = False
     if validate_shape is False and isinstance(ref, _VARIABLE):
         value = tf.convert_to_tensor(value, ref.dtype)
-    if not _shape_changed(ref, value, validate_shape):
+        changes_shape = not ref.shape.is_compatible_with(value.shape)
+    if not changes_shape:
         return _assign(ref, value, validate_shape, use_locking, name)
     hidden = tf.placeholder_with_default(value, None)  # of a shape that the graph does not know
     with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=ref.handle, value=hidden)]):

@@ -8,11 +8,8 @@ from absl import logging as _absl_logging
 import tensorflow.compat.v1 as _tf
 
 from bertlib.estimator import estimator as _estimator
-from tf1._contrib import others
-from tf1._names import canned, estimator_parts, examples, keyed_random
-from tf1._names import internals as _internals
-from tf1._names.namespace import Namespace as _Namespace
-from tf1._names.namespace import own_names as _own_names
+from tf1._names import canned, estimator_parts, examples, internals, keyed_random
+from tf1._names.namespace import Namespace, own_names
 from tf1._run import script_config, script_estimator
 
 
@@ -29,31 +26,30 @@ def _run_app(main=None, argv=None):
     _tf.app.run(main or sys.modules["__main__"].main, argv)
 
 
-DATA = dict(parallel_interleave=others.parallel_interleave,
-            shuffle_and_repeat=keyed_random.shuffle_and_repeat)
-app = _Namespace("tf.app", dict(run=_run_app), lambda: _tf.app)
-nn = _Namespace("tf.nn", dict(dropout=keyed_random.dropout), lambda: _tf.nn)
-layers = _Namespace("tf.layers", dict(dropout=keyed_random.layer_dropout,
+DATA = own_names(keyed_random, "parallel_interleave", "shuffle_and_repeat")
+app = Namespace("tf.app", dict(run=_run_app), lambda: _tf.app)
+nn = Namespace("tf.nn", dict(dropout=keyed_random.dropout), lambda: _tf.nn)
+layers = Namespace("tf.layers", dict(dropout=keyed_random.layer_dropout,
                                       Dropout=keyed_random.LayerDropout), lambda: _tf.layers)
-logging = _Namespace("tf.logging", dict(set_verbosity=_set_verbosity), lambda: _tf.logging)
-train = _Namespace("tf.train", dict(Int64List=examples.Int64List), lambda: _tf.train)
-io = _Namespace("tf.io", dict(parse_example=examples.parse_example), lambda: _tf.io)
+logging = Namespace("tf.logging", dict(set_verbosity=_set_verbosity), lambda: _tf.logging)
+train = Namespace("tf.train", dict(Int64List=examples.Int64List), lambda: _tf.train)
+io = Namespace("tf.io", dict(parse_example=examples.parse_example), lambda: _tf.io)
 # DropoutWrapper drops as tf.nn.dropout does.
-_internals.replace_tensorflow_of_cells(
-    _Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__), lambda: _tf.compat.v2))
-data = _Namespace("tf.data",
-                  dict(experimental=_Namespace("tf.data.experimental", DATA, lambda: _tf.data.experimental)),
+internals.replace_tensorflow_of_cells(
+    Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__), lambda: _tf.compat.v2))
+data = Namespace("tf.data",
+                  dict(experimental=Namespace("tf.data.experimental", DATA, lambda: _tf.data.experimental)),
                   lambda: _tf.data)
 
 TPU = dict(RunConfig=estimator_parts.TPURunConfig,
-           **_own_names(estimator_parts, "CrossShardOptimizer", "InputPipelineConfig", "TPUConfig",
+           **own_names(estimator_parts, "CrossShardOptimizer", "InputPipelineConfig", "TPUConfig",
                         "TPUEstimator", "TPUEstimatorSpec"))
-STOPPING = _own_names(estimator_parts, "make_early_stopping_hook", "read_eval_metrics", "stop_if_higher_hook",
+STOPPING = own_names(estimator_parts, "make_early_stopping_hook", "read_eval_metrics", "stop_if_higher_hook",
                       "stop_if_lower_hook", "stop_if_no_decrease_hook", "stop_if_no_increase_hook")
 _EXPORT = dict(ServingInputReceiver=_estimator.ServingInputReceiver,
-               **_own_names(_internals.export_output, "ClassificationOutput", "ExportOutput", "PredictOutput",
+               **own_names(internals.export_output, "ClassificationOutput", "ExportOutput", "PredictOutput",
                             "RegressionOutput"),
-               **_own_names(estimator_parts, "TensorServingInputReceiver",
+               **own_names(estimator_parts, "TensorServingInputReceiver",
                             "build_parsing_serving_input_receiver_fn", "build_raw_serving_input_receiver_fn"))
 _HOOKS = ("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook",
           "GlobalStepWaiterHook", "LoggingTensorHook", "NanLossDuringTrainingError", "NanTensorHook",
@@ -68,50 +64,30 @@ def _no_estimator(name):
             "--names` lists what is.")
 
 
-estimator = _Namespace("tf.estimator", dict(
+_INPUTS = own_names(estimator_parts, "numpy_input_fn", "pandas_input_fn")
+_ESTIMATOR = dict(
     DNNClassifier=canned.DNNClassifier,
     Estimator=script_estimator.Estimator, RunConfig=script_config.RunConfig,
-    **_own_names(_estimator, "EstimatorSpec", "ModeKeys"),
-    **_own_names(estimator_parts, "BestExporter", "EvalSpec", "Exporter", "FinalExporter", "LatestExporter",
+    **own_names(_estimator, "EstimatorSpec", "ModeKeys"),
+    **own_names(estimator_parts, "BestExporter", "EvalSpec", "Exporter", "FinalExporter", "LatestExporter",
                  "TrainSpec", "WarmStartSettings", "train_and_evaluate"),
-    **_own_names(_tf.train, *_HOOKS),
-    experimental=_Namespace("tf.estimator.experimental", STOPPING, explain=_no_estimator),
-    export=_Namespace("tf.estimator.export", _EXPORT, explain=_no_estimator),
-    inputs=_Namespace("tf.estimator.inputs", _own_names(estimator_parts, "numpy_input_fn", "pandas_input_fn"),
-                      explain=_no_estimator),
-    tpu=_Namespace("tf.estimator.tpu", TPU, explain=_no_estimator),
-), explain=_no_estimator)
+    **own_names(_tf.train, *_HOOKS),
+    experimental=Namespace("tf.estimator.experimental", STOPPING, explain=_no_estimator),
+    export=Namespace("tf.estimator.export", _EXPORT, explain=_no_estimator),
+    inputs=Namespace("tf.estimator.inputs", _INPUTS, explain=_no_estimator),
+    tpu=Namespace("tf.estimator.tpu", TPU, explain=_no_estimator),
+)
+estimator = Namespace("tf.estimator", _ESTIMATOR, explain=_no_estimator)
 
-
-class _MetricKeys:
-    """Names of metrics that canned estimators had, for code that compares evaluations."""
-
-    LOSS = "loss"
-    LOSS_MEAN = "average_loss"
-    LOSS_REGULARIZATION = "regularization_loss"
-    ACCURACY = "accuracy"
-    PRECISION = "precision"
-    RECALL = "recall"
-    ACCURACY_BASELINE = "accuracy_baseline"
-    AUC = "auc"
-    AUC_PR = "auc_precision_recall"
-    LABEL_MEAN = "label/mean"
-    PREDICTION_MEAN = "prediction/mean"
-
-
-class _PredictionKeys:
-    """Names of outputs that canned estimators had."""
-
-    CLASSES = "classes"
-    CLASS_IDS = "class_ids"
-    LOGISTIC = "logistic"
-    LOGITS = "logits"
-    PREDICTIONS = "predictions"
-    PROBABILITIES = "probabilities"
-    TOP_K = "top_k"
-
-
-# What programs took from the files of the Estimator, and is not in tf.estimator.
-estimator_internals = types.SimpleNamespace(
-    estimator=estimator, export_output=_internals.export_output, MetricKeys=_MetricKeys,
-    PredictionKeys=_PredictionKeys, **_own_names(_tf.train, "NewCheckpointReader"))
+# Names of metrics and outputs that canned estimators had, for code that compares evaluations.
+_METRIC_KEYS = types.SimpleNamespace(
+    LOSS_MEAN="average_loss", LOSS_REGULARIZATION="regularization_loss", AUC_PR="auc_precision_recall",
+    LABEL_MEAN="label/mean", PREDICTION_MEAN="prediction/mean",
+    **{key.upper(): key for key in ("loss", "accuracy", "precision", "recall", "accuracy_baseline", "auc")})
+_PREDICTION_KEYS = types.SimpleNamespace(**{key.upper(): key for key in (
+    "classes", "class_ids", "logistic", "logits", "predictions", "probabilities", "top_k")})
+# The names of all files of the Estimator, from any of which programs take them. The last of a name counts.
+every_estimator_name = Namespace("tf.estimator", {
+    **STOPPING, **TPU, **_INPUTS, **_EXPORT, **_ESTIMATOR, "estimator": estimator,
+    "export_output": internals.export_output, "MetricKeys": _METRIC_KEYS, "PredictionKeys": _PREDICTION_KEYS,
+    "NewCheckpointReader": _tf.train.NewCheckpointReader}, explain=_no_estimator)

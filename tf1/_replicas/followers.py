@@ -6,6 +6,7 @@ that is gone with the process; reading through them what it has written, it gets
 Horovod decides by itself who writes: nothing is held back.
 """
 
+import functools
 import os
 import tempfile
 
@@ -18,35 +19,6 @@ _own = {}  # {path: where this process has what it wrote there}
 _directory = None
 
 
-def install(tf1):
-    """Puts it into the module `tf1`."""
-    def over(name, base, **own):
-        return Namespace(f"tf.{name}", {key: value for key, value in own.items() if hasattr(base, key)},
-                         lambda: base)
-
-    old = {name: globals()[f"_{function}"] for name, function in _OLD.items()}
-    new = {name: globals()[f"_{function}"] for name, function in _NEW.items()}
-    records = dict(TFRecordWriter=_writer(tf.python_io.TFRecordWriter),
-                   tf_record_iterator=_reader(tf.python_io.tf_record_iterator))
-    tf1.gfile = over("gfile", tf.gfile, **old)
-    tf1.python_io = over("python_io", tf.python_io, **records)
-    io = tf1.io
-    tf1.io = Namespace("tf.io", dict(io._own, gfile=over("io.gfile", tf.io.gfile, **new), **records),
-                       lambda: tf.io)
-    tf1.summary = over("summary", tf.summary, FileWriter=_writer(tf.summary.FileWriter))
-
-
-_OLD = dict(GFile="open", Open="open", FastGFile="open", Exists="exists", IsDirectory="isdir",
-            ListDirectory="listdir", MakeDirs="makedirs", MkDir="makedirs", Remove="remove",
-            DeleteRecursively="remove", Rename="rename", Copy="copy")
-_NEW = dict(GFile="open", exists="exists", isdir="isdir", listdir="listdir", makedirs="makedirs",
-            mkdir="makedirs", remove="remove", rmtree="remove", rename="rename", copy="copy")
-
-
-def _applies():
-    return not script_divides_work()
-
-
 def _key(path):
     path = os.fspath(path)
     path = path.decode() if isinstance(path, bytes) else path
@@ -56,7 +28,7 @@ def _key(path):
 def _to_write(path):
     """Where this process writes what is meant for a path."""
     global _directory
-    if not _applies():
+    if script_divides_work():
         return path
     if _directory is None:
         _directory = tempfile.TemporaryDirectory(prefix="tf1-replica-")
@@ -68,31 +40,17 @@ def _to_read(path):
     return _own.get(_key(path), path) if isinstance(path, (str, bytes, os.PathLike)) else path
 
 
-def _writer(original):
-    def writer(path, *args, **kwargs):
-        return original(_to_write(path), *args, **kwargs)
-    writer.__doc__ = original.__doc__
-    return writer
-
-
-def _reader(original):
-    def reader(path, *args, **kwargs):
-        return original(_to_read(path), *args, **kwargs)
-    reader.__doc__ = original.__doc__
-    return reader
+def _at(place, function):
+    """Returns a function whose first argument, a path, is changed to the place of it in this process."""
+    @functools.wraps(function, updated=())
+    def at_place(path, *args, **kwargs):
+        return function(place(path), *args, **kwargs)
+    return at_place
 
 
 def _open(name, mode="r"):
     writes = mode.strip("b+") != "r" or "+" in mode
     return tf.gfile.GFile(_to_write(name) if writes else _to_read(name), mode)
-
-
-def _exists(path):
-    return tf.io.gfile.exists(_to_read(path))
-
-
-def _isdir(path):
-    return tf.io.gfile.isdir(_to_read(path))
 
 
 def _listdir(path):
@@ -101,12 +59,8 @@ def _listdir(path):
     return sorted({*real, *here})
 
 
-def _makedirs(path):
-    tf.gfile.MakeDirs(_to_write(path))
-
-
 def _remove(path):
-    if not _applies():
+    if script_divides_work():
         (tf.gfile.DeleteRecursively if tf.gfile.IsDirectory(path) else tf.gfile.Remove)(path)
         return
     for other in [other for other in _own if other == _key(path) or other.startswith(_key(path) + "/")]:
@@ -114,12 +68,35 @@ def _remove(path):
 
 
 def _rename(src, dst, overwrite=False):
-    if not _applies():
+    if script_divides_work():
         tf.gfile.Rename(src, dst, overwrite)
     elif _key(src) in _own:
         _own[_key(dst)] = _own.pop(_key(src))
 
 
 def _copy(src, dst, overwrite=False):
-    applies = _applies()
-    tf.gfile.Copy(_to_read(src), _to_write(dst), overwrite or applies)
+    tf.gfile.Copy(_to_read(src), _to_write(dst), overwrite or not script_divides_work())
+
+
+_NEW = dict(GFile=_open, exists=_at(_to_read, tf.io.gfile.exists), isdir=_at(_to_read, tf.io.gfile.isdir),
+            listdir=_listdir, makedirs=_at(_to_write, tf.io.gfile.makedirs),
+            mkdir=_at(_to_write, tf.io.gfile.makedirs), remove=_remove, rmtree=_remove, rename=_rename,
+            copy=_copy)
+_OLD = dict(GFile=_open, Open=_open, FastGFile=_open, Exists=_NEW["exists"], IsDirectory=_NEW["isdir"],
+            ListDirectory=_listdir, MakeDirs=_NEW["makedirs"], MkDir=_NEW["makedirs"], Remove=_remove,
+            DeleteRecursively=_remove, Rename=_rename, Copy=_copy)
+
+
+def install(tf1):
+    """Puts it into the module `tf1`."""
+    def over(name, base, **own):
+        return Namespace(f"tf.{name}", {key: value for key, value in own.items() if hasattr(base, key)},
+                         lambda: base)
+
+    records = dict(TFRecordWriter=_at(_to_write, tf.python_io.TFRecordWriter),
+                   tf_record_iterator=_at(_to_read, tf.python_io.tf_record_iterator))
+    tf1.gfile = over("gfile", tf.gfile, **_OLD)
+    tf1.python_io = over("python_io", tf.python_io, **records)
+    tf1.io = Namespace("tf.io", dict(tf1.io._own, gfile=over("io.gfile", tf.io.gfile, **_NEW), **records),
+                       lambda: tf.io)
+    tf1.summary = over("summary", tf.summary, FileWriter=_at(_to_write, tf.summary.FileWriter))

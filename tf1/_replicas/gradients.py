@@ -17,9 +17,8 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import collectives
 from bertlib.graph.tensorflow_internals import control_flow_context
 from bertlib.replicas import replica_group
-from tf1._contrib import distribute
 from tf1._names.namespace import Namespace
-from tf1._replicas import followers
+from tf1._replicas import followers, strategies
 from tf1._replicas.horovod_mode import script_divides_work
 
 _thread = threading.local()
@@ -28,7 +27,7 @@ _thread = threading.local()
 def install(tf1):
     """Puts it into the module `tf1` and into TensorFlow's classes, in a process that has joined a group."""
     tf1.gradients = gradients
-    tf1.distribute = Namespace("tf.distribute", distribute.OF_REPLICAS, lambda: tf.distribute)
+    tf1.distribute = Namespace("tf.distribute", strategies.OF_REPLICAS, lambda: tf.distribute)
     optimizer = tf.train.Optimizer
     optimizer.compute_gradients = _averaging(optimizer.compute_gradients)
     if not replica_group.current().is_first:

@@ -5,12 +5,14 @@ script divides the work itself: each process reads its own input, and those but 
 their own, or none. Started without a launcher, there is one process.
 """
 
+import sys
+
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import collectives
 from bertlib.replicas import replica_group
-from tf1._names.namespace import ModuleFinder, Namespace
-from tf1._names.wrapped_optimizer import WrappedOptimizer
+from tf1._contrib.optimizers import WrappedOptimizer
+from tf1._names.namespace import ModuleFinder, Namespace, defined_names
 from tf1._replicas import broadcast, gradients, horovod_mode
 
 
@@ -125,7 +127,6 @@ class BroadcastGlobalVariablesHook(broadcast.BroadcastHook):
           root_rank: which process's values.
           device: ignored.
         """
-        del device
         super().__init__(_group(), root_rank)
 
 
@@ -133,15 +134,8 @@ def _explain(name):
     return f"of Horovod there are {', '.join(sorted(_NAMES))}. For more install Horovod itself."
 
 
-_NAMES = dict(BroadcastGlobalVariablesHook=BroadcastGlobalVariablesHook, Compression=Compression,
-              DistributedOptimizer=DistributedOptimizer, allreduce=allreduce, init=init,
-              local_rank=local_rank, local_size=local_size, rank=rank, size=size)
-_MODULES = {
-    "horovod.tensorflow.compression": Namespace("horovod.tensorflow.compression", dict(
-        Compression=Compression), explain=_explain)}
-_MODULES["horovod.tensorflow"] = Namespace("horovod.tensorflow", dict(
-    _NAMES, compression=_MODULES["horovod.tensorflow.compression"]), explain=_explain)
-_MODULES["horovod"] = Namespace("horovod", dict(tensorflow=_MODULES["horovod.tensorflow"]), explain=_explain)
-
-
-FINDER = ModuleFinder(_MODULES.get)
+_NAMES = defined_names(sys.modules[__name__])
+_COMPRESSION = Namespace("horovod.tensorflow.compression", dict(Compression=Compression), explain=_explain)
+_TENSORFLOW = Namespace("horovod.tensorflow", dict(_NAMES, compression=_COMPRESSION), explain=_explain)
+_HOROVOD = Namespace("horovod", dict(tensorflow=_TENSORFLOW), explain=_explain)
+FINDER = ModuleFinder({module.__name__: module for module in (_HOROVOD, _TENSORFLOW, _COMPRESSION)}.get)

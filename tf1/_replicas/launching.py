@@ -39,14 +39,11 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
     if count == 1 and (machines is None or len(machines.addresses) == 1):
         return None
 
-    def log(text):
-        logging.warning("%s", text)
-
-    with network_namespace.for_replicas(machines, open_ports, arguments, log) as namespace:
+    with network_namespace.for_replicas(machines, open_ports, arguments, logging.warning) as namespace:
         # As with Horovod, a process sees all GPUs, of which the script may name one.
         plan = replica_launcher.Plan(count, timeout, max_restarts, machines, one_gpu_each=False,
                                      shows_tracebacks=True, namespace=namespace)
-        return replica_launcher.run(plan, log)
+        return replica_launcher.run(plan, logging.warning)
 
 
 @contextlib.contextmanager

@@ -8,20 +8,7 @@ import importlib.abc
 import importlib.util
 import sys
 
-from tf1._names.namespace import Namespace
 from tf1._run.ours import PUBLISHED
-
-
-class _Modules:
-    """The modules, each imported when it is first used."""
-
-    def __getattr__(self, name):
-        if name not in PUBLISHED:
-            raise AttributeError(name)
-        return importlib.import_module(name)
-
-    def __dir__(self):
-        return sorted(PUBLISHED)
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -33,10 +20,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         return importlib.util.spec_from_loader(name, self, is_package=not module)
 
-    def create_module(self, spec):
-        return None if spec.parent != spec.name else Namespace(
-            "bert", {}, _Modules, lambda name: f"not one of {', '.join(sorted(PUBLISHED))}.")
-
     def exec_module(self, module):
-        if module.__spec__.parent != module.__name__:  # a module of the package: ours takes its place
-            sys.modules[module.__name__] = importlib.import_module(module.__name__.partition(".")[2])
+        name = module.__name__.partition(".")[2]
+        if name:  # a module of the package: ours takes its place
+            sys.modules[module.__name__] = importlib.import_module(name)

@@ -14,6 +14,7 @@ of the batch size and serves a batch of the old size. Hence the fingerprint. A P
 to write: what it gave is read again.
 """
 
+import functools
 import hashlib
 import os
 
@@ -29,11 +30,12 @@ _ATTRIBUTES_LEFT_OUT = ("_class", "_output_shapes", "container", "metadata", "sh
 _IGNORE_EXTERNAL_STATE = 1
 
 
-class InputPosition(object):
-    """The iterators that a graph reads from.
+class InputPosition(tf.train.SessionRunHook):
+    """The iterators that a graph reads from, and the hook that knows whether they had a batch left.
 
     Attributes:
       moved: whether `restore` brought them elsewhere than to their beginning.
+      has_trained: whether a step was taken.
     """
 
     def __init__(self, graph):
@@ -42,7 +44,7 @@ class InputPosition(object):
                    if op.type in _ITERATORS and _consumers(op, "IteratorGetNext")]
         self._batches = [list(_consumers(handle.op, "IteratorGetNext")[0].outputs) for handle in handles]
         self._start = None
-        self.moved = False
+        self.moved = self.has_trained = False
         if not handles:
             return
         digest = _Digest(graph)
@@ -63,8 +65,14 @@ class InputPosition(object):
                     prefix=self._path, tensor_names=[name], shape_and_slices=[""], dtypes=[tf.variant])[0])
                 for name, handle in zip(states, handles)])
 
+    def after_run(self, run_context, run_values):
+        self.has_trained = True
+
     def restore(self, session, checkpoint, step, batches_per_step=1):
         """Brings the input to where a checkpoint was saved, or says why not and leaves it at its beginning.
+
+        To be called before the first step, when all hooks have initialized iterators: a model_fn's hooks may
+        initialize the input.
 
         Args:
           session: a raw session whose iterators are initialized.
@@ -159,9 +167,9 @@ class _Digest(object):
     def __init__(self, graph):
         self._functions = {function.signature.name: function
                            for function in graph.as_graph_def().library.function}
-        self._of_op = {}
-        self._of_function = {}
         self.op_types = set()
+        # Each is computed once: many ops share their inputs and functions.
+        self._op, self._function = functools.cache(self._op), functools.cache(self._function)
 
     def of_iterators(self, handles):
         """Returns the digest (an int of 63 bits) of what the iterators read from."""
@@ -171,10 +179,8 @@ class _Digest(object):
         return int(digest, 16) >> 1
 
     def _op(self, op):
-        if op not in self._of_op:
-            inputs = [f"{self._op(tensor.op)}:{tensor.value_index}" for tensor in op.inputs]
-            self._of_op[op] = _hash([self._node(op.node_def), *inputs])
-        return self._of_op[op]
+        inputs = [f"{self._op(tensor.op)}:{tensor.value_index}" for tensor in op.inputs]
+        return _hash([self._node(op.node_def), *inputs])
 
     def _node(self, node):
         """Type and attributes of a NodeDef."""
@@ -191,17 +197,14 @@ class _Digest(object):
         return _hash([value.SerializeToString(deterministic=True)])
 
     def _function(self, name):
-        if name not in self._of_function:
-            function = self._functions[name]
-            names = [argument.name
-                     for argument in function.signature.input_arg] + [node.name for node in function.node_def]
-            numbers = {name: str(number) for number, name in enumerate(names)}
-            parts = []
-            for node in function.node_def:
-                inputs = [text.lstrip("^").split(":", 1) for text in node.input]
-                parts += [self._node(node), *(":".join([numbers[first], *rest]) for first, *rest in inputs)]
-            self._of_function[name] = _hash(parts)
-        return self._of_function[name]
+        function = self._functions[name]
+        numbers = {node.name: str(number)
+                   for number, node in enumerate([*function.signature.input_arg, *function.node_def])}
+        parts = []
+        for node in function.node_def:
+            inputs = [text.lstrip("^").split(":", 1) for text in node.input]
+            parts += [self._node(node), *(":".join([numbers[first], *rest]) for first, *rest in inputs)]
+        return _hash(parts)
 
 
 def _hash(parts):
@@ -210,48 +213,6 @@ def _hash(parts):
         part = part.encode() if isinstance(part, str) else part
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
-
-
-class Keeper(tf.train.SessionRunHook):
-    """Moves the input to its position in a checkpoint, and saves the position with each new checkpoint.
-
-    Attributes:
-      listener: the CheckpointSaverListener that saves the position.
-    """
-
-    def __init__(self, graph, model_dir, checkpoint):
-        """Finds the iterators of the graph, which holds the input and nothing else yet.
-
-        Args:
-          graph: the current graph.
-          model_dir: directory of the checkpoints.
-          checkpoint: prefix of the checkpoint whose position is restored; None for the input's beginning.
-        """
-        self._position, self._checkpoint = InputPosition(graph), checkpoint
-        self._has_trained = False
-        self.listener = Listener(self._position, model_dir)
-
-    @property
-    def was_at_end(self):
-        """Whether no step was taken because the restored position was the end of the input."""
-        return self._position.moved and not self._has_trained
-
-    def begin(self):
-        self._global_step = tf.train.get_global_step()
-
-    def restore(self, session, batches_per_step):
-        """Moves the input. To be called before the first step, when all hooks have initialized iterators: a
-        model_fn's hooks may initialize the input.
-
-        Args:
-          session: a raw session.
-          batches_per_step: number of batches that one step takes.
-        """
-        step = int(session.run(self._global_step))
-        self._position.restore(session, self._checkpoint, step, batches_per_step)
-
-    def after_run(self, run_context, run_values):
-        self._has_trained = True
 
 
 class Listener(tf.train.CheckpointSaverListener):

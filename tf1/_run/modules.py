@@ -22,40 +22,33 @@ from tf1._run import bert_package, ours
 # The files that TensorFlow 1.15 had below a part of `tf.contrib`, or below the Estimator. Every listed file
 # gives all names of its part, whichever file had them in 1.15.
 _CONTRIB_FILES = {
-    "cluster_resolver": "python.training.tpu_cluster_resolver python.training.cluster_resolver",
-    "crf": "python.ops.crf",
-    "data": "python.ops.batching python.ops.grouping python.ops.interleave_ops python.ops.iterator_ops "
-            "python.ops.readers python.ops.shuffle_ops python.ops.unique",
-    "distribute": "python.collective_all_reduce_strategy python.cross_device_ops python.cross_tower_ops "
-                  "python.mirrored_strategy python.one_device_strategy python.parameter_server_strategy "
-                  "python.tpu_strategy python.values",
-    "estimator": "python.estimator.early_stopping python.estimator.extenders python.estimator.hooks",
-    "framework": "python.framework.checkpoint_utils python.framework.tensor_util python.ops.arg_scope "
-                 "python.ops.ops python.ops.variables",
-    "layers": "python.layers.embedding_ops python.layers.encoders python.layers.feature_column "
-              "python.layers.initializers python.layers.layers python.layers.normalization "
-              "python.layers.optimizers python.layers.regularizers python.layers.summaries "
-              "python.layers.utils",
-    "learn": "python.learn",
+    "cluster_resolver.python.training": "tpu_cluster_resolver cluster_resolver",
+    "crf.python.ops": "crf",
+    "data.python.ops": "batching grouping interleave_ops iterator_ops readers shuffle_ops unique",
+    "distribute.python": "collective_all_reduce_strategy cross_device_ops cross_tower_ops mirrored_strategy "
+                         "one_device_strategy parameter_server_strategy tpu_strategy values",
+    "estimator.python.estimator": "early_stopping extenders hooks",
+    "framework.python.framework": "checkpoint_utils tensor_util",
+    "framework.python.ops": "arg_scope ops variables",
+    "layers.python.layers": "embedding_ops encoders feature_column initializers layers normalization "
+                            "optimizers regularizers summaries utils",
+    "learn.python": "learn",
     "lookup": "lookup_ops",
-    "losses": "python.losses.loss_ops",
-    "metrics": "python.ops.metric_ops",
-    "mixed_precision": "python.loss_scale_manager python.loss_scale_optimizer",
-    "opt": "python.training.lazy_adam_optimizer python.training.moving_average_optimizer "
-           "python.training.multitask_optimizer_wrapper python.training.variable_clipping_optimizer "
-           "python.training.weight_decay_optimizers",
+    "losses.python.losses": "loss_ops",
+    "metrics.python.ops": "metric_ops",
+    "mixed_precision.python": "loss_scale_manager loss_scale_optimizer",
+    "opt.python.training": "lazy_adam_optimizer moving_average_optimizer multitask_optimizer_wrapper "
+                           "variable_clipping_optimizer weight_decay_optimizers",
     "predictor": "predictor predictor_factories saved_model_predictor",
-    "rnn": "python.ops.core_rnn_cell python.ops.fused_rnn_cell python.ops.gru_ops python.ops.lstm_ops "
-           "python.ops.rnn python.ops.rnn_cell",
-    "seq2seq": "python.ops.attention_wrapper python.ops.basic_decoder python.ops.beam_search_decoder "
-               "python.ops.beam_search_ops python.ops.decoder python.ops.helper python.ops.loss",
-    "slim": "python.slim.data",
+    "rnn.python.ops": "core_rnn_cell fused_rnn_cell gru_ops lstm_ops rnn rnn_cell",
+    "seq2seq.python.ops": "attention_wrapper basic_decoder beam_search_decoder beam_search_ops decoder "
+                          "helper loss",
+    "slim.python.slim": "data",
     "summary": "summary summary_ops",
-    "tpu": "python.ops.tpu_ops python.tpu.bfloat16 python.tpu.tpu python.tpu.tpu_config "
-           "python.tpu.tpu_context python.tpu.tpu_estimator python.tpu.tpu_function python.tpu.tpu_optimizer "
-           "python.tpu.training_loop python.tpu.util",
-    "training": "python.training.bucket_ops python.training.evaluation python.training.hparam "
-                "python.training.training",
+    "tpu.python.ops": "tpu_ops",
+    "tpu.python.tpu": "bfloat16 tpu tpu_config tpu_context tpu_estimator tpu_function tpu_optimizer "
+                      "training_loop util",
+    "training.python.training": "bucket_ops evaluation hparam training",
 }
 _ESTIMATOR_FILES = (
     "canned.baseline canned.dnn canned.dnn_linear_combined canned.head canned.linear canned.metric_keys "
@@ -75,23 +68,6 @@ _ESTIMATOR_ROOTS = ("tensorflow.python.estimator", "tensorflow_estimator", "tens
                     "tensorflow_estimator.python.estimator.api._v1.estimator")
 
 
-class _FirstOf:
-    """The names of several modules; the first that has one gives it."""
-
-    def __init__(self, *modules):
-        self._modules = modules
-        self._explain = modules[0]._explain
-
-    def __getattr__(self, name):
-        for module in self._modules:
-            if hasattr(module, name):
-                return getattr(module, name)
-        return getattr(self._modules[0], name)  # whose error says what to use
-
-    def __dir__(self):
-        return sorted({name for module in self._modules for name in dir(module)})
-
-
 def _with_packages(names):
     """Dotted names and the packages that they are in."""
     parts = [name.split(".") for name in names]
@@ -101,17 +77,16 @@ def _with_packages(names):
 def _files():
     """{module of TensorFlow 1: where its names are}, for those that are not the part itself."""
     found = {}
-    for part, names in _CONTRIB_FILES.items():
-        base = getattr(contrib, part)
-        found.update({f"tensorflow.contrib.{part}.{name}": base for name in _with_packages(names.split())})
+    for folder, names in _CONTRIB_FILES.items():
+        part = folder.partition(".")[0]
+        found.update({f"tensorflow.contrib.{name}": getattr(contrib, part) for name in _with_packages(
+            f"{folder}.{name}" for name in names.split()) - {part}})
     found["tensorflow.tools.graph_transforms"] = Namespace("tensorflow.tools.graph_transforms", dict(
         TransformGraph=others.transform_graph))
-    estimator = tensorflow_names.estimator
-    every = _FirstOf(estimator, estimator.export, estimator.inputs, estimator.tpu, estimator.experimental,
-                     tensorflow_names.estimator_internals)
+    estimator = tensorflow_names.every_estimator_name
     for root in _ESTIMATOR_ROOTS:
-        found.update({f"{root}.{name}": every for name in _with_packages(_ESTIMATOR_FILES.split())})
-        found.update(dict.fromkeys(_with_packages([root]) - {"tensorflow", "tensorflow.python"}, every))
+        found.update({f"{root}.{name}": estimator for name in _with_packages(_ESTIMATOR_FILES.split())})
+        found.update(dict.fromkeys(_with_packages([root]) - {"tensorflow", "tensorflow.python"}, estimator))
     return found
 
 
@@ -133,7 +108,7 @@ def _find(name):
     file = f"tensorflow.{name[len(root):]}" if root else name
     # 2. A file that 1.15 had, such as tensorflow.contrib.crf.python.ops.crf: all names of its part.
     if file in _FILES:
-        return Namespace(name, {}, lambda: _FILES[file], _FILES[file]._explain)
+        return Namespace(name, {}, lambda: _FILES[file])
     # 3. A module in such a file, such as tensorflow_estimator.estimator.export.
     package, _, part = file.rpartition(".")
     if package in _FILES:
@@ -159,7 +134,7 @@ def _part(module, name, full):
     try:
         found = getattr(module, name)
     except AttributeError as error:
-        if isinstance(module, (Namespace, _FirstOf)):
+        if isinstance(module, Namespace):
             raise ImportError(str(error), name=full) from None
         return None
     return found if isinstance(found, types.ModuleType) else None

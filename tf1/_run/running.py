@@ -4,6 +4,7 @@ import ast
 import builtins
 import importlib.util
 import os
+import pathlib
 import sys
 import types
 
@@ -27,8 +28,7 @@ def run_script(path, arguments, packages=()):
     Raises:
       OSError: the file cannot be read.
     """
-    with open(path, "rb") as file:
-        data = file.read()
+    data = pathlib.Path(path).read_bytes()
     _prepare([path, *arguments], packages)
     sys.path[0] = os.path.dirname(os.path.realpath(path))
     module = _main_module(path)

@@ -1,7 +1,5 @@
 """`tf.estimator.RunConfig`: the settings of a run, and those of clusters and devices that scripts pass."""
 
-import os
-
 from bertlib.estimator import run_config
 from bertlib.replicas import cluster
 
@@ -52,7 +50,7 @@ class RunConfig(run_config.RunConfig):
         return self.replicas.index if self.replicas else 0
 
 
-def refuse_clusters(environment=os.environ):
+def refuse_clusters():
     """Checks that TF_CONFIG, by which `tf.estimator` learned of other processes, names only this one.
 
     Each of several would believe that it is alone, and write into the same directory.
@@ -60,7 +58,7 @@ def refuse_clusters(environment=os.environ):
     Raises:
       ValueError: it names several, or makes this process an evaluator of others, or cannot be used.
     """
-    machines = cluster.from_environment(environment)
+    machines = cluster.from_environment()
     if machines and (len(machines.addresses) > 1 or machines.is_evaluator):
         raise ValueError("The environment variable TF_CONFIG names a cluster, and this process is alone: "
                          "each of several would train by itself, in the same directory. Start the script as "

@@ -77,22 +77,21 @@ class TrainingSession(training_session.TrainingSession):
     """One session of a script's training."""
 
     def __init__(self, *arguments, warm_start_from=None):
-        """Takes the arguments of the core's session, and those of `warm_start` in place of a checkpoint."""
+        """Takes the arguments of the core's session, and those of `tf.train.warm_start` or a checkpoint."""
         super().__init__(*arguments)
         self._warm_start_from = warm_start_from
-        self._position = None  # the `input_position.Keeper`, unless the input starts at the global step
+        self._position = None  # `input_position.InputPosition`, unless the input starts at the global step
         self._continues_input = not script_divides_work()  # with Horovod each process reads its own input
 
     def run(self):
         super().run()
-        if self._position and self._position.was_at_end:
+        if self._position and self._position.moved and not self._position.has_trained:
             # The checkpoint was written at the end of the input: the input begins anew.
             self._continues_input = False
             super().run()
 
     def make_position_hooks(self):
-        self._position = input_position.Keeper(
-            tf.get_default_graph(), self.config.model_dir, self.checkpoint if self._continues_input else None)
+        self._position = input_position.InputPosition(tf.get_default_graph())
         if self.group and not script_divides_work() and self.checkpoint is None:
             return [self._position, broadcast.BroadcastHook(self.group)]
         return [self._position]
@@ -101,7 +100,9 @@ class TrainingSession(training_session.TrainingSession):
         step = super().build_step()
         step_order.order_reads(tf.train.get_global_step(), step.spec.train_op)
         if self._warm_start_from is not None and self.checkpoint is None:
-            warm_start(self._warm_start_from)
+            given = self._warm_start_from  # a path, or `estimator_parts.WarmStartSettings`
+            tf.train.warm_start(**({"ckpt_to_initialize_from": given} if isinstance(given, (str, os.PathLike))
+                                   else vars(given)))
         return step
 
     def not_averaged_message(self, replicas):
@@ -117,7 +118,7 @@ class TrainingSession(training_session.TrainingSession):
 
     def make_saving_hooks(self, step, scaffold, listeners):
         if self._position:
-            listeners = [*listeners, self._position.listener]
+            listeners = [*listeners, input_position.Listener(self._position, self.config.model_dir)]
         given = [*step.input_hooks, *self.hooks, *step.spec.training_chief_hooks, *step.spec.training_hooks]
         savers = [hook for hook in given if isinstance(hook, tf.train.CheckpointSaverHook)]
         if not savers:
@@ -133,16 +134,11 @@ class TrainingSession(training_session.TrainingSession):
 
     def take_steps(self, session, step, vote):
         if self._position:
-            self._position.restore(session.raw_session(), step.micro_batches)
+            raw_session = session.raw_session()
+            self._position.restore(raw_session, self.checkpoint if self._continues_input else None,
+                                   int(raw_session.run(tf.train.get_global_step())), step.micro_batches)
         super().take_steps(session, step, vote)
 
     def ends_before(self, micro_batch):
         # The position is saved where the input stands: after whole steps.
         return super().ends_before(micro_batch) and not (self._position and micro_batch)
-
-
-def warm_start(settings):
-    """Changes initializers to start from another checkpoint: its path, or `WarmStartSettings`."""
-    arguments = {"ckpt_to_initialize_from": settings} if isinstance(settings,
-                                                                    (str, os.PathLike)) else vars(settings)
-    tf.train.warm_start(**arguments)

@@ -6,6 +6,7 @@ TensorFlow 1 that asks for 1024 in both fields of its `tf.ConfigProto` starts te
 """
 
 import functools
+import inspect
 
 from absl import logging
 import tensorflow.compat.v1 as tf
@@ -40,21 +41,18 @@ def limited(config):
 
 def install():
     """Limits the pools of all sessions, and those of servers, whose configuration their sessions share."""
-    for session in (tf.Session, tf.InteractiveSession):
-        session.__init__ = _with_limit(session.__init__)
-    server, make_server = tf.distribute.Server, tf.distribute.Server.__init__
-
-    @functools.wraps(make_server)
-    def new_server(self, server_or_cluster_def, job_name=None, task_index=None, protocol=None, config=None,
-                   start=True):
-        make_server(self, server_or_cluster_def, job_name, task_index, protocol, limited(config), start)
-
-    server.__init__ = new_server
+    for configured in (tf.Session, tf.InteractiveSession, tf.distribute.Server):
+        configured.__init__ = _with_limit(configured.__init__)
 
 
-def _with_limit(make_session):
-    @functools.wraps(make_session)
-    def new_session(self, target="", graph=None, config=None):
-        make_session(self, target, graph, limited(config))
+def _with_limit(create):
+    """Returns the `__init__` of a class, with its argument config limited."""
+    signature = inspect.signature(create)
 
-    return new_session
+    @functools.wraps(create)
+    def create_limited(*args, **kwargs):
+        given = signature.bind(*args, **kwargs)
+        given.arguments["config"] = limited(given.arguments.get("config"))
+        create(*given.args, **given.kwargs)
+
+    return create_limited

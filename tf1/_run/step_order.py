@@ -7,7 +7,7 @@ two runs of the same program would differ.
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_context
-from tf1._names import internals
+from tf1._contrib import graph_editor
 
 _COUNTING = {"Assign", "AssignAdd", "AssignVariableOp", "AssignAddVariableOp"}
 
@@ -30,7 +30,7 @@ def order_reads(global_step, train_op):
              if op.type == "ReadVariableOp"]
     early = [op for op in [*reads, *_takers(global_step.op)]
              if control_flow_context(op) is None and not _only_corrects(op)]
-    run = _reached([getattr(train_op, "op", train_op)], _previous)
+    run = set(graph_editor.get_backward_walk_ops([train_op], control_inputs=True))
     for op in consumers:
         if op.type not in _COUNTING or op is global_step.initializer:
             continue
@@ -73,23 +73,4 @@ def _uses(op):
 
 def _following(op):
     """The set of all ops that run after an op because of an edge between them."""
-    return _reached([op], _next) - {op}
-
-
-def _next(op):
-    consumers = [consumer for output in op.outputs for consumer in output.consumers()]
-    return [*consumers, *internals.control_outputs(op)]
-
-
-def _previous(op):
-    return [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-
-
-def _reached(ops, neighbours):
-    """The set of ops, and of all that are reached from them."""
-    found, waiting = set(ops), list(ops)
-    while waiting:
-        new = set(neighbours(waiting.pop())) - found
-        waiting.extend(new)
-        found |= new
-    return found
+    return set(graph_editor.get_forward_walk_ops([op], inclusive=False, control_outputs=True))

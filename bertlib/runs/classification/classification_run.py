@@ -239,8 +239,8 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
         labels=target.labels, tokenizer=tokenizer,
         train_data=run_record.describe_examples(splits.examples["train"]) if settings.do_train else None,
         trim_padding=estimator_setup.trims_training(settings, model), **description)
-    estimator, step = estimator_setup.create_estimator(settings, model, settings.eval_batch_size,
-                                                       settings.predict_batch_size, num_train_steps)
+    estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps,
+                                                       settings.eval_batch_size, settings.predict_batch_size)
     phases = _Phases(settings, _task_declaration(processor), splits, target, estimator, step)
     with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
@@ -275,7 +275,6 @@ class _Phases:
             lambda input_fn: self._compute_metrics("dev", input_fn, None),
             f"Development set of {self._task.name or settings.task_name}",
             {f"eval_{name}": names[name] for name in self._task.metrics})
-        learning_curve.evaluate_missing_checkpoint(listeners)
         logging.info("Training on %d %s, %d steps of %d.", len(splits.training),
                      "windows" if settings.doc_stride else "examples", num_train_steps,
                      settings.train_batch_size)
@@ -301,10 +300,10 @@ class _Phases:
                 self._write_metrics(split, f"test_eval_results{self._of_task}.txt", found)
             else:
                 self._predicted[split] = self._splits.in_order(split, self._estimator.predict(input_fn))
-            predictions = self._predicted[split]
-            write_predictions(self._settings, predictions, self._target, suffix)
-            glue.write_predictions(self._settings.results_dir, self._task, split,
-                                   predicted_labels(predictions, self._target))
+            numbers = [prediction[self._target.output] for prediction in self._predicted[split]]
+            answers = [self._target.predicted_label(row) for row in numbers]
+            self._write_predictions(numbers, answers, suffix)
+            glue.write_predictions(self._settings.results_dir, self._task, split, answers)
 
     def log_results(self):
         """Logs examples of the predictions of the first split, and the official metrics of all splits."""
@@ -320,9 +319,8 @@ class _Phases:
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{name}.tf_record")
         self._splits.write(split, path)
         return classifier_task.file_based_input_fn_builder(
-            path, settings.max_seq_length, is_training, drop_remainder=is_training,
-            trim=self._step.trim if is_training else estimator_setup.trims_evaluation(settings),
-            unequal_micro_batches=is_training and self._step.unequal_micro_batches, target=self._target)
+            path, settings.max_seq_length, target=self._target,
+            **estimator_setup.input_options(settings, self._step, is_training))
 
     def _compute_metrics(self, split, input_fn, name):
         """Predicts a split and keeps the predictions; returns their metrics."""
@@ -333,11 +331,36 @@ class _Phases:
         return self._estimator.evaluate(input_fn, name=name, revise=of_examples)
 
     def _write_metrics(self, split, file_name, found):
-        """Writes the metrics of a split, and keeps the official ones for the end of the log."""
+        """Writes the metrics of a split, and keeps the official ones for the end of the log; warns if all
+        predictions are one class."""
         names = _METRIC_NAMES[self._task.task_type]
         in_words = ", ".join(f"{names[name]} {found[f'eval_{name}']:.3f}" for name in self._task.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {in_words}")
-        write_metrics(self._settings, file_name, found, self._target)
+        results.write_results(self._settings.results_dir, file_name, found)
+        one_class = self._target.task_type == "classification" and classifier_task.single_class_warning(
+            found["eval_confusion_matrix"], self._target.labels)
+        if one_class:
+            logging.warning("%s: %s", file_name, one_class)
+
+    def _write_predictions(self, numbers, answers, suffix):
+        """Writes test_results.tsv and test_predictions.tsv, by example.
+
+        Args:
+          numbers: list of the probabilities of each example; of a regression, of its score.
+          answers: list of the likeliest label of each example; of a regression, of its score; where there may
+            be several labels, of those that are likely enough, in one str.
+          suffix: that of the files of a further set, or "".
+        """
+        numbers_path, answers_path = (os.path.join(self._settings.results_dir, f"{name}{suffix}.tsv")
+                                      for name in ("test_results", "test_predictions"))
+        rows = ["\t".join(map(str, np.atleast_1d(row))) + "\n" for row in numbers]
+        files.write_text(numbers_path, "".join(rows))
+        lines = [f"{index}\t{answer}\n" for index, answer in enumerate(answers)]
+        files.write_text(answers_path, "index\tprediction\n" + "".join(lines))
+        if self._target.labels is None:
+            logging.info("Predictions: scores in %s and %s.", numbers_path, answers_path)
+        else:
+            logging.info("Predictions: probabilities in %s, labels in %s.", numbers_path, answers_path)
 
     def _sets(self, split):
         """Returns [(name of a set, suffix of its files)]: that of "dev" or "test" and its further ones."""
@@ -348,33 +371,3 @@ class _Phases:
 def _in_batches_of(size, input_fn):
     """Returns an input_fn whose batches have another size than the Estimator asks for."""
     return lambda params: input_fn({**params, "batch_size": size})
-
-
-def write_metrics(settings, file_name, found, target):
-    """Writes the metrics of an evaluation; warns if all predictions are one class."""
-    results.write_results(settings.results_dir, file_name, found)
-    one_class = target.task_type == "classification" and classifier_task.single_class_warning(
-        found["eval_confusion_matrix"], target.labels)
-    if one_class:
-        logging.warning("%s: %s", file_name, one_class)
-
-
-def predicted_labels(predictions, target):
-    """Returns the likeliest label of each prediction, a str; of a regression the score, a float; where there
-    may be several labels, those that are likely enough, in one str."""
-    return [target.predicted_label(prediction[target.output]) for prediction in predictions]
-
-
-def write_predictions(settings, predictions, target, suffix=""):
-    """Writes test_results.tsv, probabilities, and test_predictions.tsv, likeliest labels, by example; of a
-    regression scores into both. `suffix` is that of a further set's files."""
-    rows = [np.atleast_1d(prediction[target.output]) for prediction in predictions]
-    numbers = os.path.join(settings.results_dir, f"test_results{suffix}.tsv")
-    files.write_text(numbers, "".join("\t".join(map(str, row)) + "\n" for row in rows))
-    named = os.path.join(settings.results_dir, f"test_predictions{suffix}.tsv")
-    lines = [f"{index}\t{best}\n" for index, best in enumerate(predicted_labels(predictions, target))]
-    files.write_text(named, "index\tprediction\n" + "".join(lines))
-    if target.labels is None:
-        logging.info("Predictions: scores in %s and %s.", numbers, named)
-    else:
-        logging.info("Predictions: probabilities in %s, labels in %s.", numbers, named)

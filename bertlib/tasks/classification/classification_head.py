@@ -16,8 +16,43 @@ _HEAD_DROPOUT = 0.1
 # --- Model -----------------------------------------------------------------------------------------------
 
 
-class Classifier:
-    """`num_labels` classes; see `head`. Features: label_ids, int32 [B]; is_real_example, 0 in padding.
+class TextHead:
+    """A linear layer on the pooled output, for texts and pairs of texts; base class of the heads here, in
+    `regression_head` and in `multilabel_head`. See `head`. Features: label_ids, [B] or [B, L];
+    is_real_example, 0 in padding.
+
+    A subclass has
+
+        num_outputs   outputs of the layer
+        output        name of the prediction
+        metric_fn(losses, labels, scores, weights)
+                      streaming metrics; see `estimator.EstimatorSpec`'s eval_metrics
+        apply(output, labels, is_training)
+                      the part of the graph after the pooled output [B, W]: (loss: scalar; loss of each
+                      example [B]; what `metric_fn` takes as scores; the prediction). Without labels the
+                      losses are None
+    """
+
+    modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
+    first_token_only = True
+
+    def shapes(self, bert_config):
+        return head_shapes(bert_config, self.num_outputs)
+
+    def build(self, bert_config, model, features, mode, micro_batches):
+        del bert_config, micro_batches
+        labels = features.get("label_ids")
+        loss, losses, scores, prediction = self.apply(model.get_pooled_output(), labels,
+                                                      mode == estimator.ModeKeys.TRAIN)
+        predictions = {self.output: prediction}
+        if labels is None:
+            return head.HeadOutputs(predictions=predictions)
+        weights = tf.cast(features.get("is_real_example", tf.ones_like(losses)), tf.float32)
+        return head.HeadOutputs(loss, predictions, (self.metric_fn, [losses, labels, scores, weights]))
+
+
+class Classifier(TextHead):
+    """`num_labels` classes. Features: label_ids, int32 [B].
 
     Training minimizes the mean over a batch of w_y · ((1 - ε) · H(y) + ε/C · Σ_c H(c)), where H(c) is the
     cross-entropy -log p_c, y the label, w_y the weight of its class and ε the smoothing (Szegedy et al. 2016,
@@ -25,8 +60,7 @@ class Classifier:
     weights, so that it does not depend on how a batch is split. Evaluation has neither.
     """
 
-    modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
-    first_token_only = True
+    output = "probabilities"
 
     def __init__(self, num_labels, class_weights=None, label_smoothing=0.0):
         """Creates a head.
@@ -36,23 +70,16 @@ class Classifier:
           class_weights: the C weights w, of mean 1 over the training set; None for 1 each.
           label_smoothing: ε, from 0 to below 1.
         """
-        self._num_labels, self._weights, self._smoothing = num_labels, class_weights, label_smoothing
+        self.num_outputs, self._weights, self._smoothing = num_labels, class_weights, label_smoothing
 
-    def shapes(self, bert_config):
-        return head_shapes(bert_config, self._num_labels)
+    def metric_fn(self, *values):
+        return metric_fn(*values)
 
-    def build(self, bert_config, model, features, mode, micro_batches):
-        del bert_config, micro_batches
-        labels = features.get("label_ids")
-        loss, per_example_loss, logits, probabilities = classify(
-            model.get_pooled_output(), labels, self._num_labels, mode == estimator.ModeKeys.TRAIN)
-        if labels is None:
-            return head.HeadOutputs(predictions={"probabilities": probabilities})
-        if mode == estimator.ModeKeys.TRAIN and (self._weights is not None or self._smoothing):
-            loss = self._training_loss(per_example_loss, logits, labels)
-        weights = tf.cast(features.get("is_real_example", tf.ones_like(labels)), tf.float32)
-        return head.HeadOutputs(loss, {"probabilities": probabilities},
-                                (metric_fn, [per_example_loss, labels, logits, weights]))
+    def apply(self, output, labels, is_training):
+        loss, losses, logits, probabilities = classify(output, labels, self.num_outputs, is_training)
+        if is_training and (self._weights is not None or self._smoothing):
+            loss = self._training_loss(losses, logits, labels)
+        return loss, losses, logits, probabilities
 
     def _training_loss(self, losses, logits, labels):
         """The loss with weights and smoothing; `losses` are without."""

@@ -26,7 +26,6 @@ from bertlib.tasks.classification.classifier_features import (  # noqa: F401  pu
     convert_single_example,
     feature_fields,
     file_based_convert_examples_to_features,
-    serialize,
 )
 
 

@@ -278,12 +278,6 @@ class FeatureRecords:
             record_files.write_serialized(path, records)
 
 
-def serialize(examples, label_list, max_seq_length, tokenizer, num_workers=1):
-    """Yields the features of each example as a serialized `tf.train.Example`, in order; see
-    `FeatureRecords`."""
-    return iter(FeatureRecords(examples, label_list, max_seq_length, tokenizer, num_workers))
-
-
 def _serialized(fields, features):
     return record_files.encode_example(fields, {
         "input_ids": features.input_ids,

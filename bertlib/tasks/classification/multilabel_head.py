@@ -8,41 +8,33 @@ models with problem_type="multi_label_classification".
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.estimator import estimator
-from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head, regression_head
 
 
-class MultilabelClassifier:
-    """A probability for each label; see `head`. Features: label_ids, int32 [B, L], 0 or 1; is_real_example, 0
-    in padding."""
+class MultilabelClassifier(classification_head.TextHead):
+    """A probability for each label. Features: label_ids, int32 [B, L], 0 or 1."""
 
-    modes = classification_head.Classifier.modes
-    first_token_only = True
+    output = "probabilities"
 
     def __init__(self, labels, threshold=0.5):
         """`labels` are their names, for the metrics; one whose probability is at least `threshold` counts as
         predicted."""
-        self._labels, self._threshold = labels, threshold
+        self._labels, self._threshold, self.num_outputs = labels, threshold, len(labels)
 
-    def shapes(self, bert_config):
-        return classification_head.head_shapes(bert_config, len(self._labels))
-
-    def build(self, bert_config, model, features, mode, micro_batches):
-        del bert_config, micro_batches
-        labels = features.get("label_ids")
-        loss, per_example_loss, probabilities = classify(model.get_pooled_output(), labels, len(self._labels),
-                                                         mode == estimator.ModeKeys.TRAIN)
-        if labels is None:
-            return head.HeadOutputs(predictions={"probabilities": probabilities})
+    def metric_fn(self, losses, labels, probabilities, weights):
         labels = tf.cast(labels, tf.float32)
-        weights = tf.cast(features.get("is_real_example", tf.ones_like(labels[:, 0])), tf.float32)
+        return metric_fn(losses, labels, probabilities, weights, self._labels, self._threshold)
 
-        return head.HeadOutputs(loss, {"probabilities": probabilities},
-                                (self._metrics, [per_example_loss, labels, probabilities, weights]))
-
-    def _metrics(self, *values):
-        return metric_fn(*values, self._labels, self._threshold)
+    def apply(self, output, labels, is_training):
+        variables = classification_head.head_variables(output, self.num_outputs)
+        with tf.variable_scope("loss"):
+            logits = classification_head.linear(output, *variables, is_training)
+            probabilities = tf.nn.sigmoid(logits)
+            if labels is None:
+                return None, None, probabilities, probabilities
+            losses = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(
+                labels=tf.cast(labels, tf.float32), logits=logits), axis=-1)
+            return tf.reduce_mean(losses), losses, probabilities, probabilities
 
     def compute_metrics(self, predictions, label_ids):
         """See `head`. The loss is the cross-entropy of the probabilities."""
@@ -50,29 +42,7 @@ class MultilabelClassifier:
         probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
         right = np.where(labels > 0, probabilities, 1 - probabilities.astype(np.float64))
         losses = -np.log(np.maximum(right, np.finfo(np.float32).tiny)).mean(axis=-1).astype(np.float32)
-        return self._metrics, [losses, labels, probabilities, np.ones(len(labels), np.float32)]
-
-
-def classify(output, labels, num_labels, is_training):
-    """Builds the linear outputs on a pooled output.
-
-    Args:
-      output: float32 [B, W].
-      labels: int32 [B, L], 0 or 1; None makes None of the losses.
-      num_labels: L.
-      is_training: turns dropout on.
-
-    Returns:
-      (loss: scalar, the mean binary cross-entropy; per-example loss [B]; probabilities [B, L]), all float32.
-    """
-    variables = classification_head.head_variables(output, num_labels)
-    with tf.variable_scope("loss"):
-        logits = classification_head.linear(output, *variables, is_training)
-        if labels is None:
-            return None, None, tf.nn.sigmoid(logits)
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(labels, tf.float32), logits=logits)
-        per_example_loss = tf.reduce_mean(losses, axis=-1)
-        return tf.reduce_mean(per_example_loss), per_example_loss, tf.nn.sigmoid(logits)
+        return self.metric_fn, [losses, labels, probabilities, np.ones(len(labels), np.float32)]
 
 
 # --- Metrics ---------------------------------------------------------------------------------------------

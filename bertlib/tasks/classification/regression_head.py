@@ -6,30 +6,25 @@ The variables have a classifier's names, with one row: as in XLNet's and ALBERT'
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.estimator import estimator
-from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head
 
 
-class Regressor:
-    """One number; see `head`. Features: label_ids, float32 [B]; is_real_example, 0 in padding."""
+class Regressor(classification_head.TextHead):
+    """One number. Features: label_ids, float32 [B]."""
 
-    modes = classification_head.Classifier.modes
-    first_token_only = True
+    num_outputs, output = 1, "scores"
 
-    def shapes(self, bert_config):
-        return classification_head.head_shapes(bert_config, 1)
+    def metric_fn(self, *values):
+        return metric_fn(*values)
 
-    def build(self, bert_config, model, features, mode, micro_batches):
-        del bert_config, micro_batches
-        labels = features.get("label_ids")
-        loss, per_example_loss, scores = regress(model.get_pooled_output(), labels,
-                                                 mode == estimator.ModeKeys.TRAIN)
-        if labels is None:
-            return head.HeadOutputs(predictions={"scores": scores})
-        weights = tf.cast(features.get("is_real_example", tf.ones_like(labels)), tf.float32)
-        return head.HeadOutputs(loss, {"scores": scores},
-                                (metric_fn, [per_example_loss, labels, scores, weights]))
+    def apply(self, output, labels, is_training):
+        variables = classification_head.head_variables(output, 1)
+        with tf.variable_scope("loss"):
+            scores = tf.squeeze(classification_head.linear(output, *variables, is_training), axis=-1)
+            if labels is None:
+                return None, None, scores, scores
+            losses = tf.square(scores - labels)
+            return tf.reduce_mean(losses), losses, scores, scores
 
     def compute_metrics(self, predictions, label_ids):
         """See `head`. The correlations are those of the numbers in the files: of labels before they are
@@ -39,26 +34,6 @@ class Regressor:
         losses = np.square(scores - labels.astype(np.float32))
         written = np.array([float(str(score)) for score in scores], np.float64)
         return metric_fn, [losses, labels, written, np.ones_like(losses)]
-
-
-def regress(output, labels, is_training):
-    """Builds the linear output on a pooled output.
-
-    Args:
-      output: float32 [B, W].
-      labels: float32 [B]; None makes None of the losses.
-      is_training: turns dropout on.
-
-    Returns:
-      (loss: scalar, the mean squared error; per-example loss [B]; scores [B]), all float32.
-    """
-    variables = classification_head.head_variables(output, 1)
-    with tf.variable_scope("loss"):
-        scores = tf.squeeze(classification_head.linear(output, *variables, is_training), axis=-1)
-        if labels is None:
-            return None, None, scores
-        per_example_loss = tf.square(scores - labels)
-        return tf.reduce_mean(per_example_loss), per_example_loss, scores
 
 
 # --- Metrics ---------------------------------------------------------------------------------------------

@@ -158,19 +158,6 @@ def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, typ
     ]
 
 
-class _Prefixes(dict):
-    """{size: what precedes a field's packed varints of so many bytes in a record}."""
-
-    def __init__(self, field):
-        self._name, self._values = field.name, field.shape[0]
-        self._part = example_encoding.Encoder([field]).fields_part
-
-    def __missing__(self, size):
-        packed = b"\x80" * (size - self._values) + bytes(self._values)  # as good as any of that size
-        self[size] = self._part({self._name: packed})[:-size]
-        return self[size]
-
-
 class Serializer:
     """Instances to serialized `tf.train.Example`s, as `example_encoding.Encoder` makes of `feature_fields`.
 
@@ -180,7 +167,8 @@ class Serializer:
     def __init__(self, max_seq_length, max_predictions_per_seq):
         fields = {field.name: field for field in feature_fields(max_seq_length, max_predictions_per_seq)}
         self._ids, self._labels, self._positions = (
-            _Prefixes(fields[name]) for name in ("input_ids", "masked_lm_ids", "masked_lm_positions"))
+            example_encoding.Prefixes(fields[name])
+            for name in ("input_ids", "masked_lm_ids", "masked_lm_positions"))
         self._mask = example_encoding.Encoder([fields["input_mask"]])
         self._weights_and_label = example_encoding.Encoder([fields["masked_lm_weights"],
                                                             fields["next_sentence_labels"]])

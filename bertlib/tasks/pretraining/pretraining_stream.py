@@ -406,22 +406,19 @@ class _Output:
         Raises:
           ValueError: it is none.
         """
-        try:
-            found = json.loads(files.read_bytes(self._manifest_path).decode())
-            wrong = _describe_difference(found, self._manifest)
-        except (ValueError, RecursionError) as error:
-            wrong = f"it is not JSON: {str(error).splitlines()[0]}"
-        if wrong:
-            raise ValueError(f"{self._manifest_path} is not as this command writes it ({wrong}). Remove it "
-                             "to write the files anew, or choose other output files.")
-        return found
+        with contextlib.suppress(ValueError):
+            found = files.read_json_object(self._manifest_path)
+            if _has_same_kinds(found, self._manifest):
+                return found
+        raise ValueError(f"{self._manifest_path} is not as this command writes it. Remove it to write the "
+                         "files anew, or choose other output files.")
 
     def _check_same(self, found):
         changed = [f"{name} was {found['settings'].get(name)!r}, is {value!r}"
                    for name, value in self._manifest["settings"].items() if found["settings"].get(name)
                    != value]
         if found["files"] != self._manifest["files"]:
-            changed.append(f"the output files were {', '.join(found['files'])}")
+            changed.append(f"the output files were {', '.join(map(str, found['files']))}")
         if found["fingerprint"] != self._manifest["fingerprint"]:
             changed.append(f"the input had {found['documents']} documents with {found['sentences']} "
                            "sentences, and is not the same text")
@@ -481,25 +478,14 @@ def _partial(path):
     return files.resolve_links(path) + ".partial"
 
 
-def _describe_difference(found, manifest):
-    """Says in what a manifest that was read differs in kind from one that is written; None if it does not."""
-    if not isinstance(found, dict):
-        return f"it holds a {type(found).__name__}"
-    for name, value in manifest.items():
-        if type(found.get(name)) is not type(value):
-            return f"{name} is {str(found.get(name)):.40}"
-    names = found["files"]
-    if not all(isinstance(name, str) for name in names):
-        return "files are no names"
+def _has_same_kinds(found, manifest):
+    """Whether a manifest that was read has the values of one that is written, of the same kinds."""
+    if any(type(found.get(name)) is not type(value) for name, value in manifest.items()):
+        return False
     numbers = [found["documents"], found["sentences"], found["blocks_done"], *found["sizes"],
                *found["statistics"].values()]
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        return "a number is negative, or none"
-    if found["blocks_done"] > found["blocks"]:
-        return f"blocks_done is {found['blocks_done']} of {found['blocks']}"
-    if len(names) != len(found["sizes"]):
-        return f"{len(found['sizes'])} sizes of {len(names)} files"
-    return None
+    return (len(found["files"]) == len(found["sizes"]) and found["blocks_done"] <= found["blocks"]
+            and all(type(number) is int and number >= 0 for number in numbers))
 
 
 def read_manifests(paths):

@@ -116,7 +116,7 @@ class InputFeatures:
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
-def read_squad_examples(input_file, is_training, version_2_with_negative=False, left_out=None):
+def read_squad_examples(input_file, is_training, version_2_with_negative=False):
     """Reads the questions of a file in the form of SQuAD, or of JSON Lines.
 
     A line of JSON Lines is {"id": …, "question": …, "context": …}, the id a string or an integer,
@@ -128,7 +128,6 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False, 
       input_file: path, on any file system TensorFlow knows.
       is_training: bool, whether to read the answers.
       version_2_with_negative: bool, whether questions are marked as impossible or not (SQuAD 2.0).
-      left_out: list to which the ids of the questions left out are added, or None.
 
     Returns:
       list of `SquadExample`, in the order of the file.
@@ -160,8 +159,6 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False, 
         raise ValueError(f"{input_file}: there is no question in it" if not mismatches else
                          f"{input_file}: none of the {len(mismatches)} answers matches its context; "
                          "answer_start counts characters, not bytes, from 0")
-    if left_out is not None:
-        left_out.extend(mismatches)
     return examples
 
 

@@ -54,13 +54,7 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, u
 
 def _span_logits(sequence):
     """The last layer [B, F, W] to what `create_model` returns."""
-    batch_size, length, width = modeling.get_shape_list(sequence, expected_rank=3)
-    weights = tf.get_variable("cls/squad/output_weights", [2, width],
-                              initializer=modeling.create_initializer(0.02))
-    bias = tf.get_variable("cls/squad/output_bias", [2], initializer=tf.zeros_initializer())
-    logits = tf.nn.bias_add(tf.matmul(tf.reshape(sequence, [batch_size * length, width]), weights,
-                                      transpose_b=True), bias)
-    start, end = tf.unstack(tf.reshape(logits, [batch_size, length, 2]), axis=2)
+    start, end = tf.unstack(head.token_logits(sequence, 2, "cls/squad/"), axis=2)
     return start, end
 
 

@@ -34,7 +34,8 @@ class Tagger:
 
     def build(self, bert_config, model, features, mode, micro_batches):
         del bert_config
-        logits = _logits(model.get_sequence_output(), self._num_tags, mode == estimator.ModeKeys.TRAIN)
+        logits = head.token_logits(model.get_sequence_output(), self._num_tags, dropout_prob=(
+            _HEAD_DROPOUT if mode == estimator.ModeKeys.TRAIN else 0.0))
         find = _chained if self._use_crf else _each_by_itself
         losses, tags = find(logits, features.get("tag_ids"), features["tag_mask"])
         if mode == estimator.ModeKeys.PREDICT:
@@ -51,19 +52,6 @@ def head_shapes(bert_config, num_tags, use_crf=False):
     """The variables that a tagger adds to the encoder: {name: shape}."""
     found = {"output_weights": (num_tags, bert_config.hidden_size), "output_bias": (num_tags,)}
     return {**found, "crf/transitions": (num_tags, num_tags)} if use_crf else found
-
-
-def _logits(sequence, num_tags, is_training):
-    """The last layer [B, F, W] to scores of tags [B, F, N]."""
-    batch_size, length, width = modeling.get_shape_list(sequence, expected_rank=3)
-    weights = tf.get_variable("output_weights", [num_tags, width],
-                              initializer=modeling.create_initializer(0.02))
-    bias = tf.get_variable("output_bias", [num_tags], initializer=tf.zeros_initializer())
-    if is_training:
-        sequence = modeling.dropout(sequence, _HEAD_DROPOUT)
-    logits = tf.nn.bias_add(tf.matmul(tf.reshape(sequence, [batch_size * length, width]), weights,
-                                      transpose_b=True), bias)
-    return tf.reshape(logits, [batch_size, length, num_tags])
 
 
 def _each_by_itself(logits, tag_ids, tag_mask):

@@ -19,6 +19,7 @@ from bertlib.rows import tables
 from bertlib.system import files
 from bertlib.tasks import head
 from bertlib.tasks.classification.classifier_data import _truncate_seq_pair
+from bertlib.tasks.pretraining import corpus
 
 POOLING = ("none", "cls", "mean")
 # Tokens in a window, and bytes of what is extracted for them.
@@ -57,21 +58,15 @@ class InputFeatures(object):
 
 
 def generate_examples(input_file):
-    """Yields an `InputExample` a line of a text file; "a ||| b" is two texts, an empty line an empty one.
+    """Yields an `InputExample` a line of a text file (`.gz` too); "a ||| b" is two texts, an empty line an
+    empty one.
 
     Raises:
       ValueError: a line is not UTF-8.
     """
-    with files.open_file(input_file, "rb") as lines:
-        for index, line in enumerate(lines):
-            try:
-                text = line.decode("utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{input_file}:{index + 1}: byte {error.start + 1} of the line, "
-                                 f"{error.object[error.start]:#04x}, is not UTF-8. "
-                                 "Convert the file to UTF-8.") from None
-            pair = re.match(r"(.*) \|\|\| (.*)$", text)
-            yield InputExample(index, *(pair.groups() if pair else (text, None)))
+    for index, text in enumerate(corpus.read_lines(input_file)):
+        pair = re.match(r"(.*) \|\|\| (.*)$", text)
+        yield InputExample(index, *(pair.groups() if pair else (text, None)))
 
 
 def generate_features(examples, seq_length, tokenizer):
@@ -119,13 +114,11 @@ def pool(layer, input_mask, pooling):
 
 
 class Vectors:
-    """A vector of each text, of the last layer; see `head`, `pool`. Prediction: vectors, float32 [B, W]."""
+    """A vector of each text: the mean over the tokens of the last layer; see `head`. Prediction: vectors,
+    float32 [B, W]."""
 
     modes = (estimator.ModeKeys.PREDICT,)
     first_token_only = False
-
-    def __init__(self, pooling="mean"):
-        self._pooling = pooling
 
     def shapes(self, bert_config):
         del bert_config
@@ -133,9 +126,8 @@ class Vectors:
 
     def build(self, bert_config, model, features, mode, micro_batches):
         del bert_config, mode, micro_batches
-        return head.HeadOutputs(predictions={"vectors": pool(model.get_sequence_output(),
-                                                             features["input_mask"],
-                                                             self._pooling)})
+        vectors = pool(model.get_sequence_output(), features["input_mask"], "mean")
+        return head.HeadOutputs(predictions={"vectors": vectors})
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ def create_file_writer(logdir, max_queue=None, flush_millis=None, filename_suffi
     return writer
 
 
-NAMES = dict(
+CONTRIB = dict(
     create_file_writer=create_file_writer, create_summary_file_writer=create_file_writer,
     all_summary_ops=tf.summary.all_v2_summary_ops, graph=_ops.graph_v1,
     should_record_summaries=should_record_summaries,

@@ -1,4 +1,4 @@
-"""tf.contrib.distribute: strategies over the devices of one machine."""
+"""Strategies: those of tf.contrib.distribute over the devices of one machine, and that of a replica."""
 
 import collections
 import contextlib
@@ -21,10 +21,9 @@ class Replicas(object):
     def __init__(self, *args, **kwargs):
         self.num_replicas_in_sync = self.num_towers = replica_group.current().count
 
-    @contextlib.contextmanager
     def scope(self):
         """A block in which nothing is otherwise."""
-        yield
+        return contextlib.nullcontext()
 
 
 def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cross_device_ops=None,
@@ -37,7 +36,6 @@ def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cro
       cross_device_ops, cross_tower_ops: how gradients are summed; how the strategy likes if None.
       auto_shard_dataset: ignored.
     """
-    del auto_shard_dataset
     if replica_group.current():
         return Replicas()
     count = num_gpus if num_gpus is not None else num_gpus_per_worker
@@ -47,8 +45,10 @@ def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cro
 
 
 def collective_all_reduce_strategy(num_gpus_per_worker=0, communication=None):
-    """tf.contrib.distribute.CollectiveAllReduceStrategy of one worker: a `MirroredStrategy`."""
-    del communication
+    """tf.contrib.distribute.CollectiveAllReduceStrategy of one worker: a `MirroredStrategy`.
+
+    The argument communication is ignored.
+    """
     return mirrored_strategy(num_gpus_per_worker=num_gpus_per_worker)
 
 
@@ -69,7 +69,7 @@ def _cross_device_ops(*args, **kwargs):
 OF_REPLICAS = dict(MirroredStrategy=Replicas, MultiWorkerMirroredStrategy=Replicas, experimental=Namespace(
     "tf.distribute.experimental", dict(MultiWorkerMirroredStrategy=Replicas),
     lambda: tf.distribute.experimental))
-NAMES = dict(
+CONTRIB = dict(
     AllReduceCrossDeviceOps=_cross_device_ops, AllReduceCrossTowerOps=_cross_device_ops,
     CollectiveAllReduceStrategy=collective_all_reduce_strategy, DistributeConfig=DistributeConfig,
     MirroredStrategy=mirrored_strategy, OneDeviceStrategy=tf.distribute.OneDeviceStrategy,
