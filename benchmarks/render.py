@@ -221,7 +221,7 @@ def planner_line():
 def memory_table():
     """What micro-batches and recomputation save, and take."""
     split = results.read("accumulation")["rounds"]
-    rows = [[f"batch of 32 in {row['micro_batches']}", f"{row['cpu'] / split[0]['cpu']:.2f}",
+    rows = [[f"batch of 32, micro-batches: {row['micro_batches']}", f"{row['cpu'] / split[0]['cpu']:.2f}",
              f"{row['peak']:.2f} GB, all memory", "" if row is split[0] else f"{row['distance']:.1e}"]
             for row in split if row["micro_batches"] in (1, 4, 32)]
     seconds, memory = results.read("recompute_seconds"), results.read("recompute_memory")
