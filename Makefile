@@ -10,7 +10,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests of one file stay in one process, so that what its fixtures make is made once. Each process loads TensorFlow.
-PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
+# Files start in the order of tests/conftest.py: pytest-xdist would sort them by their number of tests.
+PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile \
+  --no-loadscope-reorder
 
 .PHONY: mrpc pretrain test test-slow soak docs lint clean
 

@@ -12,19 +12,22 @@ from scripts import Scripts  # noqa: E402
 def pytest_collectstart():
     """Loads TensorFlow before the first test module, in the processes that collect tests. The process that
     only distributes tests to workers does not need it, and starts the workers some seconds earlier."""
-    import tensorflow.compat.v1 as tf
+    from bertlib.system import quiet_tensorflow  # without a garbage collection of TensorFlow's modules
+    tf = quiet_tensorflow.load()
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m leaves any out
 def pytest_collection_modifyitems(items):
-    """A test that `make test` leaves out says why."""
+    """A test that `make test` leaves out says why. Files with whole commands, which take longest, come first,
+    so that no worker starts one of them when the others are done."""
     for item in items:
         for mark in (*item.iter_markers("slow"), *item.iter_markers("soak")):
             if mark.args or set(mark.kwargs) != {"reason"} or not str(mark.kwargs["reason"]).strip():
                 raise pytest.UsageError(f"{item.nodeid} is {mark.name} without a reason: write "
                                         f"@pytest.mark.{mark.name}(reason=\"…\").")
+    items.sort(key=lambda item: item.path.parent.name not in ("commands", "estimator"))
 
 
 @pytest.fixture

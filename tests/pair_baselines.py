@@ -70,7 +70,11 @@ def accuracy_of_rule(scored, threshold, sign):
 def best_rule(scored):
     """The (threshold, sign) that is most accurate on `scored`; +-99 stand for the constant answers."""
     candidates = sorted({score for score, _ in scored} | {-99, 99})
-    return max(itertools.product(candidates, (1, -1)), key=lambda rule: accuracy_of_rule(scored, *rule))
+    scores, labels = np.array(scored, float).T
+    thresholds, signs = np.array(list(itertools.product(candidates, (1, -1))), float).T
+    answers = signs[:, None] * scores >= (signs * thresholds)[:, None]
+    best = (answers == (labels == 1)).sum(1).argmax()
+    return thresholds[best], signs[best]
 
 
 def rule_accuracy(rule, train, test):

@@ -132,11 +132,13 @@ def trained(loss_fn, steps, **options):
 
 
 @pytest.mark.parametrize("loss_fn, steps, options", [
-    pytest.param(classification, 32, {}, marks=pytest.mark.slow(reason="a training of 32 micro-batches")),
-    (classification, 8, dict(recompute="layers")), pytest.param(span, 2, {}, marks=pytest.mark.slow(
+    pytest.param(classification, 32, {}, marks=pytest.mark.soak(
+        reason="one more training, of 32 micro-batches")),
+    pytest.param(classification, 8, dict(recompute="layers"), marks=pytest.mark.slow(
+        reason="two more trainings; test_recompute_grad.py has the masks of micro-batches")),
+    pytest.param(span, 2, {}, marks=pytest.mark.slow(
         reason="two more trainings; its mean is one over a fixed count, too")),
-    (masked_lm, 4, {})],
-                         ids=lambda value: getattr(value, "__name__", str(value)))
+    (masked_lm, 4, {})], ids=lambda value: getattr(value, "__name__", str(value)))
 def test_splitting_a_batch_changes_no_weight(loss_fn, steps, options):
     start, whole, losses, norms = trained(loss_fn, 1)
     same_start, split, split_losses, split_norms = trained(loss_fn, steps, **options)

@@ -5,6 +5,7 @@ A room is a folder of modules, or a module in the root.
 
 import ast
 import collections
+import functools
 import json
 import pathlib
 import re
@@ -85,10 +86,17 @@ def room_of(module):
     return next((name for name in names if name in FILES), None)
 
 
+@functools.cache
+def nodes_of(path):
+    """All nodes of a file's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@functools.cache
 def imports(path):
     """The modules that a file imports, at its top or inside a function: {name: its line}."""
     found = {}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found.update({alias.name: node.lineno for alias in node.names})
         elif isinstance(node, ast.ImportFrom):
@@ -176,7 +184,7 @@ def test_modules_within_a_room_import_in_one_direction():
 
 def mentions_flags(path):
     """Whether a file's code uses the command line's flags."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
         name = getattr(node, "id", None) or getattr(node, "attr", None)
         if name == "FLAGS" or any(name.split(".")[-1] in ("FLAGS", "flags") for name in names):
@@ -199,7 +207,7 @@ def test_imports_inside_of_functions_have_a_comment_that_says_why():
     without = []
     for path in (path for paths in FILES.values() for path in paths):
         lines = path.read_text(encoding="utf-8").splitlines()
-        for node in ast.walk(ast.parse("\n".join(lines))):
+        for node in nodes_of(path):
             inside = isinstance(node, (ast.Import, ast.ImportFrom)) and node.col_offset
             before = node.lineno - 2 if inside else None
             while inside and lines[before].strip().startswith(("import ", "from ")):
@@ -351,7 +359,7 @@ OTHERS = {"tf", "np", "json", "os", "hub", "hvd", "tensorflow", "horovod", "sess
 def defined_names(path):
     """The names that a file defines, imports or assigns, at any depth."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             found.add(node.name)
         elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):

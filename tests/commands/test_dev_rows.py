@@ -195,7 +195,7 @@ def test_two_training_files_of_one_name_do_not_train_into_one_directory(scripts,
             f"this name, {tmp_path}/a/all.csv. Name another directory with --output_dir.") in ends["b"].err
 
 
-@pytest.mark.slow(reason="three whole runs; test_dev_split.py draws and counts rows")
+@pytest.mark.soak(reason="three whole runs; test_dev_split.py draws and counts rows")
 def test_rows_that_were_trained_on_are_counted(scripts, trained, tmp_path):
     write_csv(tmp_path / "dev.csv", [[text.upper(), label] for text, label in ROWS])
     write_csv(tmp_path / "test.csv", [["song song song", "x"], *ROWS[:3]])

@@ -106,7 +106,6 @@ def test_a_regression_trains_one_output_and_records_that_it_has_no_labels(stsb):
     assert "step 3/3  loss" in finished.err
 
 
-@pytest.mark.slow(reason="a whole run")
 def test_an_evaluation_does_not_depend_on_its_batches(scripts, stsb, tmp_path):
     flags = dict(stsb[1], do_train=False, do_predict=False, eval_batch_size=25, trim_padding=False,
                  results_dir=tmp_path)
@@ -147,6 +146,7 @@ def mnli(scripts, tiny_model, tmp_path_factory):
     return scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here), flags
 
 
+@pytest.mark.slow(reason="a whole run of all phases; test_classifier_data.py reads the files of MNLI")
 def test_mnli_is_evaluated_on_matched_and_mismatched_genres(mnli):
     finished, flags = mnli
     matched, mismatched = (results_of(flags["output_dir"] / name) for name in (
@@ -158,6 +158,7 @@ def test_mnli_is_evaluated_on_matched_and_mismatched_genres(mnli):
     assert (flags["output_dir"] / "eval_mismatched").is_dir()  # for TensorBoard
 
 
+@pytest.mark.slow(reason="a whole run of all phases; test_classifier_data.py reads the files of MNLI")
 def test_mnli_is_predicted_on_both(mnli):
     output = mnli[1]["output_dir"]
     matched, mismatched = (predictions_in(output / name) for name in ("MNLI-m.tsv", "MNLI-mm.tsv"))
@@ -198,6 +199,7 @@ def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(scripts, mnli, t
         tmp_path / "results" / "test_results.tsv").read_bytes()
 
 
+@pytest.mark.slow(reason="a whole run of all phases; test_classifier_data.py reads the files of MNLI")
 def test_predictions_do_not_overwrite_a_test_set_of_their_name(scripts, mnli, tmp_path):
     write(tmp_path / "AX.tsv", ["index", "sentence1", "sentence2"], ["0", "dog .", "cat ."])
     before = (tmp_path / "AX.tsv").read_bytes()

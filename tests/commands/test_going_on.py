@@ -19,7 +19,7 @@ def train(scripts, tiny_model, tmp_path):
     return train
 
 
-@pytest.mark.slow(reason="two whole runs; test_checkpoint_files.py has directories without the list")
+@pytest.mark.soak(reason="two whole runs; test_checkpoint_files.py has directories without the list")
 def test_without_the_list_the_newest_whole_checkpoint_is_gone_on_from(train, tmp_path):
     assert train(2).code == 0
     (tmp_path / "output" / "checkpoint").unlink()

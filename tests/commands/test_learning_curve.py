@@ -21,8 +21,8 @@ from bertlib.data import record_files
 from bertlib.runs import charts, learning_curve
 
 _again = pytest.mark.slow(reason="two more runs for what the classifier shows")
-NAMES = ["classifier", "squad", "ner", pytest.param("hub", marks=_again),
-         pytest.param("pretraining", marks=_again)]
+_hub = pytest.param("hub", marks=pytest.mark.soak(reason="its evaluation is the classifier's"))
+NAMES = ["classifier", *(pytest.param(name, marks=_again) for name in ("squad", "ner", "pretraining")), _hub]
 SCRIPTS = {"classifier": "run_classifier.py", "hub": "run_classifier_with_tfhub.py", "squad": "run_squad.py",
            "ner": "run_ner.py", "pretraining": "run_pretraining.py"}
 # Names of the metrics that the picture shows, and the value that is 100 % there.
@@ -144,8 +144,7 @@ def test_the_curve_holds_the_metrics_of_each_checkpoint(name, outputs):
         assert f"{label}: {100 / full_score * float(last[metric]):.1f} %" in texts
 
 
-@pytest.mark.parametrize("name", [
-    "classifier", *(pytest.param(name, marks=_again) for name in ("squad", "ner", "hub", "pretraining"))])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_weights_are_those_of_a_training_without_it(name, trainings, outputs, tmp_path):
     without = trainings.finished(name, tmp_path / "without", eval_each_checkpoint=None, do_eval=None)
     assert not list(without.glob("learning_curve.*"))
@@ -231,8 +230,10 @@ def test_what_a_killed_run_did_not_evaluate_is_evaluated_when_it_goes_on(trainin
 
 
 @pytest.mark.slow(reason="three whole runs, for what the run that was cut back shows")
-@pytest.mark.parametrize("name, number, code", [("squad", signal.SIGKILL, -signal.SIGKILL),
-                                                ("ner", signal.SIGTERM, 128 + signal.SIGTERM)])
+@pytest.mark.parametrize("name, number, code", [
+    ("squad", signal.SIGKILL, -signal.SIGKILL),
+    pytest.param("ner", signal.SIGTERM, 128 + signal.SIGTERM, marks=pytest.mark.soak(
+        reason="four more runs; test_signals.py ends trainings by SIGTERM"))])
 def test_ended_while_it_evaluates_and_started_again_the_curve_is_the_same(name, number, code, trainings,
                                                                           tmp_path):
     changes = dict(num_train_epochs=4, save_checkpoints_steps=1)
@@ -255,7 +256,9 @@ def test_ended_while_it_evaluates_and_started_again_the_curve_is_the_same(name, 
 
 
 @pytest.mark.slow(reason="starts a launcher with two fresh interpreters, and a run without")
-@pytest.mark.parametrize("name", ["classifier", "squad", "ner", "pretraining"])
+@pytest.mark.parametrize("name", ["classifier", *(
+    pytest.param(name, marks=pytest.mark.soak(reason="three more runs for what the classifier shows"))
+    for name in ("squad", "ner", "pretraining"))])
 def test_two_replicas_have_the_curve_of_one_process(name, trainings, tmp_path):
     outputs = [trainings.finished(name, tmp_path / key, **{key: 2})
                for key in ("num_replicas", "gradient_accumulation_steps")]

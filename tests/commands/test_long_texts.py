@@ -27,6 +27,10 @@ def windows_of(text):
             for start in range(0, max(1, len(words) - (LENGTH - 2) + STRIDE), STRIDE)]
 
 
+pytestmark = pytest.mark.slow(
+    reason="two whole runs; test_classification_windows.py has windows, their means and metrics")
+
+
 @pytest.fixture(scope="module")
 def runs(scripts, tiny_model, tmp_path_factory):
     """A run of all phases with windows, with its texts; and the predictions of the windows as texts."""
@@ -52,7 +56,6 @@ def runs(scripts, tiny_model, tmp_path_factory):
     return texts, whole.err, parts.err, here
 
 
-@pytest.mark.slow(reason="a whole run; test_classification_windows.py has windows and their means")
 def test_predictions_are_the_means_of_the_windows(runs):
     texts, _, _, here = runs
     found, parts = (np.loadtxt(here / name / "test_results.tsv") for name in ("output", "parts"))

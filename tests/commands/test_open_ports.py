@@ -57,6 +57,7 @@ def warnings_in(log):
 # --- Which runs are closed -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="two interpreters, which load TensorFlow; test_network_namespace.py closes ports")
 def test_replicas_of_one_machine_are_closed_and_nothing_is_said(command, scripts, tmp_path):
     network_namespaces.require_namespaces()
     done = scripts.run(command, "--num_replicas=2", cwd=tmp_path)

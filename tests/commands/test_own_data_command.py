@@ -203,6 +203,7 @@ def several(scripts, tiny_model, tmp_path_factory):
     return scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here), flags
 
 
+@pytest.mark.slow(reason="a whole run; test_multilabel.py has the metrics, test_predictor.py the threshold")
 def test_several_labels_are_predicted_above_the_threshold(several):
     finished, flags = several
     assert finished.code == 0, finished.err
@@ -214,6 +215,7 @@ def test_several_labels_are_predicted_above_the_threshold(several):
     assert record_in(flags["output_dir"])["settings"]["threshold"] == 0.4
 
 
+@pytest.mark.slow(reason="a whole run; test_multilabel.py has the metrics, test_predictor.py the threshold")
 def test_their_metrics_are_those_of_the_probabilities(several):
     finished, flags = several
     probabilities = np.loadtxt(flags["output_dir"] / "test_results.tsv")
@@ -231,6 +233,7 @@ def test_their_metrics_are_those_of_the_probabilities(several):
         for part, values in (("dev", dev), ("test", found)))
 
 
+@pytest.mark.slow(reason="a whole run; test_multilabel.py has the metrics, test_predictor.py the threshold")
 def test_what_is_taken_out_is_not_trained_on(several):
     finished, flags = several
     assert record_in(flags["output_dir"])["train_data"]["examples"] == 30

@@ -489,15 +489,15 @@ def test_a_task_name_is_enough(scripts):
 
 # --- Repeating and resuming ------------------------------------------------------------------------------
 
-LAST_STEP, SAVE_STEPS = 12, 2
+LAST_STEP, SAVE_STEPS = 8, 2
 
 
 @pytest.fixture(scope="module")
 def training(tiny_model, tmp_path_factory):
-    """Flags of a training of 12 steps, but for the output directory. Untrimmed: parts draw equal masks."""
+    """Flags of a training of eight steps, but for the output directory. Untrimmed: parts draw equal masks."""
     data = tiny.write_task(tmp_path_factory.mktemp("training"), "mrpc", train=16, dev=3)
     return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data,
-                do_train=True, train_batch_size=4, num_train_epochs=3, learning_rate=0.01,
+                do_train=True, train_batch_size=4, num_train_epochs=2, learning_rate=0.01,
                 save_checkpoints_steps=SAVE_STEPS, log_steps=1, trim_padding=False)
 
 

@@ -82,10 +82,11 @@ def of_several_labels(labels, file):
 
 
 @pytest.mark.parametrize("task_type, expected", [
-    ("classification", of_classification),
-    pytest.param("regression", of_regression, marks=pytest.mark.slow(
+    pytest.param("classification", of_classification, marks=pytest.mark.slow(
+        reason="a whole run; test_run_classifier.py has the metrics of written probabilities")),
+    pytest.param("regression", of_regression, marks=pytest.mark.soak(
         reason="a whole run; test_glue_tasks.py has the metrics of written scores")),
-    pytest.param("multilabel", of_several_labels, marks=pytest.mark.slow(
+    pytest.param("multilabel", of_several_labels, marks=pytest.mark.soak(
         reason="a whole run; test_own_data_command.py has the metrics of several labels"))])
 def test_metrics_are_those_of_the_written_predictions(task_type, expected, scripts, tiny_model, tmp_path):
     labels, finished = run(scripts, tiny_model, tmp_path, task_type)
@@ -98,13 +99,13 @@ def test_metrics_are_those_of_the_written_predictions(task_type, expected, scrip
         rtol = 1e-7 if name == "eval_pearson" else 1e-12
         np.testing.assert_allclose(found[name], value, rtol=rtol, err_msg=name)
     assert "Own data dev: " in finished.err and "; test: " in finished.err
+    if task_type == "classification":
+        assert_development_set_is_scored_by_its_predictions_too(labels, output)
 
 
-@pytest.mark.slow(reason="a whole run; the test set's metrics are shown above")
-def test_a_development_set_is_scored_by_its_predictions_too(scripts, tiny_model, tmp_path):
-    labels, _ = run(scripts, tiny_model, tmp_path, "classification")
-    found = results_of(tmp_path / "output" / "eval_results.txt")
-    for name, value in of_classification(labels, tmp_path / "output" / "test_results.tsv").items():
+def assert_development_set_is_scored_by_its_predictions_too(labels, output):
+    found = results_of(output / "eval_results.txt")
+    for name, value in of_classification(labels, output / "test_results.tsv").items():
         np.testing.assert_allclose(found[name], value, rtol=1e-12, err_msg=name)
     # The published file: its loss is that of the logits.
     assert set(found) == {"eval_accuracy", "eval_confusion_matrix", "eval_f1", "eval_loss", "eval_matthews",

@@ -108,25 +108,33 @@ def without(tmp_path_factory):
     return directory
 
 
+@pytest.fixture(scope="module")
+def trainings(tmp_path_factory):
+    """{trigger: (the directory of a training with evaluations, its Estimator, their results)}."""
+    directories = {trigger: tmp_path_factory.mktemp(trigger.__name__)
+                   for trigger in (EachCheckpoint, EachStep)}
+    return {trigger: (directory, *train(directory, trigger)) for trigger, directory in directories.items()}
+
+
 @pytest.mark.parametrize("trigger", [EachCheckpoint, EachStep])
-def test_a_training_with_evaluations_is_the_one_without(trigger, without, tmp_path):
-    _, results = train(tmp_path, trigger)
+def test_a_training_with_evaluations_is_the_one_without(trigger, without, trainings):
+    directory, _, results = trainings[trigger]
     steps = [0, 2, 4, 6] if trigger is EachCheckpoint else list(range(LAST_STEP + 1))
     assert [result["global_step"] for result in results] == steps
     assert len({result["error"] for result in results}) == len(steps)
-    prefixes = checkpoint_files.list_training_checkpoints(str(tmp_path))
+    prefixes = checkpoint_files.list_training_checkpoints(str(directory))
     assert [checkpoint_files.step_in_name(prefix) for prefix in prefixes] == [0, 2, 4, 6]
     for prefix in prefixes:
         assert tensors_of(prefix) == tensors_of(without / pathlib.Path(prefix).name)
-    assert summaries_of(tmp_path) == summaries_of(without) and summaries_of(tmp_path / "eval")
-    assert {path.name for path in tmp_path.iterdir()} - {"eval"} >= {"checkpoint", "graph.pbtxt"}
+    assert summaries_of(directory) == summaries_of(without) and summaries_of(directory / "eval")
+    assert {path.name for path in directory.iterdir()} - {"eval"} >= {"checkpoint", "graph.pbtxt"}
 
 
-def test_weights_of_a_session_are_evaluated_as_those_of_its_checkpoint(tmp_path):
-    trained, results = train(tmp_path, EachStep)
-    for step in (0, 2, 4, 6):
+def test_weights_of_a_session_are_evaluated_as_those_of_its_checkpoint(trainings):
+    directory, trained, _ = trainings[EachStep]
+    for step in (0, 6):
         with tf.Graph().as_default():
-            checkpoint = str(tmp_path / f"model.ckpt-{step}")
+            checkpoint = str(directory / f"model.ckpt-{step}")
             expected = trained.evaluate(batches_of(), checkpoint_path=checkpoint)
             with tf.Session() as session:
                 for name, _ in tf.train.list_variables(checkpoint):

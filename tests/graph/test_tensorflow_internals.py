@@ -290,12 +290,16 @@ def _bases_of_tensorflow(owner, classes):
 
 def _names_of(owner, classes):
     """The names that a class of ours defines, or a base of it that is ours."""
+    return _own_names(owner).union(*(_names_of(base, classes) for base in _bases(owner, classes)))
+
+
+@functools.cache
+def _own_names(owner):
     found = {node.name for node in ast.walk(owner) if isinstance(node, ast.FunctionDef)}
     found |= {node.id for node in ast.walk(owner) if isinstance(node, ast.Name)
               and isinstance(node.ctx, ast.Store)}
-    found |= {node.attr for node in ast.walk(owner) if isinstance(node, ast.Attribute)
-              and isinstance(node.ctx, ast.Store) and _is_self(node.value)}
-    return found.union(*(_names_of(base, classes) for base in _bases(owner, classes)))
+    return found | {node.attr for node in ast.walk(owner) if isinstance(node, ast.Attribute)
+                    and isinstance(node.ctx, ast.Store) and _is_self(node.value)}
 
 
 def _public(text):

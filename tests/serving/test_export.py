@@ -26,7 +26,7 @@ import tf1
 import tokenization
 
 HERE = pathlib.Path(__file__).parent
-EXAMPLES = 200
+EXAMPLES = 60
 SIGNATURES = ("serving_default", "ids", "examples")
 CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)
 TAGS = model_directories.TAGS

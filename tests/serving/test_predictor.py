@@ -111,7 +111,7 @@ def test_a_regression_has_a_score(tiny_model, tmp_path):
 
 def test_several_labels_are_those_above_the_threshold_of_the_training(tiny_model, tmp_path):
     labels = ["a", "b", "c", "d", "e"]
-    for threshold in (1e-6, 0.5, 1 - 1e-6):
+    for threshold in (0.5, 1 - 1e-6):
         path = write(tmp_path / f"labels_{threshold}", tiny_model, "multilabel",
                      linear(5), labels, threshold=threshold)
         with serving.load(str(path)) as predictor:

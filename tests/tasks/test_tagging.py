@@ -165,8 +165,9 @@ def test_micro_batches_make_the_step_of_the_whole_batch(use_crf, changes, weight
         np.testing.assert_allclose(parts[name], values, rtol=1e-3, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.slow(reason="trains a tagger; test_run_ner.py has one that learns with a CRF")
 @pytest.mark.parametrize("use_crf", [
-    pytest.param(False, marks=pytest.mark.slow(reason="trains once more, without the CRF")), True])
+    pytest.param(False, marks=pytest.mark.soak(reason="trains once more, without the CRF")), True])
 def test_it_learns_and_tags_all_words_in_order(use_crf, sentences, records, tiny_model, tmp_path):
     tagger = trained(records, tiny_model, tmp_path, use_crf, 60)
     for trim in (True, False):

@@ -95,9 +95,8 @@ def test_the_dropout_of_a_layer_norm_lstm_depends_on_the_step_and_its_round():
     assert len(np.unique(np.round(first, 5))) > 3 and (run(build, step=8) != first).mean() > 0.3
 
 
-@pytest.mark.parametrize("peepholes", [False, True])
-@pytest.mark.parametrize("projection", [None, 2])
-@pytest.mark.parametrize("as_tuple", [False, True])
+@pytest.mark.parametrize("peepholes, projection, as_tuple", [
+    (False, None, False), (True, None, True), (True, 2, False), (False, 2, True)])
 def test_a_coupled_lstm(peepholes, projection, as_tuple):
     width = projection or UNITS
     shapes = {"W": [DEPTH + width, 3 * UNITS], "B": [3 * UNITS]}
@@ -171,9 +170,9 @@ def test_a_block_lstm_cell(peepholes, clip):
     assert_same(found, block_lstm(variables, x, clip=clip or np.inf))
 
 
-@pytest.mark.parametrize("peepholes", [False, True])
-@pytest.mark.parametrize("lengths", [None, [5, 2], [0, 4]])
-@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("peepholes, lengths, backwards", [
+    (False, None, False), (True, None, True), (True, [5, 2], False), (False, [5, 2], True),
+    (False, [0, 4], False), (True, [0, 4], True)])
 def test_a_fused_lstm(peepholes, lengths, backwards):
     x = normal(2, 5, DEPTH)
     shapes = block_shapes(peepholes)

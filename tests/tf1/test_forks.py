@@ -168,15 +168,19 @@ class Run(object):
                                    *self.flags(output, **changes), cwd=self.directory)
 
 
-_MULTILABEL = pytest.param(Multilabel, marks=pytest.mark.slow(reason="a fork's whole run; "
-                                                              "the others use the same names"))
+_CLASSIFIER = pytest.param(Classifier, marks=pytest.mark.slow(
+    reason="a fork's whole run; the pairs use most of its names"))
+
+
+_MULTILABEL = pytest.param(Multilabel, marks=pytest.mark.soak(
+    reason="a fork's whole run; the others use the same names"))
 
 
 _TAGGER = pytest.param(Tagger, marks=pytest.mark.slow(
     reason="a fork's whole run; test_tf1_estimator.py has train_and_evaluate"))
 
 
-@pytest.fixture(scope="module", params=[Classifier, Pairs, _MULTILABEL, _TAGGER],
+@pytest.fixture(scope="module", params=[_CLASSIFIER, Pairs, _MULTILABEL, _TAGGER],
                 ids=lambda fork: fork.__name__.lower())
 def trained(request, scripts, tiny_model, tmp_path_factory):
     run = Run(request.param(), scripts, tiny_model, tmp_path_factory.mktemp("fork"))
@@ -234,8 +238,7 @@ def assert_started_with_the_published_weights(trained, directory):
                               weights["bert/embeddings/word_embeddings"])
 
 
-@pytest.mark.parametrize("trained", [Classifier, _MULTILABEL], indirect=True,
-                         ids=["classifier", "multilabel"])
+@pytest.mark.parametrize("trained", [Pairs, _CLASSIFIER], indirect=True, ids=["pairs", "classifier"])
 def test_it_starts_with_the_published_weights(trained):
     assert_started_with_the_published_weights(trained, trained.output)
 

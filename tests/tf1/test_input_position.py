@@ -148,8 +148,7 @@ def test_a_resumed_run_reads_on_where_the_input_was(tmp_path, input_fn, log):
     assert ("Reading the first 5 batches" in log.text) == (input_fn is generated)
 
 
-@pytest.mark.parametrize("file", ["index", "data-00000-of-00001"])
-@pytest.mark.parametrize("left", [0, 0.5])
+@pytest.mark.parametrize("file, left", [("index", 0), ("data-00000-of-00001", 0.5)])
 def test_a_damaged_position_is_refused_with_a_remedy_that_works(tmp_path, file, left):
     trained = Trained(tmp_path)
     trained.train(shuffled, max_steps=4)
