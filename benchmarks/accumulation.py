@@ -1,7 +1,8 @@
 """Does a batch split into micro-batches train the same model? Runs run_classifier.py as a user does, once for
 each number of micro-batches, dropout on, and compares the weights.
 
-    python benchmarks/accumulation.py [--splits=1,2,4,8,16,32] [--steps=20] [flags of run_classifier.py]
+    python benchmarks/accumulation.py [--splits=1,2,4,8,16,32] [--steps=20] [--results=NAME] \\
+      [flags of run_classifier.py]
 
 Prints ‖w_N − w_1‖ / ‖w_1 − w_0‖ over all variables of the model, the CPU seconds and the peak memory of each
 run.
@@ -15,6 +16,8 @@ import resource
 import subprocess
 import sys
 import tempfile
+
+import results
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BATCH_SIZE = 32
@@ -57,7 +60,10 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", default="1,2,4,8,16,32")
     parser.add_argument("--steps", type=int, default=20)
+    results.add_flag(parser)
     options, flags = parser.parse_known_args()
+    recorder = results.Recorder(options.results, {"distance": "", "cpu": "CPU s", "peak": "GB",
+                                                  "smallest_norm": "", "largest_norm": ""})
     start = whole = None
     print(f"{'micro-batches':>13} {'distance':>10} {'CPU s':>7} {'peak GB':>8}  gradient norms")
     for splits in map(int, options.splits.split(",")):
@@ -70,6 +76,9 @@ def main():
         print(f"{splits:>13} {relative:>10.1e} {seconds:>7.1f} {memory:>8.2f}  {min(norms):.2f} to "
               f"{max(norms):.2f}",
               flush=True)
+        recorder.add(micro_batches=splits, distance=float(relative), cpu=seconds, peak=memory,
+                     smallest_norm=min(norms), largest_norm=max(norms))
+    recorder.write()
 
 
 if __name__ == "__main__":

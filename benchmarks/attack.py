@@ -1,6 +1,7 @@
 """Attacks every command: spoiled flags and files, files of rows, records, exports, surroundings, kills.
 
-    python benchmarks/attack.py [--seed=0] [--cases=1500 | --minutes=60] [--kinds=rows,tags,…] [--only=N,M]
+    python benchmarks/attack.py [--seed=0] [--cases=1500 | --minutes=60] [--kinds=rows,tags,…] \\
+      [--only=N,M] [--results=NAME]
 
 A case is numbered, and its number and the seed decide what it is: --only=N repeats one, --keep leaves its
 directory. The modules of benchmarks/attacks make and judge the cases: each ends with a result that an oracle
@@ -27,6 +28,7 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT), str(ROOT / "tests")]
 
 import bertlib.command_line  # noqa: E402, F401, I001  after the path, and first: it loads TensorFlow quietly
 from attacks import families, spoiled, trial, world  # noqa: E402
+import results  # noqa: E402
 import scripts as running  # noqa: E402
 
 # How often a kind is drawn, compared with the others. Those of `spoiled` first.
@@ -110,8 +112,8 @@ def report(case, verbose):
               f"{case.detail}", flush=True)
 
 
-def print_table(cases):
-    """Prints how many cases there were of each command and kind, and how they ended."""
+def print_table(cases, recorder):
+    """Prints and records how many cases there were of each command and kind, and how they ended."""
     counts = collections.defaultdict(collections.Counter)
     for case in cases:
         end = "bad" if case.verdict not in FINE else (
@@ -121,6 +123,8 @@ def print_table(cases):
     for (command, kind), found in sorted(counts.items()):
         print(f"{command:30} {kind:26} {found.total():6} {found['right']:6} {found['refused']:8} "
               f"{found['bad']:5}")
+        recorder.add(command=command, kind=kind, cases=found.total(), right=found["right"],
+                     refused=found["refused"], bad=found["bad"])
 
 
 def parsed():
@@ -135,6 +139,7 @@ def parsed():
     parser.add_argument("--limit", type=float, default=60, help="seconds of CPU that a run may take")
     parser.add_argument("--models", help="directory of trained models, which is made if it is missing")
     parser.add_argument("--keep", action="store_true", help="leave the directories")
+    results.add_flag(parser)
     arguments = parser.parse_args()
     if unknown := set(arguments.kinds.split(",")) - set(KINDS):
         parser.error(f"--kinds: {', '.join(sorted(unknown))} is none of {', '.join(KINDS)}")
@@ -156,6 +161,7 @@ def _models(arguments, above):
 def main():
     """Prints bad cases when they are found, and the counts at the end."""
     arguments = parsed()
+    recorder = results.Recorder(arguments.results, {})
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, and then inherited
     directory = pathlib.Path(tempfile.mkdtemp(prefix="attack."))
     models = _models(arguments, pathlib.Path(arguments.models or directory))
@@ -184,7 +190,8 @@ def main():
             print(f"Cases: {directory}")
         else:
             shutil.rmtree(directory, ignore_errors=True)
-    print_table(cases)
+    print_table(cases, recorder)
+    recorder.write()
     counts = collections.Counter(case.verdict for case in cases)
     print(f"\n{len(cases)} cases of seed {arguments.seed} in {time.time() - began:.0f} s:")
     for verdict, count in counts.most_common():

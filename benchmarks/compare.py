@@ -2,7 +2,7 @@
 
     python benchmarks/compare.py --peer_python=PYTHON --data_dir=$GLUE_DIR/MRPC [--rounds=3] \\
       [--garden_python=PYTHON]
-    python benchmarks/compare.py --peer_python=PYTHON --work=step --precisions=fp32
+    python benchmarks/compare.py --peer_python=PYTHON --work=step --precisions=fp32 [--results=NAME]
 
 PYTHON has torch and transformers; the Model Garden's is described in benchmarks/peers/model_garden.py. The
 works are:
@@ -39,7 +39,9 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from bertlib.runs import charts, model_config
+import results
+
+from bertlib.runs import model_config
 from bertlib.system.files import read_json_object
 import tokenization
 
@@ -53,11 +55,12 @@ BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_a
 LENGTH, BATCH_SIZE = 128, 32
 WIDTH_OF_PRODUCT, PRODUCTS = 4096, {"fp32": 20, "bf16": 100}
 STEPS_OF_TRIALS = 8, 32  # of fine-tuning
-SIDES = [OURS, HUGGING_FACE, MODEL_GARDEN]
+UNITS = {"cpu": "CPU s an example", "wall": "s an example", "peak": "GB",
+         "gflop_an_example": "GFLOP", "speed": "GFLOP per CPU s", "accuracy": "", "F1": ""}
 
 # What a run took: seconds, seconds, bytes, and what it printed.
 Run = collections.namedtuple("Run", ["cpu", "wall", "peak", "output"])
-# What an example costs: seconds, seconds, peak memory of the run in bytes, quality in words.
+# What an example costs: seconds, seconds, peak memory of the run in bytes, {metric: value}.
 Cost = collections.namedtuple("Cost", ["cpu", "wall", "peak", "quality"])
 # A line of the table: {side: [Cost of each round]}, {side: settings}, floating point operations an example.
 Line = collections.namedtuple("Line", ["title", "costs", "settings", "operations"])
@@ -220,18 +223,17 @@ class FineTuning(Work):
         else:
             output_dir = next(flag.partition("=")[2] for flag in command if flag.startswith("--output_dir="))
             with open(os.path.join(output_dir, "eval_results.txt"), encoding="utf-8") as lines:
-                results = dict(line.split(" = ") for line in lines)
-            quality = {"accuracy": float(results["eval_accuracy"]), "F1": float(results["eval_f1"])}
+                metrics = dict(line.split(" = ") for line in lines)
+            quality = {"accuracy": float(metrics["eval_accuracy"]), "F1": float(metrics["eval_f1"])}
         examples = self.steps * BATCH_SIZE
-        return Cost(found.cpu / examples, found.wall / examples, found.peak,
-                    ", ".join(f"{name} {value:.4f}" for name, value in quality.items()))
+        return Cost(found.cpu / examples, found.wall / examples, found.peak, quality)
 
 
 def self_measured(command, examples=1):
     """The `Cost` of an example by a program that measures itself, and says what so many of them take."""
     found = run(command)
     seconds = json.loads(found.output.splitlines()[-1])
-    return Cost(seconds["cpu"] / examples, seconds["wall"] / examples, found.peak, "")
+    return Cost(seconds["cpu"] / examples, seconds["wall"] / examples, found.peak, {})
 
 
 def beyond(command, few, many, examples=1):
@@ -241,7 +243,7 @@ def beyond(command, few, many, examples=1):
     if long.cpu <= short.cpu:
         raise RuntimeError(f"Too little work to measure: {few} took {short.cpu:.1f} CPU s, {many} took "
                            f"{long.cpu:.1f}.")
-    return Cost((long.cpu - short.cpu) / examples, (long.wall - short.wall) / examples, long.peak, "")
+    return Cost((long.cpu - short.cpu) / examples, (long.wall - short.wall) / examples, long.peak, {})
 
 
 def program(arguments, side, name, **settings):
@@ -319,8 +321,15 @@ def fastest(work, side):
     return settings
 
 
-def compare(work, sides, rounds):
-    """Measures the sides in turn; returns a `Line`. Leaves a side that fails out, and reports the reason."""
+def compare(work, sides, rounds, recorder):
+    """Measures the sides in turn; returns a `Line`. Leaves a side that fails out, and reports the reason.
+
+    Args:
+      work: a `Work`.
+      sides: their names.
+      rounds: how often each side does the work.
+      recorder: a `results.Recorder`, which gets each round.
+    """
     settings, costs = {}, {}
     for side in sides:
         try:
@@ -336,8 +345,11 @@ def compare(work, sides, rounds):
                 del costs[side]
                 continue
             found = costs[side][-1]
+            recorder.add(work=work.title, side=side, settings=describe(settings[side]), round=turn + 1,
+                         cpu=found.cpu, wall=found.wall, peak=found.peak / 1e9, **found.quality)
             report(f"{work.title}, round {turn + 1}, {side} ({describe(settings[side])}): {found.cpu:.4g} "
-                   f"CPU s an example, {found.wall:.4g} s, {found.peak / 1e9:.2f} GB {found.quality}")
+                   f"CPU s an example, {found.wall:.4g} s, {found.peak / 1e9:.2f} GB "
+                   f"{in_words(found.quality)}")
     return Line(work.title, costs, settings, work.operations)
 
 
@@ -368,6 +380,11 @@ def describe(settings):
                      for name, value in settings.items() if value is not False)
 
 
+def in_words(quality):
+    """{metric: value} as text."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in quality.items())
+
+
 def median_of(line, side, field):
     """The median over the rounds of a field of this side's costs."""
     return statistics.median(getattr(found, field) for found in line.costs[side])
@@ -395,37 +412,8 @@ def table(lines, products):
                         f"{median_of(line, side, 'wall'):.4g} | {median_of(line, side, 'peak') / 1e9:.2f} | "
                         f"{line.operations / cpu / 1e9:.0f} | {line.operations / cpu / best:.0%} | "
                         f"{ratio[0]} | {ratio[1]} | "
-                        f"{'; '.join(found.quality for found in costs if found.quality)} |")
+                        f"{'; '.join(in_words(found.quality) for found in costs if found.quality)} |")
     return "\n".join(rows)
-
-
-def bar_chart(title, lines):
-    """Returns bars as SVG: CPU seconds an example, Hugging Face's being 1."""
-    rows, previous = [], None
-    for line in lines:
-        for side in line.costs:
-            found = ratios(line, "cpu", side)
-            if found:
-                ratio = statistics.median(found)
-                rows.append((line.title if line is not previous else "", ratio,
-                             f"{ratio:.2f}  {side} ({describe(line.settings[side])})", SIDES.index(side)))
-                previous = line
-    return charts.bar_chart(title, rows)
-
-
-def machine(arguments):
-    """The machine and the versions, in a sentence."""
-    with open("/proc/cpuinfo", encoding="utf-8") as lines:
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
-                     "unknown CPU")
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    packages = [(sys.executable, ["tensorflow"]), (arguments.peer_python, ["torch", "transformers"]),
-                (arguments.garden_python, ["tf-models-official"])]
-    code = ("import sys, importlib.metadata as m; "
-            "print(', '.join(f'{name} {m.version(name)}' for name in sys.argv[1:]))")
-    versions = [run([python, "-c", code, *names]).output.strip() for python, names in packages if python]
-    return (f"{len(os.sched_getaffinity(0))} cores of {model}, {memory:.0f} GB; Python "
-            f"{sys.version.split()[0]}, {', '.join(versions)}")
 
 
 def works(arguments, directory):
@@ -458,7 +446,7 @@ def parse_arguments():
     parser.add_argument("--try_compile", action="store_true",
                         help="try torch.compile for `step` too: "
                         "minutes, and slower in CPU seconds where it was tried")
-    parser.add_argument("--chart", default="compare.svg", help="the file of the chart")
+    results.add_flag(parser)
     arguments = parser.parse_args()
     known = {"work": ("step", "finetune", "evaluate", "predict"), "precisions": ("fp32", "bf16")}
     for name, values in known.items():
@@ -471,9 +459,11 @@ def parse_arguments():
 
 
 def main():
-    """Prints the table and writes the chart."""
+    """Prints the table."""
     arguments = parse_arguments()
-    about = machine(arguments)
+    peers = [arguments.peer_python, arguments.garden_python]
+    recorder = results.Recorder(arguments.results, UNITS, peers)
+    about = results.describe(results.machine(), results.versions(peers))
     lines = []
     with tempfile.TemporaryDirectory() as directory:
         products = best_products(arguments)
@@ -481,12 +471,15 @@ def main():
             report("Without the Model Garden: --garden_python is not given.")
         for work in works(arguments, directory):
             garden = [MODEL_GARDEN] if isinstance(work, Step) and arguments.garden_python else []
-            lines.append(compare(work, [OURS, HUGGING_FACE, *garden], arguments.rounds))
+            lines.append(compare(work, [OURS, HUGGING_FACE, *garden], arguments.rounds, recorder))
     print(f"{about}; rounds: {arguments.rounds}. Best matrix product, GFLOP per CPU s: "
           + ", ".join(f"{precision} {speed / 1e9:.0f}" for precision, speed in products.items()) + "\n")
     print(table(lines, products))
-    with open(arguments.chart, "w", encoding="utf-8") as writer:
-        writer.write(bar_chart("CPU seconds an example, Hugging Face = 1", lines))
+    for precision, speed in products.items():
+        recorder.add(best_product=precision, speed=speed / 1e9)
+    for line in lines:
+        recorder.add(work=line.title, gflop_an_example=round(line.operations / 1e9, 3))
+    recorder.write()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Featurization, words remembered beside plain: CPU seconds from text pair to serialized example.
 
-    python benchmarks/featurization.py --glue_dir=$GLUE_DIR [--rounds=5]
+    python benchmarks/featurization.py --glue_dir=$GLUE_DIR [--rounds=5] [--results=NAME]
     python benchmarks/featurization.py --unicode_strings=20000
 
 The first takes all splits of MRPC and CoLA and tells the wall time of workers too. The second compares the
@@ -20,6 +20,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from absl import logging
 from hypothesis import HealthCheck, given, settings
+import results
 
 from bertlib.runs import model_config
 from bertlib.tasks.classification import classifier_data
@@ -58,16 +59,18 @@ def cpu_seconds(make_tokenizer, function):
     return result, time.process_time() - start
 
 
-def compare(name, vocab_file, rounds, function):
+def compare(name, vocab_file, rounds, function, recorder):
     """Prints both paths' CPU seconds, the best of the rounds; returns whether results agree."""
     seconds, equal = {PlainTokenizer: [], tokenization.FullTokenizer: []}, True
     for _ in range(rounds):
-        results = []
+        found = []
         for make in seconds:
             result, spent = cpu_seconds(lambda make=make: make(vocab_file), function)
-            results.append(result)
+            found.append(result)
             seconds[make].append(spent)
-        equal &= results[0] == results[1]
+        equal &= found[0] == found[1]
+        recorder.add(step=name, plain=seconds[PlainTokenizer][-1],
+                     remembered=seconds[tokenization.FullTokenizer][-1])
     plain, fast = (min(values) for values in seconds.values())
     ratios = sorted(one / other for one, other in zip(*seconds.values()))
     print(f"{name:30} plain {plain:6.3f} s  remembered {fast:6.3f} s  ratio {ratios[len(ratios) // 2]:.1f} "
@@ -75,7 +78,7 @@ def compare(name, vocab_file, rounds, function):
     return equal
 
 
-def time_workers(examples, vocab_file, repeat):
+def time_workers(examples, vocab_file, repeat, recorder):
     """Prints the wall time of a file, by the number of workers; returns whether all files are equal."""
     contents = set()
     for factor in (1, repeat):
@@ -92,6 +95,7 @@ def time_workers(examples, vocab_file, repeat):
                         contents.add(reader.read())
             print(f"file of {len(examples) * factor:9,} examples, {num_workers} workers: {spent:6.2f} s",
                   flush=True)
+            recorder.add(examples=len(examples) * factor, workers=num_workers, wall=spent)
     return len(contents) == 1
 
 
@@ -133,22 +137,27 @@ def main():
     parser.add_argument("--repeat", type=int, default=16, help="how often the long file of "
                         "the workers has each example")
     parser.add_argument("--unicode_strings", type=int, default=0)
+    results.add_flag(parser)
     arguments = parser.parse_args()
+    recorder = results.Recorder(arguments.results, {"plain": "CPU s", "remembered": "CPU s", "wall": "s"})
     logging.set_verbosity(logging.ERROR)
     failed = False
     if arguments.unicode_strings:
-        failed |= check_strings(arguments.vocab_file, arguments.unicode_strings) > 0
+        different = check_strings(arguments.vocab_file, arguments.unicode_strings)
+        recorder.add(random_strings=arguments.unicode_strings, different=different)
+        failed |= different > 0
     if arguments.glue_dir:
         examples = read_examples(arguments.glue_dir)
         texts = [text for example in examples for text in (example.text_a, example.text_b) if text]
         print(f"{len(examples):,} examples, {len(texts):,} texts")
         equal = compare("tokens", arguments.vocab_file, arguments.rounds,
-                        lambda tokenizer: [tokenizer.tokenize(text) for text in texts])
+                        lambda tokenizer: [tokenizer.tokenize(text) for text in texts], recorder)
         same_bytes = compare("text pair to serialized", arguments.vocab_file, arguments.rounds,
                              lambda tokenizer: list(FeatureRecords(
-                                 examples, LABELS, LENGTH, tokenizer)))
+                                 examples, LABELS, LENGTH, tokenizer)), recorder)
         failed |= not equal or not same_bytes
-        failed |= not time_workers(examples, arguments.vocab_file, arguments.repeat)
+        failed |= not time_workers(examples, arguments.vocab_file, arguments.repeat, recorder)
+    recorder.write()
     sys.exit(failed)
 
 

@@ -1,6 +1,6 @@
 """What reading training batches costs by itself: CPU and wall milliseconds a step, with no model behind it.
 
-    python benchmarks/input_pipeline.py --data_dir=$GLUE_DIR/MRPC [--steps=1000]
+    python benchmarks/input_pipeline.py --data_dir=$GLUE_DIR/MRPC [--steps=1000] [--results=NAME]
 
 MRPC's training pairs as run_classifier.py writes and reads them, 32 a step, in the ways that its flags offer.
 Each way is measured in a session of its own, after 20 steps that do not count.
@@ -13,6 +13,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import results
 import tensorflow.compat.v1 as tf
 
 from bertlib.runs import model_config
@@ -54,7 +55,9 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--steps", type=int, default=1000)
+    results.add_flag(parser)
     arguments = parser.parse_args()
+    recorder = results.Recorder(arguments.results, {"cpu": "CPU ms a step", "wall": "ms a step"})
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     processor = classifier_data.MrpcProcessor()
@@ -69,6 +72,8 @@ def main():
             cpu, wall = seconds_a_step(path, length, *way, arguments.steps)
             print(f"{words:52s} {cpu * 1e3:6.2f} CPU ms, {wall * 1e3:6.2f} ms a step of {BATCH_SIZE}",
                   flush=True)
+            recorder.add(way=words, cpu=cpu * 1e3, wall=wall * 1e3)
+    recorder.write()
 
 
 if __name__ == "__main__":

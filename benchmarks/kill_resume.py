@@ -1,6 +1,6 @@
 """Kills one training run ten times at random moments (SIGKILL), resumes it each time, and compares the end.
 
-    python benchmarks/kill_resume.py [--kills=10] [--seed=0] [any flag of run_classifier.py]
+    python benchmarks/kill_resume.py [--kills=10] [--seed=0] [--results=NAME] [any flag of run_classifier.py]
 
 The same command is run once undisturbed. At the end every tensor of both last checkpoints, the optimizer's
 included, must be the same to the bit, and the logs must show that no resumption redid more than
@@ -19,6 +19,7 @@ import tempfile
 import time
 
 import numpy as np
+import results
 import tensorflow.compat.v1 as tf
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -55,7 +56,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    results.add_flag(parser)
     arguments, flags = parser.parse_known_args()
+    recorder = results.Recorder(arguments.results, {})
     moments = random.Random(arguments.seed)
     directory = tempfile.mkdtemp()
     undisturbed, killed = (os.path.join(directory, name) for name in ("undisturbed", "killed"))
@@ -88,6 +91,7 @@ def main():
             if resumed and reached:
                 redone = reached - int(resumed.group(1))
                 failed |= redone > SAVE_EVERY
+                recorder.add(resumed_at_step=int(resumed.group(1)), steps_redone=redone)
                 print(f"  resumed at step {resumed.group(1)}: {redone} steps redone")
             reached = max(reached, last_step(text))
             print(f"kill {kills}: had reached step {reached}" if not finished else f"finished after {kills} "
@@ -103,6 +107,8 @@ def main():
                 reached, finished = 0, False
     count, differing = compare(undisturbed, killed)
     print(f"{count} tensors, {len(differing)} differ {differing[:5] or ''}")
+    recorder.add(kills=kills, tensors=count, different=len(differing))
+    recorder.write()
     shutil.rmtree(directory)
     sys.exit(1 if failed or differing else 0)
 

@@ -1,6 +1,7 @@
 """The first training losses at dropout 0, and the batches they come from, for a peer to compare with.
 
-    python benchmarks/losses.py --data_dir=$GLUE_DIR/MRPC --output=/tmp/losses.npz [--steps=50]
+    python benchmarks/losses.py --data_dir=$GLUE_DIR/MRPC --output=/tmp/losses.npz [--steps=50] \\
+      [--results=NAME]
     python benchmarks/peers/hf_losses.py MODEL_DIR /tmp/losses.npz    (where torch and transformers are)
 
 Everything is as run_classifier.py does it: features, order of the data, model, optimizer, schedule of 3
@@ -14,6 +15,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from absl import app, flags
 import numpy as np
+import results
 import tensorflow.compat.v1 as tf
 
 import bertlib.command_line  # noqa: F401  graph mode
@@ -31,6 +33,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "Directory of MRPC.", required=True)
 flags.DEFINE_string("output", None, "The .npz file to write.", required=True)
 flags.DEFINE_integer("steps", 50, "Steps to record.")
+flags.DEFINE_string("results", None, "Store the losses as benchmarks/results/NAME.json.")
 BATCH_SIZE, LENGTH, RATE, EPOCHS, SEED = 32, 128, 5e-5, 3, 0
 
 
@@ -49,6 +52,7 @@ class LossRecorder(tf.train.SessionRunHook):
 
 def main(_):
     """Trains, then writes batches, losses, schedule and the head's initial weights."""
+    store = results.Recorder(FLAGS.results, {"loss": ""})
     directory = model_config.find_installed_model()
     config = modeling.BertConfig.from_json_file(os.path.join(directory, "config.json"))
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
@@ -73,6 +77,9 @@ def main(_):
                for name in ("input_ids", "input_mask", "segment_ids", "label_id")}
     np.savez_compressed(FLAGS.output, losses=recorder.losses, output_weights=head, total_steps=total,
                         learning_rate=RATE, **columns)
+    for step, loss in enumerate(recorder.losses):
+        store.add(step=step, loss=loss)
+    store.write()
 
 
 if __name__ == "__main__":

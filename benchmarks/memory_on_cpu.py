@@ -1,6 +1,6 @@
 """Compares the memory of a training step on the CPU with the prediction of the memory planner.
 
-    python benchmarks/memory_on_cpu.py                   three configurations: 5 GB of RAM, 300 CPU seconds
+    python benchmarks/memory_on_cpu.py [--results=NAME]    three configurations: 5 GB of RAM, 300 CPU seconds
 
 Measured is the peak of the resident size in a step, less the resident size before it, when the same step has
 run once and freed memory is back at the system. Each configuration runs in a process of its own, in which
@@ -20,6 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import numpy as np
+import results
 import tensorflow.compat.v1 as tf
 
 from bertlib.estimator import memory_planner
@@ -73,11 +74,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
-    threads = parser.parse_args().threads
+    results.add_flag(parser)
+    arguments = parser.parse_args()
+    recorder = results.Recorder(arguments.results, {"predicted": "MB", "measured": "MB"})
     context = multiprocessing.get_context("spawn")
     for sizes in CONFIGURATIONS:
         ours, theirs = context.Pipe()
-        process = context.Process(target=compare, args=(sizes, threads, theirs))
+        process = context.Process(target=compare, args=(sizes, arguments.threads, theirs))
         process.start()
         theirs.close()
         predicted, measured = ours.recv()
@@ -85,6 +88,8 @@ def main():
         print(f"{sizes.recompute:9}  {sizes.layers} layers of {sizes.width}, {sizes.batch_size} × "
               f"{sizes.length}:  predicted {predicted / 1e6:6.0f} MB, measured {measured / 1e6:6.0f} MB, "
               f"ratio {predicted / measured:.3f}", flush=True)
+        recorder.add(**sizes._asdict(), predicted=predicted / 1e6, measured=measured / 1e6)
+    recorder.write()
 
 
 if __name__ == "__main__":

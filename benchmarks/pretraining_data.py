@@ -1,7 +1,7 @@
 """Pre-training data, streamed beside the published algorithm: CPU seconds from text to TFRecords.
 
     python benchmarks/pretraining_data.py --input_file=corpus.txt [--max_seq_length=128] [--rounds=5] \\
-      [--workers]
+      [--workers] [--results=NAME]
 
 Streamed and plain (tests/plain_pretraining.py) take turns, each with a new tokenizer, so that nothing is
 remembered from before. They draw different random numbers, so that what they make of the text agrees in its
@@ -21,6 +21,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from absl import logging
+import results
 
 from bertlib.runs import model_config
 from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
@@ -80,7 +81,9 @@ def main():
     parser.add_argument("--do_whole_word_mask", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", action="store_true")
+    results.add_flag(parser)
     flags = parser.parse_args()
+    recorder = results.Recorder(flags.results, {"plain": "CPU s", "streamed": "CPU s", "wall": "s"})
     logging.set_verbosity(logging.ERROR)
     recipe = defaults._replace(**{name: value for name, value in vars(flags).items()
                                   if name in defaults._fields})
@@ -89,6 +92,8 @@ def main():
         counts, slow, _ = measure(plain, time.process_time, flags.input_file, flags.vocab_file, recipe)
         statistics, fast, _ = measure(streamed, time.process_time, flags.input_file, flags.vocab_file, recipe)
         seconds.append((slow, fast))
+        recorder.add(plain=slow, streamed=fast, instances=statistics["instances"],
+                     tokens=statistics["tokens"])
     print(pretraining_stream.describe_statistics(statistics))
     slow, fast = (min(column) for column in zip(*seconds))
     ratios = [one / other for one, other in seconds]
@@ -106,7 +111,9 @@ def main():
                                       num_workers)
             written.append(found)
             print(f"{num_workers} workers: {spent:5.2f} s, files {found[0][:12]} {found[1][:12]}", flush=True)
+            recorder.add(workers=num_workers, wall=spent, files=[text[:12] for text in found])
         failed |= written[0] != written[1] or written[0] != written[2]
+    recorder.write()
     sys.exit(failed)
 
 

@@ -1,6 +1,6 @@
 """How fast TensorFlow multiplies rows with an encoder's weights, and its gradients: GFLOP per CPU second.
 
-    python benchmarks/products.py [--rows=4096] [--width=768] [--precision=bf16]
+    python benchmarks/products.py [--rows=4096] [--width=768] [--precision=bf16] [--results=NAME]
 
 Each product is computed in several forms: as a matrix product; as a convolution of 1 × 1 over images of
 `--pixels` rows; and, for the gradient of weights, as the sum of the products of such blocks of rows.
@@ -13,6 +13,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import results
 import tensorflow.compat.v1 as tf
 
 from bertlib.command_line import launch
@@ -67,9 +68,11 @@ def main():
     parser.add_argument("--width", type=int, default=768, help="of the model")
     parser.add_argument("--pixels", type=int, default=512, help="rows in an image or block; divides --rows")
     parser.add_argument("--precision", choices=modeling.PRECISIONS, default="bf16")
+    results.add_flag(parser)
     arguments = parser.parse_args()
     if arguments.rows % arguments.pixels:
         parser.error(f"--pixels={arguments.pixels} does not divide --rows={arguments.rows}.")
+    recorder = results.Recorder(arguments.results, {"speed": "GFLOP per CPU s"})
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     rows, one = arguments.rows, arguments.width
@@ -85,6 +88,9 @@ def main():
                           for form, function in functions.items()}
                 print(f"{rows} × {width} · {units}  {what:20s}",
                       *(f"  {form} {speed:5.0f}" for form, speed in speeds.items()), flush=True)
+                for form, speed in speeds.items():
+                    recorder.add(rows=rows, width=width, units=units, product=what, form=form, speed=speed)
+    recorder.write()
 
 
 if __name__ == "__main__":

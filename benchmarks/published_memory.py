@@ -1,10 +1,11 @@
 """Which batch of google-research/bert's graph fits on a card, by the same simulation that plans ours.
 
-    python benchmarks/published_memory.py --model=base --max_seq_length=64,128,256,320,384,512   4 CPU minutes
+    python benchmarks/published_memory.py --model=base --max_seq_length=64,128,256,320,384,512   5 CPU minutes
 
-Its README has a table of what was measured on a 12 GB card: BERT-Base 64, 32, 16, 14, 12 and 6 at these
-lengths, BERT-Large 12, 6, 2, 1, 0 and 0. The graph is built here as that code composed it, with TensorFlow's
-own ops.
+It prints the largest batch of that graph for each length, and that of this project with each kind of
+recomputation. The README of google-research/bert has a table of what was measured on a 12 GB card: BERT-Base
+64, 32, 16, 14, 12 and 6 at these lengths, BERT-Large 12, 6, 2, 1, 0 and 0. The graph is built here as that
+code composed it, with TensorFlow's own ops.
 """
 
 import argparse
@@ -14,11 +15,12 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import results
 import tensorflow.compat.v1 as tf
 
-from bertlib.commands.plan_memory import MODELS
+from bertlib.commands import plan_memory
 from bertlib.estimator import memory_planner
-from bertlib.estimator.step_config import GB
+from bertlib.estimator.step_config import GB, StepConfig
 import modeling
 
 
@@ -123,23 +125,40 @@ def _published_update(loss):
     return tf.group(*updates)
 
 
+def simulations(config, length, task):
+    """Returns {program: function of the batch size that simulates a step} of both programs."""
+    model = plan_memory.task_model(config, task)
+
+    def ours(mode, size):
+        return model.simulate(StepConfig(max_seq_length=length, recompute=mode, train_batch_size=size))
+
+    return {"published code": functools.partial(
+                memory_planner.predict_memory, lambda size: published_step(config, size, length, task)),
+            **{f"this project, --recompute={mode}": functools.partial(ours, mode)
+               for mode in modeling.RECOMPUTE}}
+
+
 def main():
-    """Prints a line for each length."""
+    """Prints a line for each length and program."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="base", choices=sorted(MODELS))
+    parser.add_argument("--model", default="base", choices=sorted(plan_memory.MODELS))
     parser.add_argument("--max_seq_length", default="128,384,512")
     parser.add_argument("--task", default="classifier", choices=["classifier", "squad"])
     parser.add_argument("--gpu_memory_gb", type=float, default=12)
+    results.add_flag(parser)
     arguments = parser.parse_args()
+    recorder = results.Recorder(arguments.results, {"memory": "GB"})
     usable = arguments.gpu_memory_gb * GB - memory_planner.CARD_OVERHEAD
+    config = modeling.BertConfig(**plan_memory.MODELS[arguments.model])
     for length in map(int, arguments.max_seq_length.split(",")):
-        def build(size, length=length):
-            return published_step(modeling.BertConfig(**MODELS[arguments.model]), size, length,
-                                  arguments.task)
-
-        found = memory_planner.largest_batch(functools.partial(memory_planner.predict_memory, build), usable)
-        print(f"{length:6} {found.batch_size:6}   {found.need or ''}", flush=True)
+        for program, simulate in simulations(config, length, arguments.task).items():
+            found = memory_planner.largest_batch(simulate, usable)
+            print(f"{length:6} {program:36} {found.batch_size:6}   {found.need or ''}", flush=True)
+            recorder.add(model=arguments.model, gpu_memory_gb=arguments.gpu_memory_gb, length=length,
+                         program=program, largest_batch=found.batch_size,
+                         memory=found.need.total / GB if found.need else 0.0)
+    recorder.write()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What recomputation costs and saves: CPU seconds an example and activation memory, of a training step.
 
-    python benchmarks/recompute.py               CPU seconds of BERT-Base's layers, length 128, batch 8
+    python benchmarks/recompute.py [--results=NAME]    CPU seconds of BERT-Base's layers, length 128, batch 8
     python benchmarks/recompute.py --memory      activation memory of BERT-Large, length 384, batch 8: 20 GB
     python benchmarks/recompute.py --memory --num_hidden_layers=6 …                  of a smaller model
     python benchmarks/recompute.py --modes=none,layers,none+xla,layers+xla           with and without XLA
@@ -27,6 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import numpy as np
+import results
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client import pywrap_tf_session
 
@@ -49,6 +50,11 @@ def build(sizes, mode):
     model = modeling.BertModel(config, True, ids, recompute=recompute, recompute_segment=int(segment or 1))
     loss = tf.reduce_mean(tf.square(model.get_pooled_output() - 0.5))
     return ids, optimization.create_optimizer(loss, 1e-5, 1000, 0, False)
+
+
+def shape(sizes):
+    """Returns {name of a flag: value}: the sizes of the model and of the batch."""
+    return {name: getattr(sizes, name) for name in SIZES}
 
 
 def resident(field):
@@ -94,7 +100,7 @@ def start(sizes, mode):
     return step
 
 
-def print_memory(sizes, modes):
+def print_memory(sizes, modes, recorder):
     """One process after the other: together they might not fit."""
     first = None
     for mode in modes:
@@ -104,10 +110,11 @@ def print_memory(sizes, modes):
         _, peak = step()
         step(False)
         first = first or peak
+        recorder.add(mode=mode, **shape(sizes), activations=peak)
         print(f"{mode:10}  activations {peak:8.0f} MiB  {peak / first:.3f} of {modes[0]}", flush=True)
 
 
-def print_seconds(sizes, modes):
+def print_seconds(sizes, modes, recorder):
     """All modes in turn, so that a machine that slows down slows them all."""
     steps = {mode: start(sizes, mode) for mode in modes}
     first = {mode: step()[0] for mode, step in steps.items()}
@@ -115,6 +122,7 @@ def print_seconds(sizes, modes):
     for _ in range(sizes.rounds):
         for mode, step in steps.items():
             seconds[mode].append(step()[0] / sizes.batch)
+            recorder.add(mode=mode, **shape(sizes), cpu=seconds[mode][-1])
     for mode, step in steps.items():
         step(False)
         ratio = statistics.median(ours / base for ours, base in zip(seconds[mode], seconds[modes[0]]))
@@ -132,12 +140,15 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     for name, (for_time, for_memory) in SIZES.items():
         parser.add_argument(f"--{name}", type=int, help=f"default {for_time}; with --memory {for_memory}")
+    results.add_flag(parser)
     arguments = parser.parse_args()
+    recorder = results.Recorder(arguments.results, {"cpu": "CPU s an example", "activations": "MiB"})
     for name, defaults in SIZES.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, defaults[arguments.memory])
     measure = print_memory if arguments.memory else print_seconds
-    measure(arguments, arguments.modes.split(","))
+    measure(arguments, arguments.modes.split(","), recorder)
+    recorder.write()
 
 
 if __name__ == "__main__":

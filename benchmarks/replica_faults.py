@@ -1,7 +1,7 @@
 """Kills, stops, cuts off and terminates replicas and their launcher at random moments, and compares the end.
 
     python benchmarks/replica_faults.py [--faults=50] [--seed=0] [--fresh] [--machines]
-      [any flag of run_classifier.py]
+      [--results=NAME] [any flag of run_classifier.py]
 
 After each fault all processes have to end within --replica_timeout, with one message that says which replica
 and why, and leave no file half written; then the same command, or in every other run --max_restarts, has to
@@ -37,6 +37,8 @@ import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+import results  # noqa: E402
 
 import bertlib.command_line  # noqa: E402, F401  graph mode
 
@@ -521,7 +523,9 @@ def main():
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--machines", action="store_true", help="a launcher for each replica")
     parser.add_argument("--only", default="", help="faults and moments, as kill@saving")
+    results.add_flag(parser)
     arguments, flags = parser.parse_known_args()
+    recorder = results.Recorder(arguments.results, {"longest_end": "s", "timeout": "s"})
     _libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     faults, done = Faults(arguments, flags), 0
     for case in cases(arguments.first + arguments.faults, arguments.seed):
@@ -534,6 +538,9 @@ def main():
     print(f"{done} faults ({faults.late} too late): {faults.hangs} hangs, {faults.different} ended "
           f"differently, {faults.wrong} with something wrong; the longest end took {faults.longest:.1f} s "
           f"(--replica_timeout={faults.timeout:g})")
+    recorder.add(faults=done, too_late=faults.late, hangs=faults.hangs, ended_differently=faults.different,
+                 wrong=faults.wrong, longest_end=faults.longest, timeout=faults.timeout)
+    recorder.write()
     if not faults.wrong:
         shutil.rmtree(faults.directory)
     sys.exit(bool(faults.wrong))

@@ -1,7 +1,7 @@
 """What replicas cost at equal work: CPU seconds, wall, waiting and traffic of 1, 2 and 4 processes.
 
     python benchmarks/replicas.py [--replicas=2,4] [--dtypes=fp32,bf16] [--rounds=3] [--steps=4] \\
-      [--rows=16] [--length=64] [--threads=1]
+      [--rows=16] [--length=64] [--threads=1] [--results=NAME]
     python benchmarks/replicas.py --work=ring [--replicas=2,3,4]
     python benchmarks/replicas.py --work=pieces [--replicas=2,3,4]
 
@@ -30,6 +30,8 @@ import socket
 import statistics
 import subprocess
 import sys
+
+import results
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = os.path.join(ROOT, "benchmarks", "peers", "replica_steps.py")
@@ -71,9 +73,12 @@ def run(count, options, turns, **more):
     for together in [*([line] for line in lines[0] if line["kind"] == "alone"), *zip(*first)]:
         one = together[0]
         key = one["sizes"][0] if one["kind"] == "ring" else (one["kind"], one["dtype"])
-        found[key].append(Turn(
+        found[key].append(turn := Turn(
             one["sizes"], sum(line["cpu"] for line in together), *(
                 statistics.median(one[name]) for name in ("wall", "waiting", "lead")), one["sent"]))
+        options.recorder.add(replicas=count, kind=one["kind"], dtype=one["dtype"], sums=len(turn.sizes),
+                             bytes=sum(turn.sizes), cpu=turn.cpu, wall=float(turn.wall),
+                             waiting=float(turn.waiting), lead=float(turn.lead), sent=turn.sent / 1e6)
     return found
 
 
@@ -154,9 +159,14 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--replicas", type=lambda text: [int(one) for one in text.split(",")])
     parser.add_argument("--dtypes", type=lambda text: text.split(","), default=["fp32", "bf16"])
+    results.add_flag(parser)
     options = parser.parse_args()
+    options.recorder = results.Recorder(options.results, {
+        "cpu": "CPU s a step", "wall": "s a step", "waiting": "s a step", "lead": "s a step",
+        "sent": "MB a step"})
     options.replicas = options.replicas or ([2, 4] if options.work == "training" else [2, 3, 4])
     works[options.work](options)
+    options.recorder.write()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The sample of MRPC: what its pairs teach the installed model, and what is guessed without understanding.
 
-    python benchmarks/sample.py [--seeds=5] [any flag of run_classifier.py]
+    python benchmarks/sample.py [--seeds=5] [--results=NAME] [any flag of run_classifier.py]
 
 First the accuracy of simple baselines (tests/pair_baselines.py) on dev, fitted on train, and over all pairs
 in ten folds. Then the training of `make mrpc`, with the flags that the Makefile gives it: a row a seed.
@@ -18,9 +18,11 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
 import pair_baselines
+import results
 from test_samples import read_split
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+UNITS = {"accuracy": "", "accuracy_in_ten_folds": "", "matthews": "", "cpu": "CPU s", "wall": "s"}
 ROW = "accuracy {:.4f}  Matthews {:.4f}  CPU {:.0f} s  wall {:.0f} s"
 
 
@@ -48,19 +50,24 @@ def main():
     """Prints the baselines, a row a seed, and the means."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=5)
+    results.add_flag(parser)
     arguments, flags = parser.parse_known_args()
+    recorder = results.Recorder(arguments.results, UNITS)
     train, dev, test = (read_split(split) for split in ("train", "dev", "test"))
     on_dev = pair_baselines.accuracies(train, dev)
     folded = pair_baselines.folded_accuracies(train + dev + test)
     for name in on_dev:
         print(f"{name:36}dev {on_dev[name]:.3f}  ten folds {folded[name]:.3f}", flush=True)
+        recorder.add(baseline=name, accuracy=on_dev[name], accuracy_in_ten_folds=folded[name])
     rows = []
     for seed in range(arguments.seeds):
         rows.append(run_once(seed, flags))
+        recorder.add(seed=seed, **dict(zip(("accuracy", "matthews", "cpu", "wall"), rows[-1])))
         print(f"seed {seed}  {ROW.format(*rows[-1])}", flush=True)
     if rows:
         means = [sum(column) / len(column) for column in zip(*rows)]
         print(f"mean    {ROW.format(*means)}")
+    recorder.write()
 
 
 if __name__ == "__main__":

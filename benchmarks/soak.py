@@ -1,6 +1,7 @@
 """Runs commands for thousands of steps, and checks that they use no more of the machine in the end.
 
-    python benchmarks/soak.py [--steps=5000] [--lines=100000] [--parts=training,predict,…] [--keep]
+    python benchmarks/soak.py [--steps=5000] [--lines=100000] [--parts=training,predict,…] [--keep] \\
+      [--results=NAME]
 
 Each part is a command on a tiny model. While it runs, the program counts the threads, the open files and the
 memory of all processes of the part, and the temporary files in its directory. It prints the values at 20 %,
@@ -29,8 +30,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
+import results  # noqa: E402
 import tiny  # noqa: E402  its model and its data
 
 # Seconds between samples, and the fewest samples that say something.
@@ -256,7 +258,7 @@ def text_of(name, value):
     return f"{value / _MEGABYTE:.1f} MB" if name == "memory" else f"{value:g}"
 
 
-def check(name, part, directory):
+def check(name, part, directory, recorder):
     """Runs a part and prints its lines of the table; returns whether it is flat."""
     begun = time.monotonic()
     samples, code, log = watch(part, directory)
@@ -269,10 +271,12 @@ def check(name, part, directory):
     wrong = grown(values, part.bounds)
     for counted, bound in part.bounds.items():
         found = [text_of(counted, values[counted][place]) for place in _PLACES]
+        recorder.add(part=name, counted=counted, bound=bound, **values[counted])
         mark = "GROWS" if counted in wrong else "flat"
         print(f"{name:13s} {counted:16s} " + "".join(f"{one:>11s}" for one in found)
               + f"{text_of(counted, bound):>12s}  {mark}", flush=True)
     print(f"{name:13s} {part.units} steps or lines, {seconds:.0f} s, {len(samples)} samples", flush=True)
+    recorder.add(part=name, units=part.units, seconds=seconds, samples=len(samples))
     return not wrong
 
 
@@ -283,7 +287,10 @@ def main():
     parser.add_argument("--lines", type=int, default=100000)
     parser.add_argument("--parts", default=",".join(NAMES), help="some of the default, with commas between")
     parser.add_argument("--keep", action="store_true", help="keep the files of the parts")
+    results.add_flag(parser)
     arguments = parser.parse_args()
+    recorder = results.Recorder(arguments.results, {**dict.fromkeys(_PLACES, "number, or bytes of memory"),
+                                                    "seconds": "s"})
     names = arguments.parts.split(",")
     if unknown := set(names) - set(NAMES):
         parser.error(f"--parts: there is no {', '.join(sorted(unknown))}, but {', '.join(NAMES)}")
@@ -291,7 +298,9 @@ def main():
     parts = Parts(directory, arguments.steps, arguments.lines)
     print(f"{'part':13s} {'counted':16s} " + "".join(f"{place:>11s}" for place in _PLACES)
           + f"{'may grow by':>12s}", flush=True)
-    flat = [check(name, getattr(parts, name)(), directory / "parts" / name) for name in names]
+    flat = [check(name, getattr(parts, name)(), directory / "parts" / name, recorder)
+            for name in names]
+    recorder.write()
     if arguments.keep:
         print(f"The files are in {directory}.")
     else:

@@ -1,7 +1,7 @@
 """Fine-tunes on SQuAD with several seeds: exact match, F1 and CPU seconds, beside Hugging Face's model.
 
     python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=0,1,2] \\
-      [--peer_python=python]
+      [--peer_python=python] [--results=NAME]
     python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses --peer_python=python
 
 Each seed is a run of run_squad.py as a user would start it, trimmed, on train-v1.1.json and dev-v1.1.json,
@@ -25,6 +25,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from absl import logging
 import numpy as np
+import results
 import tensorflow.compat.v1 as tf
 
 import bertlib.command_line  # noqa: F401  graph mode
@@ -41,6 +42,9 @@ ROOT = sys.path[0]
 RECIPE = {"max_seq_length": 256, "doc_stride": 128, "train_batch_size": 8, "learning_rate": 1e-4,
           "precision": "fp32"}
 MAX_QUERY_LENGTH, N_BEST_SIZE, MAX_ANSWER_LENGTH = 64, 20, 30
+UNITS = {"cpu": "CPU s", "loss": "", "peer_loss": "", "threshold": "", "exact_match": "%",
+         **{prefix + name: "%" for prefix in ("", "tuned_")
+            for name in ("exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")}}
 STEPS_AT_DROPOUT_0, TOLERANCE = 50, 1e-4
 
 
@@ -147,7 +151,7 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
         return cpu, dict(file)
 
 
-def losses_agree(task, python, seed=0):
+def losses_agree(task, python, recorder, seed=0):
     """Compares the losses at dropout 0; returns whether they agree."""
     with tempfile.TemporaryDirectory() as output_dir:
         model = model_config.find_installed_model()
@@ -170,6 +174,8 @@ def losses_agree(task, python, seed=0):
     difference = np.abs(ours - losses)
     print(f"SQuAD {task.version}, dropout 0: {len(ours)} losses, from {ours[0]:.5f} to {ours[-1]:.5f}; "
           f"largest difference {difference.max():.1e} at step {difference.argmax()}", flush=True)
+    for step, (one, other) in enumerate(zip(ours, losses)):
+        recorder.add(version=task.version, step=step, loss=float(one), peer_loss=float(other))
     return difference.max() < TOLERANCE
 
 
@@ -182,11 +188,11 @@ def run_seed(task, python, seed, output_dir, start):
             tf.train.latest_checkpoint(output_dir)).get_tensor("global_step").item()
         cpu, found = run_peer(python, output_dir, task.recipe, seed, steps, dropout=True)
         features = task.features()
-        results = [squad_answers.RawResult(feature.unique_id, start, end) for feature, start, end in zip(
+        raw = [squad_answers.RawResult(feature.unique_id, start, end) for feature, start, end in zip(
             features, found["start_logits"], found["end_logits"], strict=True)]
         paths = [os.path.join(output_dir, name) for name in ("predictions.json", "nbest_predictions.json",
                                                              "null_odds.json")]
-        squad_predictions.write_predictions(task.examples, features, results, N_BEST_SIZE, MAX_ANSWER_LENGTH,
+        squad_predictions.write_predictions(task.examples, features, raw, N_BEST_SIZE, MAX_ANSWER_LENGTH,
                                             True, *paths, version_2_with_negative=task.version_2)
         yield "Hugging Face", {**task.scores(output_dir), "cpu": cpu}
 
@@ -207,6 +213,7 @@ def main():
     parser.add_argument("--start", help="output directory of a training that the first version starts from")
     parser.add_argument("--peer_python", help="interpreter with torch and transformers")
     parser.add_argument("--losses", action="store_true", help="compare losses at dropout 0 instead")
+    results.add_flag(parser)
     for name, value in RECIPE.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     arguments = parser.parse_args()
@@ -216,8 +223,10 @@ def main():
     tasks = [Task(arguments.data_dir, version, {**{name: getattr(arguments, name) for name in RECIPE},
                                                 "num_train_epochs": float(epochs)})
              for version, epochs in zip(arguments.versions.split(","), arguments.num_train_epochs.split(","))]
+    recorder = results.Recorder(arguments.results, UNITS, [arguments.peer_python])
     if arguments.losses:
-        agree = [losses_agree(task, arguments.peer_python) for task in tasks]
+        agree = [losses_agree(task, arguments.peer_python, recorder) for task in tasks]
+        recorder.write()
         sys.exit(not all(agree))
     rows = collections.defaultdict(list)
     for seed in map(int, arguments.seeds.split(",")):
@@ -228,10 +237,12 @@ def main():
                 for program, figures in run_seed(task, arguments.peer_python, seed, output_dir, start):
                     rows[f"{task.version} mean {program}"].append(figures)
                     print_row(f"{task.version} seed {seed} {program}", figures)
+                    recorder.add(version=task.version, seed=seed, program=program, **figures)
                 start = output_dir
     for name, found in rows.items():
         print_row(name,
                   {figure: sum(figures[figure] for figures in found) / len(found) for figure in found[0]})
+    recorder.write()
 
 
 if __name__ == "__main__":

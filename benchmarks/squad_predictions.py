@@ -1,6 +1,6 @@
 """CPU seconds of run_squad.py between the logits and the files, compared with its whole evaluation.
 
-    python benchmarks/squad_predictions.py --do_eval=true [any flags of run_squad.py]
+    python benchmarks/squad_predictions.py --do_eval=true [--results=NAME] [any flags of run_squad.py]
 
 It runs run_squad.py with these flags in its own process, waits for all logits and then measures the rest: the
 search for the answers, the result files, the scores and the report. Exits with 1 if that is more than a tenth
@@ -13,6 +13,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import results
+
 from bertlib.command_line import launch
 
 from bertlib.runs import question_answering
@@ -22,12 +24,12 @@ ALLOWED_SHARE = 0.1
 
 
 class MeasuredEvaluation(question_answering.Evaluation):
-    """An evaluation with a clock that starts after the prediction."""
+    """An evaluation with a clock that starts after the prediction, and a `results.Recorder`."""
 
     def model_outputs(self, input_fn):
-        self.features, results = map(list, super().model_outputs(input_fn))
+        self.features, raw = map(list, super().model_outputs(input_fn))
         self.start = time.process_time()
-        return self.features, results
+        return self.features, raw
 
     def write(self, input_fn):
         super().write(input_fn)
@@ -37,6 +39,8 @@ class MeasuredEvaluation(question_answering.Evaluation):
         questions = len({feature.example_index for feature in self.features})
         print(f"{questions} questions, {len(self.features)} windows: {spent:.3f} of {whole:.3f} CPU s, "
               f"{share:.1%}", flush=True)
+        self.recorder.add(questions=questions, windows=len(self.features), search=spent, whole=whole)
+        self.recorder.write()
         if share > ALLOWED_SHARE:
             raise RuntimeError(f"More than {ALLOWED_SHARE:.0%} of the evaluation.")
 
@@ -44,6 +48,9 @@ class MeasuredEvaluation(question_answering.Evaluation):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    _, sys.argv[1:] = parser.parse_known_args()
+    results.add_flag(parser)
+    arguments, flags = parser.parse_known_args()
+    MeasuredEvaluation.recorder = results.Recorder(arguments.results, {"search": "CPU s", "whole": "CPU s"})
+    sys.argv[1:] = flags
     question_answering.Evaluation = MeasuredEvaluation
     launch.run(run_squad.main)

@@ -1,6 +1,7 @@
 """Fine-tuning of three kinds of head beside PyTorch's transformers: regression, classification and tagging.
 
-    python benchmarks/tasks.py --peer_python=PYTHON --glue_dir=$GLUE_DIR --conll_dir=$CONLL_DIR [--rounds=5]
+    python benchmarks/tasks.py --peer_python=PYTHON --glue_dir=$GLUE_DIR --conll_dir=$CONLL_DIR \\
+      [--rounds=5] [--results=NAME]
     python benchmarks/tasks.py --peer_python=PYTHON --glue_dir=$GLUE_DIR --tasks=STS-B,CoLA
 
 PYTHON has torch, transformers, scikit-learn, SciPy and seqeval. Both sides start at the installed model, have
@@ -19,6 +20,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import compare
+import results
 
 from bertlib.runs import model_config
 
@@ -93,8 +95,8 @@ class Task:
         else:
             output_dir = next(flag.partition("=")[2] for flag in command if flag.startswith("--output_dir="))
             with open(os.path.join(output_dir, "eval_results.txt"), encoding="utf-8") as lines:
-                results = dict(line.rstrip("\n").split(" = ", 1) for line in lines)
-            quality = {name: float(results[f"eval_{name}"]) for name in self.metrics}
+                values = dict(line.rstrip("\n").split(" = ", 1) for line in lines)
+            quality = {name: float(values[f"eval_{name}"]) for name in self.metrics}
         examples = self.steps * BATCH_SIZE
         return compare.Cost(found.cpu / examples, found.wall / examples, found.peak, quality)
 
@@ -130,14 +132,20 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--precisions", default="bf16,fp32", help="of which short runs find the fastest")
     parser.add_argument("--attention", default="sdpa,eager", help="kernels of the other side, likewise")
+    results.add_flag(parser)
     arguments = parser.parse_args()
+    metrics = {name: "" for *_, first, second in RECIPES.values() for name in (first, second)}
+    recorder = results.Recorder(arguments.results, {**compare.UNITS, **metrics}, [arguments.peer_python])
     print("| task | side and settings | metric, mean (each seed) | beside it | CPU s | peak GB | CPU ratio | "
           "memory ratio |\n" + "|---" * 8 + "|", flush=True)
     for name in arguments.tasks.split(","):
         with tempfile.TemporaryDirectory() as directory:
             work = Task(name, arguments, directory)
-            line = compare.compare(work, [compare.OURS, compare.HUGGING_FACE], arguments.rounds)
+            line = compare.compare(work, [compare.OURS, compare.HUGGING_FACE], arguments.rounds,
+                                   recorder)
+            recorder.add(work=name, examples_of_a_run=work.steps * BATCH_SIZE)
             print(table(work, line), flush=True)
+    recorder.write()
 
 
 if __name__ == "__main__":

@@ -199,6 +199,8 @@ def flags_of(script):
     files = [path, ROOT / "bertlib" / "commands" / path.name]
     trees = [tree_of(file) for file in (files if path.parent == ROOT else files[:1]) if file.exists()]
     own = set().union(*map(flags_defined_in, trees))
+    if "results.add_flag(" in path.read_text(encoding="utf-8"):
+        own |= flags_defined_in(tree_of(ROOT / "benchmarks" / "results.py"))
     if path.parent == ROOT:
         return own | shared_flags(trees)
     source = path.read_text(encoding="utf-8")

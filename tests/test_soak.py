@@ -35,7 +35,8 @@ def test_what_leaks_is_named(soak, leak, tmp_path, monkeypatch, capsys):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.replace("LEAK", LEAKS.get(leak, "")))
     part = soak.Part(str(program), {"do_train": True}, 160)
-    assert soak.check("part", part, tmp_path / "run") == (leak is None), capsys.readouterr().out
+    store = soak.results.Recorder(None, {})
+    assert soak.check("part", part, tmp_path / "run", store) == (leak is None), capsys.readouterr().out
     grows = [line for line in capsys.readouterr().out.splitlines() if line.endswith("GROWS")]
     assert len(grows) == (leak is not None) and all(leak in line for line in grows)
 
@@ -43,5 +44,6 @@ def test_what_leaks_is_named(soak, leak, tmp_path, monkeypatch, capsys):
 def test_a_program_that_fails_is_not_flat(soak, tmp_path, capsys):
     program = tmp_path / "program.py"
     program.write_text("raise SystemExit('no disk')")
-    assert not soak.check("part", soak.Part(str(program), {}, 1), tmp_path / "run")
+    store = soak.results.Recorder(None, {})
+    assert not soak.check("part", soak.Part(str(program), {}, 1), tmp_path / "run", store)
     assert "no disk" in capsys.readouterr().out

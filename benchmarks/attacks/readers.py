@@ -1,6 +1,6 @@
 """Compares what all readers of a user's file see in it: training, evaluation, predict.py, export, Predictor.
 
-    python benchmarks/attacks/readers.py [--count=2000] [--seed=0] [--only=N]
+    python benchmarks/attacks/readers.py [--count=2000] [--seed=0] [--only=N] [--results=NAME]
 
 Each case is a random .csv, .tsv, .jsonl or .conll file and the flags of a training on it; in about half of
 the cases one thing is spoiled. The readers have to see the same texts in the same lines, or to refuse the
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
 import tiny  # noqa: E402
 
@@ -442,11 +442,14 @@ def compare(numbers, seed, report=print):
 
 def main():
     """Prints what differs, and the counts."""
+    import results  # only here: tests import this module without benchmarks/ on their path
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=2000, help="files")
     parser.add_argument("--only", type=int, help="number of the case to repeat")
+    results.add_flag(parser)
     arguments = parser.parse_args()
+    recorder = results.Recorder(arguments.results, {})
     numbers, began = range(arguments.count), time.time()
     if arguments.only is not None:
         numbers = [arguments.only]
@@ -454,6 +457,9 @@ def main():
     bad, counts = compare(numbers, arguments.seed)
     for what, count in counts.most_common():
         print(f"  {count:5} {what}")
+        recorder.add(spoiled=what, files=count)
+    recorder.add(files=len(numbers), read_differently=bad)
+    recorder.write()
     print(f"{bad} of {len(numbers)} files of seed {arguments.seed} are read differently; "
           f"{time.time() - began:.0f} s.")
     sys.exit(bad > 0)

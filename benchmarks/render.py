@@ -1,0 +1,405 @@
+"""Writes the tables of docs/development, and its picture compare.svg, from benchmarks/results.
+
+    python benchmarks/render.py            after a result was added or changed
+    python benchmarks/render.py --check    changes nothing; exits with 1 if a table or the picture differs
+
+A table is the text between the lines `<!-- generated: NAME -->` and `<!-- end -->` of a page. NAME is a key
+of `TABLES`. Everything outside of these lines is written by hand.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import sys
+
+import drawing
+import results
+
+FOLDER = os.path.join(results.ROOT, "docs", "development")
+PAGES = ("benchmarks.md", "scaling.md")
+PICTURE = "compare.svg"
+OURS, PEER = "this project", "Hugging Face"
+_BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+# --- Values of results -----------------------------------------------------------------------------------
+
+
+def rows_of(result, **labels):
+    """The rounds with these labels."""
+    return [row for row in result.get("rounds", ()) if all(row.get(name) == value
+                                                          for name, value in labels.items())]
+
+
+def values_of(result, field, **labels):
+    """The values of a field, of the rounds that have it."""
+    return [row[field] for row in rows_of(result, **labels) if field in row]
+
+
+def mean_and_each(values, digits):
+    """A mean, and in brackets the value of each round, if there are several."""
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return f"{mean} ({', '.join(f'{value:.{digits}f}' for value in values)})" if len(values) > 1 else mean
+
+
+def comparison(result, work):
+    """Returns the medians and the ratios of a work of compare.py or tasks.py, as a dict.
+
+    A result without rounds of this kind has them in its summary.
+    """
+    for row in result.get("summary", ()):
+        if row["work"] == work:
+            return row
+    sides = {side: rows_of(result, work=work, side=side) for side in (OURS, PEER)}
+    ratios = {field: [one[field] / other[field] for one, other in zip(*sides.values())]
+              for field in ("cpu", "wall", "peak")}
+    medians = {prefix + field: statistics.median(row[field] for row in sides[side])
+               for prefix, side in (("", OURS), ("peer_", PEER)) for field in ("cpu", "peak")}
+    return {"work": work, **medians, "cpu_ratio": statistics.median(ratios["cpu"]),
+            "cpu_ratio_smallest": min(ratios["cpu"]), "cpu_ratio_largest": max(ratios["cpu"]),
+            "memory_ratio": statistics.median(ratios["peak"]),
+            "wall_ratio": statistics.median(ratios["wall"])}
+
+
+def run_seconds(result):
+    """The mean CPU seconds of the runs of a result, or None."""
+    seconds = values_of(result, "cpu") or [row["cpu"] for row in result.get("summary", ())]
+    return statistics.mean(seconds) if seconds else None
+
+
+def cpu_ratio(row):
+    """The ratio of CPU seconds, with the smallest and the largest of all rounds."""
+    return f"{row['cpu_ratio']:.2f} ({row['cpu_ratio_smallest']:.2f}–{row['cpu_ratio_largest']:.2f})"
+
+
+# --- Markdown --------------------------------------------------------------------------------------------
+
+
+def table(titles, rows):
+    """A table in Markdown."""
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in [titles, ["---"] * len(titles), *rows])
+
+
+def place(result):
+    """Says where and when a result was measured."""
+    about = result["machine"]
+    sets = ", ".join(name for name in about["instructions"] if name not in ("avx2", "fma"))
+    cores = f"{about['cores']} cores of " if about["cores"] else ""
+    words = [f"{cores}{about['cpu']}" + f" ({sets})" * bool(sets), result["date"], result.get("note")]
+    return "; ".join(word.rstrip(".") for word in words if word)
+
+
+def state(names):
+    """Says whether results were measured with the present scripts: "" if all were."""
+    repeated = [results.read(name)["repeated"] for name in names]
+    return "" if all(repeated) else "*partly repeated*" if any(repeated) else "*not repeated*"
+
+
+# --- Tables ----------------------------------------------------------------------------------------------
+
+WORKS = {"finetune": "MRPC, whole fine-tuning, installed model",
+         "step, fp32": "BERT-Base, training step, fp32", "step, bf16": "BERT-Base, training step, bf16",
+         "evaluate": "BERT-Base, evaluation", "predict": "BERT-Base, prediction"}
+
+
+def compare_table():
+    """CPU seconds and memory of five works."""
+    result, rows = results.read("compare"), []
+    for work, title in WORKS.items():
+        row = comparison(result, work)
+        rows.append([title, f"{row['cpu']:.4g}", f"{row['peer_cpu']:.4g}", cpu_ratio(row),
+                     f"{row['wall_ratio']:.2f}", f"{row['peak']:.2f}", f"{row['peer_peak']:.2f}",
+                     f"{row['memory_ratio']:.2f}"])
+    return table(["work", f"CPU s an example: {OURS}", PEER, "ratio (smallest–largest)", "ratio of wall time",
+                  f"peak memory, GB: {OURS}", PEER, "ratio"], rows)
+
+
+def mrpc_table():
+    """Quality on MRPC, program by program."""
+    programs = {"mrpc_fp32": "this project, fp32", "mrpc_bf16": "this project, bf16",
+                "mrpc_hugging_face_fp32": "Hugging Face, fp32",
+                "mrpc_hugging_face_bf16": "Hugging Face, bf16",
+                "mrpc_published_code": "google-research/bert, TensorFlow 2.15, fp32"}
+    rows = []
+    for name, program in programs.items():
+        result = results.read(name)
+        seconds = run_seconds(result)
+        quality = [values_of(result, metric) for metric in ("accuracy", "f1")]
+        rows.append([program, *(mean_and_each(values, 4) if values else "" for values in quality),
+                     f"{seconds:,.0f}" if seconds else ""])
+    return table(["program", "accuracy: mean (seeds 0, 1, 2)", "F1", "CPU s"], rows)
+
+
+def sample_line():
+    """The sample that `make mrpc` trains on."""
+    texts = []
+    for name, seeds in (("sample_one_seed", "seed 0"), ("sample", "five seeds")):
+        result = results.read(name)
+        trained = [row for row in result["rounds"] if "seed" in row]
+        accuracy, matthews, cpu = (values_of({"rounds": trained}, field)
+                                   for field in ("accuracy", "matthews", "cpu"))
+        mark = "" if result["repeated"] else " (*not repeated*)"
+        texts.append(f"{seeds}: accuracy {mean_and_each(accuracy, 2)}, Matthews "
+                     f"{statistics.mean(matthews):.4f}, {statistics.mean(cpu):.0f} CPU s{mark}")
+    return f"`make mrpc` on the 100 pairs of the sample's dev, {'; '.join(texts)}."
+
+
+def tasks_table():
+    """Quality and costs of three tasks."""
+    result, rows = results.read("tasks"), []
+    metrics = {"STS-B": ("pearson", "STS-B, 1 epoch, Pearson"),
+               "CoLA": ("matthews", "CoLA, 2 epochs, Matthews"),
+               "CoNLL-2003": ("f1", "CoNLL-2003, 2 epochs, F1")}
+    for work, (metric, title) in metrics.items():
+        row, quality = comparison(result, work), [
+            mean_and_each(values_of(result, metric, work=work, side=side), 3) for side in (OURS, PEER)]
+        counts = values_of(result, "examples_of_a_run", work=work) or [1]  # a copied figure is of a whole run
+        cpu = [f"{row[field] * counts[0]:.0f}" for field in ("cpu", "peer_cpu")]
+        rows.append([title, *quality, ", ".join(cpu), cpu_ratio(row),
+                     f"{row['peak']:.2f}, {row['peer_peak']:.2f}", f"{row['memory_ratio']:.2f}"])
+    return table(["task and metric", "this project: mean (seeds 0 to 4)", PEER, "CPU s a run, both", "ratio",
+                  "peak GB, both", "ratio"], rows)
+
+
+def squad_table():
+    """Exact match and F1."""
+    result, rows = results.read("squad"), []
+    for version, exact in (("1.1", "exact_match"), ("2.0", "exact")):
+        for program in ("run_squad.py", PEER):
+            figures = [values_of(result, field, version=version, program=program)
+                       for field in (exact, "f1", "tuned_exact", "tuned_f1")]
+            rows.append([version, program, *(mean_and_each(some, 2) if some else "" for some in figures)])
+    return table(["SQuAD", "program", "exact match: mean (seeds 0, 1, 2)", "F1",
+                  "with the best null threshold: exact match", "F1"], rows)
+
+
+def serving_table():
+    """Answers of a trained classifier."""
+    result, alone = results.read("serving"), results.read("serving_this_project")
+    fields = {"load and first answer, CPU ms": "loading and the first answer, CPU ms",
+              "a call, CPU ms": "a call with one pair, CPU ms",
+              "an answer of many, CPU ms": "a pair of a thousand, batches of 32, CPU ms",
+              "peak": "peak memory, GB"}
+
+    def median(side, field, which):
+        copied = [row[field] for row in which.get("summary", ()) if row["side"] == side]
+        return statistics.median(copied or values_of(which, field, side=side))
+
+    rows = []
+    for field, title in fields.items():
+        ours, theirs = (median(side, field, result) for side in (OURS, PEER))
+        again = median(OURS, field, alone)
+        rows.append([title, f"{ours:.4g}", f"{theirs:.4g}", f"{ours / theirs:.2f}", f"{again:.4g}"])
+    return table(["answers", OURS, PEER, "ratio of the medians", "this project alone, repeated"], rows)
+
+
+def card_table():
+    """The largest batch on a card of 12 GB."""
+    published, simulated = results.read("memory_measured_by_its_authors"), results.read("published_memory")
+    lengths = sorted(set(values_of(simulated, "length")))
+    programs = dict.fromkeys(values_of(simulated, "program"))
+
+    def cells(result, program):
+        return [values_of(result, "largest_batch", length=length, program=program)[0] for length in lengths]
+
+    rows = [["published code, measured by its authors on a GPU", *cells(published, "published code")],
+            *([f"{program}, simulated", *cells(simulated, program)] for program in programs)]
+    return table(["BERT-Base, sequence length", *lengths], rows)
+
+
+def planner_line():
+    """Predicted and measured memory on CPU."""
+    texts = [f"`{row['recompute']}` {row['predicted']:,.0f} and {row['measured']:,.0f} MB "
+             f"(ratio {row['predicted'] / row['measured']:.2f})"
+             for row in results.read("memory_on_cpu")["rounds"]]
+    mark = state(["memory_on_cpu"])
+    return ("Activations of three training steps on CPU, predicted and measured (oneDNN off): "
+            f"{', '.join(texts)}{f'; {mark}' * bool(mark)}.")
+
+
+def memory_table():
+    """What micro-batches and recomputation save, and take."""
+    split = results.read("accumulation")["rounds"]
+    rows = [[f"batch of 32, micro-batches: {row['micro_batches']}", f"{row['cpu'] / split[0]['cpu']:.2f}",
+             f"{row['peak']:.2f} GB, all memory", "" if row is split[0] else f"{row['distance']:.1e}"]
+            for row in split if row["micro_batches"] in (1, 4, 32)]
+    seconds, memory = results.read("recompute_seconds"), results.read("recompute_memory")
+    for row in memory["rounds"]:
+        pairs = zip(values_of(seconds, "cpu", mode=row["mode"]), values_of(seconds, "cpu", mode="none"))
+        ratio = statistics.median(one / other for one, other in pairs)
+        rows.append([f"`--recompute={row['mode']}`", f"{ratio:.2f}",
+                     f"{row['activations']:,.0f} MiB of activations", ""])
+    return table(["micro-batches or recomputation", "CPU s, relative", "memory",
+                  "difference of the weights"], rows)
+
+
+def input_table():
+    """Costs of the input, from texts to batches, as most trainings have it."""
+    features, data = results.read("featurization"), results.read("pretraining_data")
+    rows = [[f"reading a step of 32 examples of MRPC: {row['way']}", f"{row['cpu']:.2f} CPU ms"]
+            for row in results.read("input_pipeline")["rounds"]
+            if row["way"].endswith(("default)", "by tokens"))]
+    for step, title in (("tokens", "text to tokens"), ("text pair to serialized", "text pairs to records")):
+        found = rows_of(features, step=step)
+        plain, fast = (min(row[field] for row in found) for field in ("plain", "remembered"))
+        ratio = statistics.median(row["plain"] / row["remembered"] for row in found)
+        rows.append([f"MRPC and CoLA, {title}: each word tokenized once, compared with each time",
+                     f"{fast:.2f}, {plain:.2f} CPU s; {ratio:.1f} times as fast"])
+    if "summary" in data:
+        row = data["summary"][0]
+    else:
+        ratios = [one["plain"] / one["streamed"] for one in data["rounds"] if "plain" in one]
+        row = {"ratio": statistics.median(ratios), **{field: min(values_of(data, field))
+                                                      for field in ("plain", "streamed")}}
+    rows.append(["pre-training data, compared with the published algorithm",
+                 f"{row['streamed']:.2f}, {row['plain']:.2f} CPU s; {row['ratio']:.1f} times as fast"])
+    learned = results.read("pretraining")
+    rows.append(["`make pretrain`, 1,500 steps of 32: masked words that are right, by step", ", ".join(
+        f"{row['step']}: {row['accuracy']:.1%}" for row in learned["rounds"])])
+    return table(["work", "result"], rows)
+
+
+def replica_rows(result):
+    """Returns the medians and the ratios of benchmarks/replicas.py: a list of dicts, one for each setting."""
+    if "summary" in result:
+        return result["summary"]
+    rows = []
+    for count, dtype in dict.fromkeys((row["replicas"], row["dtype"]) for row in result["rounds"]
+                                      if row["kind"] == "sums"):
+        alone, apart = (rows_of(result, replicas=count, kind=kind) for kind in ("alone", "apart"))
+        rest, sums, bare, one = (rows_of(result, replicas=count, dtype=dtype, kind=kind)
+                                 for kind in ("none", "sums", "bare", "bare one"))
+
+        def over(less, sums=sums, rest=rest):
+            return statistics.median((all_["cpu"] - without["cpu"]) / other["cpu"]
+                                     for all_, without, other in zip(sums, rest, less))
+
+        medians = {field: statistics.median(row[field] for row in sums)
+                   for field in ("cpu", "wall", "waiting", "sent")}
+        rows.append({"setting": f"{count} replicas, {dtype}", **medians, **{
+            name: statistics.median(row["cpu"] / base["cpu"] for row, base in zip(some, alone))
+            for name, some in (("outside_of_sums", rest), ("apart", apart))},
+            "sums": over(bare), "sums_as_one_tensor": over(one)})
+    return rows
+
+
+def replicas_table():
+    """Costs of a step of replicas."""
+    fields = {"cpu": ".2f", "wall": ".2f", "waiting": ".2f", "sent": ".0f", "outside_of_sums": ".3f",
+              "apart": ".3f", "sums": ".2f", "sums_as_one_tensor": ".2f"}
+    rows = [[row["setting"], *(f"{row[field]:{form}}" if field in row else ""
+                               for field, form in fields.items())]
+            for row in replica_rows(results.read("replicas"))]
+    return table(["replicas × micro-batches", "CPU s in a step, all processes", "wall s", "waiting s",
+                  "MB sent", "rest / accumulation", "rest / accumulation without exchange",
+                  "sums / bare all-reduce", "sums / one tensor"], rows)
+
+
+def origins_table():
+    """How each table was measured."""
+    rows = []
+    for name, (_, files) in TABLES.items():
+        entries = []
+        for result in map(results.read, files):
+            mark = "" if result["repeated"] else "; *not repeated*"
+            entries.append(f"`{result['command']}` ({place(result)}{mark})")
+        if files and name != "replicas":  # on another page
+            rows.append([name, "; ".join(entries)])
+    return table(["table", "command, machine and date"], rows)
+
+
+# {name in a page: (function that returns the text, results that it is made of)}
+TABLES = {
+    "compare": (compare_table, ["compare"]),
+    "serving": (serving_table, ["serving", "serving_this_project"]),
+    "mrpc": (mrpc_table, ["mrpc_fp32", "mrpc_bf16", "mrpc_hugging_face_fp32", "mrpc_hugging_face_bf16",
+                          "mrpc_published_code"]),
+    "sample": (sample_line, ["sample_one_seed", "sample"]),
+    "tasks": (tasks_table, ["tasks"]),
+    "squad": (squad_table, ["squad"]),
+    "card": (card_table, ["memory_measured_by_its_authors", "published_memory"]),
+    "planner": (planner_line, ["memory_on_cpu"]),
+    "memory": (memory_table, ["accumulation", "recompute_seconds", "recompute_memory"]),
+    "input": (input_table, ["input_pipeline", "featurization", "pretraining_data", "pretraining"]),
+    "replicas": (replicas_table, ["replicas"]),
+    "origins": (origins_table, [])}
+
+
+# --- The picture -----------------------------------------------------------------------------------------
+
+
+def picture():
+    """Returns the comparison as SVG: CPU seconds, peak memory, and the largest batch on a card."""
+    compared = {work: comparison(results.read("compare"), work) for work in WORKS}
+    runs = []
+    for name, side in (("mrpc_bf16", OURS), ("mrpc_fp32", OURS), ("mrpc_hugging_face_bf16", PEER),
+                       ("mrpc_published_code", drawing.PUBLISHED)):
+        seconds = run_seconds(results.read(name))
+        runs.append((side, seconds, f"{seconds:,.0f} s ({'bf16' if 'bf16' in name else 'fp32'})"))
+    speed, memory = [("MRPC, whole fine-tuning", runs)], []
+    for work, title in WORKS.items():
+        row = compared[work]
+        if work == "finetune":
+            title = "MRPC, whole fine-tuning, bf16"
+        else:
+            speed.append((title, [(OURS, row["cpu"], f"{row['cpu']:.4g} s an example"),
+                                  (PEER, row["peer_cpu"], f"{row['peer_cpu']:.4g} s an example")]))
+        memory.append((title, [(OURS, row["peak"], f"{row['peak']:.2f} GB"),
+                               (PEER, row["peer_peak"], f"{row['peer_peak']:.2f} GB")]))
+    authors, simulated = results.read("memory_measured_by_its_authors"), results.read("published_memory")
+    card = []
+    for length in sorted(set(values_of(simulated, "length")))[-2:]:
+        measured = values_of(authors, "largest_batch", length=length)[0]
+        ours = values_of(simulated, "largest_batch", length=length,
+                         program="this project, --recompute=layers")[0]
+        card.append((f"{length} tokens", [(OURS, ours, f"{ours} (simulated, recomputed)"), (
+            drawing.PUBLISHED, measured, f"{measured} (measured by its authors)")]))
+    return drawing.bar_panels([
+        ("CPU seconds: less is better", speed), ("Peak memory: less is better", memory),
+        ("Largest batch of BERT-Base on a 12 GB card: more is better", card)])
+
+
+# --- Pages -----------------------------------------------------------------------------------------------
+
+
+def rendered(page):
+    """Returns the text of a page with its tables as the results have them.
+
+    Raises:
+      ValueError: a name in the page is no key of `TABLES`.
+    """
+    def block(match):
+        if match[2] not in TABLES:
+            raise ValueError(f"<!-- generated: {match[2]} -->: unknown table. Known are {', '.join(TABLES)}.")
+        function, files = TABLES[match[2]]
+        text, mark = function(), state(files)
+        if mark and text.startswith("| "):
+            text = f"| {mark}: {text[2:]}"  # in the first title
+        return f"{match[1]}{text}\n{match[3]}"
+
+    return _BLOCK.sub(block, page)
+
+
+def main():
+    """Writes the pages and the picture, or checks them."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if they differ")
+    check, stale = parser.parse_args().check, []
+    for name in (*PAGES, PICTURE):
+        path = os.path.join(FOLDER, name)
+        with open(path, encoding="utf-8") as reader:
+            before = reader.read()
+        after = picture() if name == PICTURE else rendered(before)
+        if before != after:
+            stale.append(name)
+            if not check:
+                with open(path, "w", encoding="utf-8") as writer:
+                    writer.write(after)
+    print(f"{'Not current' if check else 'Written'}: {', '.join(stale) or 'nothing'}")
+    sys.exit(check and bool(stale))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Results of a benchmark as a file: benchmarks/results/NAME.json.
+
+A benchmark that gets --results=NAME stores every round there. Without the flag it only prints. A stored
+result is never overwritten: remove the old file first, or choose another name. benchmarks/render.py makes the
+tables of the pages in docs/ from these files.
+
+A file has these fields:
+
+    command       the command line; of paths outside of the repository only the last part
+    commit        of the repository, when the benchmark began
+    clean         whether the working tree equalled that commit; benchmarks/results does not count
+    date          in UTC, when the benchmark began
+    machine       CPU, instruction sets, number of cores, memory in GB
+    versions      {package: version}
+    units         {name of a value: its unit}; "" for a value without a unit
+    rounds        list of {name: value}, one for each round, seed or configuration
+    summary       list of {name: value}, only where the rounds were not recorded
+    repeated      false for figures that were copied from an earlier page; "recorded" then names that page
+"""
+
+import contextlib
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DIRECTORY = os.path.join(ROOT, "benchmarks", "results")
+FIELDS = {"command", "date", "machine", "versions", "units", "repeated"}
+# Instruction sets that the kernels of TensorFlow, oneDNN and this project choose between.
+INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16",
+                "asimd", "bf16")
+PACKAGES = ("tensorflow", "numpy")
+PEER_PACKAGES = ("torch", "transformers", "tf-models-official")
+
+
+class Recorder:
+    """Collects the rounds of a benchmark, and writes them at its end.
+
+    Example:
+      recorder = results.Recorder(arguments.results, {"accuracy": "", "cpu": "s"})
+      recorder.add(seed=0, accuracy=0.88, cpu=118.2)
+      recorder.write()
+    """
+
+    def __init__(self, name, units, peers=()):
+        """Begins a benchmark.
+
+        Args:
+          name: of the file, without directory and ".json". If it is None or empty, nothing is written.
+          units: {name of a value: its unit}.
+          peers: interpreters of other programs in the comparison, whose versions are recorded, too.
+            None and empty ones are skipped.
+
+        Raises:
+          SystemExit: the name is no file name, or such a result is stored already.
+        """
+        self._name, self._rounds = name, []
+        if not name:
+            return
+        if not re.fullmatch(r"[\w-]+", name):
+            raise SystemExit(f"--results={name}: a name has letters, digits, _ and - only.")
+        if os.path.exists(path_of(name)):
+            raise SystemExit(f"--results={name}: {os.path.relpath(path_of(name))} exists. Remove this file "
+                             "first, or choose another name.")
+        commit, clean = commit_of_tree()
+        self._result = {"command": command_line(), "commit": commit, "clean": clean,
+                        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+                        "machine": machine(), "versions": versions(peers), "repeated": True, "units": units}
+
+    def add(self, **values):
+        """Adds a round: its labels, such as the seed, and its values."""
+        self._rounds.append(values)
+
+    def write(self):
+        """Writes the file, aside first, and says so."""
+        if self._name:
+            write(self._name, {**self._result, "rounds": self._rounds})
+            print(f"Stored: {os.path.relpath(path_of(self._name))}", file=sys.stderr)
+
+
+def add_flag(parser):
+    """Adds --results to an `argparse.ArgumentParser`."""
+    parser.add_argument("--results", metavar="NAME",
+                        help="store every round as benchmarks/results/NAME.json; an existing file is never "
+                        "overwritten")
+
+
+# --- Files -----------------------------------------------------------------------------------------------
+
+
+def path_of(name):
+    """The file of a result."""
+    return os.path.join(DIRECTORY, f"{name}.json")
+
+
+def write(name, result):
+    """Writes a result, one round on each line; aside first, then renamed."""
+    os.makedirs(DIRECTORY, exist_ok=True)
+    fields = [f" {json.dumps(field)}: {_lines(value)}" for field, value in result.items()]
+    aside = f"{path_of(name)}.partial"
+    with open(aside, "w", encoding="utf-8") as writer:
+        writer.write("{\n" + ",\n".join(fields) + "\n}\n")
+    os.replace(aside, path_of(name))
+
+
+def _lines(value):
+    """A value as JSON; a list of rounds with a line for each."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(f"  {json.dumps(entry, ensure_ascii=False)}" for entry in value) + "\n ]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def read(name):
+    """Reads a stored result as a dict.
+
+    Raises:
+      ValueError: a field is missing.
+    """
+    with open(path_of(name), encoding="utf-8") as reader:
+        result = json.load(reader)
+    missing = FIELDS - set(result)
+    if missing or not (result.get("rounds") or result.get("summary")):
+        raise ValueError(f"{path_of(name)}: without {', '.join(sorted(missing)) or 'rounds'}.")
+    return result
+
+
+# --- Surroundings ----------------------------------------------------------------------------------------
+
+
+def command_line():
+    """The command that runs now, as a user would type it in the root of the repository."""
+    script = os.path.relpath(os.path.abspath(sys.argv[0]), ROOT)
+    return " ".join(["python", script, *(shlex.quote(_short(word)) for word in sys.argv[1:])])
+
+
+def _short(word):
+    """An argument; of an absolute path outside of the repository only the last part, since directories say
+    nothing on another machine."""
+    flag, equals, value = word.rpartition("=")
+    if not os.path.isabs(value):
+        return word
+    inside = os.path.relpath(value, ROOT)
+    return f"{flag}{equals}{os.path.basename(value.rstrip('/')) if inside.startswith('..') else inside}"
+
+
+def describe(about, installed):
+    """Returns a machine and its versions in words.
+
+    Args:
+      about: see `machine`.
+      installed: see `versions`.
+    """
+    packages = ", ".join(f"{name.title() if name == 'python' else name} {version}"
+                         for name, version in installed.items())
+    return f"{about['cores']} cores of {about['cpu']}, {about['memory_gb']:.0f} GB; {packages}"
+
+
+def commit_of_tree():
+    """Returns (hash of the commit, whether the working tree equals it); (None, None) without git."""
+    def git(*words):
+        return subprocess.run(["git", "-C", ROOT, *words], check=True, capture_output=True,
+                              encoding="utf-8").stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD"), not git("status", "--porcelain", "--", ".", ":!benchmarks/results")
+    except (OSError, subprocess.CalledProcessError):
+        return None, None
+
+
+def machine():
+    """Returns the CPU, its instruction sets, the number of usable cores and the memory in GB."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            about = dict(re.findall(r"^(model name|flags|Features)\s*: (.*)$", lines.read(), re.MULTILINE))
+    except OSError:
+        about = {}
+    flags = about.get("flags", about.get("Features", "")).split()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return {"cpu": about.get("model name", platform.machine()),
+            "instructions": [flag for flag in INSTRUCTIONS if flag in flags],
+            "cores": len(os.sched_getaffinity(0)), "memory_gb": round(memory, 1)}
+
+
+def versions(peers=()):
+    """Returns {package: version}: Python, TensorFlow and NumPy, and the packages of the peers.
+
+    Args:
+      peers: their interpreters. None and empty ones are skipped.
+    """
+    found = {"python": platform.python_version(), **_installed(PACKAGES)}
+    code = f"import results, json; print(json.dumps(results._installed({PEER_PACKAGES!r})))"
+    for python in filter(None, peers):
+        done = subprocess.run([python, "-c", code], check=True, capture_output=True, encoding="utf-8",
+                              cwd=os.path.dirname(os.path.abspath(__file__)))
+        found.update(json.loads(done.stdout))
+    return found
+
+
+def _installed(packages):
+    """Returns {package: version} of those that are installed here."""
+    found = {}
+    for name in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found

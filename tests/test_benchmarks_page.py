@@ -1,0 +1,137 @@
+"""Tables and the picture of docs/development are those that the files in benchmarks/results give."""
+
+import json
+import re
+import sys
+
+import pytest
+from test_docs import ROOT
+
+sys.path.append(str(ROOT / "benchmarks"))
+import render  # noqa: E402
+import results  # noqa: E402
+
+FOLDER = ROOT / "docs" / "development"
+STORED = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    """An empty directory of results."""
+    monkeypatch.setattr(results, "DIRECTORY", str(tmp_path / "results"))
+    return tmp_path / "results"
+
+
+def text_of(name):
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", render.PAGES)
+def test_tables_are_those_of_the_results(name):
+    page = text_of(name)
+    assert "<!-- generated: " in page
+    assert render.rendered(page) == page, "Run `python benchmarks/render.py`."
+
+
+def test_the_picture_is_that_of_the_results():
+    assert render.picture() == text_of(render.PICTURE), "Run `python benchmarks/render.py`."
+
+
+def test_the_page_is_short():
+    assert len(text_of("benchmarks.md").splitlines()) <= 150
+
+
+def test_a_changed_cell_and_a_changed_result_are_seen(monkeypatch):
+    page = text_of("benchmarks.md")
+    changed = re.sub(r"(?<=<!-- generated: compare -->\n)(.*?)0\.44", r"\g<1>0.43", page, count=1, flags=re.S)
+    assert changed != page and render.rendered(changed) == page
+    read = results.read
+
+    def another(name):
+        result = read(name)
+        for row in result.get("summary", []):
+            row.update(peak=9.99)
+        return result
+
+    monkeypatch.setattr(results, "read", another)
+    assert "9.99" in render.rendered(page) and "9.99 GB" in render.picture()
+
+
+def test_an_unknown_table_is_refused():
+    with pytest.raises(ValueError, match="generated: speed -->: unknown table"):
+        render.rendered("<!-- generated: speed -->\n<!-- end -->")
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_a_stored_result_is_whole(path):
+    result = results.read(path.stem)
+    numbers = {name for row in [*result.get("rounds", []), *result.get("summary", [])]
+               for name, value in row.items() if isinstance(value, float)}
+    assert numbers <= set(result["units"])
+    if result["repeated"]:
+        assert re.fullmatch(r"[0-9a-f]{40}", result["commit"]) and isinstance(result["clean"], bool)
+        assert result["rounds"] and f"--results={path.stem}" in result["command"]
+    else:
+        assert result["recorded"]
+    assert not re.search(r"(?<![\w$.*])/\w+/\w", path.read_text(encoding="utf-8")), "a path of one machine"
+
+
+# --- benchmarks/results.py -------------------------------------------------------------------------------
+
+
+def test_a_result_has_every_round(directory, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmarks/sample.py", "--seeds=2", "--data_dir=/home/me/MRPC"])
+    recorder = results.Recorder("try", {"cpu": "CPU s"}, peers=[None, sys.executable])
+    recorder.add(seed=0, cpu=1.5)
+    recorder.add(seed=1, cpu=2.5)
+    assert not directory.exists()
+    recorder.write()
+    assert "try.json" in capsys.readouterr().err
+    assert [path.name for path in directory.iterdir()] == ["try.json"]
+    found = results.read("try")
+    assert found == json.loads((directory / "try.json").read_text())
+    assert found["rounds"] == [{"seed": 0, "cpu": 1.5}, {"seed": 1, "cpu": 2.5}]
+    assert found["command"].endswith("sample.py --seeds=2 --data_dir=MRPC") and found["repeated"]
+    assert found["machine"]["cores"] > 0 and found["machine"]["memory_gb"] > 0
+    assert set(found["versions"]) >= {"python", "tensorflow", "numpy"}
+
+
+def test_nothing_is_overwritten(directory):
+    directory.mkdir()
+    (directory / "mrpc.json").write_text("{}")
+    with pytest.raises(SystemExit, match=r"--results=mrpc: .*mrpc\.json exists\. Remove this file"):
+        results.Recorder("mrpc", {})
+    with pytest.raises(SystemExit, match="--results=../mrpc: a name has letters"):
+        results.Recorder("../mrpc", {})
+
+
+def test_without_a_name_nothing_is_written(directory):
+    recorder = results.Recorder(None, {})
+    recorder.add(seed=0)
+    recorder.write()
+    assert not directory.exists()
+
+
+def test_an_incomplete_result_is_refused(directory):
+    directory.mkdir()
+    (directory / "half.json").write_text('{"rounds": [{}], "units": {}}')
+    with pytest.raises(ValueError, match="half.json: without command, date, machine, repeated, versions"):
+        results.read("half")
+
+
+def test_ratios_are_of_the_same_round():
+    rounds = [{"work": "step", "side": side, "cpu": cpu, "wall": cpu, "peak": 2.0 * cpu}
+              for side, values in ((render.OURS, (1.0, 3.0, 2.0)), (render.PEER, (2.0, 4.0, 8.0)))
+              for cpu in values]
+    row = render.comparison({"rounds": rounds}, "step")
+    assert (row["cpu"], row["peer_cpu"], row["peak"]) == (2.0, 4.0, 4.0)
+    assert (row["cpu_ratio"], row["cpu_ratio_smallest"], row["cpu_ratio_largest"]) == (0.5, 0.25, 0.75)
+
+
+def test_costs_of_replicas_are_compared_with_one_process():
+    cpu = {"alone": 2.0, "apart": 2.5, "none": 3.0, "sums": 4.0, "bare": 2.0, "bare one": 0.5}
+    rounds = [{"replicas": 2, "kind": kind, "dtype": "fp32", "cpu": seconds, "wall": 1.0, "waiting": 0.5,
+               "sent": 8.0} for kind, seconds in cpu.items()]
+    row, = render.replica_rows({"rounds": rounds})
+    assert row["outside_of_sums"] == 1.5 and row["apart"] == 1.25
+    assert row["sums"] == 0.5 and row["sums_as_one_tensor"] == 2.0
