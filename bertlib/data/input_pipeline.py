@@ -396,6 +396,8 @@ def restore_file_order(results):
             turn += 1
 
 
+# AutoGraph would convert the functions of the pipeline, which need no conversion: a second of CPU time.
+@tf.autograph.experimental.do_not_convert
 def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(),
                    num_threads=None, trim=(), unequal_micro_batches=False):
     """Returns a dataset of batches {name: tensor [B, …]} from TFRecord files; int64 fields become int32.
