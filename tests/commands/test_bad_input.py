@@ -700,5 +700,5 @@ def test_a_wrong_byte_in_records_is_found(records):
 
 
 def test_records_of_another_sequence_length(records):
-    with pytest.raises(ValueError, match="input_ids has 4 int64 values .* not 5. .* another sequence length"):
+    with pytest.raises(ValueError, match="input_ids has 4 int64 values, not 5. .* another sequence length"):
         read_records(records, seq_length=5)
