@@ -6,7 +6,7 @@ import re
 from mkdocs.structure import files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PAGES = ["CHANGELOG.md", "tf1/README.md"]
+PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tf1/README.md"]
 # The path of their copies in the site: a relative link between docs/ and the root has one folder less in it.
 FOLDER = "files"
 

@@ -12,7 +12,7 @@ import test_rooms
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 INDEX = ROOT / "docs" / "index.md"
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HOUSE = ROOT / "docs" / "development" / "house.md"
 OF_TF1 = ROOT / "tf1" / "README.md"
 COMMANDS = {f"{name}.py" for name in test_rooms.PUBLISHED_COMMANDS | test_rooms.OUR_COMMANDS}
