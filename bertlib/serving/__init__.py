@@ -1,7 +1,9 @@
-"""Answers of trained models: loaded once, from Python or, by `predict.py`, line by line.
+"""Loads a trained model and answers questions with it from Python. `predict.py` does the same for files.
 
-    predictor = bertlib.serving.load("output/mrpc")
-    predictor("It rains.", "There is rain.")["label"]
+    from bertlib import serving
+
+    with serving.load("output/mrpc") as predictor:  # written by `make mrpc`
+        print(predictor("It rains.", "There is rain.")["label"])
 """
 
 import os
@@ -16,20 +18,39 @@ from bertlib.serving.predictor import BATCH_SIZE, Predictor
 
 def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: str = "fp32",
          batch_size: int = BATCH_SIZE, group: Group | None = None) -> Predictor:
-    """Loads a model that answers.
+    """Loads a trained model.
 
     Args:
-      model_dir: output directory of a training.
-      task: a key of `TASKS`, if another than what the model was trained for; None for that.
-      precision: what the encoder computes in: "fp32" or "bf16".
-      batch_size: texts, or windows of long ones, that the model gets at a time.
-      group: a `replica_group.Group` whose replicas share the batches, or None; see `Predictor`.
+      model_dir: output directory of a training, such as "output/mrpc".
+      task: "vectors" for the vector of a text, which every model can compute. None for the task that the
+        model was trained for, which is a key of `bertlib.serving.TASKS`.
+      precision: number format of the encoder's computations, "fp32" or "bf16".
+      batch_size: largest number of texts that are computed at a time. Each window of a long text counts as
+        one text.
+      group: the `replica_group.Group` of the replicas that share the batches; None without replicas. See
+        `Predictor`.
 
     Returns:
-      a `Predictor`, which may be called from several threads.
+      the model, ready to answer. Call `close`, or use it in a `with` statement, to free its memory.
 
     Raises:
-      ValueError, OSError: there is no such model, it does not do that task, or its files are damaged.
+      NotADirectoryError: `model_dir` does not exist or is not a directory.
+      ValueError: a file of the training is missing or damaged, or the model cannot do `task`.
+      OSError: a file cannot be read.
+
+    Examples:
+      `make mrpc` trains the model that answers here.
+
+      >>> from bertlib import serving
+      >>> with serving.load("output/mrpc") as predictor:
+      ...     answer = predictor("The cat sleeps.", "A cat is sleeping.")
+      >>> sorted(answer)
+      ['label', 'probabilities']
+
+      >>> with serving.load("output/mrpc", task="vectors") as predictor:
+      ...     vector = predictor("The cat sleeps.")["vector"]
+      >>> len(vector)  # hidden_size of the default model
+      384
     """
     directory = model_directory.read(os.fspath(model_dir))
     step = StepConfig(precision=precision,

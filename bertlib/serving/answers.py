@@ -1,13 +1,16 @@
-"""From what is asked to what the model is fed, and from its outputs to answers: a class for each task.
+"""Converts questions to inputs of the model, and outputs of the model to answers: one class for each task.
 
-A task's class has
+The class of a task has
 
-    fields                    names of what is asked about; `required` of them have to be there
+    fields                    names of the texts of a question, such as ("text_a", "text_b")
+    required                  number of these texts that a question has to have, from the first on
     head                      see `bertlib.tasks.head`
     extra_inputs              see `session.LoadedModel`
-    windows(*values)          the values of the fields → a list of rows that the model is fed, each
-                              {name: list of int}, and what `answer` needs of them besides
-    answer(outputs, context)  the model's outputs of each window → the answer, a dict that JSON can hold
+    windows(*values)          takes the values of the fields; returns (rows, details): for each window the
+                              inputs of the model, {name: list of int}, and the data that `answer` needs in
+                              addition
+    answer(outputs, details)  takes the model's outputs of each window; returns the answer, a dict that can
+                              be written as JSON
 """
 
 import os
@@ -32,7 +35,7 @@ _DIGITS = 6
 
 
 def _number(value):
-    """A float as it is written: six decimals."""
+    """Returns a float rounded to six decimals, as answers contain it."""
     return round(float(value), _DIGITS)
 
 
@@ -45,14 +48,19 @@ def _text(name, value):
 
 
 class _Texts:
-    """One or two texts, as in the training. What is too long becomes windows if it did in the training, else
-    it is cut."""
+    """Questions of one or two texts. A text that is too long is divided into windows if the training did so
+    (--doc_stride); otherwise it is truncated."""
 
     fields, required = ("text_a", "text_b"), 1
     extra_inputs = ()
 
     def __init__(self, model, num_texts=None):
-        """Takes a model; `num_texts` is that of an example, or None if one and two texts are right."""
+        """Creates the task.
+
+        Args:
+          model: a `model_directory.ModelDirectory`.
+          num_texts: number of texts of a question, 1 or 2; None if both numbers are right.
+        """
         self._model, self._num_texts = model, num_texts
         self._doc_stride = model.setting("doc_stride")
         if num_texts:
@@ -64,82 +72,85 @@ class _Texts:
         if self._num_texts == 1 and text_b is not None:
             raise ValueError("text_b: the model was trained on single texts; leave it out.")
         if text_b is not None and self._model.bert_config.type_vocab_size < 2:
-            raise ValueError("text_b: the model tells no second text from the first; it takes one.")
-        example = classifier_features.InputExample("asked", _text("text_a", text_a),
+            raise ValueError("text_b: the model cannot tell a second text from the first, because its "
+                             "type_vocab_size is 1; leave text_b out.")
+        example = classifier_features.InputExample("question", _text("text_a", text_a),
                                                    text_b if text_b is None else _text("text_b", text_b))
-        found, _ = classifier_features.make_windows(example, self._model.max_seq_length,
-                                                    self._model.tokenizer,
-                                                    self._doc_stride)
+        token_windows, _ = classifier_features.make_windows(
+            example, self._model.max_seq_length, self._model.tokenizer, self._doc_stride)
         return [{"input_ids": list(self._model.tokenizer.convert_tokens_to_ids(first + second)),
                  "input_mask": [1] * len(first + second),
-                 "segment_ids": [0] * len(first) + [1] * len(second)} for first, second in found], None
+                 "segment_ids": [0] * len(first) + [1] * len(second)} for first, second in token_windows], None
 
     def pooled(self, outputs):
-        """The mean of the windows' outputs, {name: array or number}."""
+        """Returns the mean of the windows' outputs, {name: array or number}."""
         return window_pooling.pooled(outputs, [len(outputs)])[0]
 
 
 class Classification(_Texts):
-    """{"label", "probabilities": {label: p}}."""
+    """The answer is {"label", "probabilities": {label: probability}}."""
 
     def __init__(self, model):
         super().__init__(model, model.num_texts)
         self._labels = model.labels
         self.head = classification_head.Classifier(len(model.labels))
 
-    def answer(self, outputs, context):
-        del context
+    def answer(self, outputs, details):
+        del details
         probabilities = self.pooled(outputs)["probabilities"]
         return {"label": self._labels[int(probabilities.argmax())],
                 "probabilities": dict(zip(self._labels, map(_number, probabilities)))}
 
 
 class Multilabel(_Texts):
-    """{"labels", those that are likely enough, "probabilities": {label: p}}."""
+    """The answer is {"labels": the labels whose probability is at least the training's --threshold,
+    "probabilities": {label: probability}}."""
 
     def __init__(self, model):
         super().__init__(model, model.num_texts)
         self._labels, self._threshold = model.labels, model.setting("threshold")
         self.head = multilabel_head.MultilabelClassifier(model.labels, self._threshold)
 
-    def answer(self, outputs, context):
-        del context
+    def answer(self, outputs, details):
+        del details
         probabilities = self.pooled(outputs)["probabilities"]
         likely = [label for label, value in zip(self._labels, probabilities) if value >= self._threshold]
         return {"labels": likely, "probabilities": dict(zip(self._labels, map(_number, probabilities)))}
 
 
 class Regression(_Texts):
-    """{"score"}."""
+    """The answer is {"score"}."""
 
     head = regression_head.Regressor()
 
     def __init__(self, model):
         super().__init__(model, model.num_texts)
 
-    def answer(self, outputs, context):
-        del context
+    def answer(self, outputs, details):
+        del details
         return {"score": _number(self.pooled(outputs)["scores"])}
 
 
 class Vectors(_Texts):
-    """{"vector"}: the mean of the last layer's vectors of all tokens."""
+    """The answer is {"vector": the mean of the last layer's vectors over all tokens}."""
 
     head = feature_extraction.Vectors()
 
     def __init__(self, model):
         super().__init__(model)
-        self._doc_stride = 0  # which may be that of questions
+        # Long texts are truncated. The setting of a model for questions divides contexts, not these texts.
+        self._doc_stride = 0
 
-    def answer(self, outputs, context):
-        del context
+    def answer(self, outputs, details):
+        del details
         return {"vector": [_number(value) for value in outputs[0]["vectors"]]}
 
 
 class Tagging:
-    """{"words", "tags", "entities": [{"type", "text", "start", "end"}]}, start and end counting words.
+    """The answer is {"words", "tags", "entities": [{"type", "text", "start", "end"}]}. Start and end are
+    indices of words.
 
-    What is asked about is a text, of which spaces, tabs and line ends separate the words, or a list of words.
+    A question is a text, in which spaces, tabs and line ends separate the words, or a list of words.
     """
 
     fields, required = ("text",), 1
@@ -159,24 +170,29 @@ class Tagging:
             raise ValueError(f"text is {text!r:.80}, and has to be a text or a list of words.")
         if not words:
             raise ValueError("text is empty.")
-        made, = tagging_data.make_windows(
+        tagging_windows, = tagging_data.make_windows(
             [tagging_data.Sentence(words, None, None)], self._model.labels, self._model.tokenizer,
             self._model.max_seq_length, self._model.setting("label_all_pieces"))
         return [{"input_ids": window.input_ids, "input_mask": [1] * len(window.input_ids),
                  "segment_ids": [0] * len(window.input_ids), "tag_mask": window.tag_mask,
-                 "word_mask": window.word_mask} for window in made], words
+                 "word_mask": window.word_mask} for window in tagging_windows], words
 
-    def answer(self, outputs, context):
+    def answer(self, outputs, details):
+        words = details
         tags = [self._model.labels[tag] for output in outputs for tag in output["tags"][:output["num_words"]]]
-        entities = [{"type": kind, "text": " ".join(context[start:end]), "start": start, "end": end}
+        entities = [{"type": kind, "text": " ".join(words[start:end]), "start": start, "end": end}
                     for start, end, kind in tagging_data.entity_spans(tags)]
         scheme = self._model.setting("tag_scheme")
-        return {"words": context, "tags": tagging_data.convert_scheme(tags, scheme), "entities": entities}
+        return {"words": words, "tags": tagging_data.convert_scheme(tags, scheme), "entities": entities}
 
 
 class SquadQuestions:
-    """{"answer", "probability", "start", "end"}: characters of the context; of a model of SQuAD 2.0 no answer
-    is "", and "null_odds" says by how much its score is above the best answer's."""
+    """The answer is {"answer", "probability", "start", "end"}. Start and end are indices of characters in the
+    context.
+
+    With a model of SQuAD 2.0, the answer to a question without an answer is "". "null_odds" is then the score
+    of "no answer" minus the score of the best answer.
+    """
 
     fields, required = ("question", "context"), 2
     extra_inputs = ()
@@ -199,41 +215,42 @@ class SquadQuestions:
         return [{name: getattr(feature, name)[:size] for name in squad_data.SEQUENCES}
                 for feature, size in zip(features, sizes)], (example, features)
 
-    def answer(self, outputs, context):
-        example, features = context
+    def answer(self, outputs, details):
+        example, features = details
         results = [squad_answers.RawResult(feature.unique_id, output["start_logits"],
                                            output["end_logits"])
                    for feature, output in zip(features, outputs)]
-        found, = squad_answers.select_answers(
+        prediction, = squad_answers.select_answers(
             [example], features, results, self._model.setting("n_best_size"),
             self._model.setting("max_answer_length"), self._model.do_lower_case, self._version_2,
             basic_tokenizer=getattr(self._model.tokenizer, "basic_tokenizer", None))
-        best = found.final_answer(self._threshold)
+        best = prediction.final_answer(self._threshold)
         answer = {"answer": best.text, "probability": _number(best.probability), "start": best.start,
                   "end": best.end}
-        return {**answer, "null_odds": _number(found.null_odds)} if self._version_2 else answer
+        return {**answer, "null_odds": _number(prediction.null_odds)} if self._version_2 else answer
 
 
 def _null_threshold(model):
-    """The threshold of the newest evaluation in a model's directory, which may have looked for it; else that
-    of the training.
+    """Returns the null threshold of a model: that of the newest evaluation in its directory, which may have
+    computed the best one (--find_null_threshold). Without an evaluation, it is that of the training.
 
     Raises:
-      ValueError: the evaluation's is no number.
+      ValueError: the threshold in eval_results.json is not a number.
     """
     path = os.path.join(model.path, "eval_results.json")
-    found = files.read_json_object(path).get("null_score_diff_threshold") if files.exists(path) else None
-    if found is None:
+    threshold = files.read_json_object(path).get("null_score_diff_threshold") if files.exists(path) else None
+    if threshold is None:
         return model.setting("null_score_diff_threshold")
     rule = record_fields.SETTINGS["null_score_diff_threshold"]
-    if not rule.holds(found):
-        raise ValueError(f"{path}: null_score_diff_threshold is {found!r:.60}, and has to be {rule.words}. "
-                         "Run the evaluation again, or remove the file.")
-    return found
+    if not rule.holds(threshold):
+        raise ValueError(f"{path}: null_score_diff_threshold is {threshold!r:.60}, and has to be "
+                         f"{rule.words}. Run the evaluation again, or remove the file.")
+    return threshold
 
 
 class MaskedWords:
-    """{"masks": [[{"token", "probability"}, …], …]}: for each [MASK] of the text its likeliest words."""
+    """The answer is {"masks": [[{"token", "probability"}, …], …]}: the five likeliest tokens of each [MASK].
+    """
 
     fields, required = ("text",), 1
     extra_inputs = ("masked_lm_positions",)
@@ -252,27 +269,28 @@ class MaskedWords:
         positions = [place for place, token in enumerate(tokens) if token == _MASK]
         if len(positions) < len(pieces) - 1 or len(pieces) == 1:
             raise ValueError(f"text has no {_MASK}." if len(pieces) == 1 else
-                             f"text has a {_MASK} beyond the {self._length} tokens that the model sees.")
+                             f"text has a {_MASK} beyond the {self._length} tokens that the model reads.")
         ids = list(self._tokenizer.convert_tokens_to_ids(tokens))
         return [{"input_ids": ids, "input_mask": [1] * len(ids), "segment_ids": [0] * len(ids),
                  "masked_lm_positions": positions}], len(positions)
 
-    def answer(self, outputs, context):
-        ids, probabilities = (outputs[0][name][:context] for name in ("ids", "probabilities"))
+    def answer(self, outputs, details):
+        num_masks = details
+        ids, probabilities = (outputs[0][name][:num_masks] for name in ("ids", "probabilities"))
         return {"masks": [[{"token": token, "probability": _number(probability)} for token, probability in
                            zip(self._tokenizer.convert_ids_to_tokens(row.tolist()), values)]
                           for row, values in zip(ids, probabilities)]}
 
 
 def resolve_task(model, task=None):
-    """Returns what a model is to do, a key of `TASKS`.
+    """Returns the task of a model, a key of `TASKS`.
 
     Args:
       model: a `model_directory.ModelDirectory`.
-      task: what it was asked for; None for what it was trained for.
+      task: the requested task; None for the task that the model was trained for.
 
     Raises:
-      ValueError: it does not do that.
+      ValueError: the model cannot do this task.
     """
     usual = {"pre-training": "masked_words"}.get(model.kind, model.kind)
     if task not in (None, usual, "vectors"):

@@ -1,12 +1,12 @@
-"""A trained model as a SavedModel, for programs that have TensorFlow and nothing of this project.
+"""Exports a trained model as a SavedModel, for programs that have TensorFlow but not this project.
 
-    export/<time>/           a version, as TensorFlow Serving looks for them
-      saved_model.pb         the signatures: plain ops, none that is made for one machine
+    export/<time>/           one version, in the layout that TensorFlow Serving expects
+      saved_model.pb         the signatures: TensorFlow's ops only, no kernels compiled for one machine
       variables/             the weights, in fp32
-      assets.extra/          vocabulary, labels and configuration; requests to warm up with
+      assets.extra/          vocabulary, labels and configuration; warm-up requests
 
-Each signature is a copy of the graph; they share the variables. docs/howto/serving.md lists their inputs and
-outputs.
+Each signature is a separate copy of the graph. All signatures share the variables. docs/howto/serving.md
+lists their inputs and outputs.
 """
 
 import os
@@ -21,17 +21,20 @@ from bertlib.serving import answers, session, warmup
 from bertlib.system import files
 
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-# What travels along, of the files that the model's directory has.
+# Names of the files that are copied into assets.extra, if the model's directory has them.
 _FILES = (*output_files.NAMES, output_files.RECORD)
-# Names of the inputs that are as long as the tokens, of those that a task has besides the encoder's.
+# Names of the extra inputs of tasks that have one value for each token.
 _ALONG_TOKENS = ("word_mask",)
 
 
 class Signature(NamedTuple):
-    """A way to call a model.
+    """A signature of a SavedModel.
 
-    inputs: {name: placeholder}. outputs: {name: tensor [B, …]}. requests: function of a number n that returns
-    n example requests, each {name of an input: what NumPy makes an array [1, …] of}, of growing length.
+    Attributes:
+      inputs: {name: placeholder}.
+      outputs: {name: tensor [B, …]}.
+      requests: function of a number n that returns n warm-up requests of growing length. Each is {name of an
+        input: nested lists that NumPy converts to an array [1, …]}.
     """
 
     inputs: dict
@@ -43,73 +46,75 @@ class Signature(NamedTuple):
 
 
 def _repeat_names(names, like):
-    """Names, list of str, in each row of a tensor [B, …]: string [B, names]."""
+    """Returns names, a list of str, once for each row of a tensor [B, …]: string [B, names]."""
     return tf.tile(tf.constant([names]), [tf.shape(like)[0], 1])
 
 
-def _classification_outputs(model, found, features):
+# Functions of (the `ModelDirectory`, the head's predictions, the features) that return the outputs.
+
+
+def _classification_outputs(model, predictions, features):
     del features
-    probabilities = found["probabilities"]
+    probabilities = predictions["probabilities"]
     return {"label": tf.gather(tf.constant(model.labels), tf.argmax(probabilities, axis=-1)),
             "probabilities": probabilities, "labels": _repeat_names(model.labels, probabilities)}
 
 
-def _multilabel_outputs(model, found, features):
+def _multilabel_outputs(model, predictions, features):
     del features
-    probabilities = found["probabilities"]
+    probabilities = predictions["probabilities"]
     return {"predicted": probabilities >= model.setting("threshold"),
             "probabilities": probabilities, "labels": _repeat_names(model.labels, probabilities)}
 
 
-def _regression_outputs(model, found, features):
+def _regression_outputs(model, predictions, features):
     del model, features
-    return {"score": found["scores"]}
+    return {"score": predictions["scores"]}
 
 
-def _tagging_outputs(model, found, features):
-    # Every token has been taken for a word, so that the tags are where the tokens are.
+def _tagging_outputs(model, predictions, features):
+    # `build_outputs` has declared each token a word, so each tag has the position of its token.
     return {"tags": tf.where(features["input_mask"] * features["tag_mask"] > 0,
-                             tf.gather(tf.constant(model.labels), found["tags"]),
-                             tf.fill(tf.shape(found["tags"]), ""))}
+                             tf.gather(tf.constant(model.labels), predictions["tags"]),
+                             tf.fill(tf.shape(predictions["tags"]), ""))}
 
 
-def _question_outputs(model, found, features):
+def _question_outputs(model, predictions, features):
     del model, features
-    return {name: found[name] for name in ("start_logits", "end_logits")}
+    return {name: predictions[name] for name in ("start_logits", "end_logits")}
 
 
-def _masked_word_outputs(model, found, features):
+def _masked_word_outputs(model, predictions, features):
     del features
     words = model.tokenizer.inv_vocab
     tokens = tf.constant([words.get(index, "") for index in range(model.bert_config.vocab_size)])
-    return {"tokens": tf.gather(tokens, found["ids"]), "ids": found["ids"],
-            "probabilities": found["probabilities"]}
+    return {"tokens": tf.gather(tokens, predictions["ids"]), "ids": predictions["ids"],
+            "probabilities": predictions["probabilities"]}
 
 
-def _vector_outputs(model, found, features):
+def _vector_outputs(model, predictions, features):
     del model, features
-    return {"vector": found["vectors"]}
+    return {"vector": predictions["vectors"]}
 
 
 _OUTPUTS = {"classification": _classification_outputs, "multilabel": _multilabel_outputs,
-            "regression": _regression_outputs,
-            "tagging": _tagging_outputs, "questions": _question_outputs, "masked_words": _masked_word_outputs,
-            "vectors": _vector_outputs}
+            "regression": _regression_outputs, "tagging": _tagging_outputs, "questions": _question_outputs,
+            "masked_words": _masked_word_outputs, "vectors": _vector_outputs}
 
 
 def extra_inputs(model, task):
-    """Returns the names of what a model is fed besides the encoder's inputs."""
+    """Returns the names of the inputs of a model in addition to those of the encoder."""
     if task == "tagging":
         return _ALONG_TOKENS if model.setting("crf") else ()
     return answers.TASKS[task].extra_inputs
 
 
 def build_outputs(model, task, features):
-    """Builds a model in the current graph; its variables are shared with what was built before.
+    """Builds the outputs of a model in the current graph. Several calls share the variables.
 
     Args:
       model: a `model_directory.ModelDirectory`.
-      task: see `answers.resolve_task`.
+      task: a key of `answers.TASKS`.
       features: {name: int32 [B, F]}, the encoder's inputs and `extra_inputs`.
 
     Returns:
@@ -124,16 +129,24 @@ def build_outputs(model, task, features):
         every_token = tf.ones_like(ids)
         features = {**features, "tag_mask": features.get("word_mask", every_token), "word_mask": every_token}
     with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
-        found = session.build(answers.TASKS[task](model).head, model.bert_config, features)
-    return _OUTPUTS[task](model, found, features)
+        predictions = session.build(answers.TASKS[task](model).head, model.bert_config, features)
+    return _OUTPUTS[task](model, predictions, features)
 
 
 # --- Inputs ----------------------------------------------------------------------------------------------
 
 
 def derive_inputs(model, input_ids):
-    """What follows from ids [B, F] that were padded with 0: {"input_mask": 1 where there is none,
-    "segment_ids": 1 from the first [SEP] on, 0 in padding}, int32."""
+    """Returns the mask and the segments that follow from token ids.
+
+    Args:
+      model: a `model_directory.ModelDirectory`.
+      input_ids: int32 [B, F], padded with 0.
+
+    Returns:
+      {"input_mask": 1 for tokens and 0 for padding, "segment_ids": 1 for the tokens after the first [SEP] and
+      0 for the others and for padding}, int32 [B, F] each.
+    """
     mask = tf.cast(tf.not_equal(input_ids, 0), tf.int32)
     if model.bert_config.type_vocab_size < 2:
         return {"input_mask": mask, "segment_ids": tf.zeros_like(mask)}
@@ -147,39 +160,45 @@ def _placeholders(names):
 
 
 def _parse_examples(model, serialized, more):
-    """Features of serialized `tf.train.Example`s [B], of any length each. Those without a mask or segments
-    get what follows from their ids."""
+    """Returns the features of serialized `tf.train.Example`s, string [B], which may differ in length. An
+    example without a mask or without segments gets those of `derive_inputs`.
+
+    Args:
+      model: a `model_directory.ModelDirectory`.
+      serialized: string [B].
+      more: names of the extra inputs.
+    """
     names = (*session.ENCODER_INPUTS, *more)
-    found = tf.io.parse_example(serialized, {name: tf.io.RaggedFeature(tf.int64) for name in names})
-    ids = tf.cast(found["input_ids"].to_tensor(), tf.int32)
+    parsed = tf.io.parse_example(serialized, {name: tf.io.RaggedFeature(tf.int64) for name in names})
+    ids = tf.cast(parsed["input_ids"].to_tensor(), tf.int32)
 
     def padded(name, width):
-        return tf.cast(found[name].to_tensor(shape=tf.stack([-1, width])), tf.int32)
+        return tf.cast(parsed[name].to_tensor(shape=tf.stack([-1, width])), tf.int32)
 
     features = {"input_ids": ids}
-    for name, otherwise in derive_inputs(model, ids).items():
-        is_there = tf.expand_dims(found[name].row_lengths() > 0, 1)
-        features[name] = tf.where_v2(is_there, padded(name, tf.shape(ids)[1]), otherwise)
+    for name, default in derive_inputs(model, ids).items():
+        is_present = tf.expand_dims(parsed[name].row_lengths() > 0, 1)
+        features[name] = tf.where_v2(is_present, padded(name, tf.shape(ids)[1]), default)
     return {**features, **{name: padded(name, tf.shape(ids)[1] if name in _ALONG_TOKENS else -1)
                            for name in more}}
 
 
 def _signatures(model, task):
-    """Builds {name: `Signature`} of a model that is fed ids."""
+    """Builds the signatures of a model whose inputs are token ids; returns {name: `Signature`}."""
     more = extra_inputs(model, task)
 
     def requests(names):
-        return lambda number: [{name: [row[name]] for name in names} for row in _warmup_rows(model, more,
-                                                                                             number)]
+        return lambda number: [{name: [row[name]] for name in names}
+                               for row in _warmup_rows(model, more, number)]
 
     def examples(number):
         return [{"examples": [warmup.example(row)]} for row in _warmup_rows(model, more, number)]
 
-    three = _placeholders((*session.ENCODER_INPUTS, *more))
+    encoded = _placeholders((*session.ENCODER_INPUTS, *more))
     ids = _placeholders(("input_ids", *more))
     serialized = {"examples": tf.placeholder(tf.string, [None], "examples")}
     return {
-        DEFAULT_SIGNATURE: Signature(three, build_outputs(model, task, three), requests(three)),
+        DEFAULT_SIGNATURE: Signature(encoded, build_outputs(model, task, encoded), requests(encoded)),
         "ids": Signature(ids, build_outputs(model, task, {**derive_inputs(model, ids["input_ids"]), **ids}),
                          requests(ids)),
         "examples": Signature(serialized, build_outputs(model, task, _parse_examples(
@@ -187,7 +206,8 @@ def _signatures(model, task):
 
 
 def _warmup_rows(model, more, number):
-    """Inputs of growing length, up to the longest: a list of {name: list of int}."""
+    """Returns `number` inputs of growing length, the last with `max_seq_length` tokens: list of {name: list
+    of int}."""
     start, unknown, end = model.tokenizer.convert_tokens_to_ids(["[CLS]", "[UNK]", "[SEP]"])
     rows = []
     for index in range(1, number + 1):
@@ -202,26 +222,27 @@ def _warmup_rows(model, more, number):
 
 
 def export(model, directory, task=None, warmup_requests=1):
-    """Exports a model that is fed ids; see `write_version`.
+    """Exports a model whose inputs are token ids.
 
     Args:
       model: a `model_directory.ModelDirectory`.
-      directory: where the versions are; the new one is a directory in it.
-      task: another task than the model's; see `answers.resolve_task`.
-      warmup_requests: requests of each signature that TensorFlow Serving sends itself when it loads a model.
+      directory: directory of all versions. The new version becomes a directory in it.
+      task: a task other than the model's, see `answers.resolve_task`; None for the model's task.
+      warmup_requests: number of warm-up requests for each signature, see `warmup`.
 
     Returns:
       the directory of the new version.
 
     Raises:
-      ValueError, OSError: the model does not do that, its weights are damaged, or the disk cannot be written.
+      ValueError, OSError: the model cannot do the task, its weights are damaged, or the directory cannot be
+        written.
     """
     task = answers.resolve_task(model, task)
     return write_version(model, task, directory, lambda: _signatures(model, task), warmup_requests)
 
 
 def check_directory(directory):
-    """Raises a NotADirectoryError if versions cannot be put there."""
+    """Raises a NotADirectoryError if a path, or a part of it, is a file and so cannot hold versions."""
     existing = directory
     while existing and not files.exists(existing):
         existing = os.path.dirname(existing)
@@ -230,12 +251,13 @@ def check_directory(directory):
 
 
 def write_version(model, task, directory, build, warmup_requests):
-    """Writes a SavedModel into a new directory, which is there whole or not at all.
+    """Writes a SavedModel into a new directory. The directory appears only when it is complete.
 
     Args:
       model, directory, warmup_requests: see `export`.
-      task: see `answers.resolve_task`.
-      build: function that builds {name: `Signature`} in the current graph.
+      task: a key of `answers.TASKS`.
+      build: function without arguments that builds the signatures in the current graph and returns {name:
+        `Signature`}.
 
     Returns:
       the new directory.
@@ -245,7 +267,7 @@ def write_version(model, task, directory, build, warmup_requests):
     with tf.Graph().as_default() as graph:
         signatures = build()
         variables = tf.trainable_variables()
-        # A GPU may be another process's, and there is nothing to compute.
+        # An export computes nothing, and another process may be using the GPU.
         config = tf.ConfigProto(device_count={"GPU": 0})
         with tf.Session(graph=graph, config=config) as weights:
             weights.run(tf.global_variables_initializer())
@@ -257,7 +279,7 @@ def write_version(model, task, directory, build, warmup_requests):
 
 
 def _write_model(weights, directory, signatures, variables):
-    """Writes the graph and the weights of a session."""
+    """Writes the graph and the weights of a session into a directory."""
     builder = tf.saved_model.builder.SavedModelBuilder(directory)
     builder.add_meta_graph_and_variables(
         weights, [tf.saved_model.tag_constants.SERVING],
@@ -269,7 +291,7 @@ def _write_model(weights, directory, signatures, variables):
 
 
 def _write_extra(model, directory, signatures, warmup_requests):
-    """Writes what travels along."""
+    """Writes assets.extra: copies of the model's files, and the warm-up requests."""
     files.make_directories(directory)
     for name in _FILES:
         path = os.path.join(model.path, name)

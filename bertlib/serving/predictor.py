@@ -1,4 +1,4 @@
-"""Answers of a trained model: loaded once, then called as often as one likes."""
+"""The class `Predictor`: answers questions with a trained model. `bertlib.serving.load` creates it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,16 +14,37 @@ BATCH_SIZE = 32
 
 
 class Predictor:
-    """A model that answers; see `bertlib.serving.load`.
+    """A trained model that answers questions. Create it with `bertlib.serving.load`.
 
-    It is safe to call from several threads, unless replicas share its work: these have to call it in
-    lockstep, with the same questions, and all have all answers.
+    A question consists of the texts that the task takes. An answer is a dict that can be written as JSON:
+
+    - classification: "label", and "probabilities", {label: probability}
+    - multilabel: "labels", those whose probability reaches the threshold, and "probabilities"
+    - regression: "score"
+    - tagging: "words", "tags", and "entities", a list of {"type", "text", "start", "end"}; start and end
+      are indices of words
+    - questions: "answer", "probability", "start" and "end", which are indices of characters in the context;
+      also "null_odds" if the model was trained on SQuAD 2.0
+    - masked_words: "masks", the likeliest tokens of each [MASK]
+    - vectors: "vector", a list of floats
+
+    Several threads may call one predictor at the same time. With replicas that is not possible: all replicas
+    have to make the same calls in the same order, with the same questions, and each gets all answers.
 
     Attributes:
-      task: a key of `answers.TASKS`.
-      fields, required: names of what is asked about, such as ("text_a", "text_b"), and how many of them have
-        to be there.
+      task: the task, a key of `bertlib.serving.TASKS`.
+      fields: names of the texts of a question, such as ("text_a", "text_b").
+      required: number of texts that a question has to have. The others, at the end of `fields`, are optional.
       checkpoint: path of the weights.
+
+    Examples:
+      >>> from bertlib import serving
+      >>> predictor = serving.load("output/mrpc")
+      >>> predictor.fields
+      ('text_a', 'text_b')
+      >>> sorted(predictor("The cat sleeps.", "A cat is sleeping.")["probabilities"])
+      ['0', '1']
+      >>> predictor.close()
     """
 
     task: str
@@ -36,14 +57,15 @@ class Predictor:
         """Loads the weights.
 
         Args:
-          directory: a `model_directory.ModelDirectory`.
-          task: another task than the directory's, such as "vectors"; None for that.
-          step: a `StepConfig` that says the precision and the kernels; None for fp32.
-          batch_size: windows that the model gets at a time, at most.
-          group: a `replica_group.Group` whose replicas share the batches, or None.
+          directory: the output directory of a training, see `model_directory.read`.
+          task: "vectors", or None for the task that the model was trained for.
+          step: the precision and the kernels; None for fp32 and TensorFlow's ops.
+          batch_size: largest number of windows that are computed at a time.
+          group: the replicas that share the batches, or None.
 
         Raises:
-          ValueError, OSError: the weights do not fit or are damaged.
+          ValueError: the model cannot do `task`, or its weights are damaged or those of another model.
+          OSError: the weights cannot be read.
         """
         self.task = answers.resolve_task(directory, task)
         self._task = answers.TASKS[self.task](directory)
@@ -58,67 +80,128 @@ class Predictor:
         """Answers one question.
 
         Args:
-          texts, fields: values of `fields`, in order or by name.
+          *texts: the texts of the question, str, in the order of `fields`. The text of a tagger may also be
+            a list of words.
+          **fields: the same texts by name.
 
         Returns:
-          the answer, a dict; see the task's class in `answers`.
+          the answer; see `Predictor` for its keys.
 
         Raises:
-          ValueError: there is no text where one has to be.
-          TypeError: there are more or fewer texts than the task takes, or other names.
+          ValueError: a text is empty or is not a str, the model takes no second text or needs one, or memory
+            ran out.
+          TypeError: there are more or fewer texts than the task takes, or a name is unknown.
+
+        Examples:
+          >>> from bertlib import serving
+          >>> predictor = serving.load("output/mrpc")
+          >>> by_order = predictor("The cat sleeps.", "A cat is sleeping.")
+          >>> by_name = predictor(text_a="The cat sleeps.", text_b="A cat is sleeping.")
+          >>> by_order == by_name
+          True
         """
-        found, = self.answer([self.prepare(*texts, **fields)])
-        return found
+        answer, = self.answer([self.prepare(*texts, **fields)])
+        return answer
 
     def source(self, flags: dict[str, Any] | None = None) -> questions.QuestionReader:
-        """Returns the `questions.QuestionReader` of files to answer; `flags` override the columns of the
-        training."""
+        """Returns the reader of files and streams with questions to this model.
+
+        Args:
+          flags: {name: value} of the flags in `questions.COLUMN_FLAGS` that replace the values of the
+            training; None for the columns of the training.
+
+        Raises:
+          ValueError: flags contradict each other.
+        """
         return questions.QuestionReader(self._directory, self.fields, self.required, flags)
 
     def read(self, path: str, input_format: str | None = None,
              **flags: Any) -> Iterator[questions.Question]:
-        """Yields the `questions.Question` of each row of a file, as `predict.py` reads it.
+        """Yields the question of each row of a file, as `predict.py` reads it.
+
+        A row that cannot be used does not end the reading: the `problem` of its question says why.
 
         Args:
-          path: the file, which may be compressed.
-          input_format: one of `questions.FORMATS`; by default the format of the file's name.
-          flags: values of `questions.COLUMN_FLAGS`, in place of the training's.
+          path: the file, which may be compressed with gzip.
+          input_format: one of `questions.FORMATS`; None for the format that the file's name ends with.
+          **flags: flags in `questions.COLUMN_FLAGS`, such as `text_column="2"`, that replace the values of
+            the training.
+
+        Yields:
+          a question; call the predictor with its `values`.
 
         Raises:
-          ValueError, OSError: the file cannot be used.
+          ValueError: flags contradict each other, or the columns of the texts are not found.
+          OSError: the file cannot be read.
+
+        Examples:
+          >>> from bertlib import serving
+          >>> predictor = serving.load("output/mrpc")
+          >>> labels = []
+          >>> for question in predictor.read("samples/MRPC/test.tsv"):
+          ...     if question.problem is None:
+          ...         labels.append(predictor(*question.values)["label"])
+          ...     else:
+          ...         print(f"line {question.line}: {question.problem}")
+          >>> set(labels) <= {"0", "1"}
+          True
         """
         source = self.source(flags)
         with tables.open_table(path) as stream:
             yield from source.read(stream, path, input_format or questions.format_from_name(path))
 
     def prepare(self, *texts: Any, **fields: Any) -> tuple[list, Any]:
-        """Returns what `answer` takes of one question; arguments and errors are those of a call."""
+        """Tokenizes one question for `answer`.
+
+        Args:
+          *texts: see `__call__`.
+          **fields: see `__call__`.
+
+        Returns:
+          (the model's inputs for each window of the question, details for the task). Pass the pair to
+          `answer` unchanged.
+
+        Raises:
+          ValueError: see `__call__`.
+          TypeError: see `__call__`.
+        """
         return self._task.windows(*texts, **fields)
 
     def answer(self, prepared: list[tuple[list, Any]]) -> list[dict[str, Any]]:
-        """Answers several questions, in batches of similar length.
+        """Answers several questions, in batches of texts of similar length. This is faster than single calls.
 
         Args:
-          prepared: list of what `prepare` returned.
+          prepared: results of `prepare`, one for each question.
 
         Returns:
-          list of answers, in order.
+          the answers, in the order of the questions; see `Predictor` for their keys.
+
+        Raises:
+          ValueError: memory ran out.
+
+        Examples:
+          >>> from bertlib import serving
+          >>> predictor = serving.load("output/mrpc")
+          >>> pairs = [("The cat sleeps.", "A cat is sleeping."), ("It rains.", "The sun shines.")]
+          >>> answers = predictor.answer([predictor.prepare(*pair) for pair in pairs])
+          >>> len(answers)
+          2
         """
         rows = [(index, row) for index, (windows, _) in enumerate(prepared) for row in windows]
         order = sorted(range(len(rows)), key=lambda place: len(rows[place][1]["input_ids"]))
         batches = [order[start:start + self._batch_size] for start in range(0, len(order), self._batch_size)]
         computed = replica_sync.map_on_replicas(
             self._group, lambda places: self._model([rows[place][1] for place in places]), batches)
-        found = {}
+        output_of_row = {}
         for places, results in zip(batches, computed):
-            found.update(zip(places, results))
+            output_of_row.update(zip(places, results))
         outputs = [[] for _ in prepared]
         for place, (index, _) in enumerate(rows):
-            outputs[index].append(found[place])
-        return [self._task.answer(output, context) for output, (_, context) in zip(outputs, prepared)]
+            outputs[index].append(output_of_row[place])
+        return [self._task.answer(output, details) for output, (_, details) in zip(outputs, prepared)]
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory of the model. The predictor cannot be called any more."""
         self._model.close()
 
     def __enter__(self) -> "Predictor":

@@ -1,6 +1,7 @@
-"""Lines to questions: plain text, separated values, JSON Lines or sentences in CoNLL's columns, as they come.
+"""Reads questions from a file or a stream: plain text, CSV, TSV, JSON Lines, or sentences in CoNLL's columns.
 
-Rows and columns are read by `bertlib.rows.columns`, as in a training.
+Each question is yielded as soon as its line has arrived. Rows and columns are read by `bertlib.rows.columns`,
+as in a training.
 """
 
 import itertools
@@ -13,17 +14,20 @@ from bertlib.tasks.classification import row_examples
 from bertlib.tasks.tagging import tagging_data
 
 FORMATS = ("text", *tables.FORMATS, "conll")
-PAIR = " ||| "  # between two texts of a line of plain text
+PAIR = " ||| "  # separates the two texts in a line of plain text
 _ENDINGS = {**tables.ENDINGS, ".conll": "conll", ".iob": "conll", ".bio": "conll"}
-# Flags that say where the texts of a file are, see `QuestionReader`.
+# Flags for the columns of a file, see `QuestionReader`.
 COLUMN_FLAGS = ("text_column", "label_column", "header", "delimiter", "token_column", "tag_column")
 
 
 class Question(NamedTuple):
-    """What a line asks.
+    """The question in one line of a file.
 
-    line: its number, from 1. fields: {name: value} of all that it holds. values: those that are asked about,
-    in the order of the task's fields. problem: what is wrong with the line, in words, or None.
+    Attributes:
+      line: number of the line, from 1.
+      fields: {name: value} of all columns or keys of the line.
+      values: the texts for the model, in the order of `Predictor.fields`.
+      problem: a sentence that says why the line cannot be used; None if it can.
     """
 
     line: int
@@ -33,66 +37,68 @@ class Question(NamedTuple):
 
 
 def format_from_name(path):
-    """Returns the format that the ending of a file's name says; "text" if it says none."""
+    """Returns the format for the ending of a file's name, one of `FORMATS`; "text" for an unknown ending."""
     name = path.lower().removesuffix(".gz")
     return next((input_format for ending, input_format in _ENDINGS.items() if name.endswith(ending)), "text")
 
 
 class QuestionReader:
-    """Reads the questions to a model from files and streams, by the columns of its training."""
+    """Reads the questions to a model from files and streams. The texts are in the columns that the training
+    used, unless flags name others."""
 
     def __init__(self, model, fields, required, flags=None):
-        """Says where the texts are.
+        """Creates the reader.
 
         Args:
           model: a `model_directory.ModelDirectory`.
           fields, required: see `answers`.
-          flags: {name: value} of `COLUMN_FLAGS` that were given, and override the training's.
+          flags: {name: value} of the flags in `COLUMN_FLAGS` that replace the values of the training.
 
         Raises:
-          ValueError: they contradict each other.
+          ValueError: flags contradict each other.
         """
         flags = dict(flags or {})
         self._fields, self._required, self._labels = list(fields), required, model.labels
         self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"
-        given = flags.get("text_column") is not None
-        if given:  # a file with other columns than the training's, which may lack labels and a header row
+        has_text_column = flags.get("text_column") is not None
+        if has_text_column:  # the file has other columns than the training's, perhaps no labels and no header
             flags = {"label_column": None, "header": "auto", **flags}
 
         def setting(name, default):
             return flags[name] if name in flags else model.setting(name, default)
 
         self._token_column, self._tag_column = setting("token_column", 1), setting("tag_column", -1)
-        said = row_examples.column_arguments(setting)
-        if given:
-            _check_count(flags["text_column"], len(said["text"]), fields, required)
-        columns.check_header_flag(said["header"], said["text"], "--text_column")
+        arguments = row_examples.column_arguments(setting)
+        if has_text_column:
+            _check_count(flags["text_column"], len(arguments["text"]), fields, required)
+        columns.check_header_flag(arguments["header"], arguments["text"], "--text_column")
         processor = model.processor
         names = [*(processor.names_of_texts() if processor else ()), self._fields,
                  *([self._fields[:required]] if required < len(fields) else ())]
         self._reader = columns.TextReader(
-            **said, task_type=model.kind if model.kind in row_examples.TASK_TYPES else "classification",
-            separator=model.setting("label_separator", ","), choices=() if given else names,
+            **arguments, task_type=model.kind if model.kind in row_examples.TASK_TYPES else "classification",
+            separator=model.setting("label_separator", ","), choices=() if has_text_column else names,
             find_layout=processor and processor.columns_in, takes_lists=self._is_tagger)
 
     def read(self, stream, name, input_format, ahead=columns.LOOKAHEAD_ROWS):
-        """Yields the `Question` of each line, as soon as it is there.
+        """Yields the `Question` of each line as soon as the line has arrived.
 
         Args:
-          stream: binary, iterated by lines.
-          name: of the file, for errors.
-          input_format: one of `FORMATS`. A file of CoNLL's columns is read as a whole first.
-          ahead: rows that may be looked at before the first one is yielded; see `columns.TextReader`.
+          stream: a binary stream that yields lines.
+          name: name of the file, for error messages.
+          input_format: one of `FORMATS`. Sentences in CoNLL's columns are yielded after the whole file is
+            read.
+          ahead: number of rows that may be read before the first one is yielded; see `columns.TextReader`.
 
         Raises:
-          ValueError: the columns are not there, or it is not certain which they are.
+          ValueError: the columns of the texts are missing, or cannot be determined with certainty.
         """
         if input_format == "text":
             return self._read_text(stream)
         if input_format == "conll":
             if not self._is_tagger:
                 raise ValueError("--input_format=conll: sentences in CoNLL's columns are for a model that "
-                                 f"tags words. This one takes {' and '.join(self._fields)}.")
+                                 f"tags words. This model takes {' and '.join(self._fields)}.")
             return self._read_conll(stream, name)
         return self._read_rows(stream, name, input_format, ahead)
 
@@ -111,8 +117,8 @@ class QuestionReader:
             yield Question(number, fields, tuple(values), problem)
 
     def _read_conll(self, stream, name):
-        found = tagging_data.parse_conll(stream, name, self._token_column, self._tag_column, tagged=None)
-        for sentence in found.sentences:
+        corpus = tagging_data.parse_conll(stream, name, self._token_column, self._tag_column, tagged=None)
+        for sentence in corpus.sentences:
             yield Question(sentence.lines[0], {}, (sentence.words,))
 
     def _read_rows(self, stream, name, input_format, ahead):
@@ -133,7 +139,8 @@ class QuestionReader:
             yield Question(row.line, fields, row.texts, problem)
 
     def _has_second_text(self, fields):
-        """Whether the row of a model of single texts was found by the name text_a, and has a text_b."""
+        """Returns whether a row has a text_b although the model takes single texts, and the text of the row
+        is in the column text_a."""
         place, chosen = self._reader.place, self._reader.text_places
         return self._fields == ["text_a"] and "text_b" in fields and place.names is not None and (
             [place.name_of(chosen[0])] == self._fields)
@@ -147,29 +154,39 @@ def _check_count(flag, number, fields, required):
 
 
 def _names(header, texts, width):
-    """The names of a row's fields, all different.
+    """Returns different names for all fields of a row, list of str.
 
-    A field is called as in the header, or without one {place: name} `texts`; without a name column_3, say. A
-    name that another field has gets a number: text, text_2.
+    A field is named by the header. Without a header, a text has its name in `texts`, and another field is
+    named by its column, such as column_3. A name that another field already has is numbered: text, text_2.
+
+    Args:
+      header: list of str, or None for a file without a header.
+      texts: {index of a column: name of a text}.
+      width: number of fields in the row.
     """
-    found, taken = [], set(header or ())
+    names, header_names = [], set(header or ())
     for place in range(width):
         own = (header[place] if place < len(header) else "") if header is not None else texts.get(place)
         plain = own or f"column_{place + 1}"
         choices = itertools.chain([plain], (f"{plain}_{number}" for number in itertools.count(2)))
-        found.append(next(name for name in choices
-                          if name not in found and (name == own or name not in taken)))
-    return found
+        names.append(next(name for name in choices
+                          if name not in names and (name == own or name not in header_names)))
+    return names
 
 
 def format_answer(question, answer):
-    """Returns the line of an answer, as JSON has it: the answer, then the input's fields.
+    """Returns an answer as a line of JSON: first the keys of the answer, then the fields of the input.
 
-    A field of an answer's name is written as "input_" and that name; if the input has a field of that name
-    too, with "input_" once more.
+    An input field with the name of an answer's key gets the prefix "input_". If the input already has a field
+    of that name, it gets the prefix twice. Example: the input fields "label" and "input_label" of a
+    classifier become "input_input_label" and "input_label".
+
+    Args:
+      question: a `Question`.
+      answer: a dict, see `Predictor`.
 
     Raises:
-      ValueError: a number of the answer is NaN or infinite, which JSON has not.
+      ValueError: a number of the answer is NaN or infinite. JSON has no such numbers.
     """
     fields: dict[str, Any] = {}
     for name, value in question.fields.items():

@@ -8,7 +8,7 @@ from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import head as task_head
 import modeling
 
-# What the encoder is fed; a head may need more, see `LoadedModel`.
+# Names of the encoder's inputs. A head may need further ones, see `LoadedModel`.
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
@@ -18,15 +18,14 @@ def build(head, bert_config, inputs, step=None):
     Args:
       head: see `bertlib.tasks.head`.
       bert_config: a `modeling.BertConfig`.
-      inputs: {name: int32 [B, F]}, those of the encoder and those that the head needs besides.
-      step: a `StepConfig` that says the precision and the kernels; the published one if None.
+      inputs: {name: int32 [B, F]}, the inputs of the encoder and the further inputs of the head.
+      step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
 
     Returns:
       {name: tensor [B, …]}, the head's predictions.
     """
-    model = task_head.create_encoder(bert_config, False, *(inputs[name] for name in ENCODER_INPUTS), False,
-                                     step,
-                                     head.first_token_only)
+    encoder_inputs = (inputs[name] for name in ENCODER_INPUTS)
+    model = task_head.create_encoder(bert_config, False, *encoder_inputs, False, step, head.first_token_only)
     return head.build(bert_config, model, inputs, "infer", 1).predictions
 
 
@@ -38,22 +37,23 @@ def check_weights(head, bert_config, path):
       path: see `checkpoint_formats.open_checkpoint`.
 
     Raises:
-      ValueError, OSError: it has not, or it cannot be read.
+      ValueError, OSError: the checkpoint lacks a variable, has it in another shape or type, or cannot be
+        read.
     """
-    found = checkpoint_formats.open_checkpoint(path)
+    checkpoint = checkpoint_formats.open_checkpoint(path)
     expected = {**modeling.variable_shapes(bert_config), **head.shapes(bert_config)}
-    checkpoint_formats.check_types(found, expected)
-    # A head that does not look at the pooler may come without one.
+    checkpoint_formats.check_types(checkpoint, expected)
+    # A checkpoint may lack the pooler if the head does not use it.
     optional = [] if head.first_token_only else [name for name in expected if "/pooler/" in name]
-    checkpoint_formats.check_fits(found, expected, optional)
-    checkpoint_formats.check_readable(found, expected)
-    return found
+    checkpoint_formats.check_fits(checkpoint, expected, optional)
+    checkpoint_formats.check_readable(checkpoint, expected)
+    return checkpoint
 
 
 class LoadedModel:
-    """A model that answers: a graph and a session with the weights.
+    """A trained model: a graph and a session with the weights.
 
-    Calls are safe from several threads: nothing changes after the weights are loaded.
+    Several threads may call it at the same time: nothing changes after the weights are loaded.
 
     Attributes:
       inputs: names of the arrays that a call takes.
@@ -65,11 +65,11 @@ class LoadedModel:
         Args:
           head, bert_config: see `build`.
           checkpoint: path of the weights, see `checkpoint_formats.open_checkpoint`.
-          extra_inputs: names of what the head is fed besides the encoder's inputs, int32 [B, any].
+          extra_inputs: names of the further inputs of the head, each int32 [B, any].
           step: see `build`.
 
         Raises:
-          ValueError, OSError: the weights are not there, are others, or are damaged.
+          ValueError, OSError: the weights are missing, damaged or those of another model.
         """
         check_weights(head, bert_config, checkpoint)
         self.inputs = (*ENCODER_INPUTS, *extra_inputs)
@@ -83,38 +83,40 @@ class LoadedModel:
             with self._session.as_default():
                 self._session.run(scaffold.init_op)
                 scaffold.init_fn(self._session)
-                # What inference keeps of the weights is made of them.
+                # Local variables hold forms of the weights that inference computes once, so this op runs
+                # after the weights are loaded.
                 self._session.run(scaffold.local_init_op)
             graph.finalize()
 
     def __call__(self, rows):
-        """Computes the answers of some inputs together.
+        """Computes the predictions of one batch.
 
         Args:
-          rows: list of {name: list of int}; those of the encoder's inputs without padding, all of one length
-            within a row.
+          rows: list of {name of an input: list of int}, without padding. Within a row, the encoder's inputs
+            have the same length.
 
         Returns:
-          list of {name: array}, one for each row. Those along the tokens are as long as the longest row.
+          list of {name of an output: array}, one for each row. Outputs with one value for each token have
+          the length of the longest row.
 
         Raises:
           ValueError: memory ran out.
         """
         arrays = {name: _padded([row[name] for row in rows]) for name in self.inputs}
         try:
-            found = self._session.run(self._outputs,
-                                      {self._feeds[name]: array for name, array in arrays.items()})
+            outputs = self._session.run(self._outputs,
+                                        {self._feeds[name]: array for name, array in arrays.items()})
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError("out of memory. Lower --batch_size.") from error
-        return [{name: values[index] for name, values in found.items()} for index in range(len(rows))]
+        return [{name: values[index] for name, values in outputs.items()} for index in range(len(rows))]
 
     def close(self):
-        """Gives the memory back."""
+        """Frees the memory of the session."""
         self._session.close()
 
 
 def _padded(lists):
-    """Lists of ints of some lengths as one int32 array [B, longest], zeros behind."""
+    """Returns lists of ints of different lengths as one int32 array [B, longest], padded with zeros."""
     array = np.zeros([len(lists), max(map(len, lists))], np.int32)
     for row, values in zip(array, lists):
         row[:len(values)] = values

@@ -1,8 +1,9 @@
-"""Requests that TensorFlow Serving sends itself when it loads a model, so that the first user waits no longer
-than the others.
+"""Warm-up requests: TensorFlow Serving sends them to itself when it loads a model, so that the first real
+request is not slower than the later ones.
 
-They are a TFRecord file of PredictionLog messages (tensorflow_serving/apis/prediction_log.proto). What is
-needed of these is so little that it is written here byte by byte, as in `example_encoding`:
+The file is a TFRecord file of PredictionLog messages (tensorflow_serving/apis/prediction_log.proto). Only
+these fields are needed. They are encoded here byte by byte, as in `example_encoding`, because the classes of
+the messages would need the package tensorflow-serving-api:
 
     PredictionLog { 6: PredictLog { 1: PredictRequest } }
     PredictRequest { 1: ModelSpec { 3: signature name }, 2: map of an input's name to its TensorProto }
@@ -13,12 +14,12 @@ import tensorflow.compat.v1 as tf
 from bertlib.data import example_encoding, record_files
 
 FILE = "tf_serving_warmup_requests"
-# TensorFlow Serving reads no more.
+# Largest number of requests that TensorFlow Serving accepts.
 MAX_REQUESTS = 1000
 
 
 def _field(number, content):
-    """A field of a message, whose content is bytes."""
+    """Returns an encoded field of a message. The content is bytes: a text or another message."""
     return example_encoding.varints([number << 3 | 2, len(content)]) + content
 
 
@@ -45,7 +46,7 @@ def example(row):
 
 
 def write(path, signatures, requests):
-    """Writes requests.
+    """Writes a file of warm-up requests.
 
     Args:
       path: the file.
