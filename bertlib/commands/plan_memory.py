@@ -120,7 +120,7 @@ def task_model(config, task):
 
 def simulate(model, step):
     """Simulates a step of one micro-batch and logs what it needs; returns the `memory_planner.MemoryNeed`."""
-    found = model.simulate(step)
+    found = model.memory_need(step)
     logging.info("Simulated: length %d, --recompute=%s, %d examples need %s.", step.max_seq_length,
                  step.recompute, step.train_batch_size, found)
     return found

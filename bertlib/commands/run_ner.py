@@ -250,7 +250,7 @@ def main(_):
     model = estimator_setup.TrainableModel(
         bert_config, functools.partial(build_model_fn, settings.crf), tagging_data.feature_fields,
         tagging_head.BATCH_TOTALS, padding_is_removable=True,
-        simulated_model_fn=functools.partial(build_model_fn, False))
+        build_simulated_model_fn=functools.partial(build_model_fn, False))
     record = run_record.RunRecord(
         settings, num_train_steps, command="run_ner.py", config=bert_config, tokenizer=tokenizer, task="ner",
         task_type="tagging", labels=data.labels, tag_scheme=data.scheme,

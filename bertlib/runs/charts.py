@@ -1,15 +1,20 @@
-"""Charts, in text and in SVG."""
+"""Draws charts as text and as SVG."""
 
 import xml.sax.saxutils
 
 _COLORS = ("#4878a8", "#c05a28", "#4a9a5a", "#8a62a8")
-# The plot within the picture: left, top, right, bottom.
+# Edges of the plot within the picture, in pixels.
 _LEFT, _TOP, _RIGHT, _BOTTOM = 70, 40, 590, 330
-_BAR = 50  # characters
+_BAR = 50  # length of the longest bar of a text chart, in characters
 
 
 def _svg(width, height, parts):
-    """A picture of these parts, on white."""
+    """Returns a picture with a white background.
+
+    Args:
+      width, height: size in pixels.
+      parts: list of SVG elements, str.
+    """
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" font-family="sans-serif" font-size="13">',
@@ -22,7 +27,11 @@ def _text(x, y, content, anchor="start", color="black"):
 
 
 def text_bar_chart(rows):
-    """Returns the rows, (label, value), as a bar chart in text."""
+    """Returns a bar chart as text.
+
+    Args:
+      rows: list of (label, value), one for each bar.
+    """
     widest = max([len(label) for label, _ in rows])
     largest = max([value for _, value in rows] + [1])
     return "\n".join(f"{label:>{widest}} {'█' * round(_BAR * value / largest)} {value}"
@@ -30,11 +39,11 @@ def text_bar_chart(rows):
 
 
 def bar_chart(title, rows):
-    """Returns a bar chart in SVG.
+    """Returns a bar chart as SVG.
 
     Args:
       title: str.
-      rows: list of (label, value, what stands behind the bar, index of its color).
+      rows: list of (label, value, text to the right of the bar, index of the bar's color), one for each bar.
     """
     largest = max([value for _, value, _, _ in rows] + [1])
     parts = [_text(10, 24, title)]
@@ -47,12 +56,12 @@ def bar_chart(title, rows):
 
 
 def line_chart(title, series):
-    """Returns lines over the training steps as SVG.
+    """Returns a line chart over the training steps as SVG.
 
     Args:
       title: str.
-      series: {name: [(step, value), …]}; steps ascend. Values are from 0 to 1; the line of others, such as a
-        negative correlation, is at the border. A series without points is left out.
+      series: {name: [(step, value), …]} with ascending steps and values from 0 to 1. A value outside of this
+        range, such as a negative correlation, is drawn at the border. A series without points is left out.
     """
     last_step = max([step for points in series.values() for step, _ in points] + [1])
 

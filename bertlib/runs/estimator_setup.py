@@ -1,5 +1,6 @@
 """Resolves the flags into a `StepConfig`, and creates an Estimator whose out-of-memory errors name flags."""
 
+from collections.abc import Callable
 import contextlib
 import dataclasses
 import math
@@ -21,50 +22,53 @@ import modeling
 
 @dataclasses.dataclass(frozen=True)
 class TrainableModel:
-    """A command's model: the memory planner simulates it, and the Estimator trains it.
+    """The model of a command: the memory planner simulates it, and the Estimator trains it.
 
     Attributes:
       bert_config: the `modeling.BertConfig`.
-      build_model_fn: function of step, a `StepConfig`, that returns the model_fn.
+      build_model_fn: function with the keyword argument `step`, a `StepConfig`, that returns the model_fn.
       fields: function of the sequence length that returns the `input_pipeline.Field`s of a training example.
       batch_totals: see `input_pipeline.record_dataset`.
-      padding_is_removable: whether the loss looks at real tokens only, so that training need not compute the
-        others.
+      padding_is_removable: whether the loss depends on real tokens only, so that training can leave out the
+        padding.
       trims_training_by_default: whether batches of the training are trimmed if --trim_padding is not given.
-      simulated_model_fn: Loops cannot be simulated. If the real model has one, this builds a loop-free model
-        that needs the same memory; otherwise None.
+      build_simulated_model_fn: as `build_model_fn`, for the simulation of memory. Loops cannot be simulated,
+        so a model with a loop passes here the builder of a model without loops that needs the same memory.
+        None for a model without loops: the real model is simulated.
     """
 
     bert_config: modeling.BertConfig
-    build_model_fn: object
-    fields: object
+    build_model_fn: Callable[..., Callable]
+    fields: Callable[[int], list]
     batch_totals: tuple = ()
     padding_is_removable: bool = False
     trims_training_by_default: bool = True
-    simulated_model_fn: object = None
+    build_simulated_model_fn: Callable[..., Callable] | None = None
 
     def build(self, step):
         """Builds a training step in the current graph, on placeholders of one micro-batch; returns its op."""
         tf.train.get_or_create_global_step()
         features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size,
                                                self.batch_totals)
-        # Every number above one needs the same memory, so two are simulated.
+        # Two micro-batches need as much memory as any larger number, so at most two are simulated.
         params = {"gradient_accumulation_steps": min(2, step.micro_batches)}
         return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
 
-    def simulate(self, step):
-        """Simulates a micro-batch of a step; returns the `memory_planner.MemoryNeed`."""
-        # Without kernels for this CPU: their ops are not known to the simulated card, and take no more
-        # memory.
-        model = dataclasses.replace(self, build_model_fn=self.simulated_model_fn or self.build_model_fn)
+    def memory_need(self, step):
+        """Returns the `memory_planner.MemoryNeed` of a micro-batch of a step, by simulation."""
+        # Kernels for this CPU are left out: the simulated GPU does not know their ops, and they need no more
+        # memory than TensorFlow's ops.
+        model = dataclasses.replace(self,
+                                    build_model_fn=self.build_simulated_model_fn or self.build_model_fn)
         simulated_step = step.replace(compile_kernels=False, remove_padding=False)
         return memory_planner.predict_memory(model.build, simulated_step)
 
     def upper_bound(self, step):
-        """Returns an estimate in bytes that is far above the need of a micro-batch. A step whose bound fits
-        into memory is not simulated."""
+        """Returns a number of bytes that is far above the need of a micro-batch of a step. If that many bytes
+        are free, the step is not simulated."""
         config, length = self.bert_config, step.max_seq_length
-        # Activations: Korthikanti et al. 2022, arXiv:2205.05198, equation 2, in 32 bits; doubled below.
+        # Bytes of activations for each position and layer: Korthikanti et al. 2022, arXiv:2205.05198,
+        # equation 2, in 32 bits. The last line doubles them.
         a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
         weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
         # 20 bytes for each weight are five fp32 copies: the weight, its gradient, the sum of the gradients of
@@ -76,20 +80,26 @@ class TrainableModel:
 
 
 def trims_training(settings, model):
-    """Whether batches of the training are trimmed."""
+    """Returns whether batches of the training are trimmed.
+
+    Args:
+      settings: a `Settings`.
+      model: a `TrainableModel`.
+    """
     if "trim_padding" not in settings:
         return False
     return model.trims_training_by_default if settings.trim_padding is None else settings.trim_padding
 
 
 def input_options(settings, step, is_training):
-    """Returns the arguments of a task's `input_fn_builder` that flags decide, {name: value}.
+    """Returns the arguments of a task's `input_fn_builder` that depend on flags, {name: value}.
+
+    Batches of evaluation and prediction are trimmed unless --trim_padding=false is given.
 
     Args:
       settings: a `Settings`.
       step: the `StepConfig`.
-      is_training: whether the input is for the training. Batches of evaluation and prediction are trimmed
-        unless --trim_padding=false is given.
+      is_training: whether the input is for the training.
     """
     if is_training:
         return {"is_training": True, "drop_remainder": True, "trim": step.trim,
@@ -98,7 +108,8 @@ def input_options(settings, step, is_training):
 
 
 def _training_flags(settings, model):
-    """The flags that `step_config.resolve` goes by, with their meaning for this model."""
+    """Returns the values of the flags for `step_config.resolve`. Values that depend on the model are resolved
+    for this model."""
     trim, group = trims_training(settings, model), replica_group.current()
     values = {name: getattr(settings, name) for name in (
         "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
@@ -111,7 +122,7 @@ def _training_flags(settings, model):
 
 
 def _compiles_kernels(settings, config):
-    """Whether kernels are to be made for this machine's CPU."""
+    """Returns whether the run compiles kernels for the CPU of this machine."""
     if settings.compile_kernels is not None or settings.use_xla:
         return bool(settings.compile_kernels)
     return kernel_choice.is_faster(config.hidden_size)
@@ -122,11 +133,15 @@ def resolve_step_config(settings, model):
 
     Logs the values that were chosen, and warns if the step will probably not fit into memory.
 
+    Args:
+      settings: a `Settings`.
+      model: a `TrainableModel`.
+
     Returns:
       a `StepConfig`.
 
     Raises:
-      ValueError: flags contradict each other, or nothing fits.
+      ValueError: flags contradict each other, or no configuration fits into memory.
     """
     values = _training_flags(settings, model)
     if not settings.do_train:
@@ -134,21 +149,21 @@ def resolve_step_config(settings, model):
     usable, source = _usable_memory(settings)
     if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
         logging.info("Simulating what fits into %s.", source)
-    resolved = step_config.resolve(values, (usable, source), model.simulate, model.upper_bound)
+    resolved = step_config.resolve(values, (usable, source), model.memory_need, model.upper_bound)
     for is_warning, text in resolved.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
     if values.gradient_accumulation_steps != 0 or not tf.config.list_physical_devices("GPU"):
         return resolved.step
     step, group = _measure_step(settings, model, resolved.step), replica_group.current()
-    if group:  # as many micro-batches as the replica takes that needs most
+    if group:  # all replicas take the largest number of micro-batches that one of them needs
         counts = group.all_gather(step.gradient_accumulation_steps)
         step = step.replace(gradient_accumulation_steps=max(counts))
     return step
 
 
 def _measure_step(settings, model, step):
-    """Takes a step of one micro-batch, and more and smaller ones until memory suffices; returns the
-    `StepConfig`."""
+    """Runs a step of one micro-batch; while memory runs out, divides the batch into more and smaller
+    micro-batches. Returns the `StepConfig` that fits."""
     while not memory_planner.fits_in_practice(model.build, step):
         more = [count for count in step_config.divisors(step.train_batch_size // step.replicas)
                 if count >= 2 * step.gradient_accumulation_steps]
@@ -164,8 +179,10 @@ def _measure_step(settings, model, step):
 
 
 def _usable_memory(settings):
-    """Returns (bytes that a training step may take, what they are); of replicas, which all have to ask, the
-    least."""
+    """Returns (bytes that a training step may use, their description for messages).
+
+    With replicas, this is the smallest value of all replicas, and all of them have to call this function.
+    """
     if settings.memory_limit_gb is not None:
         usable, source = settings.memory_limit_gb * step_config.GB, "--memory_limit_gb"
         return usable, f"{step_config.gb(usable)}: {source}"
@@ -174,14 +191,15 @@ def _usable_memory(settings):
     if group:
         if not tf.config.list_physical_devices("GPU"):
             usable, source = usable / group.local_count, f"{source}, for each of {group.local_count} replicas"
-        # All replicas have to resolve the same configuration.
+        # All replicas have to resolve the same configuration, so they use the same number.
         usable = min(group.all_gather(usable))
     return usable, f"{step_config.gb(usable)}: {source}"
 
 
 def _advise_on_memory(settings, model, step):
-    """Returns what to change after memory ran out, in text."""
-    if replica_group.current():  # the others wait, and simulating takes minutes
+    """Returns an error message that says which flags to change after memory ran out."""
+    # No simulation with replicas: it takes minutes, in which the other replicas would wait.
+    if replica_group.current():
         fewer = step_config.flags_for_less_memory(step.tokens_per_micro_batch)
         return f"out of memory. Pass {fewer}; plan_memory.py says more."
     logging.info("Out of memory. Simulating what would fit; for a large model this takes minutes.")
@@ -195,19 +213,19 @@ def _advise_on_memory(settings, model, step):
     alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
                     or "as it is": step.replace(**change) for change in changes}
     usable, source = _usable_memory(settings)
-    return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.simulate, usable)
+    return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.memory_need, usable)
 
 
 def count_steps(settings, count, what):
-    """Returns the number of steps in which --num_train_epochs of `count` examples are done.
+    """Returns the number of training steps in --num_train_epochs epochs.
 
     Args:
       settings: a `Settings`.
-      count: the number of examples.
-      what: what they are, in words.
+      count: number of examples in an epoch.
+      what: name of the examples for the error message, such as "sentences".
 
     Raises:
-      ValueError: there is none, and a training is asked for.
+      ValueError: with --do_train, the number is 0.
     """
     steps = int(count / settings.train_batch_size * settings.num_train_epochs)
     if settings.do_train and steps < 1:
@@ -217,8 +235,12 @@ def count_steps(settings, count, what):
 
 
 def schedule_arguments(settings, num_train_steps):
-    """Returns the arguments of a `model_fn_builder` that say how a fine-tuning of so many steps goes,
-    {name: value}."""
+    """Returns the arguments of a `model_fn_builder` for the schedule of a fine-tuning, {name: value}.
+
+    Args:
+      settings: a `Settings`.
+      num_train_steps: number of training steps.
+    """
     return {"learning_rate": settings.learning_rate, "num_train_steps": num_train_steps,
             "num_warmup_steps": int(num_train_steps * settings.warmup_proportion), "use_tpu": False}
 
@@ -227,13 +249,14 @@ def schedule_arguments(settings, num_train_steps):
 
 
 class _Estimator(estimator.Estimator):
-    """An Estimator that says what to change when memory runs out, and leaves a directory alone that it only
-    reads."""
+    """An Estimator whose out-of-memory errors say which flags to change. Without training, it writes nothing
+    into --output_dir."""
 
     def __init__(self, settings, model, step, **arguments):
         super().__init__(model.build_model_fn(step=step), **arguments)
         self._settings, self._model, self._step = settings, model, step
-        # Another process may train there: evaluation and prediction are to be of the same checkpoint.
+        # Another process may be training in this directory. Evaluation and prediction use the checkpoint that
+        # was the newest at the start, so that their results belong together.
         self._first_found = None if settings.do_train else super().latest_checkpoint()
 
     def latest_checkpoint(self):
@@ -267,10 +290,14 @@ class _Estimator(estimator.Estimator):
 
 
 def _profile_hooks(settings, num_train_steps):
-    """What traces the steps that --profile_steps names.
+    """Returns the hooks that trace the steps of --profile_steps; an empty list without this flag.
+
+    Args:
+      settings: a `Settings`.
+      num_train_steps: the last step of training.
 
     Raises:
-      ValueError: training ends before, or is not asked for.
+      ValueError: the training ends before these steps, or the run does not train.
     """
     if settings.profile_steps is None:
         return []
@@ -285,20 +312,24 @@ def _profile_hooks(settings, num_train_steps):
 
 
 def _session_config(settings, trims):
-    """The tf.ConfigProto of all sessions; None for TensorFlow's own settings.
+    """Returns the tf.ConfigProto of all sessions; None for TensorFlow's defaults.
+
+    Args:
+      settings: a `Settings`.
+      trims: whether batches of the training are trimmed.
 
     Raises:
-      ValueError: two flags exclude each other.
+      ValueError: --use_xla and --compile_kernels exclude each other.
     """
     if not settings.use_xla:
         return None
     if settings.compile_kernels:
-        raise ValueError("--use_xla=true compiles the whole model, the parts that --compile_kernels=true is "
-                         "about too: leave one of them out.")
+        raise ValueError("--use_xla=true compiles the whole model, also the parts that --compile_kernels=true "
+                         "would compile: leave one of the two flags out.")
     if trims:
-        logging.info("--use_xla: trimmed batches differ in length, and each length is compiled anew. With "
-                     "--trim_padding=false there is one, and no padding is left out of the computation in "
-                     "either case.")
+        logging.info("--use_xla: trimmed batches differ in length, and each length is compiled separately. "
+                     "With --trim_padding=false all batches have one length. The padding of a batch is "
+                     "computed in both cases.")
     return run_config.xla_session_config()
 
 
@@ -308,11 +339,11 @@ def create_estimator(settings, model, num_train_steps, eval_batch_size=None, pre
     Args:
       settings: a `Settings`.
       model: a `TrainableModel`.
-      num_train_steps: the last step of training; a flag that asks for what is beyond is refused here.
-      eval_batch_size, predict_batch_size: examples at a time.
+      num_train_steps: the last step of training; --profile_steps must not go beyond it.
+      eval_batch_size, predict_batch_size: number of examples in a batch.
 
     Raises:
-      ValueError: nothing fits into memory, or flags contradict each other.
+      ValueError: no configuration fits into memory, or flags contradict each other.
     """
     checks.check_precision(settings)
     _profile_hooks(settings, num_train_steps)
@@ -331,17 +362,17 @@ def create_estimator(settings, model, num_train_steps, eval_batch_size=None, pre
 
 @contextlib.contextmanager
 def locked_directories(settings, record):
-    """Makes the directories that a command writes to, holds their locks in the block, and writes the record;
-    after the block it exports the model, if the flags ask for that.
+    """Context manager of a run: creates the directories that the run writes to, locks them, and writes the
+    record. After the block it exports the model if --do_export is given.
 
     Args:
       settings: a `Settings`.
       record: the `run_record.RunRecord`.
 
     Raises:
-      locks.InUseError: another process writes to one of them.
-      ValueError: another run wrote there since the record was compared, which cannot be gone on with; or
-        replicas do not do the same.
+      locks.InUseError: another process writes to one of the directories.
+      ValueError: a run that this one cannot continue wrote to --output_dir after the record was compared; or
+        the replicas have different flags, data or code.
     """
     final_export.check(settings)
     group = replica_group.current()
@@ -361,7 +392,7 @@ def locked_directories(settings, record):
                 if settings.do_train:
                     raise
                 raise locks.InUseError(f"{error} With --results_dir=DIRECTORY, evaluation and prediction "
-                                       "write there, and go on meanwhile.") from error
+                                       "write to that directory, and can run at the same time.") from error
         if group:
             _check_shared_directories(settings, group)
         record.write()
@@ -370,16 +401,16 @@ def locked_directories(settings, record):
 
 
 def _check_shared_directories(settings, group):
-    """Checks that all replicas see what replica 0 writes; they keep their logs there.
+    """Checks that all replicas see the files that replica 0 writes, and stores their logs with these files.
 
     Raises:
-      ValueError: they do not.
+      ValueError: a replica does not see them.
     """
     directory = settings.output_dir if settings.do_train else settings.results_dir
     unseen = group.replicas_not_seeing(directory)
     if unseen:
         flag = "--output_dir" if settings.do_train else "--results_dir"
         others = ", ".join(map(group.name, unseen))
-        raise ValueError(f"{flag}={directory} is another directory for {others}: what replica 0 writes there "
-                         "is not seen. Name one on a file system that all machines share.")
+        raise ValueError(f"{flag}={directory} is another directory for {others}: the files that replica 0 "
+                         "writes there are not seen. Name one on a file system that all machines share.")
     group.keep_log(directory)

@@ -1,4 +1,4 @@
-"""The export with which a training or an evaluation ends: --do_export."""
+"""The export at the end of a training or an evaluation: --do_export."""
 
 import os
 
@@ -16,10 +16,10 @@ def export_directory(settings):
 
 
 def check(settings):
-    """Checks, before a run writes anything, that --do_export can be done at its end.
+    """Checks, before a run writes anything, that --do_export will be possible at its end.
 
     Raises:
-      ValueError, OSError: it cannot.
+      ValueError, OSError: an export is not possible.
     """
     if "do_export" not in settings or not settings.do_export:
         return
@@ -32,12 +32,17 @@ def check(settings):
 
 
 def write(settings):
-    """Exports the newest checkpoint in --output_dir, if --do_export asks for it."""
+    """Exports the newest checkpoint in --output_dir if --do_export is given."""
     if "do_export" in settings and settings.do_export:
         model = model_directory.read(settings.output_dir)
         log(export_model.export(model, export_directory(settings)), model)
 
 
 def log(path, model):
-    """Logs the path of an exported version and the checkpoint that it was made of."""
+    """Logs the path of an exported version and the checkpoint that it contains.
+
+    Args:
+      path: directory of the version.
+      model: the `model_directory.ModelDirectory` that was exported.
+    """
     logging.info("%s exported: %s", model.checkpoint, path)

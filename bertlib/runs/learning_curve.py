@@ -1,6 +1,9 @@
-"""The learning curve of a training: the metrics of each checkpoint, as a table and as a picture.
+"""The learning curve of a training (--eval_each_checkpoint): the metrics of each checkpoint, as a table and as
+a picture.
 
-`create_listeners` is the place for listeners that evaluate during a training: the curve is one listener.
+`create_listeners` makes the only listener with which the commands evaluate during a training. Three other
+triggers do not use this module: an evaluator process of TF_CONFIG, and `train_and_evaluate` and
+`InMemoryEvaluatorHook` of tf1. docs/development/paths.md#evaluation-during-a-training shows the way of each.
 """
 
 import csv
@@ -25,7 +28,7 @@ def check(settings, needs_do_eval=True):
 
     Args:
       settings: a `Settings`.
-      needs_do_eval: whether the command reads the data to evaluate on with --do_eval only.
+      needs_do_eval: whether the command reads the development set only with --do_eval.
 
     Raises:
       ValueError: a flag is missing.
@@ -41,16 +44,17 @@ def check(settings, needs_do_eval=True):
 
 
 def create_listeners(settings, make_input_fn, evaluate, title, shown, full_score=1.0):
-    """Returns the listeners with which `Estimator.train` evaluates as the flags ask: with
-    --eval_each_checkpoint a `LearningCurve`, otherwise none.
+    """Returns the listeners for `Estimator.train`, a list: with --eval_each_checkpoint one `LearningCurve`,
+    otherwise none.
 
-    Evaluates the newest checkpoint at once if a killed run saved it and did not evaluate it. So all replicas
-    have to call this, before the training.
+    If a killed run saved its newest checkpoint and did not evaluate it, this function evaluates it at once.
+    Therefore all replicas have to call it, before the training.
 
     Args:
       settings: a `Settings`, checked.
-      make_input_fn: function without arguments that writes the data to evaluate on and returns its input_fn.
-      evaluate: function of this input_fn that evaluates the newest checkpoint: {metric: number}.
+      make_input_fn: function without arguments that writes the features of the development set and returns
+        their input_fn.
+      evaluate: function of this input_fn that evaluates the newest checkpoint and returns {metric: number}.
       title, shown, full_score: see `LearningCurve`.
     """
     if not settings.eval_each_checkpoint:
@@ -67,18 +71,19 @@ def create_listeners(settings, make_input_fn, evaluate, title, shown, full_score
 class LearningCurve(tf.train.CheckpointSaverListener):
     """Evaluates each checkpoint when it is saved, and writes learning_curve.tsv and learning_curve.svg.
 
-    A run that is resumed continues the table of the run before: rows of earlier steps stay.
+    A resumed run continues the table: rows of earlier steps stay.
     """
 
     def __init__(self, directory, evaluate, title, shown, full_score=1.0):
         """Creates the listener.
 
         Args:
-          directory: of the checkpoints and of the files.
-          evaluate: function without arguments that evaluates the newest checkpoint: {metric: number}.
-          title: of the picture.
-          shown: {metric: its name in the picture} of the metrics that the picture shows.
-          full_score: value of these metrics that the picture shows as 100 %.
+          directory: directory of the checkpoints, in which the two files are written.
+          evaluate: function without arguments that evaluates the newest checkpoint and returns {metric:
+            number}.
+          title: title of the picture.
+          shown: {metric: its name in the picture}, the metrics that the picture shows.
+          full_score: value of these metrics that the picture shows as 100 %, such as 1.0 or 100.0.
         """
         self._directory, self._evaluate = directory, evaluate
         self._title, self._shown, self._full_score = title, shown, full_score
@@ -94,30 +99,33 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         return None if step in [int(row["global_step"]) for row in self._read()] else step
 
     def add(self, step):
-        """Evaluates the newest checkpoint, of this step; writes its row in the place of those from this step
-        on."""
+        """Evaluates the newest checkpoint and writes its row. Rows of this step and of later steps are removed.
+
+        Args:
+          step: the step of the newest checkpoint.
+        """
         rows = [row for row in self._read() if int(row["global_step"]) < step]
         rows.append({name: str(value) for name, value in self._evaluate().items() if np.ndim(value) == 0})
         table = io.StringIO()
-        # Metrics may appear late, such as those of an entity type that was not predicted before.
+        # A metric may appear late, such as the F1 of an entity type that was not predicted before.
         writer = csv.DictWriter(table, sorted(set().union(*rows)), dialect="excel-tab", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         picture = charts.line_chart(self._title, {
             name: self._points(rows, metric) for metric, name in self._shown.items()})
-        # The table comes last: a step with a row is complete.
+        # The table is written last, so that a step with a row also has its picture.
         files.write_text(os.path.join(self._directory, PICTURE), picture)
         files.write_text(os.path.join(self._directory, TABLE), table.getvalue())
 
     def _points(self, rows, metric):
-        """Returns [(step, share of the full score)] of a metric; a correlation may be NaN, which has no
-        place."""
+        """Returns [(step, share of the full score)] of a metric. NaN, a possible value of a correlation, is
+        left out."""
         points = [(int(row["global_step"]), float(row[metric]) / self._full_score) for row in rows]
         return [(step, value) for step, value in points if math.isfinite(value)]
 
     def _read(self):
-        """Returns the rows of the table as {metric: text}; without a table none. Rows of other metrics, such
-        as another command's, are left out, as are damaged ones."""
+        """Returns the rows of the table, list of {metric: text}; an empty list without a table. Damaged rows,
+        and rows that lack a shown metric because another command wrote them, are left out."""
         path = os.path.join(self._directory, TABLE)
         if not files.exists(path):
             return []

@@ -1,4 +1,4 @@
-"""What a command writes in the end."""
+"""Writes the metrics of an evaluation."""
 
 import os
 
@@ -9,7 +9,13 @@ from bertlib.system import files
 
 
 def write_results(directory, file_name, results):
-    """Logs metrics and writes them to a directory, one "name = value" a line, sorted."""
+    """Logs metrics, and writes them to a file with one line "name = value" for each, sorted by name.
+
+    Args:
+      directory: directory of the file.
+      file_name: name of the file.
+      results: {name of a metric: number or array}.
+    """
     lines = [f"{name} = {str(value.tolist() if np.ndim(value) else value)}"
              for name, value in sorted(results.items())]
     path = os.path.join(directory, file_name)

@@ -76,11 +76,11 @@ class _Texts:
                              "type_vocab_size is 1; leave text_b out.")
         example = classifier_features.InputExample("question", _text("text_a", text_a),
                                                    text_b if text_b is None else _text("text_b", text_b))
-        token_windows, _ = classifier_features.make_windows(
+        windows, _ = classifier_features.make_windows(
             example, self._model.max_seq_length, self._model.tokenizer, self._doc_stride)
         return [{"input_ids": list(self._model.tokenizer.convert_tokens_to_ids(first + second)),
                  "input_mask": [1] * len(first + second),
-                 "segment_ids": [0] * len(first) + [1] * len(second)} for first, second in token_windows], None
+                 "segment_ids": [0] * len(first) + [1] * len(second)} for first, second in windows], None
 
     def pooled(self, outputs):
         """Returns the mean of the windows' outputs, {name: array or number}."""

@@ -1,9 +1,13 @@
-"""Text in, label out: a SavedModel that tokenizes by itself, with ops of the package tensorflow-text.
+"""Exports a SavedModel whose inputs are texts: it tokenizes them itself, with ops of the package
+tensorflow-text.
 
-It is a SavedModel of its own, since one op of a package that is not there keeps all signatures from being
-loaded. The graph does the steps of `tokenization.FullTokenizer`. Lower case is Python's, in any locale. White
-space, punctuation and accents are found by the tables of ICU and RE2, so that tokens differ at characters
-that these know and Python's Unicode does not: `compare_tokens` counts such texts.
+This is a SavedModel separate from that of `export_model`: if it contained one op of a package that the server
+does not have, none of its signatures could be loaded.
+
+The graph repeats the steps of `tokenization.FullTokenizer`. Its lower case is the lower case of Python, in
+any locale. White space, punctuation and accents are found with the Unicode tables of ICU and RE2. Tokens may
+differ for characters that are newer than Python's Unicode tables. `compare_tokens` counts the texts with such
+differences.
 """
 
 import functools
@@ -20,14 +24,15 @@ import tokenization
 TASKS = ("classification", "multilabel", "regression", "tagging", "vectors")
 PACKAGE = "tensorflow-text"
 
-# In RE2's notation. Control and format characters, and what stands for undecodable bytes, but no white space;
-# white space; punctuation, and all of ASCII's signs.
+# Regular expressions in RE2's notation.
+# Control and format characters without white space, and the replacement character of undecodable bytes.
 _CONTROL = r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{7f}-\x{9f}\p{Cf}\x{fffd}]"
 _SPACE = r"[\s\p{Z}]+"
+# Punctuation, and all ASCII characters that are no letters, digits, spaces or control characters.
 _PUNCTUATION = r"([!-/:-@\[-`{-~]|\p{P})"
 _CHINESE = "([" + "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}"
                           for first, last in tokenization.CHINESE_BLOCKS) + "])"
-_MAX_BYTES = 4  # of a character in UTF-8
+_MAX_BYTES = 4  # largest number of bytes of a character in UTF-8
 _COMPARED_AT_A_TIME = 1000
 
 
@@ -35,13 +40,13 @@ def import_tensorflow_text():
     """Returns the module tensorflow_text.
 
     Raises:
-      ImportError: it is not installed, or is for another TensorFlow.
+      ImportError: it is not installed, or was built for another version of TensorFlow.
     """
     version = ".".join(tf.version.VERSION.split(".")[:2])
     to_do = (f"It has to be the one for this TensorFlow: `pip install {PACKAGE}=={version}.*`, or `pip "
              "install -r requirements-export.txt`.")
     try:
-        # Imported here: nothing else needs it, and it takes a second.
+        # Imported here, because the import takes a second and no other function needs it.
         import tensorflow_text
     except ImportError as error:
         raise ImportError(f"An export of text needs the package {PACKAGE}, which cannot be imported "
@@ -55,19 +60,24 @@ def import_tensorflow_text():
 
 
 class GraphTokenizer:
-    """A `tokenization.FullTokenizer` as ops of the current graph. Special tokens in a text are not kept
-    whole."""
+    """Does the work of a `tokenization.FullTokenizer` with ops of the current graph.
+
+    One difference: special tokens in a text, such as [MASK], are split at the brackets.
+    """
 
     def __init__(self, tokenizer):
-        """Makes the table of the vocabulary.
+        """Builds the lookup table of the vocabulary.
+
+        Args:
+          tokenizer: a `tokenization.FullTokenizer`.
 
         Raises:
-          ValueError: it is a SentencePiece model.
+          ValueError: the tokenizer is a SentencePiece model.
           ImportError: see `import_tensorflow_text`.
         """
         if not isinstance(tokenizer, tokenization.FullTokenizer):
-            raise ValueError("An export of text is of models with a vocab.txt, and this one has a "
-                             "SentencePiece model. Export it without --text.")
+            raise ValueError("An export of text needs a model with a vocab.txt. This one has a SentencePiece "
+                             "model. Export it without --text.")
         self._text, self._basic = import_tensorflow_text(), tokenizer.basic_tokenizer
         wordpiece = tokenizer.wordpiece_tokenizer
         self._unknown, self._longest = wordpiece.unk_token, wordpiece.max_input_chars_per_word
@@ -86,7 +96,8 @@ class GraphTokenizer:
         return tf.cast(ids, tf.int32)
 
     def _spaced(self, texts):
-        """Texts in the case and with the accents of the vocabulary, with spaces between the words."""
+        """Returns texts, string [N], normalized as the vocabulary needs it (letter case, accents), with
+        spaces around words, punctuation and Chinese characters."""
         replace, basic = tf.strings.regex_replace, self._basic
         texts = replace(replace(texts, _CONTROL, ""), _SPACE, " ")
         if basic.tokenize_chinese_chars:
@@ -98,7 +109,7 @@ class GraphTokenizer:
         return replace(texts, _PUNCTUATION, r" \1 ")
 
 
-_CAPITAL_I_WITH_DOT = "\u0130"  # the one character whose lower case is two characters
+_CAPITAL_I_WITH_DOT = "\u0130"  # the only character whose lower case consists of two characters
 
 
 def _lower_case(texts):
@@ -135,11 +146,11 @@ def _lower_case_table():
 
 @functools.cache
 def _final_sigma():
-    """Returns the regular expression, in RE2's notation, of a capital sigma whose lower case is "ς".
+    """Returns a regular expression, in RE2's notation, for a capital sigma whose lower case is "ς".
 
-    That is a sigma at the end of a word: the nearest character before it that is no mark is a letter with
-    case, and the nearest one after it is none. Marks are, for example, accents and apostrophes. "ΟΔΟΣ." ends
-    with such a sigma, "ΣΟΦΙΑ" has none. Letters and marks are those of this Python's `str.lower`.
+    This is a sigma at the end of a word. Marks, such as accents and apostrophes, are ignored: the nearest
+    character before the sigma is a letter with case, and the nearest character after it is not. "ΟΔΟΣ."
+    contains such a sigma, "ΣΟΦΙΑ" does not. Letters and marks are those of this Python's `str.lower`.
     """
     either = {character for character in _characters() if f"A{character}Σ".lower().endswith("ς")}
     letters = {character for character in either if f"{character}Σ".lower().endswith("ς")}
@@ -148,7 +159,12 @@ def _final_sigma():
 
 
 def _class(characters, negation=""):
-    """Returns a class of characters in RE2's notation."""
+    """Returns a character class in RE2's notation.
+
+    Args:
+      characters: set of str.
+      negation: "^" for the class of all other characters.
+    """
     codes = sorted(map(ord, characters))
     starts = [code for index, code in enumerate(codes) if not index or codes[index - 1] != code - 1]
     ends = [code for index, code in enumerate(codes) if code == codes[-1] or codes[index + 1] != code + 1]
@@ -157,8 +173,13 @@ def _class(characters, negation=""):
 
 
 class Differences(NamedTuple):
-    """Where the graph's tokens differ from the tokenizer's: the number of `texts` looked at, how many differ
-    (`number`), and the first of these, a list of (text, the tokenizer's tokens, the graph's)."""
+    """Differences between the tokens of the tokenizer and the tokens of the graph.
+
+    Attributes:
+      texts: number of texts that were compared.
+      number: number of texts whose tokens differ.
+      first: the first texts that differ, list of (text, tokens of the tokenizer, tokens of the graph).
+    """
 
     texts: int
     number: int
@@ -166,32 +187,32 @@ class Differences(NamedTuple):
 
 
 def compare_tokens(tokenizer, texts, most=3):
-    """Compares the tokens of texts.
+    """Compares the tokens of the graph with those of the tokenizer.
 
     Args:
       tokenizer: a `tokenization.FullTokenizer`.
       texts: iterable of str.
-      most: how many differing texts are returned.
+      most: largest number of differing texts that are returned.
 
     Returns:
-      `Differences`.
+      a `Differences`.
     """
-    looked_at, number, first = 0, 0, []
-    with tf.Graph().as_default(), tf.Session() as here:
-        given = tf.placeholder(tf.string, [None])
-        ids = GraphTokenizer(tokenizer)(given)
-        here.run(tf.tables_initializer())
+    compared, number, first = 0, 0, []
+    with tf.Graph().as_default(), tf.Session() as session:
+        inputs = tf.placeholder(tf.string, [None])
+        ids = GraphTokenizer(tokenizer)(inputs)
+        session.run(tf.tables_initializer())
         for batch in _batches(texts):
-            looked_at += len(batch)
+            compared += len(batch)
             encoded = [text.encode("utf-8", "replace") for text in batch]
-            for text, found in zip(batch, here.run(ids, {given: encoded}).to_list()):
+            for text, graph_ids in zip(batch, session.run(ids, {inputs: encoded}).to_list()):
                 expected = tokenizer.tokenize(text)
-                if found == list(tokenizer.convert_tokens_to_ids(expected)):
+                if graph_ids == list(tokenizer.convert_tokens_to_ids(expected)):
                     continue
                 number += 1
                 if len(first) < most:
-                    first.append((text, expected, tokenizer.convert_ids_to_tokens(found)))
-    return Differences(looked_at, number, first)
+                    first.append((text, expected, tokenizer.convert_ids_to_tokens(graph_ids)))
+    return Differences(compared, number, first)
 
 
 def _batches(items):
@@ -204,7 +225,7 @@ def _batches(items):
 
 
 def _special_token(model, name, like):
-    """A special token's id for each row of a ragged [N, …]: int32 [N, 1]."""
+    """Returns the id of a special token for each row of a ragged tensor [N, …]: int32 [N, 1]."""
     return tf.fill([like.nrows(), 1], model.tokenizer.vocab[name])
 
 
@@ -213,14 +234,25 @@ def _lengths(ragged):
 
 
 def _truncate(ragged, sizes):
-    """The first ids of each row of a ragged [N, …], as many as `sizes`, int32 [N], says."""
+    """Returns a ragged tensor [N, …] whose rows are truncated to `sizes`, int32 [N]."""
     kept = tf.sequence_mask(tf.minimum(sizes, _lengths(ragged)))
     return tf.ragged.boolean_mask(ragged.to_tensor(), kept)
 
 
 def _encoder_inputs(model, first, second=None):
-    """What the encoder is fed of tokens, ragged int32 [N, …]: {name: int32 [N, longest]}. Of both together so
-    much is left as fits, as `classifier_data._truncate_seq_pair` leaves it."""
+    """Returns the inputs of the encoder for one or two texts.
+
+    Texts that are too long are truncated as `classifier_data._truncate_seq_pair` does it: in a pair, tokens
+    are removed from the longer text.
+
+    Args:
+      model: a `model_directory.ModelDirectory`.
+      first: token ids, ragged int32 [N, …].
+      second: token ids of the second texts, ragged int32 [N, …], or None. An empty row means no second text.
+
+    Returns:
+      {name: int32 [N, longest]}.
+    """
     start, end = (_special_token(model, name, first) for name in ("[CLS]", "[SEP]"))
     if second is None:
         first = _truncate(first, tf.fill([first.nrows(out_type=tf.int32)], model.max_seq_length - 2))
@@ -244,7 +276,7 @@ def _encoder_inputs(model, first, second=None):
 
 
 def _text_signatures(model, task):
-    """Signatures of one or two texts; an empty second one is none."""
+    """Returns the signatures of a task with one or two texts. An empty second text counts as none."""
     tokens = GraphTokenizer(model.tokenizer)
     two = {name: tf.placeholder(tf.string, [None], name) for name in ("text_a", "text_b")}
     one = {"text_a": tf.placeholder(tf.string, [None], "text_a")}
@@ -254,32 +286,41 @@ def _text_signatures(model, task):
     def requests(names):
         return lambda number: [{name: [text] for name in names} for text in _warmup_texts(model, number)]
 
-    return {export_model.DEFAULT_SIGNATURE: export_model.Signature(two,
-                                                                   export_model.build_outputs(model, task,
-                                                                                                   pairs),
-                                                                   requests(two)),
-            "text_a": export_model.Signature(one, export_model.build_outputs(model, task, single),
-                                             requests(one))}
+    return {
+        export_model.DEFAULT_SIGNATURE: export_model.Signature(
+            two, export_model.build_outputs(model, task, pairs), requests(two)),
+        "text_a": export_model.Signature(
+            one, export_model.build_outputs(model, task, single), requests(one))}
 
 
 def _word_signatures(model, task):
-    """Signatures of sentences whose words white space separates, and of lists of words."""
+    """Returns the signatures of a tagger: one for texts, whose words are separated by white space, and one
+    for lists of words."""
     tokens = GraphTokenizer(model.tokenizer)
     text = {"text": tf.placeholder(tf.string, [None], "text")}
     words = {"words": tf.placeholder(tf.string, [None, None], "words")}
     split = tf.strings.split(text["text"], result_type="RaggedTensor")
-    given = tf.RaggedTensor.from_tensor(words["words"], padding="")
-    return {export_model.DEFAULT_SIGNATURE: export_model.Signature(
-                text, {"words": split.to_tensor(), **_tags(model, task, tokens, split)},
-                lambda number: [{"text": [text]} for text in _warmup_texts(model, number)]),
-            "words": export_model.Signature(
-                words, _tags(model, task, tokens, given, tf.shape(words["words"])[1]),
-                lambda number: [{"words": [text.split()]} for text in _warmup_texts(model, number)])}
+    listed = tf.RaggedTensor.from_tensor(words["words"], padding="")
+    return {
+        export_model.DEFAULT_SIGNATURE: export_model.Signature(
+            text, {"words": split.to_tensor(), **_tags(model, task, tokens, split)},
+            lambda number: [{"text": [text]} for text in _warmup_texts(model, number)]),
+        "words": export_model.Signature(
+            words, _tags(model, task, tokens, listed, tf.shape(words["words"])[1]),
+            lambda number: [{"words": [text.split()]} for text in _warmup_texts(model, number)])}
 
 
 def _tags(model, task, tokens, words, width=None):
-    """The output of words, ragged string [B, (words)]: {"tags": string [B, W], "" where no word is, or one
-    beyond what the model sees}."""
+    """Returns the tags of words, {"tags": string [B, W]}. The tag is "" for padding, and for words beyond the
+    model's `max_seq_length`.
+
+    Args:
+      model: a `model_directory.ModelDirectory`.
+      task: "tagging".
+      tokens: a `GraphTokenizer`.
+      words: ragged string [B, (words)].
+      width: W, an int32 tensor; None for the number of words of the longest row.
+    """
     room = model.max_seq_length - 2
     pieces = tokens(words.flat_values)
     nothing = tf.cast(tf.equal(pieces.row_lengths(), 0), tf.int32)
@@ -295,29 +336,37 @@ def _tags(model, task, tokens, words, width=None):
         firsts = tf.one_hot(tf.where_v2(is_seen, places, -1), longest, dtype=tf.int32)
         features["word_mask"] = tf.reduce_sum(firsts, axis=1)
     tags = export_model.build_outputs(model, task, features)["tags"]
-    found = tf.gather(tags, tf.where_v2(is_seen, places, 0), batch_dims=1)
-    found = tf.where_v2(is_seen, found, "")
+    word_tags = tf.gather(tags, tf.where_v2(is_seen, places, 0), batch_dims=1)
+    word_tags = tf.where_v2(is_seen, word_tags, "")
     if width is not None:
-        found = tf.pad(found, [[0, 0], [0, width - tf.shape(found)[1]]], constant_values="")
-    return {"tags": found}
+        word_tags = tf.pad(word_tags, [[0, 0], [0, width - tf.shape(word_tags)[1]]], constant_values="")
+    return {"tags": word_tags}
 
 
 def _warmup_texts(model, number):
-    """Texts of growing length, up to about the longest."""
+    """Returns `number` texts of growing length, the last with about `max_seq_length` tokens."""
     return [" ".join(["a"] * max(1, model.max_seq_length * index // number - 3))
             for index in range(1, number + 1)]
 
 
 def export(model, directory, task=None, warmup_requests=1):
-    """Exports a model that is fed text; arguments, result and errors are those of `export_model.export`.
+    """Exports a model whose inputs are texts.
+
+    Args:
+      model, directory, task, warmup_requests: see `export_model.export`.
+
+    Returns:
+      the directory of the new version.
 
     Raises:
+      ValueError, OSError: see `export_model.export`; or this task cannot be exported with texts as inputs.
       ImportError: tensorflow-text is not installed.
     """
     task = answers.resolve_task(model, task)
     if task not in TASKS:
-        raise ValueError(f"{model.path} holds a model of {task}, whose answers are not found in one graph: "
-                         "predict.py gives them. An export without --text takes its ids.")
+        raise ValueError(f"{model.path} holds a model for {task}. Its answers cannot be computed in one "
+                         "graph with a text as input. Use predict.py, or export it without --text: the "
+                         "inputs are then token ids.")
     import_tensorflow_text()
     build = _word_signatures if task == "tagging" else _text_signatures
     return export_model.write_version(model, task, directory, lambda: build(model, task), warmup_requests)
