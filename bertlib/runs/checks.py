@@ -17,27 +17,36 @@ import optimization
 # --- Checks ----------------------------------------------------------------------------------------------
 
 
-def check_segments(config, what):
-    """Raises a ValueError if a model has no vector for the second text of a pair; `what` says that there are
-    pairs."""
+def check_segments(config, reason):
+    """Checks that a model can tell the second text of a pair from the first.
+
+    Args:
+      config: a `modeling.BertConfig`.
+      reason: clause for the error message that says why there are pairs.
+
+    Raises:
+      ValueError: the model has no vector for the second text.
+    """
     if config.type_vocab_size < 2:
-        raise ValueError(f"type_vocab_size is {config.type_vocab_size} in the model's configuration: it "
-                         f"tells no second text from the first, but {what}. Use a model with "
-                         "type_vocab_size=2, as the published ones.")
+        raise ValueError(f"type_vocab_size is {config.type_vocab_size} in the model's configuration: the "
+                         f"model cannot tell a second text from the first, but {reason}. Use a model with "
+                         "type_vocab_size=2, such as a published one.")
 
 
 def refuse_tpus(settings):
-    """Raises a ValueError if --use_tpu asks for one."""
+    """Raises a ValueError if --use_tpu=true is given."""
     if settings.use_tpu:
         raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
 
 
 def check_output_dir(settings):
-    """Checks that --output_dir and --results_dir are directories or can become some. The latter is the former
-    if it was not given.
+    """Checks that --output_dir and --results_dir are directories or can be created. Sets --results_dir to
+    --output_dir if it was not given.
 
     Raises:
-      NotADirectoryError, PermissionError, ValueError: one cannot.
+      NotADirectoryError: a path, or a part of it, is a file or a broken link.
+      PermissionError: nothing can be written in a directory.
+      ValueError: a flag is empty.
     """
     if settings.results_dir is None:
         settings.results_dir = settings.output_dir
@@ -59,7 +68,7 @@ def check_output_dir(settings):
                                   "system is read-only. Use another one.")
 
 
-# The least that a GPU's compute capability must be.
+# Smallest compute capability of a GPU with instructions for a precision.
 _GPU_SUPPORT = {"bf16": (8, 0), "fp16": (7, 0)}
 
 
@@ -69,9 +78,10 @@ def check_precision(settings):
         return
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        found = [tf.config.experimental.get_device_details(gpu).get("compute_capability") for gpu in gpus]
+        capabilities = [tf.config.experimental.get_device_details(gpu).get("compute_capability")
+                        for gpu in gpus]
         supported = all(capability is None or capability >= _GPU_SUPPORT[settings.precision]
-                        for capability in found)
+                        for capability in capabilities)
     else:
         supported = one_dnn.cpu_supports(modeling.PRECISIONS[settings.precision])
     if not supported:
@@ -81,15 +91,17 @@ def check_precision(settings):
 
 
 def check_starting_weights(settings, config, head_shapes, start):
-    """Checks that --init_checkpoint and the checkpoints in --output_dir fit the model and can be read.
+    """Checks that the checkpoint from which the weights are loaded fits the model and can be read: the newest
+    one in --output_dir or, without one, --init_checkpoint.
 
     Args:
+      settings: a `Settings`.
       config: the `BertConfig`.
       head_shapes: {name: shape} of the variables that the script adds to the encoder.
-      start: what of --init_checkpoint is used, see `head_labels.starting_checkpoint`.
+      start: the result of `head_labels.starting_checkpoint`.
 
     Raises:
-      ValueError, FileNotFoundError: one does not.
+      ValueError, FileNotFoundError: the checkpoint does not fit, is damaged or is missing.
     """
     if checkpoint_formats.latest_checkpoint(settings.output_dir):
         check_output_checkpoint(settings, {**modeling.variable_shapes(config), **head_shapes})
@@ -99,35 +111,41 @@ def check_starting_weights(settings, config, head_shapes, start):
         logging.warning("No --init_checkpoint: the weights start at random.")
 
 
-def check_fits(found, config, head_shapes):
-    """Checks that a `checkpoint_formats.Checkpoint` fits an encoder with a head and can be read.
+def check_fits(checkpoint, config, head_shapes):
+    """Checks that a checkpoint fits an encoder with a head and can be read.
 
-    Published and Hugging Face checkpoints may have no pooler, which starts at random then, as heads do.
+    Published and Hugging Face checkpoints may lack the pooler and the head: these then start at random.
+
+    Args:
+      checkpoint: a `checkpoint_formats.Checkpoint`.
+      config: the `BertConfig`.
+      head_shapes: {name: shape} of the head's variables.
 
     Raises:
-      ValueError: it does not.
+      ValueError: the checkpoint does not fit or is damaged.
     """
     model = {**modeling.variable_shapes(config), **head_shapes}
-    checkpoint_formats.check_types(found, model)
+    checkpoint_formats.check_types(checkpoint, model)
     optional = {name for name in model if "/pooler/" in name or name in head_shapes}
-    checkpoint_formats.check_fits(found, model, optional)
-    checkpoint_formats.check_readable(found, model)
+    checkpoint_formats.check_fits(checkpoint, model, optional)
+    checkpoint_formats.check_readable(checkpoint, model)
 
 
 def check_output_checkpoint(settings, model):
-    """Checks that the newest checkpoint in --output_dir fits the model and can be read. For a training it has
-    to hold the optimizer's variables too.
+    """Checks that the newest checkpoint in --output_dir fits the model and can be read. For a training, it
+    also has to contain the variables of the optimizer.
 
     Args:
+      settings: a `Settings`.
       model: {name: shape} of the variables that are trained.
 
     Raises:
-      ValueError: it does not.
+      ValueError: the checkpoint does not fit or is damaged.
     """
     newest = checkpoint_formats.latest_checkpoint(settings.output_dir)
-    found = checkpoint_formats.open_checkpoint(newest)
-    checkpoint_formats.check_types(found, model)
-    trained_with = optimization.optimizer_of(found.shapes)
+    checkpoint = checkpoint_formats.open_checkpoint(newest)
+    checkpoint_formats.check_types(checkpoint, model)
+    trained_with = optimization.optimizer_of(checkpoint.shapes)
     if settings.do_train and trained_with not in (None, settings.optimizer):
         start = "" if "bert_hub_module_handle" in settings else (
             f" and pass --init_checkpoint={newest} to start from its weights")
@@ -136,50 +154,51 @@ def check_output_checkpoint(settings, model):
                          f"--optimizer={trained_with}, or use another --output_dir{start}.")
     state = {"global_step": (),
              **(optimization.slot_shapes(model, settings.optimizer) if settings.do_train else {})}
-    # A head that does not look at the pooler leaves it untrained, and so without slots.
+    # A head that does not use the pooler leaves it untrained, so the optimizer has no slots for it.
     optional = {name for name in state if "/pooler/" in name}
     try:
-        checkpoint_formats.check_fits(found, model)  # first and by itself: its differences say what is wrong
-        checkpoint_formats.check_fits(found, {**model, **state}, optional)
+        # The weights are checked first, because a difference there explains differences in the slots.
+        checkpoint_formats.check_fits(checkpoint, model)
+        checkpoint_formats.check_fits(checkpoint, {**model, **state}, optional)
     except ValueError as error:
         raise ValueError(f"--output_dir={settings.output_dir} holds checkpoints that do not fit this "
                          "run; probably they are another model's. Use another directory, or remove "
                          f"them.\n{error}") from error
-    checkpoint_formats.check_readable(found, found.shapes)
+    checkpoint_formats.check_readable(checkpoint, checkpoint.shapes)
 
 
-# --- What is read is not overwritten ---------------------------------------------------------------------
+# --- Input files are not overwritten ---------------------------------------------------------------------
 
-# What a training writes into --output_dir besides its checkpoints.
+# Names of the files, in addition to checkpoints, that each training writes into --output_dir.
 _TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES, output_files.DEV_ROWS)
 
 
 def refuse_overwriting(settings, read, written):
-    """Checks that no file that a command reads is one that it writes: by the same name, another spelling of
-    it, or a link.
+    """Checks that a command overwrites none of its input files. Two paths of the same file are recognized:
+    another spelling, or a link.
 
     Args:
       settings: a `Settings`.
-      read: {flag: paths that the command reads}; what does not exist is left to other checks. The model's
-        files are added here.
-      written: {flag: paths that the command writes, aside first as "path.partial"}.
+      read: {flag: paths that the command reads}. Paths that do not exist are ignored; other checks report
+        them. The model's files are added here.
+      written: {flag: paths that the command writes}. Each file is first written as "path.partial".
 
     Raises:
-      ValueError: one is.
+      ValueError: a file would be overwritten.
     """
     flags = {}
     for flag, paths in (*_list_model_files(settings).items(), *read.items()):
         flags.update((files.file_identity(path), (flag, path)) for path in paths if files.exists(path))
     for flag, paths in written.items():
         for path in paths:
-            if files.is_special(path):  # a terminal or a device is read and written
+            if files.is_special(path):  # one terminal or device may be input and output
                 continue
             for name in (path, f"{files.resolve_links(path)}.partial"):
-                reader, what = flags.get(files.file_identity(name), (None, None))
-                # The model's files may be there already; `run_record` compares what is in them.
+                reader, source = flags.get(files.file_identity(name), (None, None))
+                # --output_dir may contain the model's files already; `run_record` compares their contents.
                 own = reader in model_files.FILE_FLAGS and os.path.basename(name) in output_files.NAMES
                 if reader is not None and not (flag == "output_dir" and own):
-                    other = "" if what == name else f", which is {what},"
+                    other = "" if source == name else f", which is {source},"
                     raise ValueError(f"--{flag}={getattr(settings, flag)} would overwrite {name}{other} that "
                                      f"--{reader} reads. Pass another --{flag}.")
 
@@ -189,37 +208,42 @@ def list_overwritten_files(settings, result_names, training_names):
 
     Args:
       settings: a `Settings`, after `check_output_dir`.
-      result_names: names of the files that it writes into --results_dir.
-      training_names: names of those that it writes into --output_dir if it trains, besides every training's.
+      result_names: names of the files that the command writes into --results_dir.
+      training_names: names of further files that its training writes into --output_dir, in addition to
+        `_TRAINING_FILES`.
 
     Returns:
       {flag: list of str}, for `refuse_overwriting`.
     """
     directory = settings.output_dir
-    found = {"output_dir": []}
+    overwritten = {"output_dir": []}
     if settings.do_train:
         curve = [learning_curve.TABLE, learning_curve.PICTURE] if settings.eval_each_checkpoint else []
         names = (*_TRAINING_FILES, *training_names, *curve)
-        found["output_dir"] += (os.path.join(directory, name) for name in names)
+        overwritten["output_dir"] += (os.path.join(directory, name) for name in names)
         if not checkpoint_formats.latest_checkpoint(directory):
-            # A training that starts writes its checkpoints from step 0 on, whatever has their names.
-            found["output_dir"] += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
+            # A new training writes checkpoints from step 0 on. Existing files with such names are lost.
+            overwritten["output_dir"] += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
     flag = "output_dir" if settings.results_dir == directory else "results_dir"
-    found.setdefault(flag, []).extend(os.path.join(settings.results_dir, name) for name in result_names)
-    return found
+    overwritten.setdefault(flag, []).extend(os.path.join(settings.results_dir, name) for name in result_names)
+    return overwritten
 
 
 def _list_model_files(settings):
-    """{flag: files} of the model that a command reads."""
-    found = {flag: [getattr(settings, flag)] for flag in model_files.FILE_FLAGS
+    """Returns {flag: list of files} of the model that a command reads."""
+    paths = {flag: [getattr(settings, flag)] for flag in model_files.FILE_FLAGS
              if flag in settings and getattr(settings, flag)}
     if "init_checkpoint" in settings and settings.init_checkpoint:
-        found["init_checkpoint"] = list_checkpoint_files(settings.init_checkpoint)
-    return found
+        paths["init_checkpoint"] = list_checkpoint_files(settings.init_checkpoint)
+    return paths
 
 
 def list_checkpoint_files(path):
-    """Returns the local files of a checkpoint that a flag names: its prefix, a directory, or a file."""
+    """Returns the local files of a checkpoint, a list of str.
+
+    Args:
+      path: value of a flag: the prefix of a checkpoint, a directory, or a file.
+    """
     if os.path.isdir(path):
         newest = checkpoint_formats.latest_checkpoint(path) or checkpoint_formats.only_checkpoint(path)
         if newest:

@@ -324,8 +324,8 @@ def _session_config(settings, trims):
     if not settings.use_xla:
         return None
     if settings.compile_kernels:
-        raise ValueError("--use_xla=true compiles the whole model, also the parts that --compile_kernels=true "
-                         "would compile: leave one of the two flags out.")
+        raise ValueError("--use_xla=true compiles the whole model, also the parts that "
+                         "--compile_kernels=true would compile: leave one of the two flags out.")
     if trims:
         logging.info("--use_xla: trimmed batches differ in length, and each length is compiled separately. "
                      "With --trim_padding=false all batches have one length. The padding of a batch is "

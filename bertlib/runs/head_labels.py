@@ -1,5 +1,5 @@
-"""The head that a checkpoint comes with, and the one of the task: of the same kind and with the same labels,
-or it is not used."""
+"""Compares the head in a checkpoint with the head of the task. The checkpoint's head is used only if it is of
+the same kind and has the same labels."""
 
 import os
 from typing import NamedTuple
@@ -12,22 +12,29 @@ from bertlib.runs import model_config, run_record
 from bertlib.system import files
 
 _CONFIG = {"hugging_face": "config.json", "tensorflow": "bert_config.json"}
-# Kinds of heads, in words.
+# {kind of a head: its name in messages}.
 KINDS = {"classification": "a classifier", "regression": "a regression",
          "multilabel": "a classifier of several labels at once", "tagging": "a tagger",
          "questions": "question answering", "pre-training": "pre-training"}
-# Their variables: four kinds have the same names.
+# Names of the heads' variables. Four kinds share the names in `_LINEAR`.
 _LINEAR, CRF = ("output_weights", "output_bias"), "crf/transitions"
 _VARIABLES = {"questions": ("cls/squad/output_weights", "cls/squad/output_bias"),
               "pre-training": ("cls/predictions/output_bias", "cls/seq_relationship/output_weights")}
-# What Hugging Face's configurations call them.
+# {kind of a head: "problem_type" in Hugging Face's configurations}.
 PROBLEM_TYPES = {"regression": "regression", "multilabel": "multi_label_classification",
                  "classification": "single_label_classification"}
 
 
 class Head(NamedTuple):
-    """A head: its kind, one of `KINDS` or None if that is not known; its `labels`, list of str, or None; the
-    number of its `outputs`, or None; whether it has a CRF; and `source`, the file that says so."""
+    """A head.
+
+    Attributes:
+      kind: one of `KINDS`; None if it is unknown.
+      labels: list of str; None if they are unknown or the head has none.
+      outputs: number of outputs, or None.
+      crf: whether it has a CRF.
+      source: path of the file that contains the kind and the labels, or None.
+    """
 
     kind: str | None
     labels: list | None = None
@@ -40,78 +47,84 @@ class Head(NamedTuple):
 
 
 def label_names(config, path):
-    """Returns the names of a classifier's labels by id (list of str), or None if the configuration has none.
+    """Returns the names of a classifier's labels, list of str in the order of their ids; None if the
+    configuration has no names.
 
-    Hugging Face's own names of labels that nobody named, LABEL_0 and so on, are none.
+    LABEL_0, LABEL_1 and so on do not count as names: Hugging Face writes them if the user gave none.
 
     Args:
       config: the configuration, a dict.
-      path: its file, for errors.
+      path: its file, for error messages.
 
     Raises:
-      ValueError: "id2label" is not made of the ids from 0 on, a name for each.
+      ValueError: "id2label" does not have one name for each id from 0 on.
     """
-    found = config.get("id2label")
-    if found is None:
+    id2label = config.get("id2label")
+    if id2label is None:
         return None
-    named = {int(index): name for index, name in found.items() if str(index).isdecimal() and isinstance(
-        name, str | int)} if isinstance(found, dict) else {}
+    named = {int(index): name for index, name in id2label.items() if str(index).isdecimal() and isinstance(
+        name, str | int)} if isinstance(id2label, dict) else {}
     names = [str(named[index]) for index in sorted(named)]
-    if not names or len(names) != len(found) or sorted(named) != list(range(len(names))):
+    if not names or len(names) != len(id2label) or sorted(named) != list(range(len(names))):
         raise ValueError(f"{path}: \"id2label\" has to be an object with a name for each id from 0 on, such "
-                         f"as {{\"0\": \"no\", \"1\": \"yes\"}}; it is {str(found):.80}.")
+                         f"as {{\"0\": \"no\", \"1\": \"yes\"}}; it is {str(id2label):.80}.")
     return None if names == [f"LABEL_{index}" for index in range(len(names))] else names
 
 
 def kind_from_config(config):
-    """Returns the kind of a head that a configuration, a dict, says; None if it says none."""
+    """Returns the kind of head in a Hugging Face configuration, a dict; None if it contains none."""
     architectures = config.get("architectures")
     if isinstance(architectures, list) and "BertForTokenClassification" in architectures:
         return "tagging"
     return next((kind for kind, name in PROBLEM_TYPES.items() if name == config.get("problem_type")), None)
 
 
-def read_head(found, wanted=None):
-    """Returns the `Head` of an opened checkpoint, or None if it has none. Of several it is one of the kind
-    `wanted`.
+def read_head(checkpoint, wanted_kind=None):
+    """Returns the `Head` in a checkpoint, or None if it has no head.
 
-    What the tensors do not tell is in run.json and labels.txt beside a training's checkpoint, and in the
-    configuration beside another one.
+    The tensors do not contain the labels, nor always the kind. For a checkpoint of a training these are read
+    from run.json and labels.txt in the same directory, for another checkpoint from its configuration.
+
+    Args:
+      checkpoint: a `checkpoint_formats.Checkpoint`.
+      wanted_kind: the kind that is returned if the checkpoint has heads of several kinds.
 
     Raises:
-      ValueError: a file beside it is damaged.
+      ValueError: one of these files is damaged.
     """
-    others = [kind for kind, names in _VARIABLES.items() if set(names) & set(found.shapes)]
-    if _LINEAR[0] not in found.shapes or wanted in others:
-        return Head(wanted if wanted in others else others[0]) if others else None
-    directory, shape = checkpoint_formats.directory_of_checkpoint(found.path), found.shapes[_LINEAR[0]]
-    bare = Head(None, None, shape[0] if shape else None, CRF in found.shapes)
-    record = None if found.kind == "hugging_face" else output_files.read_record(directory)
-    if run_record.is_training_checkpoint(found):
+    kinds = [kind for kind, names in _VARIABLES.items() if set(names) & set(checkpoint.shapes)]
+    if _LINEAR[0] not in checkpoint.shapes or wanted_kind in kinds:
+        return Head(wanted_kind if wanted_kind in kinds else kinds[0]) if kinds else None
+    directory = checkpoint_formats.directory_of_checkpoint(checkpoint.path)
+    shape = checkpoint.shapes[_LINEAR[0]]
+    bare = Head(None, None, shape[0] if shape else None, CRF in checkpoint.shapes)
+    record = None if checkpoint.kind == "hugging_face" else output_files.read_record(directory)
+    if run_record.is_training_checkpoint(checkpoint):
         labels = record["labels"] if record else output_files.read_labels(directory)
         source = output_files.RECORD if record else output_files.LABELS
         kind = output_files.head_kind(record) if record else None
     else:
-        source = _CONFIG[found.kind]
+        source = _CONFIG[checkpoint.kind]
         path = os.path.join(directory, source)
         config = files.read_json_object(path) if files.exists(path) else {}
         labels, kind = label_names(config, path), kind_from_config(config)
-        if labels is None and found.kind == "tensorflow" and not record:
+        if labels is None and checkpoint.kind == "tensorflow" and not record:
             labels, source = output_files.read_labels(directory), output_files.LABELS
     if labels is not None and len(labels) != bare.outputs:
-        labels = None  # of another head
+        labels = None  # these are the labels of another head
     return bare._replace(kind="tagging" if bare.crf else kind, labels=labels,
                          source=os.path.join(directory, source))
 
 
 def has_trained_names(head):
-    """Whether a `Head`'s labels are named by what a training wrote, rather than in the configuration."""
+    """Returns whether the labels of a `Head` were read from a file that a training wrote, not from a
+    configuration."""
     return os.path.basename(head.source) in (output_files.RECORD, output_files.LABELS)
 
 
 def labels_of_weights(settings):
-    """Returns the labels of the head whose weights a run without training uses (list of str), or None if they
-    are not known."""
+    """Returns the labels of the head that a run without training uses, list of str; None if they are unknown.
+    """
     newest = checkpoint_formats.latest_checkpoint(settings.output_dir)
     if newest or not settings.init_checkpoint:
         return output_files.read_labels(settings.output_dir)
@@ -119,13 +132,16 @@ def labels_of_weights(settings):
     return head and head.labels
 
 
-# --- Where a head starts ---------------------------------------------------------------------------------
+# --- The weights from which a head starts ----------------------------------------------------------------
 
 
 def starting_checkpoint(settings, wanted):
-    """Returns where the weights of a task start: --init_checkpoint, with its head in the order of the task's
-    labels. A head of another kind, or with other labels, is left out in a training, and starts anew; that of
-    a published model, of pre-training, without a training too.
+    """Returns the checkpoint from which the weights of a task start: --init_checkpoint, with its head in the
+    order of the task's labels.
+
+    If that head is of another kind or has other labels, a training leaves it out and starts the head at
+    random. A run without training refuses such a head, unless it is the pre-training head of a published
+    model.
 
     Args:
       settings: a `Settings`.
@@ -135,44 +151,48 @@ def starting_checkpoint(settings, wanted):
       the path, or a `checkpoint_formats.Checkpoint`; None without --init_checkpoint.
 
     Raises:
-      ValueError: without a training the head is another one.
+      ValueError: the run does not train, and the head is not that of the task.
     """
     path = settings.init_checkpoint
-    if not path or checkpoint_formats.latest_checkpoint(settings.output_dir):  # from there weights come then
+    # With a checkpoint in --output_dir, the weights are loaded from there.
+    if not path or checkpoint_formats.latest_checkpoint(settings.output_dir):
         return path
-    found = model_config.open_starting_weights(settings)
-    head = read_head(found, wanted.kind)
+    checkpoint = model_config.open_starting_weights(settings)
+    head = read_head(checkpoint, wanted.kind)
     if head is None:
         return path
-    different, mended = _describe_difference(settings, head, wanted)
-    if not different:
-        return _reorder_head(path, found, head, wanted)
-    usual = head.kind == "pre-training"
-    if not (settings.do_train or usual):  # what a published model makes of a task untrained, it may be asked
-        raise ValueError(f"{different}. {mended}")
-    (logging.info if usual else logging.warning)(
-        "%s: the %s at random, the encoder from there.", different[0].upper() + different[1:],
+    difference, advice = _describe_difference(settings, head, wanted)
+    if not difference:
+        return _reorder_head(path, checkpoint, head, wanted)
+    is_pretrained = head.kind == "pre-training"
+    if not (settings.do_train or is_pretrained):  # a pretrained model may be evaluated with a random head
+        raise ValueError(f"{difference}. {advice}")
+    (logging.info if is_pretrained else logging.warning)(
+        "%s: the %s at random, the encoder from there.", difference[0].upper() + difference[1:],
         "classifier starts" if wanted.kind == "classification" else "head starts")
-    return checkpoint_formats.drop_tensors(found, [*_LINEAR, CRF])
+    return checkpoint_formats.drop_tensors(checkpoint, [*_LINEAR, CRF])
 
 
 def _describe_difference(settings, head, wanted):
-    """Returns (what makes a head another one than the task's, what to do without a training); two empty texts
-    if nothing does."""
+    """Compares the head in --init_checkpoint with the head of the task.
+
+    Returns:
+      (the difference in words, advice for a run without training); two empty texts if there is no difference.
+    """
     path = settings.init_checkpoint
-    ours = wanted.kind in _VARIABLES
-    if head.kind != wanted.kind and (head.kind is not None or ours):
-        of = KINDS.get(head.kind, "another task")
-        said = f" ({head.source})" if head.source else ""
-        return (f"the head in --init_checkpoint={path} is of {of}{said}, the task needs that of "
+    has_own_names = wanted.kind in _VARIABLES
+    if head.kind != wanted.kind and (head.kind is not None or has_own_names):
+        kind = KINDS.get(head.kind, "another task")
+        source = f" ({head.source})" if head.source else ""
+        return (f"the head in --init_checkpoint={path} is of {kind}{source}, the task needs that of "
                 f"{KINDS[wanted.kind]}", "Train first, with --do_train=true, or take another checkpoint.")
-    if ours:
+    if has_own_names:
         return "", ""
     if head.labels and wanted.labels and not _permutation(head, wanted):
         return (f"the {_describe_head(wanted)} in --init_checkpoint={path} has the labels "
                 f"{', '.join(head.labels)} ({head.source}), the task has {', '.join(wanted.labels)}",
-                "Train first, with --do_train=true; or if they mean the same, give them there the task's "
-                "names, each at its own place.")
+                "Train first, with --do_train=true. If both name the same labels, write the task's names "
+                "into that file, in the order of the labels there.")
     if head.outputs not in (None, wanted.outputs):
         return (f"the {_describe_head(wanted)} in --init_checkpoint={path} was trained with another number "
                 f"of labels, {head.outputs}, the task has {wanted.outputs}",
@@ -188,15 +208,26 @@ def _describe_head(wanted):
 
 
 def _permutation(head, wanted):
-    """Returns where the task's labels stand among the head's, in any letter case; None if they are others."""
-    theirs, ours = ([label.casefold() for label in labels] for labels in (head.labels, wanted.labels))
-    if sorted(theirs) != sorted(ours) or len(set(ours)) < len(ours):
-        theirs, ours = head.labels, wanted.labels
-    return [theirs.index(label) for label in ours] if sorted(theirs) == sorted(ours) else None
+    """Returns the index of each of the task's labels among the head's labels, list of int; None if the labels
+    differ. The letter case is ignored where the labels stay different without it."""
+    old, new = ([label.casefold() for label in labels] for labels in (head.labels, wanted.labels))
+    if sorted(old) != sorted(new) or len(set(new)) < len(new):
+        old, new = head.labels, wanted.labels
+    return [old.index(label) for label in new] if sorted(old) == sorted(new) else None
 
 
-def _reorder_head(path, found, head, wanted):
-    """The checkpoint with its head in the order of the task's labels."""
+def _reorder_head(path, checkpoint, head, wanted):
+    """Returns a checkpoint with its head in the order of the task's labels.
+
+    Args:
+      path: the checkpoint's path.
+      checkpoint: the open `checkpoint_formats.Checkpoint`.
+      head: its `Head`.
+      wanted: the task's `Head`.
+
+    Returns:
+      the path if the order is right or unknown, else a `checkpoint_formats.Checkpoint`.
+    """
     if not wanted.labels:
         return path
     if head.crf != wanted.crf:
@@ -211,6 +242,6 @@ def _reorder_head(path, found, head, wanted):
     if order == sorted(order):
         return path
     logging.info("The %s in %s has the labels in the order %s: taken in the task's, %s.",
-                 _describe_head(wanted), path,
-                 ", ".join(head.labels), ", ".join(wanted.labels))
-    return checkpoint_formats.reorder_tensors(found, {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})
+                 _describe_head(wanted), path, ", ".join(head.labels), ", ".join(wanted.labels))
+    return checkpoint_formats.reorder_tensors(checkpoint,
+                                              {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})

@@ -1,5 +1,5 @@
-"""The learning curve of a training (--eval_each_checkpoint): the metrics of each checkpoint, as a table and as
-a picture.
+"""The learning curve of a training: the metrics of each checkpoint, as a table and as a picture
+(--eval_each_checkpoint).
 
 `create_listeners` makes the only listener with which the commands evaluate during a training. Three other
 triggers do not use this module: an evaluator process of TF_CONFIG, and `train_and_evaluate` and
@@ -99,7 +99,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         return None if step in [int(row["global_step"]) for row in self._read()] else step
 
     def add(self, step):
-        """Evaluates the newest checkpoint and writes its row. Rows of this step and of later steps are removed.
+        """Evaluates the newest checkpoint and writes its row. Removes rows of this step and of later ones.
 
         Args:
           step: the step of the newest checkpoint.
