@@ -1,4 +1,4 @@
-"""The model of a run: default values of the flags that name its files, and its configuration."""
+"""The model of a run: defaults of the flags that name its files, and its configuration."""
 
 import difflib
 import hashlib
@@ -26,7 +26,7 @@ def find_installed_model():
 
 
 def _check_installed_weights(directory):
-    """Compares the SHA-256 of the installed weights with the published one; raises ValueError."""
+    """Raises a ValueError if the SHA-256 of the installed weights is not the published one."""
     path = os.path.join(directory, "model.safetensors")
     with open(path, "rb") as reader:
         digest = hashlib.sha256(reader.read()).hexdigest()
@@ -37,15 +37,17 @@ def _check_installed_weights(directory):
 
 
 def resolve_model_flags(settings):
-    """Fills in --init_checkpoint, --bert_config_file and --vocab_file where they were not given.
+    """Sets --init_checkpoint, --bert_config_file and --vocab_file (or --spm_model_file) where they were not
+    given.
 
-    Without training they are those of the checkpoint in --output_dir, if there is one. With none of them and
-    no --spm_model_file the installed model is used. With a checkpoint the others are looked for beside it.
-    Without a checkpoint, but with one of the others, weights start at random, as published.
+    - Without training, the files in --output_dir are used if it holds a checkpoint.
+    - If none of the four flags was given, the installed model is used.
+    - If only --init_checkpoint was given, the other files are searched for in its directory.
+    - If only other flags were given, the weights start at random, as in the published scripts.
 
     Raises:
       ValueError: a file is neither given nor found.
-      FileNotFoundError: there is no such checkpoint.
+      FileNotFoundError: --init_checkpoint does not exist.
     """
     trained = _trained_directory(settings)
     if trained is None and (settings.init_checkpoint is settings.bert_config_file is settings.vocab_file
@@ -61,20 +63,24 @@ def resolve_model_flags(settings):
     for candidates in fill_in_model_files(settings):
         where = f" in --output_dir={trained}" if trained else ""
         if settings.init_checkpoint:
-            open_starting_weights(settings)  # which complains if they are missing too
+            open_starting_weights(settings)  # raises an error if the checkpoint itself is missing
             where = f" beside --init_checkpoint={settings.init_checkpoint}"
         missing = f": there is no {' or '.join(candidates)}{where}" if where else ""
         raise ValueError(f"--{next(iter(candidates.values()))} is required{missing}.")
 
 
-# Names of files beside a checkpoint, and the flags that they are for: the first that is there is taken.
+# {name of a file in a checkpoint's directory: its flag}. The first file that exists is used.
 _MODEL_FILES = ({output_files.CONFIG: "bert_config_file", "config.json": "bert_config_file"},
                 {output_files.VOCABULARY: "vocab_file", output_files.SENTENCE_PIECES: "spm_model_file"})
 
 
 def fill_in_model_files(settings):
-    """Fills in the configuration and the vocabulary, from --output_dir if nothing is trained, or beside
-    --init_checkpoint; returns what was not found, a list of {name of a file: its flag}."""
+    """Sets the flags of the configuration and of the vocabulary where they were not given. The files are
+    searched for in --output_dir, if the run does not train, and in the directory of --init_checkpoint.
+
+    Returns:
+      the dicts of `_MODEL_FILES` for which no file was found, a list.
+    """
     start, missing = settings.init_checkpoint, []
     directories = [_trained_directory(settings), start and checkpoint_formats.directory_of_checkpoint(start)]
     for candidates in _MODEL_FILES:
@@ -82,7 +88,7 @@ def fill_in_model_files(settings):
             continue
         beside = [(os.path.join(directory, file), name) for directory in directories if directory is not None
                   for file, name in candidates.items()]
-        path, name = next((found for found in beside if files.exists(found[0])), (None, None))
+        path, name = next((candidate for candidate in beside if files.exists(candidate[0])), (None, None))
         if path is None and "vocab_file" in candidates.values():
             path, name = vocabularies.find_starting_vocabulary(settings) or (None, None)
         if path is None:
@@ -93,7 +99,8 @@ def fill_in_model_files(settings):
 
 
 def _trained_directory(settings):
-    """--output_dir, if nothing is to be trained and it holds a checkpoint and the model's configuration."""
+    """Returns --output_dir if the run does not train and the directory holds a checkpoint and the model's
+    configuration; else None."""
     directory = None if "output_dir" not in settings or settings.do_train else settings.output_dir
     if directory and checkpoint_formats.latest_checkpoint(directory) and files.exists(
             os.path.join(directory, output_files.CONFIG)):
@@ -109,12 +116,13 @@ def open_starting_weights(settings):
         raise FileNotFoundError(f"--init_checkpoint={settings.init_checkpoint}: {error}") from error
 
 
-# In published and Hugging Face configurations, and of no effect on the encoder; the last three say what head
-# a checkpoint comes with, and name its labels.
+# Keys of published and Hugging Face configurations that do not change the encoder. The last three describe
+# the head of the checkpoint and its labels.
 IGNORED_CONFIG_KEYS = {
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type", "architectures", "id2label", "problem_type"}
-# Far more than any model has; with more, shapes overflow, or the graph is never done.
+# Largest values of sizes, far above those of real models. Larger ones would overflow the shapes, or building
+# the graph would take too long.
 _MAX_SIZE, _MAX_SIZES = 1 << 24, {"num_hidden_layers": 1000}
 
 
@@ -125,16 +133,17 @@ def load_config(settings):
       a `modeling.BertConfig`.
 
     Raises:
-      ValueError, FileNotFoundError: it is missing, is not JSON, or lacks, misspells or contradicts a setting.
+      ValueError, FileNotFoundError: the file is missing, is not JSON, or lacks or misspells a key or has a
+        wrong value.
     """
     path = require_file(settings, "bert_config_file")
-    found = read_json_object(path)
-    problems = config_problems(found)
+    values = read_json_object(path)
+    problems = config_problems(values)
     if problems:
         problems += _sizes_of_starting_weights(settings)
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
-    config = modeling.BertConfig.from_dict(found)
+    config = modeling.BertConfig.from_dict(values)
     output_files.check_config(path, config)
     if settings.max_seq_length > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={settings.max_seq_length} is above max_position_embeddings="
@@ -144,7 +153,8 @@ def load_config(settings):
 
 
 def _sizes_of_starting_weights(settings):
-    """What --init_checkpoint says of the sizes in its configuration: a list of one sentence, or of none."""
+    """Returns the sizes of the weights in --init_checkpoint: a list of one sentence, empty if they are
+    unknown."""
     if "init_checkpoint" not in settings or not settings.init_checkpoint:
         return []
     try:
@@ -160,12 +170,16 @@ def _sizes_of_starting_weights(settings):
             f"hidden_size={words[1]} and num_hidden_layers={len(layers)}."]
 
 
-# The largest encoder that is built: 400 GB of weights.
+# Largest number of weights of an encoder: 400 GB in fp32.
 _MAX_WEIGHTS = 10**11
 
 
 def _size_problems(settings):
-    """What is wrong with the sizes of a model, of which each by itself is a positive integer."""
+    """Returns the problem of a model with too many weights: a list of one sentence, or an empty list.
+
+    Args:
+      settings: the configuration, a dict; each size is a positive integer.
+    """
     width, layers = settings["hidden_size"], settings["num_hidden_layers"]
     tables = settings["vocab_size"] + settings["max_position_embeddings"] + settings["type_vocab_size"]
     weights = width * (tables + layers * (4 * width + 2 * settings["intermediate_size"]))
@@ -179,7 +193,11 @@ def _size_problems(settings):
 
 
 def config_problems(settings):
-    """Everything wrong with a configuration, one sentence each."""
+    """Returns all problems of a configuration, list of sentences.
+
+    Args:
+      settings: the configuration, a dict.
+    """
     defaults = modeling.BertConfig(vocab_size=1).to_dict()
     hugging_face = "model_type" in settings or "transformers_version" in settings
     problems = [f"{name} is missing." for name in defaults if name not in settings]

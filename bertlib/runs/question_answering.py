@@ -15,7 +15,7 @@ class Evaluation:
     """Answers the questions of --predict_file and scores the answers.
 
     Attributes:
-      shown: {metric: its name} of the scores that a learning curve shows.
+      shown: {metric: its name in the picture}, the scores that a learning curve shows.
     """
 
     def __init__(self, settings, estimator, examples, gold, tokenizer):
@@ -25,8 +25,8 @@ class Evaluation:
           settings: a `Settings`, checked.
           estimator: the Estimator.
           examples: list of `SquadExample`; None if nothing is evaluated.
-          gold: see `squad_data.read_gold`, or None.
-          tokenizer: of the model.
+          gold: the right answers, see `squad_data.read_gold`; None if they are unknown.
+          tokenizer: tokenizer of the model.
         """
         self._settings, self._estimator, self._examples, self._gold = settings, estimator, examples, gold
         self._tokenizer = tokenizer
@@ -34,11 +34,11 @@ class Evaluation:
         self.shown = {"f1": "F1", exact: "exact match"}
 
     def write(self, input_fn):
-        """Writes the answers to results_dir, and a report to look at; also the scores, if the right answers
-        are known.
+        """Writes the answers and an HTML report into --results_dir. Also writes the scores, if the right
+        answers are known.
 
         Args:
-          input_fn: of the windows of the examples.
+          input_fn: the input of the examples' windows.
         """
         def path(name):
             return os.path.join(settings.results_dir, name)
@@ -64,8 +64,11 @@ class Evaluation:
                          "\n".join(f"  {name} = {value}" for name, value in scores.items()))
 
     def scores(self, input_fn):
-        """Returns the content of eval_results.json for the newest checkpoint, and "global_step"; writes
-        nothing."""
+        """Returns the scores of the newest checkpoint and its "global_step", {name: number}. Writes no file.
+
+        Args:
+          input_fn: the input of the examples' windows.
+        """
         predictions = [answer._replace(nbest=None) for answer in self._answers(input_fn)]
         threshold = self._null_threshold(predictions)
         texts = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
@@ -73,7 +76,11 @@ class Evaluation:
                 "global_step": checkpoint_formats.read_global_step(self._estimator.latest_checkpoint())}
 
     def model_outputs(self, input_fn):
-        """Returns two iterables: the `InputFeatures` of the windows, and their `RawResult`s."""
+        """Returns two iterables: the `InputFeatures` of the windows, and their `RawResult`s.
+
+        Args:
+          input_fn: the input of the examples' windows.
+        """
         settings = self._settings
         results = (squad_answers.RawResult(int(result["unique_ids"]), result["start_logits"],
                                            result["end_logits"])
@@ -84,7 +91,7 @@ class Evaluation:
         return features, results
 
     def _answers(self, input_fn):
-        """Yields the `Prediction` of each question, as the flags ask."""
+        """Yields the `Prediction` of each question."""
         settings = self._settings
         return squad_answers.select_answers(
             self._examples, *self.model_outputs(input_fn), settings.n_best_size, settings.max_answer_length,
@@ -92,7 +99,8 @@ class Evaluation:
             getattr(self._tokenizer, "basic_tokenizer", None))
 
     def _null_threshold(self, predictions):
-        """Returns the null threshold: with --find_null_threshold the best one for these predictions."""
+        """Returns the null threshold: --null_score_diff_threshold or, with --find_null_threshold, the best
+        threshold for these predictions."""
         if self._settings.find_null_threshold:
             return squad_scores.find_null_threshold(self._gold, predictions)
         return self._settings.null_score_diff_threshold
@@ -103,7 +111,7 @@ class Evaluation:
         Args:
           predictions: list of `Prediction`.
           texts: {qas_id: the final answer}.
-          threshold: the null threshold of these.
+          threshold: the null threshold with which these answers were chosen.
         """
         if not self._settings.version_2_with_negative:
             return squad_scores.evaluate(self._gold, texts)

@@ -7,30 +7,30 @@ from absl import logging
 
 from bertlib.system import files
 
-# The phases of a run. A command that is asked for none trains, and evaluates if it can.
+# Flags of the phases of a run. Without any of them, a command trains and evaluates.
 PHASES = ("do_train", "do_eval", "do_predict")
 # Endings of the names of flags whose values are paths.
 PATH_SUFFIXES = ("_file", "_dir", "_checkpoint", "_handle", "input", "output")
-# Classes of flags: each flag of a training command says where it is defined which one it belongs to.
-INPUT = "input"  # which file is read, how, and how its answers are made
-TASK = "task"  # what the model says of a text
-WEIGHTS = "weights"  # what training makes of the weights
-SPEED = "speed"  # what a run does, and how fast; the weights stay the same, up to rounding
-MACHINE = "machine"  # places, processes and messages, which may differ between the machines of a run
+# Classes of flags. The definition of each flag of a training command names its class.
+INPUT = "input"  # the input files, their formats, and the rules by which answers are made from outputs
+TASK = "task"  # the kind of the model's answers
+WEIGHTS = "weights"  # settings that change the trained weights
+SPEED = "speed"  # phases and speed of a run; the weights stay the same, up to rounding
+MACHINE = "machine"  # paths, processes and log messages, which may differ between the machines of a run
 CLASSES = (INPUT, TASK, WEIGHTS, SPEED, MACHINE)
 
 
 class Settings:
-    """The values of all flags of a command, as attributes. A command makes them once, at its start."""
+    """The values of all flags of a command, as attributes. A command creates one object at its start."""
 
     def __init__(self, values, given=(), names=None, classes=None):
-        """Takes the values of flags.
+        """Stores the values of flags.
 
         Args:
           values: {name of a flag: its value}.
           given: names of the flags that the command line contains.
-          names: list of str, the command's own flags; by default all names in `values`.
-          classes: {name of a flag: its class, one of `CLASSES`}; a flag without a class is not in it.
+          names: names of the flags that this project defines, list of str; None for all names in `values`.
+          classes: {name of a flag: its class, one of `CLASSES`}, without the flags that have no class.
         """
         vars(self).update(values)
         self._classes, self._taken = dict(classes or {}), set()
@@ -38,35 +38,40 @@ class Settings:
         self._names = list(values if names is None else names)
 
     def __contains__(self, name):
-        """Whether the command has such a flag."""
+        """Returns whether the command has a flag of this name."""
         return name in vars(self)
 
     def names(self):
-        """Returns the names of the command's own flags, without those of absl."""
+        """Returns the names of the flags that this project defines for the command, without those of absl."""
         return list(self._names)
 
     def names_of_class(self, *classes):
-        """Returns the names of the command's own flags of some classes."""
+        """Returns the names of the flags that belong to one of some classes."""
         return [name for name in self._names if self._classes.get(name) in classes]
 
     def is_given(self, name):
-        """Whether the flag was on the command line."""
+        """Returns whether the flag was on the command line."""
         return name in self._given
 
     def is_resolved(self, name):
-        """Whether the flag was on the command line or was taken over from a training."""
+        """Returns whether the flag was on the command line or its value was taken from a training's record.
+        """
         return name in self._given or name in self._taken
 
     def inherit(self, values):
-        """Sets flags that were not given to those of a training, {name: value}; the caller logs them."""
+        """Sets flags that were not given to the values in a training's record. The caller logs them.
+
+        Args:
+          values: {name of a flag: its value}.
+        """
         vars(self).update(values)
         self._taken.update(values)
 
     def choose_phases(self):
-        """Trains and evaluates if no phase was named.
+        """Sets --do_train and --do_eval if no phase was given.
 
         Raises:
-          ValueError: phases were named, and all are false.
+          ValueError: phases were given, and all are false.
         """
         phases = [name for name in PHASES if name in self]
         if any(getattr(self, name) for name in phases):
@@ -78,7 +83,13 @@ class Settings:
         self.set_default("do_eval", True)
 
     def set_default(self, name, value, why=""):
-        """Sets a flag that was not given, and logs the value with its reason."""
+        """Sets a flag that was not given, and logs its value.
+
+        Args:
+          name: the flag.
+          value: its value.
+          why: the reason for this value, for the log.
+        """
         setattr(self, name, value)
         logging.info("--%s not given: using %s%s", name, value, f" ({why})" if why else "")
 
@@ -91,18 +102,26 @@ def parse_profile_steps(text):
 
 
 def sample_path(*parts):
-    """Returns the path of something in this project's samples, which lie in the checkout, or in an installed
-    package."""
+    """Returns the path of a file or directory of this project's samples. They are in the directory samples/
+    of the checkout or of the installed package.
+
+    Args:
+      *parts: parts of the path below samples/.
+    """
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     installed, checkout = (os.path.join(path, "samples") for path in (package, os.path.dirname(package)))
     return os.path.join(installed if os.path.isdir(installed) else checkout, *parts)
 
 
 def require_file(settings, name):
-    """Returns the path that a flag gives.
+    """Returns the path in a flag.
+
+    Args:
+      settings: a `Settings`.
+      name: the flag.
 
     Raises:
-      IsADirectoryError, FileNotFoundError: it is no file.
+      IsADirectoryError, FileNotFoundError: the path is a directory or does not exist.
     """
     path = getattr(settings, name)
     if files.is_directory(path):

@@ -1,7 +1,7 @@
-"""One vocabulary, from the records of a pre-training to what starts from its weights.
+"""Checks that a pre-training, its records and the fine-tuning of its weights all use the same vocabulary.
 
-Its fingerprint is in the manifest of the records and in each run.json. A vocabulary with other entries, or
-with the same in another order, is refused.
+The fingerprint of the vocabulary is stored in the manifest of the records and in each run.json. A vocabulary
+with other entries, or with the same entries in another order, is refused.
 """
 
 import os
@@ -19,20 +19,25 @@ _FLAGS = ("vocab_file", "spm_model_file")
 
 
 def fingerprint(path, flag):
-    """Returns the fingerprint of the vocabulary that a flag names, see `output_files.hash_vocabulary`."""
+    """Returns the fingerprint of a vocabulary, see `output_files.hash_vocabulary`.
+
+    Args:
+      path: the file.
+      flag: name of its flag, "vocab_file" or "spm_model_file".
+    """
     return output_files.hash_vocabulary(path, pieces=flag == "spm_model_file")
 
 
-# --- Of weights that a run starts from -------------------------------------------------------------------
+# --- The vocabulary of the starting weights --------------------------------------------------------------
 
 
 def _record_of_start(settings):
-    """Returns (path of run.json, the record) of the training that --init_checkpoint comes from; two times
-    None if there is none, or if its weights are not used."""
+    """Returns (path of run.json, the record) of the training that wrote --init_checkpoint; (None, None) if
+    there is no record, or if the run uses the checkpoint in --output_dir instead."""
     start = settings.init_checkpoint if "init_checkpoint" in settings else None
-    goes_on = "output_dir" in settings and settings.output_dir and checkpoint_formats.latest_checkpoint(
+    continues = "output_dir" in settings and settings.output_dir and checkpoint_formats.latest_checkpoint(
         settings.output_dir)
-    if not start or goes_on or not run_record.is_training_checkpoint(start):
+    if not start or continues or not run_record.is_training_checkpoint(start):
         return None, None
     directory = checkpoint_formats.directory_of_checkpoint(start)
     record = output_files.read_record(directory)
@@ -40,12 +45,12 @@ def _record_of_start(settings):
 
 
 def check_against_start(settings, path, flag):
-    """Checks that a vocabulary is that of the training that --init_checkpoint comes from.
+    """Checks that a vocabulary is that of the training that wrote --init_checkpoint.
 
     Args:
       settings: a `Settings`.
-      path: of the vocabulary.
-      flag: the name of the flag that is about it.
+      path: the vocabulary's file.
+      flag: name of its flag, "vocab_file" or "spm_model_file".
 
     Raises:
       ValueError: it has other entries, or has them in another order.
@@ -53,8 +58,8 @@ def check_against_start(settings, path, flag):
     record_path, record = _record_of_start(settings)
     if record is None or record.get("vocabulary") in (None, fingerprint(path, flag)):
         return
-    theirs = _recorded_path(record)
-    instead = f"Pass --{theirs[1]}={theirs[0]}" if theirs else "Pass the file that the training had"
+    recorded = _recorded_path(record)
+    instead = f"Pass --{recorded[1]}={recorded[0]}" if recorded else "Pass the file that the training had"
     raise ValueError(
         f"--{flag}={path}: these are not the entries, in their order, of the vocabulary with which "
         f"--init_checkpoint={settings.init_checkpoint} was trained, says {record_path}. A token would get "
@@ -62,14 +67,15 @@ def check_against_start(settings, path, flag):
 
 
 def find_starting_vocabulary(settings):
-    """Returns (path, flag) of the vocabulary that the training of --init_checkpoint names in its run.json, if
-    it is still there and unchanged; else None."""
+    """Returns (path, flag) of the vocabulary in the run.json of the training that wrote --init_checkpoint;
+    None if the file is missing or was changed."""
     _, record = _record_of_start(settings)
     return _recorded_path(record) if record else None
 
 
 def _recorded_path(record):
-    """(path, flag) of the vocabulary that a record names, if it is still the one that it was; else None."""
+    """Returns (path, flag) of the vocabulary that a record names; None if the file is missing or was changed.
+    """
     for flag in _FLAGS:
         path = (record.get("files") or {}).get(flag)
         if path and files.exists(path) and not files.is_directory(path):
@@ -77,28 +83,30 @@ def _recorded_path(record):
                 if fingerprint(path, flag) == record.get("vocabulary"):
                     return path, flag
             except ValueError:
-                pass  # not even text: something else has taken its place
+                pass  # not UTF-8: another file has this name now
     return None
 
 
-# --- Of records that a pre-training reads ----------------------------------------------------------------
+# --- The vocabulary of a pre-training's records ----------------------------------------------------------
 
 
 def resolve_from_records(settings, paths):
-    """Takes the vocabulary of a pre-training from the manifest of its records, or checks it against that.
+    """Compares the vocabulary in the flags with the one in the manifest of the records. If no vocabulary was
+    given, takes it from the manifest.
 
-    Fills in --vocab_file or --spm_model_file, if the file that the manifest names is still the one that the
-    records were made with, and --do_lower_case.
+    Sets --do_lower_case. Sets --vocab_file or --spm_model_file if the file in the manifest still has the
+    content with which the records were made.
 
     Args:
-      settings: a `Settings` of a pre-training.
-      paths: list of files of records.
+      settings: the `Settings` of a pre-training.
+      paths: files of records, list of str.
 
     Returns:
-      the vocabulary's fingerprint, as run.json has it; None if it is not known.
+      the fingerprint of the vocabulary for run.json; None if it is unknown.
 
     Raises:
-      ValueError: the records were made with another vocabulary than the flags name, or with two.
+      ValueError: the records were made with another vocabulary than that in the flags, or with two different
+        ones.
     """
     manifests = pretraining_stream.read_manifests(paths)
     _check_one(manifests)
@@ -107,21 +115,21 @@ def resolve_from_records(settings, paths):
     if not manifests:
         return fingerprint(path, flag) if path else None
     where, manifest = manifests[0]
-    made_with, said = manifest["settings"]["vocabulary"], manifest.get("vocabulary") or {}
-    if path and _hash_tokens(path, flag) != made_with:
-        known = f", {said['path']}" if said else ""
+    token_hash, entry = manifest["settings"]["vocabulary"], manifest.get("vocabulary") or {}
+    if path and _hash_tokens(path, flag) != token_hash:
+        known = f", {entry['path']}" if entry else ""
         raise ValueError(
             f"--{flag}={path}: these are not the entries, in their order, of the vocabulary that the records "
             f"were made with{known}, says {where}. Pass that one, or make the records again with this one.")
     resolve_lower_case(settings, manifest["settings"].get("do_lower_case"), f"the records' manifest {where}")
-    if path is None and said and files.exists(said["path"]) and _hash_tokens(**said) == made_with:
-        settings.set_default(said["flag"], said["path"], f"the records were made with it, says {where}")
-        path, flag = said["path"], said["flag"]
-    return fingerprint(path, flag) if path else said.get("fingerprint")
+    if path is None and entry and files.exists(entry["path"]) and _hash_tokens(**entry) == token_hash:
+        settings.set_default(entry["flag"], entry["path"], f"the records were made with it, says {where}")
+        path, flag = entry["path"], entry["flag"]
+    return fingerprint(path, flag) if path else entry.get("fingerprint")
 
 
 def _check_one(manifests):
-    """Raises a ValueError if manifests, [(path, manifest)], are of more than one vocabulary."""
+    """Raises a ValueError if manifests, [(path, manifest)], name more than one vocabulary or letter case."""
     for where, manifest in manifests[1:]:
         for name, words in (("vocabulary", "vocabularies"), ("do_lower_case", "letter cases")):
             if manifest["settings"].get(name) != manifests[0][1]["settings"].get(name):
@@ -130,7 +138,8 @@ def _check_one(manifests):
 
 
 def _hash_tokens(path, flag, **_):
-    """The fingerprint of a vocabulary as a manifest has it; None of a file that is none."""
+    """Returns the fingerprint of a vocabulary as manifests contain it; None if the file is not a vocabulary.
+    """
     try:
         tokenizer = tokenization.SentencePieceTokenizer(path) if flag == "spm_model_file" else None
         return pretraining_stream.hash_vocabulary(tokenizer.vocab if tokenizer else
@@ -140,7 +149,12 @@ def _hash_tokens(path, flag, **_):
 
 
 def manifest_entry(path, flag):
-    """Returns what the manifest of records says of their vocabulary, a dict."""
+    """Returns the entry for a vocabulary in the manifest of records, a dict.
+
+    Args:
+      path: the vocabulary's file.
+      flag: name of its flag, "vocab_file" or "spm_model_file".
+    """
     return {"path": os.path.abspath(path) if not files.is_remote(path) else path, "flag": flag,
             "fingerprint": fingerprint(path, flag)}
 
@@ -149,7 +163,16 @@ def manifest_entry(path, flag):
 
 
 def check_vocabulary(settings, config):
-    """Checks the vocabulary of a command that sees no text, if it was given one."""
+    """Checks the vocabulary of a command that reads no text, if one was given.
+
+    Args:
+      settings: a `Settings`.
+      config: the `BertConfig`.
+
+    Raises:
+      ValueError, FileNotFoundError: the vocabulary is missing, does not fit the configuration, or is not that
+        of --init_checkpoint.
+    """
     if settings.vocab_file and settings.spm_model_file:
         raise ValueError(_BOTH_VOCABULARIES)
     if settings.vocab_file:
@@ -167,14 +190,19 @@ _BOTH_VOCABULARIES = ("--vocab_file and --spm_model_file exclude each other: pas
 
 
 def load_tokenizer(settings, config=None):
-    """Checks --vocab_file or --spm_model_file, and --do_lower_case, against the configuration and the
-    checkpoint.
+    """Returns the tokenizer of --vocab_file or --spm_model_file, and --do_lower_case, after comparing these
+    flags with the configuration and the checkpoint.
 
     Args:
-      config: the `BertConfig`; None leaves the size of the vocabulary open.
+      settings: a `Settings`.
+      config: the `BertConfig`; None if the vocabulary may have any size.
 
     Returns:
       a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
+
+    Raises:
+      ValueError, FileNotFoundError: the vocabulary is missing or does not fit, or flags contradict the files
+        of the model.
     """
     names = [name for name in ("vocab_file", "spm_model_file") if getattr(settings, name) is not None]
     if len(names) != 1:
@@ -185,32 +213,32 @@ def load_tokenizer(settings, config=None):
         tokenization.check_vocab(path, vocab_size)
     check_against_start(settings, path, names[0])
     init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
-    said = tokenizer_files.read(model_files.tokenizer_directories(settings, path))
-    lower, source = said.options.pop("do_lower_case", (None, None))
+    tokenizer_settings = tokenizer_files.read(model_files.tokenizer_directories(settings, path))
+    lower, source = tokenizer_settings.options.pop("do_lower_case", (None, None))
     resolve_lower_case(settings, lower, source)
     tokenization.validate_case_matches_checkpoint(settings.do_lower_case, init_checkpoint)
     never_split = tokenization.SPECIAL_TOKENS if settings.protect_special_tokens else ()
     if names == ["spm_model_file"]:
         return tokenization.SentencePieceTokenizer(path, settings.do_lower_case, never_split, vocab_size)
-    _check_supported(settings, said)
-    options = {name: value for name, (value, _) in said.options.items()}
-    tokenizer = tokenization.FullTokenizer(path, settings.do_lower_case,
-                                           (*never_split, *_added_tokens(said, path)), **options)
+    _check_supported(settings, tokenizer_settings)
+    options = {name: value for name, (value, _) in tokenizer_settings.options.items()}
+    never_split = (*never_split, *_added_tokens(tokenizer_settings, path))
+    tokenizer = tokenization.FullTokenizer(path, settings.do_lower_case, never_split, **options)
     if settings.do_lower_case and source is None and not settings.is_given("do_lower_case"):
         _check_reachable(path, tokenizer)
     return tokenizer
 
 
 def resolve_lower_case(settings, lower, source):
-    """Takes --do_lower_case from a source that says it, or checks it against that.
+    """Sets --do_lower_case to the value in a file of the model or of the records, if the flag was not given.
 
     Args:
       settings: a `Settings`.
-      lower: the value there; None if there is none.
-      source: the file, or in words.
+      lower: the value in the file; None if the file has none.
+      source: name of the file, for messages.
 
     Raises:
-      ValueError: the flag was given, and is not that value.
+      ValueError: the flag was given with another value.
     """
     if lower is None or lower == settings.do_lower_case:
         return
@@ -221,9 +249,10 @@ def resolve_lower_case(settings, lower, source):
     settings.set_default("do_lower_case", lower, f"{source} says so")
 
 
-def _check_supported(settings, said):
-    """Checks that files of a tokenizer ask for nothing that would make other tokens than ours."""
-    problems = list(dict.fromkeys(said.problems))
+def _check_supported(settings, tokenizer_settings):
+    """Raises a ValueError if the files of a tokenizer contain settings that this project does not implement,
+    so that its tokens would differ."""
+    problems = list(dict.fromkeys(tokenizer_settings.problems))
     config = settings.bert_config_file if "bert_config_file" in settings else None
     wrong_class = config and tokenizer_files.find_class_problem(
         read_json_object(config).get("tokenizer_class"), general=True)
@@ -235,34 +264,51 @@ def _check_supported(settings, said):
                          "a file is wrong, correct it.")
 
 
-def _added_tokens(said, path):
-    """What files of a tokenizer keep whole in a text, besides the special tokens."""
+def _added_tokens(tokenizer_settings, path):
+    """Returns the tokens that the files of a tokenizer add to the special tokens. They are not split.
+
+    Args:
+      tokenizer_settings: a `tokenizer_files.TokenizerSettings`.
+      path: the vocabulary's file.
+
+    Raises:
+      ValueError: the vocabulary lacks a token.
+    """
     known = {*tokenization.SPECIAL_TOKENS, *tokenization.load_vocab(path)}
-    for token, file in said.added:
+    for token, file in tokenizer_settings.added:
         if token not in known:
             raise ValueError(f"{file} adds the token {token!r}, which {path} does not have: texts with it "
                              "would become other tokens. Add it to that file, in the line after its id, or "
                              "remove it here.")
-    return tokenizer_files.added_tokens(said)
+    return tokenizer_files.added_tokens(tokenizer_settings)
 
 
-# The largest share of a vocabulary that may be unreachable for the case that is taken by default.
+# Largest share of a vocabulary's words that may be unreachable in lower case. Example: in lower case, no text
+# contains "Paris".
 _MAX_UNREACHABLE = 0.1
 
 
 def _check_reachable(path, tokenizer):
-    """Checks that the lower case, which nobody asked for, suits the vocabulary: that texts can have most of
-    its entries."""
+    """Checks that lower case, the default, suits a vocabulary: lower-case texts can contain most of its
+    words.
+
+    Args:
+      path: the vocabulary's file.
+      tokenizer: its `tokenization.FullTokenizer`.
+
+    Raises:
+      ValueError: they cannot contain more than `_MAX_UNREACHABLE` of the words.
+    """
     normalize = tokenizer.basic_tokenizer.normalize
     words = [token for token in tokenizer.vocab if not (token.startswith("[") and token.endswith("]"))]
     lost = [token for token in words if normalize(token) != token]
     if len(lost) <= _MAX_UNREACHABLE * len(words):
         return
     accents = sum(token == token.lower() for token in lost) > len(lost) / 2
-    advice = ("they have accents, which go with the upper case. Pass --do_lower_case=false for a cased model;"
+    advice = ("they have accents, which lower-casing removes. Pass --do_lower_case=false for a cased model;"
               ' for a lower-cased one that has accents write {"strip_accents": false} into '
               "tokenizer_config.json beside the vocabulary" if accents else
               "it is probably a cased model's. Pass --do_lower_case=false")
-    raise ValueError(f"--do_lower_case was not given and is true, with which no text has {len(lost)} of the "
-                     f"{len(words)} words in {path}, such as {', '.join(lost[:3])}: {advice}; or pass "
-                     "--do_lower_case=true if it is right all the same.")
+    raise ValueError(f"--do_lower_case was not given and is true. In lower case, no text has {len(lost)} of "
+                     f"the {len(words)} words in {path}, such as {', '.join(lost[:3])}: {advice}; or pass "
+                     "--do_lower_case=true if lower case is right for this model.")
