@@ -142,8 +142,8 @@ def check_replicas_agree(group, settings, **data):
     of_machine = settings.names_of_class(MACHINE)
     flags = {f"--{name}": getattr(settings, name) for name in settings.names()
              if name not in of_machine and not name.endswith(PATH_SUFFIXES)}
-    values = {**flags, **data, **_versions(), "the code": _hash_code()}
     code_fingerprint.check_replicas_agree(group)
+    values = {**flags, **data, **_versions(), "the code": _hash_code()}
     group.check_equal({name: short(value) for name, value in values.items()},
                       "Start all with the same flags, data and code.")
 
@@ -469,8 +469,8 @@ class RunRecord:
             if trains:
                 effect = f"The training goes on from step {step} with other settings than before"
             elif self._trains:
-                effect = ("Nothing is left to train, and the weights stay as they were trained with the first "
-                          "of these")
+                effect = ("Nothing is left to train, and the weights stay as they were trained with the "
+                          "first of these")
             else:
                 effect = "The weights were trained with other settings than these"
             logging.warning("%s holds the run of %s. %s: %s.", self._directory, _name_record(stored), effect,
@@ -482,8 +482,8 @@ class RunRecord:
         return trains
 
     def write(self):
-        """Writes the model's files, and the record if it is new or changed. Does nothing without training. The
-        lock of the directory must be held.
+        """Writes the model's files, and the record if it is new or changed. Does nothing without training.
+        The lock of the directory must be held.
 
         Raises:
           ValueError: a run that this one cannot continue wrote to the directory after the comparison.

@@ -186,7 +186,7 @@ def test_the_texts_of_a_training_are_found_again(kind, write, texts, tmp_path):
     (tmp_path / "data.jsonl").unlink()
     with pytest.raises(FileNotFoundError, match="data.jsonl is not there any more"):
         training_texts.read_training_texts(model)
-    with pytest.raises(ValueError, match="out does not say where they lie"):
+    with pytest.raises(ValueError, match="out does not name their file"):
         training_texts.read_training_texts(model._replace(record={"files": {}}))
 
 

@@ -1,1 +1,1 @@
-"""Runs of the two commands that classify: data, labels, class weights, training and evaluation."""
+"""Runs of the two classifier commands: data, labels, class weights, training and evaluation."""

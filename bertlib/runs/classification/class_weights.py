@@ -1,4 +1,4 @@
-"""--class_weights and --label_smoothing: what an example counts in the training of a classifier."""
+"""Resolves --class_weights and --label_smoothing: the loss weights of the classes in a training."""
 
 import math
 
@@ -10,14 +10,18 @@ BALANCED = "balanced"
 
 
 def parse_weights(settings, target):
-    """Returns what --class_weights asks for: `BALANCED`, the weight of each label (list of float), or None.
+    """Parses --class_weights.
 
     Args:
       settings: a `Settings`.
-      target: what the model says of a text, see `targets`.
+      target: the target of the model, see `targets`.
+
+    Returns:
+      `BALANCED`; the weights in the order of the labels, list of float; or None without the flag.
 
     Raises:
-      ValueError: it cannot be right; or it, or --label_smoothing, is given where a text has not one label.
+      ValueError: the flag is malformed; or this flag or --label_smoothing is given, and the task is not a
+        classification with one label for each text.
     """
     text, labels = settings.class_weights, target.labels
     if target.task_type != "classification" and (text or settings.label_smoothing):
@@ -34,7 +38,7 @@ def parse_weights(settings, target):
 
 
 def _in_order(text, labels):
-    """The weights in the order of the labels."""
+    """Returns the weights in a list of numbers, such as "1,2.5"."""
     parts = text.split(",")
     if len(parts) != len(labels):
         raise ValueError(f"there are {len(labels)} labels ({', '.join(labels)}), and weights: {len(parts)}")
@@ -42,7 +46,8 @@ def _in_order(text, labels):
 
 
 def _named(text, labels):
-    """The weights by label; of those that are not named, 1."""
+    """Returns the weights in a list of labels with weights, such as "yes:2.5", in the order of `labels`. The
+    weight of a label that is not named is 1."""
     weights = {}
     for part in text.split(","):
         label, _, weight = part.rpartition(":")
@@ -65,31 +70,40 @@ def _weight(text):
     return weight
 
 
-def normalize(asked, counts):
-    """Returns the weights of classes, of mean 1 over the training set.
+def normalize(parsed, counts):
+    """Scales the weights of classes so that their mean over the training examples is 1.
 
-    Balanced ones are n / (k · n_c) of n examples, n_c of them of the class, in k classes: those of
-    scikit-learn's `compute_class_weight`. A class without examples has none, and weight 0 then.
+    Balanced weights are n / (k · n_c), for n examples in k classes and n_c examples in the class, as in
+    scikit-learn's `compute_class_weight`. A class without examples gets the weight 0.
 
     Args:
-      asked: see `parse_weights`; not None.
-      counts: the number of training examples, or windows, of each class.
+      parsed: `BALANCED` or the weight of each class, see `parse_weights`.
+      counts: number of training examples, or of windows, of each class.
+
+    Returns:
+      list of float.
     """
-    if asked == BALANCED:
-        asked = [1 / count if count else 0.0 for count in counts]
-    mean = sum(weight * count for weight, count in zip(asked, counts)) / sum(counts)
-    return [weight / mean for weight in asked]
+    if parsed == BALANCED:
+        parsed = [1 / count if count else 0.0 for count in counts]
+    mean = sum(weight * count for weight, count in zip(parsed, counts)) / sum(counts)
+    return [weight / mean for weight in parsed]
 
 
 def weighted_head(settings, target, head, counts):
-    """Returns a classifier's head with the weights and the smoothing that flags ask for; without them the one
-    that is given. `counts` are the training examples, or windows, of each label, {label: number}."""
-    asked, labels = parse_weights(settings, target), target.labels
-    if not settings.do_train or asked is None and not settings.label_smoothing:
+    """Returns a classifier's head with --class_weights and --label_smoothing.
+
+    Args:
+      settings: a `Settings`.
+      target: the target of the model, see `targets`.
+      head: the head that is returned without these flags, or without training.
+      counts: {label: number of its training examples, or of their windows}.
+    """
+    parsed, labels = parse_weights(settings, target), target.labels
+    if not settings.do_train or parsed is None and not settings.label_smoothing:
         return head
     weights = None
-    if asked is not None:
-        weights = normalize(asked, [counts.get(label, 0) for label in labels])
+    if parsed is not None:
+        weights = normalize(parsed, [counts.get(label, 0) for label in labels])
         logging.info("Weights of the labels in training, on average 1 an example: %s.",
                      ", ".join(f"{label} {weight:.4g} ({counts.get(label, 0)})"
                                for label, weight in zip(labels, weights)))

@@ -1,4 +1,4 @@
-"""What the commands that classify have in common: their task and its examples, and the run itself."""
+"""The code that run_classifier.py and run_classifier_with_tfhub.py share: task, examples and run."""
 
 import functools
 import os
@@ -22,8 +22,8 @@ from bertlib.tasks.classification.classifier_data import (
     get_processor,
 )
 
-# Result files in results_dir. The braces hold the name of a further set, as in eval_results_mismatched.txt,
-# and that of another task than the directory's, as in test_results_ax.tsv.
+# Names of the result files in --results_dir. The braces are replaced by the suffix of a further set, as in
+# eval_results_mismatched.txt, or of a task other than the directory's, as in test_results_ax.tsv.
 _RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt", "test_results{}.tsv",
                  "test_predictions{}.tsv", "test_eval_results{}.txt")
 # {type of a task: {metric that its head computes: its name in the log}}.
@@ -35,15 +35,17 @@ _METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthew
 
 
 def create_processor(settings, suffix=""):
-    """Returns the processor of --task_name, or of one's own data; fills in phases, --output_dir and what a
-    training says of the task, and --data_dir, a sample, if no flag names any.
+    """Returns the processor of --task_name or of the user's own data.
+
+    Sets the following flags if they were not given: the phases, --output_dir, the flags that the training of
+    the weights recorded, and --data_dir (to the sample).
 
     Args:
       settings: a `Settings`.
       suffix: see `custom_task.create_processor`.
 
     Raises:
-      ValueError, OSError: a flag has no default for this task, or cannot be right.
+      ValueError, OSError: a flag is invalid, or has no default for this task.
     """
     if custom_task.is_given(settings):
         return custom_task.create_processor(settings, suffix)
@@ -88,11 +90,15 @@ def _check_metrics(processor):
 
 
 def read_examples(settings, processor):
-    """Reads what flags ask for.
+    """Reads the examples of the phases.
+
+    Args:
+      settings: a `Settings`.
+      processor: the processor of the task.
 
     Returns:
-      ({"train", "dev", "test", and further sets such as "dev_mismatched": list of `InputExample`}, whether
-      test has labels).
+      (examples, whether the test set has labels). The examples are {name of a set: list of `InputExample`}.
+      The sets are "train", "dev", "test" and further ones such as "dev_mismatched".
     """
     examples, test_has_labels = {}, False
     if settings.do_train:
@@ -113,26 +119,26 @@ def _examples(settings, processor, split):
     try:
         return getattr(processor, f"get_{split}_examples")(settings.data_dir)
     except NotImplementedError:
-        raise ValueError(f"{settings.task_name} has no {split} examples. If it is there to be predicted "
-                         f"only, "
-                         "pass --do_predict=true alone, and a trained model as --init_checkpoint or in "
-                         "--output_dir.") from None
+        raise ValueError(f"{settings.task_name} has no {split} examples. If it is a task for prediction "
+                         "only, pass --do_predict=true alone, and a trained model as --init_checkpoint or "
+                         "in --output_dir.") from None
 
 
 def _examples_of_sets(settings, processor, split):
-    """Returns {split, and its further sets that are there: list of `InputExample`}."""
-    found = {split: _examples(settings, processor, split)}
+    """Returns the examples of a split and of its further sets, {name of a set: list of `InputExample`}."""
+    examples = {split: _examples(settings, processor, split)}
     for name in _task_declaration(processor).further_sets:
         further = processor.get_further_examples(settings.data_dir, f"{split}_{name}")
         if further is None:
-            logging.info("No %s examples in %s: none are looked at.", name, settings.data_dir)
+            logging.info("No %s examples in %s: the set is skipped.", name, settings.data_dir)
         else:
-            found[f"{split}_{name}"] = further
-    return found
+            examples[f"{split}_{name}"] = further
+    return examples
 
 
 def _task_declaration(processor):
-    """What a processor says of its task; of one that is no `DataProcessor`, what all tasks have in common."""
+    """Returns the object that declares the task: the processor or, for a processor that is not derived from
+    `DataProcessor`, one with the defaults of all tasks."""
     return processor if isinstance(processor, DataProcessor) else DataProcessor()
 
 
@@ -140,7 +146,7 @@ def get_labels(processor):
     """Returns a processor's labels; None for a regression.
 
     Raises:
-      ValueError: there is none, or one twice.
+      ValueError: the processor returns no label, or returns one twice.
     """
     if _task_declaration(processor).task_type == "regression":
         return None
@@ -152,18 +158,22 @@ def get_labels(processor):
 
 
 def get_target(processor):
-    """Returns what a model of the task is to say of a text, see `targets`; errors as of `get_labels`."""
+    """Returns the target of the task's model, see `targets`.
+
+    Raises:
+      ValueError: see `get_labels`.
+    """
     return getattr(processor, "target", None) or targets.create_target(get_labels(processor))
 
 
 def starting_checkpoint(settings, target):
-    """Returns where the weights of a task with this target start; see `head_labels.starting_checkpoint`."""
+    """Returns the checkpoint from which the weights start; see `head_labels.starting_checkpoint`."""
     return head_labels.starting_checkpoint(
         settings, head_labels.Head(target.task_type, target.labels, target.size))
 
 
 def create_head(target):
-    """Returns the head of a task with this target; see `targets` and `head`."""
+    """Returns the head for a target; see `targets` and `head`."""
     if target.task_type == "regression":
         return regression_head.Regressor()
     if target.task_type == "multilabel":
@@ -172,23 +182,33 @@ def create_head(target):
 
 
 def feature_fields_for(target):
-    """Returns the `feature_fields` of a task with this target: a function of the sequence length."""
+    """Returns `feature_fields` for a target: a function of the sequence length."""
     return functools.partial(feature_fields, target=target)
 
 
 def train_steps(settings, examples):
-    """The number of steps in which the flags' epochs of `Splits.training` are done.
+    """Returns the number of training steps.
+
+    Args:
+      settings: a `Settings`.
+      examples: `Splits.training`.
 
     Raises:
-      ValueError: there is none, and a training is asked for.
+      ValueError: with --do_train, the number is 0.
     """
     what = "windows of training examples" if settings.doc_stride else "training examples"
     return estimator_setup.count_steps(settings, len(examples), what)
 
 
 def refuse_overwriting(settings, processor, **read):
-    """Raises a ValueError if a file that is read is one that is written; see `checks.refuse_overwriting`."""
-    # A processor of a script that imports a command may declare no files.
+    """Raises a ValueError if a command would overwrite an input file; see `checks.refuse_overwriting`.
+
+    Args:
+      settings: a `Settings`.
+      processor: the processor of the task.
+      **read: {flag: paths that the command reads in addition to the data}.
+    """
+    # The processor of a fork's script may declare no files.
     declared = _task_declaration(processor)
     names = [name for names in declared.file_names().values() for name in names]
     of_task = task_suffix(settings)
@@ -204,8 +224,11 @@ def refuse_overwriting(settings, processor, **read):
 
 
 def task_suffix(settings):
-    """Returns how the names of result files end, before the extension: with the task, as in "_ax", where
-    results_dir holds the training of another task, whose result files must stay; else with nothing."""
+    """Returns the suffix of the names of result files, before the extension.
+
+    If --results_dir holds the training of another task, it is the task, such as "_ax", so that the result
+    files of that training stay. Otherwise it is "".
+    """
     record = None if settings.do_train else output_files.read_record(settings.results_dir)
     task = settings.task_name.lower()
     if record is None or record["task"] == task:
@@ -217,26 +240,26 @@ def task_suffix(settings):
 
 
 def run(settings, model, processor, splits, target, tokenizer, **description):
-    """Trains, evaluates and predicts, as the flags ask. The log ends with examples of predictions and the
-    official metrics.
+    """Trains, evaluates and predicts, depending on the flags. At the end, logs examples of predictions and
+    the official metrics.
 
     Args:
       settings: a `Settings`, checked.
       model: an `estimator_setup.TrainableModel`.
-      processor: the task's.
+      processor: the processor of the task.
       splits: the `classification_splits.Splits` of the examples.
       target: see `get_target`.
-      tokenizer: that of the model.
-      description: the rest of `run_record.describe`'s arguments: command and config.
+      tokenizer: tokenizer of the model.
+      **description: the other arguments of `run_record.describe`: command and config.
     """
     num_train_steps = train_steps(settings, splits.training)
     if target.task_type == "multilabel":
-        description["threshold"] = target.threshold  # which the model's later answers go by
-    kept = getattr(processor, "dev_rows", None)
+        description["threshold"] = target.threshold  # predictions with this model use the same threshold
+    dev_rows = getattr(processor, "dev_rows", None)
     record = run_record.RunRecord(
-        settings, num_train_steps, {output_files.DEV_ROWS: kept.content.encode()} if kept else {},
-        dev_rows=kept and kept.recorded, task=settings.task_name.lower(), task_type=target.task_type,
-        labels=target.labels, tokenizer=tokenizer,
+        settings, num_train_steps, {output_files.DEV_ROWS: dev_rows.content.encode()} if dev_rows else {},
+        dev_rows=dev_rows and dev_rows.recorded, task=settings.task_name.lower(),
+        task_type=target.task_type, labels=target.labels, tokenizer=tokenizer,
         train_data=run_record.describe_examples(splits.examples["train"]) if settings.do_train else None,
         trim_padding=estimator_setup.trims_training(settings, model), **description)
     estimator, step = estimator_setup.create_estimator(settings, model, num_train_steps,
@@ -255,19 +278,25 @@ class _Phases:
     examples were not read."""
 
     def __init__(self, settings, task, splits, target, estimator, step):
-        """Creates the phases; see `run`. `task` is the declaration of the processor's task."""
+        """Creates the phases.
+
+        Args:
+          settings, splits, target: see `run`.
+          task: the declaration of the task, see `_task_declaration`.
+          estimator, step: see `estimator_setup.create_estimator`.
+        """
         self._settings, self._task, self._splits, self._target = settings, task, splits, target
         self._estimator, self._step = estimator, step
-        self._official = []  # the official metrics of each split, in words
+        self._official = []  # for each split, a text with its official metrics
         self._predicted = {}  # {split: the head's predictions of its examples}
-        self._input_fn = functools.cache(self._write_features)  # a split is written once, however often read
+        self._input_fn = functools.cache(self._write_features)  # writes the features of a split only once
         self._of_task = task_suffix(settings)
         if self._of_task:
             logging.info("The names of result files end in %s, because %s holds the training and the results "
                          "of another task.", self._of_task, settings.results_dir)
 
     def train(self, num_train_steps):
-        """Trains; evaluates the checkpoints if --eval_each_checkpoint asks for it."""
+        """Trains. With --eval_each_checkpoint, also evaluates each checkpoint."""
         settings, splits = self._settings, self._splits
         names = _METRIC_NAMES[self._task.task_type]
         listeners = learning_curve.create_listeners(
@@ -285,8 +314,8 @@ class _Phases:
         """Evaluates the development sets and writes their metrics."""
         for split, suffix in self._sets("dev"):
             logging.info("Evaluating on %d examples.", len(self._splits.examples[split]))
-            found = self._compute_metrics(split, self._input_fn(split, f"eval{suffix}"), suffix[1:] or None)
-            self._write_metrics(split, f"eval_results{suffix}.txt", found)
+            metrics = self._compute_metrics(split, self._input_fn(split, f"eval{suffix}"), suffix[1:] or None)
+            self._write_metrics(split, f"eval_results{suffix}.txt", metrics)
 
     def predict(self):
         """Writes the predictions of the test sets, and the metrics of those that have labels."""
@@ -294,10 +323,10 @@ class _Phases:
             logging.info("Predicting %d examples.", len(self._splits.examples[split]))
             input_fn = self._input_fn(split, f"predict{suffix}")
             if self._splits.has_labels(split):
-                found = self._compute_metrics(
+                metrics = self._compute_metrics(
                     split, _in_batches_of(self._settings.predict_batch_size, input_fn),
                     f"test{self._of_task}")
-                self._write_metrics(split, f"test_eval_results{self._of_task}.txt", found)
+                self._write_metrics(split, f"test_eval_results{self._of_task}.txt", metrics)
             else:
                 self._predicted[split] = self._splits.in_order(split, self._estimator.predict(input_fn))
             numbers = [prediction[self._target.output] for prediction in self._predicted[split]]
@@ -323,33 +352,38 @@ class _Phases:
             **estimator_setup.input_options(settings, self._step, is_training))
 
     def _compute_metrics(self, split, input_fn, name):
-        """Predicts a split and keeps the predictions; returns their metrics."""
+        """Predicts a split, keeps the predictions, and returns their metrics.
+
+        Args:
+          split: name of the split.
+          input_fn: its input.
+          name: name of the evaluation for `Estimator.evaluate`, or None.
+        """
         def of_examples(results, rows):
             self._predicted[split] = self._splits.in_order(split, rows)
             return self._splits.metrics(split, create_head(self._target), results, self._predicted[split])
 
         return self._estimator.evaluate(input_fn, name=name, revise=of_examples)
 
-    def _write_metrics(self, split, file_name, found):
-        """Writes the metrics of a split, and keeps the official ones for the end of the log; warns if all
-        predictions are one class."""
+    def _write_metrics(self, split, file_name, metrics):
+        """Writes the metrics of a split, and keeps the official metrics for the end of the log. Warns if all
+        predictions are the same class."""
         names = _METRIC_NAMES[self._task.task_type]
-        in_words = ", ".join(f"{names[name]} {found[f'eval_{name}']:.3f}" for name in self._task.metrics)
-        self._official.append(f"{split.replace('_', ' ')}: {in_words}")
-        results.write_results(self._settings.results_dir, file_name, found)
+        official = ", ".join(f"{names[name]} {metrics[f'eval_{name}']:.3f}" for name in self._task.metrics)
+        self._official.append(f"{split.replace('_', ' ')}: {official}")
+        results.write_results(self._settings.results_dir, file_name, metrics)
         one_class = self._target.task_type == "classification" and classifier_task.single_class_warning(
-            found["eval_confusion_matrix"], self._target.labels)
+            metrics["eval_confusion_matrix"], self._target.labels)
         if one_class:
             logging.warning("%s: %s", file_name, one_class)
 
     def _write_predictions(self, numbers, answers, suffix):
-        """Writes test_results.tsv and test_predictions.tsv, by example.
+        """Writes test_results.tsv and test_predictions.tsv, with one line for each example.
 
         Args:
-          numbers: list of the probabilities of each example; of a regression, of its score.
-          answers: list of the likeliest label of each example; of a regression, of its score; where there may
-            be several labels, of those that are likely enough, in one str.
-          suffix: that of the files of a further set, or "".
+          numbers: the probabilities of each example, or its score in a regression: list of arrays or numbers.
+          answers: the answer for each example, see `predicted_label` in `targets`: list of str or float.
+          suffix: suffix of the files' names, such as "_mismatched", or "".
         """
         numbers_path, answers_path = (os.path.join(self._settings.results_dir, f"{name}{suffix}.tsv")
                                       for name in ("test_results", "test_predictions"))
@@ -363,11 +397,11 @@ class _Phases:
             logging.info("Predictions: probabilities in %s, labels in %s.", numbers_path, answers_path)
 
     def _sets(self, split):
-        """Returns [(name of a set, suffix of its files)]: that of "dev" or "test" and its further ones."""
+        """Returns the sets of "dev" or "test", list of (name of the set, suffix of its files)."""
         return [(name, self._of_task + name.removeprefix(split)) for name in self._splits.examples
                 if name.startswith(split)]
 
 
 def _in_batches_of(size, input_fn):
-    """Returns an input_fn whose batches have another size than the Estimator asks for."""
+    """Returns an input_fn with batches of `size` examples, instead of the size that the Estimator passes."""
     return lambda params: input_fn({**params, "batch_size": size})

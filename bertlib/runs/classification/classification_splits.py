@@ -1,5 +1,4 @@
-"""The splits of a classification's data as what the model is fed: features, windows of long texts, and what
-is to be said of them in the log."""
+"""The splits of a classification's data: features, windows of long texts, and log messages about them."""
 
 import collections
 
@@ -12,8 +11,9 @@ from bertlib.tasks import head, window_pooling
 from bertlib.tasks.classification import classifier_features
 import tokenization
 
-# Above this share of texts that are cut, what helps is said.
+# Share of truncated texts above which the log contains advice.
 _ADVICE_FRACTION = 0.1
+# Number of predictions in the log, and the largest number of characters of their texts.
 _SHOWN, _SHOWN_CHARACTERS = 3, 100
 
 
@@ -22,18 +22,18 @@ class Splits:
 
     Attributes:
       examples: see `classification_run.read_examples`.
-      training: a sequence whose `len()` is the number of training examples or, with --doc_stride, of windows.
+      training: a sequence. Its `len()` is the number of training examples or, with --doc_stride, of windows.
     """
 
     def __init__(self, settings, examples, target, tokenizer, test_has_labels):
-        """Makes the windows of the training examples, if there are any, for their number says how long the
-        training is; all other features are made when they are written.
+        """Creates the splits. Makes the windows of the training examples at once, because the number of steps
+        depends on their number. All other features are made when they are written.
 
         Args:
           settings: a `Settings`.
           examples, test_has_labels: see `classification_run.read_examples`.
           target: see `classification_run.get_target`.
-          tokenizer: that of the model.
+          tokenizer: tokenizer of the model.
 
         Raises:
           ValueError: flags contradict the labels, or an example cannot be used.
@@ -42,18 +42,18 @@ class Splits:
         self.examples = examples
         self._settings, self._target, self._test_has_labels = settings, target, test_has_labels
         self._records = {split: classifier_features.FeatureRecords(
-            found, target, settings.max_seq_length, tokenizer, settings.num_workers, settings.doc_stride,
-            self.has_labels(split)) for split, found in examples.items()}
+            rows, target, settings.max_seq_length, tokenizer, settings.num_workers, settings.doc_stride,
+            self.has_labels(split)) for split, rows in examples.items()}
         self.training = examples.get("train", ())
         if settings.doc_stride and self.training:
             self.training = range(self._records["train"].cache())
 
     def has_labels(self, split):
-        """Whether the examples of a split have labels of their own, and not stand-ins."""
+        """Returns whether the examples of a split have real labels, not the default label."""
         return not split.startswith("test") or split == "test" and self._test_has_labels
 
     def head_for_training(self, task_head):
-        """Returns the head with the weights of classes and the smoothing that flags ask for."""
+        """Returns the head of a task with --class_weights and --label_smoothing."""
         if self._target.task_type != "classification":
             return task_head
         counts, train = collections.Counter(), self.examples.get("train", ())
@@ -63,7 +63,7 @@ class Splits:
         return class_weights.weighted_head(self._settings, self._target, task_head, counts)
 
     def write(self, split, path):
-        """Writes the features of a split to a TFRecord file; logs how many texts were too long."""
+        """Writes the features of a split to a TFRecord file, and logs how many texts were too long."""
         records = self._records[split]
         records.write(path)
         logging.info("%s", describe_lengths(split.replace("_", " "), records.lengths,
@@ -71,30 +71,46 @@ class Splits:
                                             self._settings.doc_stride))
 
     def in_order(self, split, rows):
-        """Returns the prediction of each example of a split, a dict, from what was predicted of its features.
+        """Returns the predictions of a split's examples, list of dicts in the order of the examples. With
+        --doc_stride, an example's prediction is the mean over its windows.
+
+        Args:
+          split: name of the split.
+          rows: the Estimator's predictions, one for each example or window.
         """
         rows = list(input_pipeline.restore_file_order(rows))
-        return window_pooling.pooled(rows,
-                                     self._records[split].windows) if self._settings.doc_stride else rows
+        if not self._settings.doc_stride:
+            return rows
+        return window_pooling.pooled(rows, self._records[split].windows)
 
     def metrics(self, split, task_head, results, predictions):
-        """Returns the results of an evaluation with all metrics computed from the predictions, the numbers
-        that a file of predictions has. Losses stay as they were computed from the logits, except of windows.
+        """Returns the results of an evaluation, with all metrics computed again from the predictions of the
+        examples. The metrics then agree with the files of predictions.
+
+        The loss is the Estimator's, which is computed from logits. With --doc_stride, the loss is also
+        computed from the predictions, because the Estimator's loss is that of windows.
+
+        Args:
+          split: name of the split.
+          task_head: head of the task.
+          results: the Estimator's results, {name: value}.
+          predictions: see `in_order`.
         """
-        found = head.evaluate_metrics(task_head.compute_metrics(predictions, self._records[split].label_ids))
+        metrics = head.evaluate_metrics(
+            task_head.compute_metrics(predictions, self._records[split].label_ids))
         if self._settings.doc_stride:
-            return {**results, **found, "loss": found["eval_loss"]}
-        return {**results, **found, "eval_loss": results["eval_loss"]}
+            return {**results, **metrics, "loss": metrics["eval_loss"]}
+        return {**results, **metrics, "eval_loss": results["eval_loss"]}
 
 
 def describe_lengths(split, lengths, max_seq_length, num_windows, doc_stride):
-    """Returns how many examples of a split were too long, and the length of the longest, in words.
+    """Returns a log message: how many examples of a split were too long, and the length of the longest.
 
     Args:
-      split: its name.
-      lengths: the tokens of each example, [CLS] and [SEP] included.
+      split: name of the split.
+      lengths: number of tokens of each example, with [CLS] and [SEP].
       max_seq_length, doc_stride: the flags.
-      num_windows: of all examples together.
+      num_windows: number of windows of all examples.
     """
     cut, longest = sum(length > max_seq_length for length in lengths), max(lengths, default=0)
     text = (f"Lengths of {split}: {cut} of {len(lengths)} examples ({cut / max(1, len(lengths)):.1%}) are "
@@ -114,10 +130,10 @@ def describe_lengths(split, lengths, max_seq_length, num_windows, doc_stride):
 
 
 def log_sample_predictions(split, examples, predictions, target, has_labels):
-    """Logs a few examples with what was predicted, one of them right and one wrong if there are such.
+    """Logs a few examples with their predictions. If possible, one prediction is right and one is wrong.
 
     Args:
-      split: the split's name.
+      split: name of the split.
       examples: list of `InputExample`.
       predictions: list of dicts, one for each example.
       target: see `classification_run.get_target`.
@@ -128,18 +144,22 @@ def log_sample_predictions(split, examples, predictions, target, has_labels):
               if target.task_type == "multilabel"
               else example.label for example in examples]
     for index in choose_samples([has_labels and label == answer for label, answer in zip(labels, best)]):
-        said = _prediction(best[index], predictions[index][target.output], target)
+        text = _prediction(best[index], predictions[index][target.output], target)
         if has_labels and target.task_type == "regression":
-            said += f" (label {labels[index]:g})"
+            text += f" (label {labels[index]:g})"
         elif has_labels:
             is_right = best[index] == labels[index]
-            said += " (right)" if is_right else f" (wrong: label {labels[index] or 'none'})"
-        logging.info("Example of %s: %s -> %s", split.replace("_", " "), _text_of(examples[index]), said)
+            text += " (right)" if is_right else f" (wrong: label {labels[index] or 'none'})"
+        logging.info("Example of %s: %s -> %s", split.replace("_", " "), _text_of(examples[index]), text)
 
 
 def choose_samples(right):
-    """Returns up to three indices, in order: the first that is right, the first that is not, and the first
-    others. `right` is a list of bool."""
+    """Returns the ascending indices of up to three examples: the first right one, the first wrong one, and
+    the first other ones.
+
+    Args:
+      right: list of bool, whether the prediction of an example is right.
+    """
     firsts = [right.index(value) for value in (True, False) if value in right]
     others = [index for index in range(min(len(right), _SHOWN)) if index not in firsts]
     return sorted([*firsts, *others][:_SHOWN])
@@ -153,7 +173,11 @@ def _text_of(example):
 
 
 def _prediction(answer, numbers, target):
-    """An answer and how likely it is, in words; of several labels each, and of none the likeliest one."""
+    """Returns a text with an answer and its probability.
+
+    For several labels at once, it contains the probability of each of them. If no label reaches the
+    threshold, it contains the largest probability.
+    """
     if target.task_type == "regression":
         return f"score {answer:.3f}"
     likely = [number for number in numbers if target.task_type == "multilabel" and number >= target.threshold]

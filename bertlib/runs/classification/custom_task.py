@@ -1,4 +1,4 @@
-"""The flags of one's own data for the commands that classify: what is read, where the labels are from."""
+"""Classification of the user's own data: reads the files that the flags name, and determines the labels."""
 
 import os
 
@@ -21,68 +21,68 @@ _MAX_LISTED = 30
 
 
 def is_given(settings):
-    """Whether the command line is about one's own data.
+    """Returns whether the command line contains flags for the user's own data.
 
     Raises:
-      ValueError: it is about a task as well.
+      ValueError: it also contains --task_name.
     """
-    given = [name for name in _FLAGS if settings.is_given(name)]
-    if given and settings.task_name:
-        raise ValueError(f"--{given[0]} is for your own data, and --task_name={settings.task_name} has files "
+    names = [name for name in _FLAGS if settings.is_given(name)]
+    if names and settings.task_name:
+        raise ValueError(f"--{names[0]} is for your own data, and --task_name={settings.task_name} has files "
                          "of its own: leave one of them out.")
-    return bool(given)
+    return bool(names)
 
 
 def create_processor(settings, suffix=""):
-    """Reads and checks one's own files; fills in flags that follow from them.
+    """Reads and checks the user's files, and sets flags that depend on them and were not given.
 
     Args:
       settings: a `Settings`.
-      suffix: what the name of the output directory ends with, if no flag names it.
+      suffix: suffix of the default --output_dir.
 
     Returns:
-      an `row_examples.CustomProcessor` of the files that the phases need.
+      a `row_examples.CustomProcessor` of the files that the phases need.
 
     Raises:
       ValueError, OSError: flags contradict each other, or a file cannot be used.
     """
     checks.refuse_tpus(settings)
-    there = _files_there(settings)
+    has_file = _named_files(settings)
     settings.task_name = TASK
     is_default = settings.output_dir is None
     if is_default:
         first = next(getattr(settings, name) for name in _FILES.values() if getattr(settings, name))
         settings.set_default("output_dir", os.path.join("output", _stem(first) + suffix))
-    _choose_phases(settings, there)
+    _choose_phases(settings, has_file)
     record = run_record.record_of_weights(settings)
     run_record.inherit_settings(settings, *TASK_TYPES, without=("task_name", "dev_fraction"))
     _check_flags(settings)
-    reader = row_examples.create_reader(settings.task_type, lambda name,
-                                        default: getattr(settings, name, default))
-    splits, labels, kept = _read(settings, reader, record)
-    for name, found in (("text_column", reader.text), ("label_column", reader.label)):
-        if getattr(settings, name) is None and found:
-            settings.set_default(name, ",".join(map(str, found)))
+    reader = row_examples.create_reader(
+        settings.task_type, lambda name, default: getattr(settings, name, default))
+    splits, labels, stored_rows = _read(settings, reader, record)
+    for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
+        if getattr(settings, name) is None and columns:
+            settings.set_default(name, ",".join(map(str, columns)))
     if settings.task_type == "multilabel":
         target = targets.MultiLabel(labels, settings.threshold, settings.label_separator)
     else:
         target = targets.create_target(labels)
     for name, split in splits.items():
         _describe(f"{name}, {split.path}", split, target)
-    processor = row_examples.CustomProcessor(splits, target, kept)
+    processor = row_examples.CustomProcessor(splits, target, stored_rows)
     if is_default and settings.do_train:
         _refuse_other_file(settings, processor)
     return processor
 
 
 def list_files(settings):
-    """Returns {flag: the files that it names, a list}."""
+    """Returns the user's files, {flag: list with its path}."""
     return {name: [getattr(settings, name)] for name in (*_FILES.values(), "label_file")
             if getattr(settings, name)}
 
 
 def _stem(path):
-    """The name of a file without its endings."""
+    """Returns the name of a file without its extension and without ".gz"."""
     name = os.path.basename(path)
     name = name[:-len(".gz")] if name.lower().endswith(".gz") else name
     return os.path.splitext(name)[0]
@@ -91,44 +91,48 @@ def _stem(path):
 # --- Flags -----------------------------------------------------------------------------------------------
 
 
-def _files_there(settings):
-    """Returns {"train", "dev", "test": whether a flag names its file}.
+def _named_files(settings):
+    """Returns for "train", "dev" and "test" whether a flag names a file, {split: bool}.
 
     Raises:
-      ValueError: there is none, or flags exclude each other.
+      ValueError: no flag names a file, or flags exclude each other.
     """
-    there = {split: bool(getattr(settings, name)) for split, name in _FILES.items()}
-    if there["dev"] and settings.dev_fraction is not None:
+    has_file = {split: bool(getattr(settings, name)) for split, name in _FILES.items()}
+    if has_file["dev"] and settings.dev_fraction is not None:
         raise ValueError("--dev_file and --dev_fraction exclude each other: the examples to evaluate on are "
                          "in a file, or taken out of the training file.")
-    if settings.dev_fraction is not None and not there["train"]:
+    if settings.dev_fraction is not None and not has_file["train"]:
         raise ValueError("--dev_fraction takes examples out of the training file: pass --train_file.")
-    if not any(there.values()):
+    if not any(has_file.values()):
         raise ValueError("--train_file, --dev_file or --test_file is required with your own data; "
                          "--task_name is for the known tasks.")
-    return there
+    return has_file
 
 
-def _choose_phases(settings, there):
-    """Does what there are files for, if no phase was named; takes --dev_fraction from the training that the
-    run goes on with.
+def _choose_phases(settings, has_file):
+    """If no phase was given, sets the phases that have a file. Takes --dev_fraction from the training that
+    the run continues.
+
+    Args:
+      settings: a `Settings`.
+      has_file: see `_named_files`. Its value for "dev" becomes true with --dev_fraction.
 
     Raises:
       ValueError: a phase lacks its file, or --dev_fraction contradicts the training.
     """
     def choose(split):
-        if not named and there[split] and not getattr(settings, _PHASE_OF[split]):
+        if not is_phase_given and has_file[split] and not getattr(settings, _PHASE_OF[split]):
             settings.set_default(_PHASE_OF[split], True)
 
-    named = any(settings.is_given(phase) for phase in PHASES)
+    is_phase_given = any(settings.is_given(phase) for phase in PHASES)
     for split in _FILES:
         choose(split)
     settings.choose_phases()
     dev_rows.take_fraction(settings)
-    there["dev"] = there["dev"] or settings.dev_fraction is not None
+    has_file["dev"] = has_file["dev"] or settings.dev_fraction is not None
     choose("dev")
     for split, phase in _PHASE_OF.items():
-        if getattr(settings, phase) and not there[split]:
+        if getattr(settings, phase) and not has_file[split]:
             other = " or --dev_fraction" if split == "dev" else ""
             raise ValueError(f"--{_FILES[split]}{other} is required with --{phase}=true.")
 
@@ -136,8 +140,8 @@ def _choose_phases(settings, there):
 def _check_flags(settings):
     """Raises a ValueError if flags exclude each other."""
     kind = settings.task_type
-    given = row_examples.column_arguments(lambda name, default: getattr(settings, name, default))
-    text_column, label_column = given["text"], given["label"]
+    arguments = row_examples.column_arguments(lambda name, default: getattr(settings, name, default))
+    text_column, label_column = arguments["text"], arguments["label"]
     if settings.data_dir is not None:
         raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks: name your own files with "
                          "--train_file, --dev_file and --test_file.")
@@ -155,7 +159,7 @@ def _check_flags(settings):
     if len(label_column or ()) > 1 and kind != "multilabel":
         raise ValueError(f"--label_column={settings.label_column}: only with --task_type=multilabel there "
                          f"are several columns of labels, and this is {kind}.")
-    check_header_flag(given["header"], None if text_column is None else [
+    check_header_flag(arguments["header"], None if text_column is None else [
         *text_column, *(label_column or ())], "--text_column and --label_column")
 
 
@@ -163,7 +167,12 @@ def _check_flags(settings):
 
 
 def _read(settings, reader, record):
-    """Reads what the phases need.
+    """Reads the files that the phases need.
+
+    Args:
+      settings: a `Settings`.
+      reader: see `row_examples.create_reader`.
+      record: the record of the weights' training, or None.
 
     Returns:
       ({"train", "dev", "test": `row_examples.Split`}, the labels, the `dev_rows.DevRows` or None).
@@ -171,7 +180,7 @@ def _read(settings, reader, record):
     def read(flag, **more):
         return reader.read(require_file(settings, flag), **more)
 
-    splits, kept = {}, None
+    splits, stored_rows = {}, None
     takes_out = settings.dev_fraction is not None and not settings.dev_file
     if settings.do_train or settings.do_eval and takes_out:
         splits["train"] = read("train_file")
@@ -189,17 +198,18 @@ def _read(settings, reader, record):
             row_examples.check_labels(split, labels, source)
     _warn_of_shared_examples(train, splits)
     if train is not None and settings.dev_fraction is not None:
-        found, kept = dev_rows.split_training_file(settings, train)
-        splits["train"] = found.train
+        parts, stored_rows = dev_rows.split_training_file(settings, train)
+        splits["train"] = parts.train
         if settings.do_eval and takes_out:
-            splits["dev"] = found.dev
+            splits["dev"] = parts.dev
     if not settings.do_train:
         splits.pop("train", None)
-    return splits, labels, kept
+    return splits, labels, stored_rows
 
 
 def _check_distinguishable(settings, labels, train):
-    """Raises a ValueError if labels of a training look the same; see `row_examples.check_distinguishable`."""
+    """Raises a ValueError if two labels of a training look the same; see
+    `row_examples.check_distinguishable`."""
     if labels is None:
         return
     if settings.label_file:
@@ -213,7 +223,7 @@ def _check_distinguishable(settings, labels, train):
 
 
 def _warn_of_shared_examples(train, splits):
-    """Warns of a file to evaluate on or to predict that has examples of the training file."""
+    """Warns if the development file or the test file contains examples of the training file."""
     others = {name: split for name, split in splits.items() if name != "train"}
     if train is None or not others:
         return
@@ -229,11 +239,11 @@ def _warn_of_shared_examples(train, splits):
 
 
 def _refuse_other_file(settings, processor):
-    """Checks that the default --output_dir, which is called after the training file, is not that of another
-    file of the same name.
+    """Checks that the default --output_dir, which is named after the training file, does not hold a training
+    on another file of the same name.
 
     Raises:
-      ValueError: it is.
+      ValueError: it does.
     """
     record = checkpoint_formats.latest_checkpoint(settings.output_dir) and output_files.read_record(
         settings.output_dir)
@@ -247,10 +257,11 @@ def _refuse_other_file(settings, processor):
 
 
 def _labels(settings, record, train):
-    """Returns (the labels in the order of the model's outputs, where they are from); None of a regression.
+    """Returns (the labels in the order of the model's outputs, a clause that names their source); (None,
+    None) for a regression.
 
     Raises:
-      ValueError, FileNotFoundError: it is not known.
+      ValueError, FileNotFoundError: the labels are unknown, or their file is missing.
     """
     if settings.task_type == "regression":
         return None, None
@@ -269,7 +280,7 @@ def _labels(settings, record, train):
 
 
 def _describe(name, split, target):
-    """Logs how many examples there are, and of each label; warns of what can hardly be labels."""
+    """Logs the number of examples in total and for each label. Warns if the labels are probably no labels."""
     if not split.is_labelled:
         logging.info("%s: %d examples, without labels.", name, len(split.rows))
         return

@@ -1,4 +1,4 @@
-"""The texts that a model was trained on, read again where run.json says that they lie."""
+"""Reads the training texts of a model again, from the paths in its run.json."""
 
 from bertlib.rows import tables
 from bertlib.system import files
@@ -11,7 +11,7 @@ def read_lines(path):
     """Yields the lines of a UTF-8 file.
 
     Raises:
-      FileNotFoundError, ValueError: there is none, or a line is not UTF-8.
+      FileNotFoundError, ValueError: the file is missing, or a line is not UTF-8.
     """
     with tables.open_table(path) as stream:
         for number, line in tables.read_lines(stream):
@@ -27,12 +27,12 @@ def read_training_texts(model):
       model: a `model_directory.ModelDirectory`.
 
     Raises:
-      ValueError, OSError: they are not known, not there any more, or not what they were.
+      ValueError, OSError: run.json names no file, or the file is missing or damaged.
     """
     recorded = model.record.get("files", {})
     path = recorded.get("train_file") or recorded.get("data_dir")
     if not path:
-        raise ValueError(f"{model.path} does not say where they lie.")
+        raise ValueError(f"the run.json in {model.path} does not name their file.")
     if not files.exists(path):
         raise FileNotFoundError(f"{path} is not there any more.")
     if model.kind == "tagging":
@@ -43,12 +43,17 @@ def read_training_texts(model):
     if model.processor:
         return _texts(model.processor.get_train_examples(path))
     if model.task != row_examples.TASK:
-        raise ValueError(f"how the data of {model.task} are read is not known.")
+        raise ValueError(f"the format of the data of {model.task} is not known.")
     return _texts(row_examples.create_reader(model.kind, model.setting).read(path).rows)
 
 
 def _texts(examples, *names):
-    """Yields the texts of examples, of which the second may be None."""
+    """Yields the texts of examples. Attributes that are None are left out.
+
+    Args:
+      examples: iterable of objects with texts as attributes.
+      *names: names of these attributes; by default text_a and text_b.
+    """
     for example in examples:
         for name in names or ("text_a", "text_b"):
             if getattr(example, name):
